@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "base/clock.h"
+
+namespace openmana::base {
+
+class Timer;
+
+/// The one thread (real or simulated) on which a NIC's own state is touched. `post` may be called from any
+/// thread; everything else only on the executor itself.
+class Executor {
+public:
+    virtual ~Executor() = default;
+    [[nodiscard]] virtual const Clock& clock() const = 0;
+    /// Runs `task` later on this executor, in the order posted. Wakes it if it sleeps.
+    virtual void post(std::function<void()> task) = 0;
+    /// True on the executor's own thread.
+    [[nodiscard]] virtual bool on_thread() const = 0;
+    [[nodiscard]] TimePoint now() const { return clock().now(); }
+
+protected:
+    friend class Timer;
+    virtual void timer_arm(Timer& timer) = 0;
+    virtual void timer_cancel(Timer& timer) = 0;
+};
+
+/// One deadline on an executor. Owned by the object that waits; destruction cancels. Not thread-safe: used on
+/// its executor only. Re-arming moves the deadline; arming later than before costs no heap operation.
+class Timer {
+public:
+    Timer(Executor& executor, std::function<void()> callback)
+        : executor_(executor), callback_(std::move(callback)) {}
+    ~Timer() { cancel(); }
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
+
+    void arm_at(TimePoint deadline);
+    void arm(Duration delay) { arm_at(executor_.now() + delay); }
+    void cancel();
+    [[nodiscard]] bool armed() const { return armed_; }
+    [[nodiscard]] TimePoint deadline() const { return deadline_; }
+
+private:
+    friend class TimerHeap;
+    static constexpr std::size_t kNotQueued = static_cast<std::size_t>(-1);
+    Executor& executor_;
+    std::function<void()> callback_;
+    TimePoint deadline_{};
+    TimePoint queued_at_{};  // key in the heap; <= deadline_ while queued
+    std::size_t heap_index_ = kNotQueued;
+    bool armed_ = false;
+};
+
+}  // namespace openmana::base

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "base/strong.h"
+
+namespace openmana::base {
+
+enum class Access : std::uint8_t { kRead, kWrite };
+
+/// The guest memory that the client of one function has mapped for DMA: bus address ranges to host memory.
+///
+/// Changed only by the NIC's own thread under an exclusion of the NIC's Gate; read by that thread at any time and by
+/// others during a visit. Pointers obtained are good as long as `generation()` does not change.
+class GuestMemory {
+public:
+    GuestMemory() = default;
+    ~GuestMemory();
+    GuestMemory(const GuestMemory&) = delete;
+    GuestMemory& operator=(const GuestMemory&) = delete;
+
+    /// Maps `[address, address + length)` to `fd` at `offset`. Fails on overlap, on a zero or unaligned length, if
+    /// the file is too short, or if the system refuses. Takes the fd only for the time of the call.
+    Result<void> map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd, std::uint64_t offset,
+                        bool readable, bool writable);
+    /// Notes a range without memory behind it (device BARs, ROM): accesses to it fail, unmapping it succeeds.
+    Result<void> map_hole(GuestAddr address, std::uint64_t length);
+    /// Maps host memory owned by the caller (tests).
+    Result<void> map_host(GuestAddr address, std::span<std::byte> memory, bool writable = true);
+    /// Removes every range that lies wholly inside; a range that is only partly covered is an error and nothing is
+    /// removed. Returns the bytes removed.
+    Result<std::uint64_t> unmap(GuestAddr address, std::uint64_t length);
+    void unmap_all();
+
+    /// Changes with every map and unmap; starts at 1, so that 0 can mean "never resolved".
+    [[nodiscard]] std::uint64_t generation() const { return generation_; }
+    [[nodiscard]] std::size_t range_count() const { return ranges_.size(); }
+
+    /// Host memory of `[address, address + length)`, which must lie in one range with the right access; else empty.
+    [[nodiscard]] std::span<std::byte> find(GuestAddr address, std::uint64_t length, Access access) const;
+    /// Copies, across neighbouring ranges too. False, and nothing promised of the target, if any part is not mapped.
+    [[nodiscard]] bool read(GuestAddr address, std::span<std::byte> target) const;
+    [[nodiscard]] bool write(GuestAddr address, std::span<const std::byte> source) const;
+
+private:
+    struct Range {
+        std::uint64_t address = 0;
+        std::uint64_t length = 0;
+        std::byte* host = nullptr;  // null: a hole
+        bool readable = false;
+        bool writable = false;
+        bool owned = false;  // munmap at the end
+    };
+    Result<void> insert(Range range);
+    [[nodiscard]] const Range* range_of(std::uint64_t address) const;
+    static void release(const Range& range);
+
+    std::vector<Range> ranges_;  // sorted by address, disjoint
+    std::uint64_t generation_ = 1;
+};
+
+}  // namespace openmana::base

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/endian.h"
+#include "gdma/types.h"
+
+namespace openmana::gdma {
+
+/// One HWC request, copied out of guest memory (GDMA 4.5). Offsets are from the start of the message.
+class HwcRequest {
+public:
+    /// `message` holds at least the 40-byte header; its own size word may not exceed what was sent.
+    explicit HwcRequest(std::span<const std::byte> message) : message_(message) {}
+
+    [[nodiscard]] std::uint32_t opcode() const { return get<std::uint32_t>(4); }
+    [[nodiscard]] std::uint16_t version() const { return get<std::uint16_t>(8); }
+    [[nodiscard]] std::uint16_t message_id() const { return get<std::uint16_t>(10); }
+    [[nodiscard]] std::uint16_t response_version() const { return get<std::uint16_t>(24); }
+    /// Bytes that the requester has room for.
+    [[nodiscard]] std::uint32_t response_room() const { return get<std::uint32_t>(28); }
+    [[nodiscard]] std::uint16_t device_type() const { return get<std::uint16_t>(32); }
+    [[nodiscard]] std::uint16_t device_instance() const { return get<std::uint16_t>(34); }
+    [[nodiscard]] std::uint32_t activity_id() const { return get<std::uint32_t>(36); }
+    [[nodiscard]] std::size_t size() const { return message_.size(); }
+    [[nodiscard]] std::span<const std::byte> bytes() const { return message_; }
+
+    /// The field at `offset`, or zero if the (older, shorter) message does not reach it.
+    template <typename T>
+    [[nodiscard]] T get(std::size_t offset) const {
+        if (sizeof(T) > message_.size() || offset > message_.size() - sizeof(T)) return T{};
+        return base::load_le<T>(message_.data() + offset);
+    }
+    [[nodiscard]] bool has(std::size_t offset, std::size_t length) const {
+        return length <= message_.size() && offset <= message_.size() - length;
+    }
+
+private:
+    std::span<const std::byte> message_;
+};
+
+/// The response under construction: exactly the size that was asked for, zero where nothing was put (GDMA 4.4).
+/// Fields beyond the requested size are cut.
+class HwcReply {
+public:
+    explicit HwcReply(std::size_t size) : bytes_(size) {}
+    void set_status(std::uint32_t status) { status_ = status; }
+    [[nodiscard]] std::uint32_t status() const { return status_; }
+    template <typename T>
+    void put(std::size_t offset, T value) {
+        put_bytes(offset, std::as_bytes(std::span<const T, 1>(&value, 1)));
+    }
+    void put_bytes(std::size_t offset, std::span<const std::byte> data) {
+        if (offset >= bytes_.size()) return;
+        const std::size_t n = std::min(data.size(), bytes_.size() - offset);
+        std::memcpy(bytes_.data() + offset, data.data(), n);
+    }
+    [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+    [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
+
+private:
+    std::vector<std::byte> bytes_;
+    std::uint32_t status_ = kHwcSuccess;
+};
+
+/// A GDMA device on the function: 2 = Ethernet, 3 = RNIC (GDMA 0.2).
+class Client {
+public:
+    virtual ~Client() = default;
+    [[nodiscard]] virtual std::uint16_t device_type() const = 0;
+    /// Answers the opcodes of this device (those at and above 0x20000). On the executor, under an exclusion of the
+    /// function's Gate. Unknown opcodes: kHwcUnsupported.
+    virtual void command(const HwcRequest& request, HwcReply& reply) = 0;
+    /// Drops every object: SHM destroy, FLR, or the client is gone. On the executor, under an exclusion, before the
+    /// function frees its own objects.
+    virtual void reset() = 0;
+};
+
+}  // namespace openmana::gdma

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+
+#include "gdma/ring.h"
+#include "gdma/types.h"
+#include "pci/function_model.h"
+
+namespace openmana::gdma {
+
+enum class EqeType : std::uint8_t {
+    kCompletion = 3,
+    kTest = 64,
+    kHwcInitEqDb = 129,
+    kHwcInitData = 130,
+    kHwcInitDone = 131,
+    kReconfigData = 133,
+    kSocService = 134,
+    kQpFatal = 176,
+};
+
+/// An event queue (GDMA 3.6, 3.10): born armed, one MSI-X message per arming. `post` from any thread that is on the
+/// executor or visits the function; the lock orders last of all (QP < CQ < EQ).
+class EventQueue {
+public:
+    EventQueue(Eqn id, DoorbellPage page, Ring ring, pci::IrqSink& irq, unsigned vector);
+
+    [[nodiscard]] Eqn id() const { return id_; }
+    [[nodiscard]] DoorbellPage page() const { return page_; }
+    [[nodiscard]] unsigned vector() const { return vector_; }
+    /// Appends an EQE, or holds it back while the consumer has left no free slot; then interrupts if armed.
+    void post(EqeType type, std::array<std::uint32_t, 3> data);
+    /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are pending.
+    void ring_doorbell(std::uint32_t index, bool arm);
+    /// Drops held-back completion events of a CQ that is going away.
+    void forget_cq(Cqn cq);
+
+private:
+    struct Event {
+        EqeType type;
+        std::array<std::uint32_t, 3> data;
+    };
+    void append_locked(const Event& event);
+
+    const Eqn id_;
+    const DoorbellPage page_;
+    pci::IrqSink& irq_;
+    const unsigned vector_;
+    std::mutex mutex_;  // protects all below
+    Ring ring_;
+    std::uint32_t entries_;
+    std::uint64_t producer_;
+    std::uint64_t consumer_;
+    bool armed_ = true;
+    std::deque<Event> held_;  // at most one completion event per CQ, plus events of ours: bounded by objects
+};
+
+}  // namespace openmana::gdma

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/executor.h"
+#include "base/gate.h"
+#include "base/guest_memory.h"
+#include "base/result.h"
+#include "gdma/command.h"
+#include "gdma/completion_queue.h"
+#include "gdma/event_queue.h"
+#include "gdma/memory_table.h"
+#include "gdma/types.h"
+#include "pci/function_model.h"
+
+namespace openmana::gdma {
+
+/// What one function offers. The defaults serve the drivers of Linux 6.12 and 7.2.
+struct FunctionConfig {
+    std::string name = "nic";                ///< in log lines
+    std::uint32_t doorbell_pages = 1024;     ///< 4 KiB each in BAR0
+    std::uint32_t max_sqs = 65536;           ///< quotas, per kind
+    std::uint32_t max_rqs = 65536;
+    std::uint32_t max_cqs = 32768;
+    std::uint32_t max_eqs = 1024;
+    std::uint32_t max_pds = 16384;
+    std::uint32_t max_mrs = 1048576;
+    std::uint32_t max_regions = 65536;             ///< DMA regions not yet consumed
+    std::uint64_t max_region_pages = 1ULL << 22;   ///< pages of all incomplete or unconsumed regions together
+    std::uint64_t max_device_memory = 16ULL << 20;
+};
+
+#define OM_GDMA_COUNTERS(X)                                                                       \
+    X(hwc_requests, "gdma.hwc.requests", "HWC requests handled")                                  \
+    X(hwc_failed, "gdma.hwc.failed", "HWC requests answered with an error status")                \
+    X(hwc_malformed, "gdma.hwc.malformed", "HWC requests dropped: no valid message or no room for the answer") \
+    X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")                       \
+    X(doorbell_ignored, "gdma.doorbell.ignored", "doorbells for an unknown queue, or on a page that is not its own") \
+    X(bar_ignored, "gdma.bar.ignored", "BAR0 writes that mean nothing")                           \
+    X(resets, "gdma.function.resets", "resets of the function")
+
+OM_COUNTERS(FunctionCounters, OM_GDMA_COUNTERS);
+
+/// Who owns an SQ or RQ: gets its doorbells. On the executor.
+class DoorbellTarget {
+public:
+    virtual ~DoorbellTarget() = default;
+    /// The running byte position that the driver has produced up to.
+    virtual void ring(std::uint32_t position) = 0;
+    /// RQ-client doorbell at 0x408 (RNIC 3.8): arm completion at a PSN. Others ignore it.
+    virtual void arm_client(std::uint32_t psn) { (void)psn; }
+};
+
+/// A protection domain.
+struct Pd {
+    Pdn id{};
+    PdHandle handle{};
+    bool allows_gpa = false;
+    std::uint32_t users = 0;  ///< QPs and MRs that name it
+};
+
+/// The GDMA engine of one PCI function: registers, SHM channel, HWC, queue and memory tables. The Ethernet and RDMA
+/// devices are clients of it. Lives on one executor; see Gate for what others may do.
+class Function final : public pci::FunctionModel {
+public:
+    /// All references outlive the function.
+    Function(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, FunctionConfig config);
+    ~Function() override;
+
+    /// At set-up only. The device is listed, and gets a PD, a GPA key and a doorbell page of its own when registered.
+    void attach(Client& client);
+
+    // pci::FunctionModel
+    [[nodiscard]] std::uint64_t bar0_size() const override;
+    void bar0_read(std::uint64_t offset, std::span<std::byte> data) override;
+    void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override;
+    void reset() override;
+
+    // For the clients. On the executor unless stated.
+    [[nodiscard]] base::Executor& executor() const;
+    [[nodiscard]] base::GuestMemory& memory() const;
+    [[nodiscard]] base::Gate& gate();
+    [[nodiscard]] const FunctionConfig& config() const;
+    [[nodiscard]] FunctionCounters& counters();
+    [[nodiscard]] const MemoryTable& keys() const;  ///< also during a visit
+    /// Counts resets, so that tasks posted before one can tell that their objects are gone.
+    [[nodiscard]] std::uint64_t epoch() const;
+
+    /// The region without taking it: a command that fails must leave it with the driver (RNIC 2.3). Only complete ones.
+    [[nodiscard]] base::Result<const DmaRegion*> region(RegionHandle handle) const;
+    [[nodiscard]] base::Result<std::unique_ptr<DmaRegion>> take_region(RegionHandle handle);
+
+    [[nodiscard]] base::Result<EventQueue*> find_eq(Eqn id) const;
+    [[nodiscard]] base::Result<Pd*> find_pd(PdHandle handle) const;
+    [[nodiscard]] base::Result<Pd*> find_pd(Pdn id) const;
+    /// True if the page was handed out: to a registered device, or by ALLOCATE_RESOURCE_RANGE.
+    [[nodiscard]] bool doorbell_page_valid(DoorbellPage page) const;
+
+    /// Creates a CQ with an id from the table shared by all devices (round robin, so that ids come back late) and
+    /// connects it to the CQ doorbell. The ring is the whole region, `bytes` of it.
+    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion> region, std::uint64_t bytes, EventQueue* eq,
+                                             DoorbellPage page);
+    void destroy_cq(Cqn id);
+    [[nodiscard]] CompletionQueue* find_cq(Cqn id) const;
+
+    /// Takes `count` neighbouring SQ (RQ) ids, the first a multiple of `align`. RQ id 1 is kept for the GSI QP: see
+    /// allocate_gsi_rq. Queue ids are handed out round robin.
+    base::Result<Sqn> allocate_sqs(std::uint32_t count, std::uint32_t align);
+    base::Result<Rqn> allocate_rqs(std::uint32_t count, std::uint32_t align);
+    base::Result<Rqn> allocate_gsi_rq();  ///< id 1; kBusy if taken
+    void free_sqs(Sqn first, std::uint32_t count);
+    void free_rqs(Rqn first, std::uint32_t count);
+    /// From now on doorbells on `page` for the id reach `target`; null disconnects.
+    void connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target);
+    void connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target);
+
+    /// Tells the driver through the HWC EQ that the link went up or down (GDMA 4.8; 7.2 acts on it).
+    void notify_link(bool up);
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace openmana::gdma

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/guest_memory.h"
+#include "gdma/types.h"
+
+namespace openmana::gdma {
+
+/// A list of equal-size guest pages that describes a queue buffer or an MR (RNIC 2.3). Immutable once complete.
+class DmaRegion {
+public:
+    struct Extent {
+        std::uint64_t offset;  ///< of its first byte in the region
+        GuestAddr address;
+        std::uint64_t length;
+    };
+    /// Neighbouring pages are merged, so that a contiguous buffer is one extent.
+    DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+              std::span<const std::uint64_t> pages);
+
+    [[nodiscard]] std::uint64_t length() const { return length_; }
+    [[nodiscard]] std::uint32_t first_offset() const { return first_offset_; }
+    [[nodiscard]] const std::vector<Extent>& extents() const { return extents_; }
+    /// Appends the host memory of `[offset, offset + length)`. False if outside, or if guest memory is missing;
+    /// then what was appended is meaningless.
+    [[nodiscard]] bool resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,
+                               base::Access access, SpanList& out) const;
+
+private:
+    std::uint64_t length_;
+    std::uint32_t first_offset_;
+    std::vector<Extent> extents_;
+};
+
+/// A byte ring in guest memory over a region. Positions are running byte counters; the ring takes them modulo its
+/// size. Every read copies; nothing is promised about what the guest writes meanwhile.
+class Ring {
+public:
+    /// `bytes` <= region length; need not be a power of two (user CQs).
+    Ring(const base::GuestMemory& memory, std::unique_ptr<DmaRegion> region, std::uint64_t bytes);
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    /// Copies out, wrapping at the end. False if the guest took the memory away.
+    [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
+    /// Writes one queue entry (16 or 64 bytes, does not wrap): all but its last word, then the last word with release
+    /// order, since that word holds the owner bits.
+    [[nodiscard]] bool write_entry(std::uint64_t position, std::span<const std::byte> entry);
+
+private:
+    const base::GuestMemory& memory_;
+    std::unique_ptr<DmaRegion> region_;
+    std::uint64_t bytes_;
+};
+
+}  // namespace openmana::gdma

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/strong.h"
+
+namespace openmana::gdma {
+
+using base::GuestAddr;
+using Sqn = base::Strong<struct SqnTag, std::uint32_t>;  ///< 24 bits
+using Rqn = base::Strong<struct RqnTag, std::uint32_t>;  ///< 24 bits
+using Cqn = base::Strong<struct CqnTag, std::uint32_t>;  ///< 24 bits, below FunctionConfig::max_cqs
+using Eqn = base::Strong<struct EqnTag, std::uint32_t>;  ///< 16 bits
+using DoorbellPage = base::Strong<struct DoorbellPageTag, std::uint32_t>;
+using Pdn = base::Strong<struct PdnTag, std::uint32_t>;
+using PdHandle = base::Strong<struct PdHandleTag, std::uint64_t>;
+using RegionHandle = base::Strong<struct RegionHandleTag, std::uint64_t>;
+using Key = base::Strong<struct KeyTag, std::uint32_t>;  ///< lkey or rkey; never 0 or all-ones
+
+/// Host memory of a stretch of guest memory, in order. Kept by callers and reused, so it allocates only when it grows.
+using SpanList = std::vector<std::span<std::byte>>;
+
+/// Rights of a memory region, as in CREATE_MR (GDMA 5.16).
+enum AccessFlag : std::uint32_t {
+    kLocalRead = 1U << 0,
+    kLocalWrite = 1U << 1,
+    kRemoteRead = 1U << 2,
+    kRemoteWrite = 1U << 3,
+    kRemoteAtomic = 1U << 4,
+    kBindWindow = 1U << 5,
+};
+
+/// Why an access through a key was refused; the clients map it to their vendor codes and NAKs.
+enum class MrFault : std::uint8_t {
+    kNone,
+    kKey,     ///< no such key, wrong PD, an unbound window
+    kAccess,  ///< the right is missing
+    kRange,   ///< outside the region, or the guest memory behind it is not mapped
+};
+
+/// Status words of HWC responses (GDMA 4.6).
+enum HwcStatus : std::uint32_t {
+    kHwcSuccess = 0,
+    kHwcInvalidParameter = 0x1,  ///< our choice: any value but the others here is a plain failure to the drivers
+    kHwcNotFound = 0x2,
+    kHwcNoResources = 0x3,
+    kHwcBusy = 0x4,
+    kHwcMoreEntries = 0x105,
+    kHwcUnsupported = 0xffffffff,
+};
+
+}  // namespace openmana::gdma

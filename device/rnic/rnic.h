@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/frame.h"
+#include "gdma/function.h"
+#include "rnic/network.h"
+
+namespace openmana::rnic {
+
+struct RnicConfig {
+    base::MacAddr mac{};
+    std::uint32_t max_qps = 16384;
+    std::uint32_t max_reads = 32;          ///< per QP, both directions
+    /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on an error (RNIC 3.9 rule 1).
+    bool error_cqes_unasked = true;
+};
+
+/// Figures of one QP for `manactl`.
+struct QpStatus {
+    std::uint32_t qpn = 0;
+    const char* type = "";       ///< "RC", "UD", "GSI"
+    const char* state = "";      ///< "RESET" ... "ERR"
+    const char* path = "";       ///< "local", "wire" or "-"
+    std::uint32_t remote_qpn = 0;
+    std::uint64_t tx_messages = 0, tx_bytes = 0, rx_messages = 0, rx_bytes = 0;
+    std::uint64_t retries = 0, rnr_retries = 0, errors = 0;
+};
+
+/// The RDMA device (GDMA type 3) of a function: adapter, CQs, QPs, transport (RNIC all sections).
+class Rnic final : public gdma::Client {
+public:
+    /// Attaches itself to the function.
+    Rnic(gdma::Function& function, RnicConfig config, Network& network);
+    ~Rnic() override;
+
+    [[nodiscard]] std::uint16_t device_type() const override { return 3; }
+    void command(const gdma::HwcRequest& request, gdma::HwcReply& reply) override;
+    void reset() override;
+
+    /// A RoCEv2 frame from the wire. From any thread: it is copied and handled on the executor.
+    void receive(std::span<const std::byte> frame);
+    /// True if the adapter has this address configured. During a visit or on the executor.
+    [[nodiscard]] bool owns(const roce::Gid& gid) const;
+    [[nodiscard]] gdma::Function& function();
+    /// On the executor.
+    [[nodiscard]] std::vector<QpStatus> qp_status() const;
+
+    struct Impl;
+    [[nodiscard]] Impl& impl() { return *impl_; }
+
+private:
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace openmana::rnic

@@ -24,23 +24,30 @@ public:
 
 protected:
     friend class Timer;
-    virtual void timer_arm(Timer& timer) = 0;
-    virtual void timer_cancel(Timer& timer) = 0;
+    /// Puts the timer into the heap, or moves it to an earlier place.
+    virtual void timer_queue(Timer& timer) = 0;
+    virtual void timer_forget(Timer& timer) = 0;
 };
 
-/// One deadline on an executor. Owned by the object that waits; destruction cancels. Not thread-safe: used on
-/// its executor only. Re-arming moves the deadline; arming later than before costs no heap operation.
+/// One deadline on an executor. Owned by the object that waits; destruction cancels, but not from its own callback. Not
+/// thread-safe: used on its executor only. Cancelling, and arming later than before, cost no heap operation.
 class Timer {
 public:
     Timer(Executor& executor, std::function<void()> callback)
         : executor_(executor), callback_(std::move(callback)) {}
-    ~Timer() { cancel(); }
+    ~Timer() {
+        if (heap_index_ != kNotQueued) executor_.timer_forget(*this);
+    }
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
-    void arm_at(TimePoint deadline);
+    void arm_at(TimePoint deadline) {
+        deadline_ = deadline;
+        armed_ = true;
+        if (heap_index_ == kNotQueued || deadline < queued_at_) executor_.timer_queue(*this);
+    }
     void arm(Duration delay) { arm_at(executor_.now() + delay); }
-    void cancel();
+    void cancel() { armed_ = false; }
     [[nodiscard]] bool armed() const { return armed_; }
     [[nodiscard]] TimePoint deadline() const { return deadline_; }
 
@@ -50,7 +57,7 @@ private:
     Executor& executor_;
     std::function<void()> callback_;
     TimePoint deadline_{};
-    TimePoint queued_at_{};  // key in the heap; <= deadline_ while queued
+    TimePoint queued_at_{};  // key in the heap; <= deadline_ while queued and armed
     std::size_t heap_index_ = kNotQueued;
     bool armed_ = false;
 };

@@ -44,6 +44,10 @@ public:
 
     /// Host memory of `[address, address + length)`, which must lie in one range with the right access; else empty.
     [[nodiscard]] std::span<std::byte> find(GuestAddr address, std::uint64_t length, Access access) const;
+    /// Appends the host memory of `[address, address + length)`, which may lie in several neighbouring ranges. False if
+    /// any part is not mapped with the right access; then what was appended is meaningless.
+    [[nodiscard]] bool resolve(GuestAddr address, std::uint64_t length, Access access,
+                               std::vector<std::span<std::byte>>& out) const;
     /// Copies, across neighbouring ranges too. False, and nothing promised of the target, if any part is not mapped.
     [[nodiscard]] bool read(GuestAddr address, std::span<std::byte> target) const;
     [[nodiscard]] bool write(GuestAddr address, std::span<const std::byte> source) const;

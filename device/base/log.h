@@ -11,8 +11,8 @@ void log_to_stderr(spdlog::level::level_enum level);
 }  // namespace openmana::base
 
 // One event a line, `object verb: key=value ...`, no newline and no full stop.
-#define OM_TRACE(...) SPDLOG_TRACE(__VA_ARGS__)
-#define OM_DEBUG(...) SPDLOG_DEBUG(__VA_ARGS__)
-#define OM_INFO(...) SPDLOG_INFO(__VA_ARGS__)
-#define OM_WARN(...) SPDLOG_WARN(__VA_ARGS__)
-#define OM_ERROR(...) SPDLOG_ERROR(__VA_ARGS__)
+#define OM_TRACE(...) ::spdlog::trace(__VA_ARGS__)
+#define OM_DEBUG(...) ::spdlog::debug(__VA_ARGS__)
+#define OM_INFO(...) ::spdlog::info(__VA_ARGS__)
+#define OM_WARN(...) ::spdlog::warn(__VA_ARGS__)
+#define OM_ERROR(...) ::spdlog::error(__VA_ARGS__)

@@ -31,7 +31,7 @@ struct Error {
 };
 
 template <typename T>
-using Result [[nodiscard]] = tl::expected<T, Error>;
+using Result = tl::expected<T, Error>;
 
 /// Builds the error side of a Result: `return fail(ErrorCode::kNotFound, "no such key", key);`
 inline tl::unexpected<Error> fail(ErrorCode code, const char* text, std::uint64_t detail = 0,

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/guest_memory.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace openmana::base {
+namespace {
+
+constexpr std::uint64_t kPageMask = 4095;
+
+/// False if `[address, address + length)` is empty or passes the end of the address space.
+bool sane(std::uint64_t address, std::uint64_t length) {
+    return length != 0 && length - 1 <= UINT64_MAX - address;
+}
+
+}  // namespace
+
+GuestMemory::~GuestMemory() { unmap_all(); }
+
+void GuestMemory::release(const Range& range) {
+    if (range.owned) ::munmap(range.host, range.length);
+}
+
+Result<void> GuestMemory::insert(Range range) {
+    const auto after = std::upper_bound(
+        ranges_.begin(), ranges_.end(), range.address,
+        [](std::uint64_t address, const Range& other) { return address < other.address; });
+    if (after != ranges_.end() && after->address - range.address < range.length)
+        return fail(ErrorCode::kInvalidArgument, "DMA map overlaps another", range.address, range.length);
+    if (after != ranges_.begin()) {
+        const Range& before = *std::prev(after);
+        if (range.address - before.address < before.length)
+            return fail(ErrorCode::kInvalidArgument, "DMA map overlaps another", range.address, range.length);
+    }
+    ranges_.insert(after, range);
+    ++generation_;
+    return {};
+}
+
+Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
+                                 std::uint64_t offset, bool readable, bool writable) {
+    if (!sane(address.value(), length) || (address.value() & kPageMask) != 0 || (length & kPageMask) != 0 ||
+        (offset & kPageMask) != 0)
+        return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(), length);
+    struct stat status{};
+    if (::fstat(fd.get(), &status) != 0)
+        return fail(ErrorCode::kIo, "cannot examine the memory file", static_cast<unsigned>(errno));
+    const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+    // A mapping past the end of the file would raise SIGBUS on access.
+    if (length > size || offset > size - length)
+        return fail(ErrorCode::kOutOfRange, "DMA map passes the end of its file", offset, length);
+    const int protection = (readable ? PROT_READ : 0) | (writable ? PROT_READ | PROT_WRITE : 0);
+    void* host = ::mmap(nullptr, length, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
+    if (host == MAP_FAILED)
+        return fail(ErrorCode::kIo, "cannot map guest memory", static_cast<unsigned>(errno));
+    Range range{address.value(), length, static_cast<std::byte*>(host), readable || writable, writable, true};
+    auto inserted = insert(range);
+    if (!inserted) release(range);
+    return inserted;
+}
+
+Result<void> GuestMemory::map_hole(GuestAddr address, std::uint64_t length) {
+    if (!sane(address.value(), length))
+        return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(), length);
+    return insert(Range{address.value(), length, nullptr, false, false, false});
+}
+
+Result<void> GuestMemory::map_host(GuestAddr address, std::span<std::byte> memory, bool writable) {
+    if (!sane(address.value(), memory.size()))
+        return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(), memory.size());
+    return insert(Range{address.value(), memory.size(), memory.data(), true, writable, false});
+}
+
+Result<std::uint64_t> GuestMemory::unmap(GuestAddr address, std::uint64_t length) {
+    if (!sane(address.value(), length))
+        return fail(ErrorCode::kInvalidArgument, "DMA unmap is empty or wraps", address.value(), length);
+    const std::uint64_t last = address.value() + (length - 1);
+    std::uint64_t removed = 0;
+    for (const Range& range : ranges_) {
+        const std::uint64_t range_last = range.address + (range.length - 1);
+        if (range_last < address.value() || range.address > last) continue;
+        if (range.address < address.value() || range_last > last)
+            return fail(ErrorCode::kInvalidArgument, "DMA unmap would split a map", range.address, range.length);
+        removed += range.length;
+    }
+    if (removed == 0) return std::uint64_t{0};
+    std::erase_if(ranges_, [&](const Range& range) {
+        const bool inside = range.address >= address.value() && range.address <= last;
+        if (inside) release(range);
+        return inside;
+    });
+    ++generation_;
+    return removed;
+}
+
+void GuestMemory::unmap_all() {
+    for (const Range& range : ranges_) release(range);
+    ranges_.clear();
+    ++generation_;
+}
+
+const GuestMemory::Range* GuestMemory::range_of(std::uint64_t address) const {
+    const auto after =
+        std::upper_bound(ranges_.begin(), ranges_.end(), address,
+                         [](std::uint64_t value, const Range& range) { return value < range.address; });
+    if (after == ranges_.begin()) return nullptr;
+    const Range& range = *std::prev(after);
+    return address - range.address < range.length ? &range : nullptr;
+}
+
+std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length, Access access) const {
+    const Range* range = range_of(address.value());
+    if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable)) return {};
+    const std::uint64_t offset = address.value() - range->address;
+    if (length > range->length - offset) return {};
+    return {range->host + offset, length};
+}
+
+bool GuestMemory::resolve(GuestAddr address, std::uint64_t length, Access access,
+                          std::vector<std::span<std::byte>>& out) const {
+    std::uint64_t at = address.value();
+    while (length != 0) {
+        const Range* range = range_of(at);
+        if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable)) return false;
+        const std::uint64_t offset = at - range->address;
+        const std::uint64_t n = std::min(length, range->length - offset);
+        out.emplace_back(range->host + offset, n);
+        length -= n;
+        if (length != 0 && n > UINT64_MAX - at) return false;
+        at += n;
+    }
+    return true;
+}
+
+bool GuestMemory::read(GuestAddr address, std::span<std::byte> target) const {
+    if (const auto source = find(address, target.size(), Access::kRead); !source.empty()) {
+        std::memcpy(target.data(), source.data(), target.size());
+        return true;
+    }
+    std::vector<std::span<std::byte>> pieces;
+    if (!resolve(address, target.size(), Access::kRead, pieces)) return false;
+    std::size_t done = 0;
+    for (const auto piece : pieces) {
+        std::memcpy(target.data() + done, piece.data(), piece.size());
+        done += piece.size();
+    }
+    return true;
+}
+
+bool GuestMemory::write(GuestAddr address, std::span<const std::byte> source) const {
+    if (const auto target = find(address, source.size(), Access::kWrite); !target.empty()) {
+        std::memcpy(target.data(), source.data(), source.size());
+        return true;
+    }
+    std::vector<std::span<std::byte>> pieces;
+    if (!resolve(address, source.size(), Access::kWrite, pieces)) return false;
+    std::size_t done = 0;
+    for (const auto piece : pieces) {
+        std::memcpy(piece.data(), source.data() + done, piece.size());
+        done += piece.size();
+    }
+    return true;
+}
+
+}  // namespace openmana::base

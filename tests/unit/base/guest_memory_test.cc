@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/guest_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <cstring>
+
+namespace openmana::base {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+UniqueFd memory_file(std::uint64_t bytes) {
+    UniqueFd fd(::memfd_create("guest", MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+    return fd;
+}
+
+class GuestMemoryTest : public ::testing::Test {
+protected:
+    GuestMemory memory;
+    std::array<std::byte, 64> buffer{};
+};
+
+TEST_F(GuestMemoryTest, ReadsWhatAnotherMappingOfTheFileWrote) {
+    const UniqueFd fd = memory_file(4 * kPage);
+    ASSERT_TRUE(memory.map_fd(GuestAddr(0x10000), 2 * kPage, fd, kPage, true, true));
+    const char text[] = "written by the guest";
+    ASSERT_EQ(::pwrite(fd.get(), text, sizeof text, kPage + 100), static_cast<ssize_t>(sizeof text));
+    ASSERT_TRUE(memory.read(GuestAddr(0x10000 + 100), std::span(buffer).first(sizeof text)));
+    EXPECT_STREQ(reinterpret_cast<const char*>(buffer.data()), text);
+}
+
+TEST_F(GuestMemoryTest, RefusesAMapPastTheEndOfItsFile) {
+    const UniqueFd fd = memory_file(2 * kPage);
+    EXPECT_FALSE(memory.map_fd(GuestAddr(0), 3 * kPage, fd, 0, true, true));
+    EXPECT_FALSE(memory.map_fd(GuestAddr(0), kPage, fd, 2 * kPage, true, true));
+    EXPECT_EQ(memory.range_count(), 0u);
+}
+
+TEST_F(GuestMemoryTest, RefusesOverlapAndUnalignedMaps) {
+    const UniqueFd fd = memory_file(8 * kPage);
+    ASSERT_TRUE(memory.map_fd(GuestAddr(4 * kPage), 2 * kPage, fd, 0, true, true));
+    EXPECT_FALSE(memory.map_fd(GuestAddr(3 * kPage), 2 * kPage, fd, 0, true, true));
+    EXPECT_FALSE(memory.map_fd(GuestAddr(5 * kPage), 2 * kPage, fd, 0, true, true));
+    EXPECT_FALSE(memory.map_fd(GuestAddr(4 * kPage), kPage, fd, 0, true, true));
+    EXPECT_FALSE(memory.map_fd(GuestAddr(1), kPage, fd, 0, true, true));
+    EXPECT_FALSE(memory.map_fd(GuestAddr(0), 0, fd, 0, true, true));
+    EXPECT_TRUE(memory.map_fd(GuestAddr(6 * kPage), kPage, fd, 0, true, true));
+}
+
+TEST_F(GuestMemoryTest, ReadOnlyRangesRefuseWrites) {
+    const UniqueFd fd = memory_file(kPage);
+    ASSERT_TRUE(memory.map_fd(GuestAddr(0), kPage, fd, 0, true, false));
+    EXPECT_TRUE(memory.read(GuestAddr(0), buffer));
+    EXPECT_FALSE(memory.write(GuestAddr(0), buffer));
+    EXPECT_TRUE(memory.find(GuestAddr(0), 1, Access::kWrite).empty());
+}
+
+TEST_F(GuestMemoryTest, HolesAreKnownButHoldNothing) {
+    ASSERT_TRUE(memory.map_hole(GuestAddr(0xc0000), kPage));
+    EXPECT_FALSE(memory.read(GuestAddr(0xc0000), buffer));
+    EXPECT_EQ(memory.unmap(GuestAddr(0xc0000), kPage).value(), kPage);
+}
+
+TEST_F(GuestMemoryTest, AccessesCrossNeighbouringRanges) {
+    std::array<std::byte, kPage> low{};
+    std::array<std::byte, kPage> high{};
+    ASSERT_TRUE(memory.map_host(GuestAddr(0), low));
+    ASSERT_TRUE(memory.map_host(GuestAddr(kPage), high));
+    buffer.fill(std::byte{0x5a});
+    ASSERT_TRUE(memory.write(GuestAddr(kPage - 10), buffer));
+    EXPECT_EQ(low[kPage - 1], std::byte{0x5a});
+    EXPECT_EQ(high[53], std::byte{0x5a});
+    EXPECT_EQ(high[54], std::byte{0});
+    std::vector<std::span<std::byte>> pieces;
+    ASSERT_TRUE(memory.resolve(GuestAddr(kPage - 10), 64, Access::kRead, pieces));
+    ASSERT_EQ(pieces.size(), 2u);
+    EXPECT_EQ(pieces[0].size(), 10u);
+    EXPECT_EQ(pieces[1].size(), 54u);
+}
+
+TEST_F(GuestMemoryTest, UnmapTakesWholeRangesOnly) {
+    std::array<std::byte, 4 * kPage> ram{};
+    ASSERT_TRUE(memory.map_host(GuestAddr(0), std::span(ram).first(2 * kPage)));
+    ASSERT_TRUE(memory.map_host(GuestAddr(2 * kPage), std::span(ram).last(2 * kPage)));
+    EXPECT_FALSE(memory.unmap(GuestAddr(0), kPage));
+    EXPECT_FALSE(memory.unmap(GuestAddr(kPage), 3 * kPage));
+    EXPECT_EQ(memory.range_count(), 2u);
+    EXPECT_EQ(memory.unmap(GuestAddr(0), 4 * kPage).value(), 4 * kPage);
+    EXPECT_FALSE(memory.read(GuestAddr(0), buffer));
+}
+
+TEST_F(GuestMemoryTest, AddressesAtTheEndOfTheSpaceDoNotWrap) {
+    std::array<std::byte, kPage> ram{};
+    ASSERT_TRUE(memory.map_host(GuestAddr(UINT64_MAX - kPage + 1), ram));
+    EXPECT_TRUE(memory.read(GuestAddr(UINT64_MAX - 63), buffer));
+    EXPECT_FALSE(memory.read(GuestAddr(UINT64_MAX - 62), buffer));
+    EXPECT_FALSE(memory.map_hole(GuestAddr(UINT64_MAX), 2));
+    EXPECT_FALSE(memory.unmap(GuestAddr(UINT64_MAX), 2));
+}
+
+TEST_F(GuestMemoryTest, GenerationChangesWithEveryChange) {
+    std::array<std::byte, kPage> ram{};
+    const auto start = memory.generation();
+    ASSERT_TRUE(memory.map_host(GuestAddr(0), ram));
+    const auto mapped = memory.generation();
+    EXPECT_NE(start, mapped);
+    ASSERT_TRUE(memory.unmap(GuestAddr(0), kPage));
+    EXPECT_NE(mapped, memory.generation());
+}
+
+}  // namespace
+}  // namespace openmana::base

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/nic.h"
+
+#include <cstring>
+
+#include "base/endian.h"
+#include "base/gate.h"
+
+namespace openmana::fabric {
+namespace {
+
+constexpr std::uint16_t kEtherTypeVlan = 0x8100;
+constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
+constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
+constexpr std::uint8_t kProtocolUdp = 17;
+constexpr std::uint16_t kRocePort = 4791;
+
+gdma::FunctionConfig function_config(const NicConfig& config) {
+    gdma::FunctionConfig function;
+    function.name = config.name;
+    return function;
+}
+
+eth::EthernetConfig ethernet_config(const NicConfig& config) {
+    eth::EthernetConfig ethernet;
+    ethernet.mac = config.mac;
+    ethernet.max_mtu = config.max_mtu;
+    ethernet.link_speed_mbps = config.link_speed_mbps;
+    return ethernet;
+}
+
+rnic::RnicConfig rnic_config(const NicConfig& config) {
+    rnic::RnicConfig rnic;
+    rnic.mac = config.mac;
+    rnic.error_cqes_unasked = config.error_cqes_unasked;
+    return rnic;
+}
+
+}  // namespace
+
+Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network,
+         NicConfig config)
+    : config_(std::move(config)),
+      executor_(executor),
+      switch_(network),
+      ethernet_sink_(*this),
+      function_(executor, memory, irq, function_config(config_)),
+      ethernet_(function_, ethernet_config(config_), ethernet_sink_),
+      rdma_(function_, rnic_config(config_), *this) {
+    switch_.attach(*this, &config_.mac);
+}
+
+Nic::~Nic() { switch_.detach(*this); }
+
+void Nic::set_link(bool up) {
+    link_.store(up, std::memory_order_release);
+    ethernet_.set_link(up);
+}
+
+void Nic::send(std::span<const std::byte> frame) {
+    if (!link()) {
+        counters_.link_down.add();
+        return;
+    }
+    counters_.tx_frames.add();
+    counters_.tx_bytes.add(frame.size());
+    switch_.forward(*this, frame);
+}
+
+void Nic::transmit(base::Frame frame) {
+    // RDMA to oneself never reaches the switch, which would not send a frame back to where it came from.
+    if (frame.size() >= config_.mac.size() && std::memcmp(frame.data(), config_.mac.data(), 6) == 0) {
+        if (link()) rdma_.receive(frame);
+        return;
+    }
+    send(frame);
+}
+
+bool Nic::is_rdma(std::span<const std::byte> frame) const {
+    std::size_t at = 12;
+    const auto has = [&](std::size_t n) { return frame.size() >= at + n; };
+    if (!has(2)) return false;
+    std::uint16_t type = base::load_be<std::uint16_t>(frame.data() + at);
+    if (type == kEtherTypeVlan) return false;  // the RNIC part of the ABI has no VLANs (RNIC 1.7)
+    at += 2;
+    roce::Gid destination{};
+    if (type == kEtherTypeIpv4) {
+        if (!has(20)) return false;
+        const auto version_ihl = std::to_integer<unsigned>(frame[at]);
+        const std::size_t header = (version_ihl & 15) * 4;
+        if (version_ihl >> 4 != 4 || header < 20) return false;
+        if (std::to_integer<std::uint8_t>(frame[at + 9]) != kProtocolUdp) return false;
+        if ((base::load_be<std::uint16_t>(frame.data() + at + 6) & 0x3fff) != 0) return false;  // a fragment
+        destination[10] = 0xff;
+        destination[11] = 0xff;
+        std::memcpy(destination.data() + 12, frame.data() + at + 16, 4);
+        at += header;
+    } else if (type == kEtherTypeIpv6) {
+        if (!has(40) || std::to_integer<std::uint8_t>(frame[at + 6]) != kProtocolUdp) return false;
+        std::memcpy(destination.data(), frame.data() + at + 24, 16);
+        at += 40;
+    } else {
+        return false;
+    }
+    if (!has(8) || base::load_be<std::uint16_t>(frame.data() + at + 2) != kRocePort) return false;
+    return rdma_.owns(destination);
+}
+
+void Nic::deliver(std::span<const std::byte> frame) {
+    if (!link()) {
+        counters_.link_down.add();
+        return;
+    }
+    counters_.rx_frames.add();
+    counters_.rx_bytes.add(frame.size());
+    const auto hand_over = [&] {
+        if (is_rdma(frame)) return true;
+        ethernet_.receive(frame);
+        return false;
+    };
+    bool rdma = false;
+    if (executor_.on_thread()) {
+        rdma = hand_over();
+    } else {
+        const base::Gate::Visit visit(function_.gate());
+        rdma = hand_over();
+    }
+    if (rdma) rdma_.receive(frame);
+}
+
+rnic::Rnic* Nic::local_peer(const rnic::Rnic& source, const roce::Gid& destination,
+                            const base::MacAddr& mac) {
+    if (!link()) return nullptr;
+    if (mac == config_.mac) return source.owns(destination) ? &rdma_ : nullptr;
+    // Only NICs have fixed addresses.
+    auto* peer = static_cast<Nic*>(switch_.fixed_port(mac));
+    if (peer == nullptr || !peer->link()) return nullptr;
+    if (peer->executor_.on_thread()) return peer->rdma_.owns(destination) ? &peer->rdma_ : nullptr;
+    const base::Gate::Visit visit(peer->function_.gate());
+    return peer->rdma_.owns(destination) ? &peer->rdma_ : nullptr;
+}
+
+}  // namespace openmana::fabric

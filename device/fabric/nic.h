@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/counters.h"
+#include "base/executor.h"
+#include "base/frame.h"
+#include "base/guest_memory.h"
+#include "eth/ethernet_device.h"
+#include "fabric/switch.h"
+#include "gdma/function.h"
+#include "pci/function_model.h"
+#include "rnic/network.h"
+#include "rnic/rnic.h"
+
+namespace openmana::fabric {
+
+struct NicConfig {
+    std::string name = "nic";
+    base::MacAddr mac{};
+    std::uint16_t max_mtu = 9000;
+    std::uint32_t link_speed_mbps = 100000;
+    bool error_cqes_unasked = true;
+};
+
+#define OM_PORT_COUNTERS(X)                                                            \
+    X(tx_frames, "fabric.port.tx_frames", "frames from the NIC to the switch")          \
+    X(tx_bytes, "fabric.port.tx_bytes", "their bytes")                                  \
+    X(rx_frames, "fabric.port.rx_frames", "frames from the switch to the NIC")          \
+    X(rx_bytes, "fabric.port.rx_bytes", "their bytes")                                  \
+    X(link_down, "fabric.port.link_down", "frames dropped, either way, while the link was down")
+
+OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
+
+/// One whole NIC: the GDMA function with its Ethernet and RDMA devices, on a port of the switch.
+///
+/// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch and the peers on
+/// it are made before traffic starts and stay until it has ended.
+class Nic final : public Port, private rnic::Network {
+public:
+    Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network, NicConfig config);
+    ~Nic() override;
+
+    [[nodiscard]] const NicConfig& config() const { return config_; }
+    [[nodiscard]] gdma::Function& function() { return function_; }
+    [[nodiscard]] eth::EthernetDevice& ethernet() { return ethernet_; }
+    [[nodiscard]] rnic::Rnic& rdma() { return rdma_; }
+    [[nodiscard]] const PortCounters& counters() const { return counters_; }
+
+    void set_link(bool up);
+    [[nodiscard]] bool link() const { return link_.load(std::memory_order_acquire); }
+
+    /// Port: a frame for this NIC; RoCEv2 to an address of the adapter goes to the RDMA device.
+    void deliver(std::span<const std::byte> frame) override;
+
+private:
+    /// Frames of the Ethernet device; those of the RDMA device come in through Network.
+    class EthernetSink final : public base::FrameSink {
+    public:
+        explicit EthernetSink(Nic& nic) : nic_(nic) {}
+        void transmit(base::Frame frame) override { nic_.send(frame); }
+
+    private:
+        Nic& nic_;
+    };
+    void send(std::span<const std::byte> frame);
+    void transmit(base::Frame frame) override;
+    rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
+                           const base::MacAddr& mac) override;
+    [[nodiscard]] bool is_rdma(std::span<const std::byte> frame) const;
+
+    const NicConfig config_;
+    base::Executor& executor_;
+    Switch& switch_;
+    PortCounters counters_;
+    std::atomic<bool> link_{true};
+    EthernetSink ethernet_sink_;
+    gdma::Function function_;
+    eth::EthernetDevice ethernet_;
+    rnic::Rnic rdma_;
+};
+
+}  // namespace openmana::fabric

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/options.h"
+
+#include <fmt/format.h>
+#include <sys/un.h>
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace openmana::manad {
+namespace {
+
+constexpr std::uint16_t kMinMtu = 1500;
+constexpr std::uint16_t kMaxMtu = 9000;
+
+/// An option that makes no sense, in words for the one who typed it.
+struct BadOption {
+    std::string text;
+};
+
+using Keys = std::map<std::string, std::string>;
+
+/// "key=value,key=value" of `--nic`, each key at most once.
+tl::expected<Keys, BadOption> split(const std::string& text) {
+    Keys keys;
+    std::size_t at = 0;
+    while (at <= text.size()) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        const std::string item = text.substr(at, end - at);
+        const std::size_t equals = item.find('=');
+        if (equals == std::string::npos || equals == 0)
+            return tl::unexpected(BadOption{fmt::format("--nic: '{}' is not key=value", item)});
+        if (!keys.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
+            return tl::unexpected(BadOption{fmt::format("--nic: '{}' is given twice", item.substr(0, equals))});
+        at = end + 1;
+    }
+    return keys;
+}
+
+std::optional<base::MacAddr> parse_mac(const std::string& text) {
+    base::MacAddr mac{};
+    if (text.size() != 17) return std::nullopt;
+    for (std::size_t i = 0; i < 6; ++i) {
+        const char* from = text.data() + 3 * i;
+        const auto [end, error] = std::from_chars(from, from + 2, mac[i], 16);
+        if (error != std::errc{} || end != from + 2) return std::nullopt;
+        if (i < 5 && from[2] != ':') return std::nullopt;
+    }
+    return mac;
+}
+
+template <typename T>
+std::optional<T> parse_number(const std::string& text, T low, T high) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) return std::nullopt;
+    return value;
+}
+
+bool valid_name(const std::string& name) {
+    if (name.empty() || name.size() > 32) return false;
+    for (const char c : name)
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.') return false;
+    return true;
+}
+
+tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
+    auto keys = split(text);
+    if (!keys) return tl::unexpected(keys.error());
+    NicOptions options;
+    bool has_mac = false;
+    const auto bad = [](const std::string& key, const std::string& value, const char* want) {
+        return tl::unexpected(BadOption{fmt::format("--nic: {}={} is not {}", key, value, want)});
+    };
+    for (const auto& [key, value] : *keys) {
+        if (key == "id") {
+            if (!valid_name(value)) return bad(key, value, "a name of 1 to 32 letters, digits, '-', '_' and '.'");
+            options.nic.name = value;
+        } else if (key == "socket") {
+            if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
+                return bad(key, value, "a path that a socket can have");
+            options.socket = value;
+        } else if (key == "mac") {
+            const auto mac = parse_mac(value);
+            if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{}) return bad(key, value, "a unicast address");
+            options.nic.mac = *mac;
+            has_mac = true;
+        } else if (key == "mtu") {
+            const auto mtu = parse_number<std::uint16_t>(value, kMinMtu, kMaxMtu);
+            if (!mtu) return bad(key, value, "a number from 1500 to 9000");
+            options.nic.max_mtu = *mtu;
+        } else if (key == "speed") {
+            const auto speed = parse_number<std::uint32_t>(value, 1, 1000000);
+            if (!speed) return bad(key, value, "a speed in Mbit/s from 1 to 1000000");
+            options.nic.link_speed_mbps = *speed;
+        } else if (key == "error-cqes") {
+            if (value != "always" && value != "asked") return bad(key, value, "'always' or 'asked'");
+            options.nic.error_cqes_unasked = value == "always";
+        } else if (key == "ext") {
+            // No extension exists yet, so both settings describe the same NIC.
+            if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
+        } else {
+            return tl::unexpected(BadOption{fmt::format("--nic: unknown key '{}'", key)});
+        }
+    }
+    if (!keys->contains("id")) return tl::unexpected(BadOption{"--nic: id= is missing"});
+    if (!keys->contains("socket")) return tl::unexpected(BadOption{"--nic: socket= is missing"});
+    if (!has_mac) options.nic.mac = default_mac(options.nic.name);
+    return options;
+}
+
+std::optional<BadOption> find_conflict(const Options& options) {
+    std::set<std::string> names;
+    std::set<std::string> sockets;
+    std::set<base::MacAddr> macs;
+    if (!options.control.empty()) sockets.insert(options.control);
+    for (const NicOptions& nic : options.nics) {
+        if (!names.insert(nic.nic.name).second)
+            return BadOption{fmt::format("--nic: two NICs have the id {}", nic.nic.name)};
+        if (!sockets.insert(nic.socket).second)
+            return BadOption{fmt::format("socket {} is named twice", nic.socket)};
+        if (!macs.insert(nic.nic.mac).second)
+            return BadOption{fmt::format("--nic: two NICs have the address {}", to_string(nic.nic.mac))};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+base::MacAddr default_mac(const std::string& name) {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    base::MacAddr mac{0x02};
+    for (std::size_t i = 1; i < 6; ++i) mac[i] = static_cast<std::uint8_t>(hash >> (8 * i));
+    return mac;
+}
+
+std::string to_string(const base::MacAddr& mac) {
+    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+}
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+    ParsedOptions parsed;
+    CLI::App app{"manad: MANA network adapters for QEMU guests, one per socket, over vfio-user"};
+    app.set_version_flag("--version", "manad " OPENMANA_VERSION);
+    std::vector<std::string> nics;
+    std::string level = "info";
+    app.add_option("--nic", nics,
+                   "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
+                   "[,error-cqes=always|asked][,ext=on|off]; repeatable")
+        ->required()
+        ->take_all()
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--control", parsed.options.control, "Socket for manactl");
+    app.add_option("--log", level, "Least severe line to log")
+        ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& success) {
+        parsed.exit = true;
+        parsed.text = success.get_name() == "CallForVersion" ? "manad " OPENMANA_VERSION "\n" : app.help();
+        return parsed;
+    } catch (const CLI::ParseError& error) {
+        parsed.exit = true;
+        parsed.status = 2;
+        parsed.text = fmt::format("manad: {}\n", error.what());
+        return parsed;
+    }
+    const auto refuse = [&](const BadOption& bad) {
+        parsed.exit = true;
+        parsed.status = 2;
+        parsed.text = fmt::format("manad: {}\n", bad.text);
+        return parsed;
+    };
+    parsed.options.log_level = spdlog::level::from_str(level);
+    if (parsed.options.control.size() >= sizeof(sockaddr_un::sun_path))
+        return refuse(BadOption{"--control: the path is too long for a socket"});
+    for (const std::string& text : nics) {
+        auto nic = parse_nic(text);
+        if (!nic) return refuse(nic.error());
+        parsed.options.nics.push_back(std::move(*nic));
+    }
+    if (const auto conflict = find_conflict(parsed.options)) return refuse(*conflict);
+    return parsed;
+}
+
+}  // namespace openmana::manad

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <spdlog/common.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/frame.h"
+#include "fabric/nic.h"
+
+namespace openmana::manad {
+
+/// One `--nic`.
+struct NicOptions {
+    std::string socket;
+    fabric::NicConfig nic;
+};
+
+struct Options {
+    std::vector<NicOptions> nics;
+    std::string control;  ///< path of the control socket; empty: none
+    spdlog::level::level_enum log_level = spdlog::level::info;
+};
+
+/// What a command line came to: options, or a text and an exit status (help, version, or an error in one line).
+struct ParsedOptions {
+    Options options;
+    bool exit = false;
+    int status = 0;
+    std::string text;
+};
+
+[[nodiscard]] ParsedOptions parse_options(int argc, const char* const* argv);
+
+/// A locally administered unicast address that depends on the name alone, so that a NIC keeps it over restarts.
+[[nodiscard]] base::MacAddr default_mac(const std::string& name);
+/// "xx:xx:xx:xx:xx:xx", lower case.
+[[nodiscard]] std::string to_string(const base::MacAddr& mac);
+
+}  // namespace openmana::manad

@@ -22,7 +22,9 @@ enum class NakCode : std::uint8_t {
 
 constexpr std::uint8_t kAckUnlimited = 0x1f;  ///< ACK without end-to-end credits: what we send
 
-[[nodiscard]] constexpr std::uint8_t ack_syndrome(std::uint8_t credit_code) { return credit_code & 0x1f; }
+[[nodiscard]] constexpr std::uint8_t ack_syndrome(std::uint8_t credit_code) {
+    return credit_code & 0x1f;
+}
 [[nodiscard]] constexpr std::uint8_t rnr_syndrome(std::uint8_t timer_code) {
     return static_cast<std::uint8_t>(0x20 | (timer_code & 0x1f));
 }
@@ -30,7 +32,8 @@ constexpr std::uint8_t kAckUnlimited = 0x1f;  ///< ACK without end-to-end credit
     return static_cast<std::uint8_t>(0x60 | static_cast<std::uint8_t>(code));
 }
 
-/// Reserved values, the NAK of the obsolete RD service among them, are to be ignored by the receiver.
+/// Reserved values, the NAK of the obsolete RD service among them, are to be ignored by the
+/// receiver.
 [[nodiscard]] constexpr AethKind aeth_kind(std::uint8_t syndrome) {
     if (syndrome < 0x20) return AethKind::kAck;
     if (syndrome < 0x40) return AethKind::kRnrNak;
@@ -38,7 +41,9 @@ constexpr std::uint8_t kAckUnlimited = 0x1f;  ///< ACK without end-to-end credit
     return AethKind::kReserved;
 }
 /// The low five bits: credit code, RNR timer code or NAK code.
-[[nodiscard]] constexpr std::uint8_t aeth_value(std::uint8_t syndrome) { return syndrome & 0x1f; }
+[[nodiscard]] constexpr std::uint8_t aeth_value(std::uint8_t syndrome) {
+    return syndrome & 0x1f;
+}
 [[nodiscard]] constexpr NakCode nak_code(std::uint8_t syndrome) {
     return static_cast<NakCode>(aeth_value(syndrome));
 }
@@ -54,8 +59,9 @@ constexpr std::uint8_t kAckUnlimited = 0x1f;  ///< ACK without end-to-end credit
 /// Delay that an RNR NAK with this timer code asks for. Code 0 is the longest.
 [[nodiscard]] constexpr base::Duration rnr_delay(std::uint8_t code) {
     constexpr std::array<std::uint32_t, 32> kTenMicroseconds = {
-        65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
-        256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+        65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+        48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+        2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
     return std::chrono::microseconds(10) * kTenMicroseconds[code & 0x1f];
 }
 

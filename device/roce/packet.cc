@@ -54,7 +54,9 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
     using enum Operation;
     using enum Position;
     std::array<OpcodeInfo, 256> table{};
-    auto at = [&](Opcode opcode) -> OpcodeInfo& { return table[static_cast<std::uint8_t>(opcode)]; };
+    auto at = [&](Opcode opcode) -> OpcodeInfo& {
+        return table[static_cast<std::uint8_t>(opcode)];
+    };
     at(Opcode::kSendFirst) = info_of(kSend, kFirst, 0, true);
     at(Opcode::kSendMiddle) = info_of(kSend, kMiddle, 0, true);
     at(Opcode::kSendLast) = info_of(kSend, kLast, 0, true);
@@ -98,7 +100,9 @@ std::uint16_t header_sum(const std::byte* header) {
     return static_cast<std::uint16_t>(sum + (sum >> 16));
 }
 
-std::uint32_t load_be24(const std::byte* from) { return load_be<std::uint32_t>(from) & 0xffffff; }
+std::uint32_t load_be24(const std::byte* from) {
+    return load_be<std::uint32_t>(from) & 0xffffff;
+}
 /// The byte before the 24 bits goes to the top.
 void store_be8_24(std::byte* to, std::uint8_t first, std::uint32_t low) {
     store_be<std::uint32_t>(to, std::uint32_t{first} << 24 | (low & 0xffffff));
@@ -135,9 +139,11 @@ void write_ipv6(const Packet& packet, std::size_t udp_bytes, std::byte* ip) {
 
 void write_bth(const Packet& packet, std::size_t pad, std::byte* bth) {
     bth[0] = static_cast<std::byte>(packet.opcode);
-    bth[1] = static_cast<std::byte>((packet.solicited ? 0x80 : 0) | (packet.migrated ? 0x40 : 0) | pad << 4);
+    bth[1] = static_cast<std::byte>((packet.solicited ? 0x80 : 0) | (packet.migrated ? 0x40 : 0) |
+                                    pad << 4);
     store_be<std::uint16_t>(bth + 2, packet.pkey);
-    store_be8_24(bth + 4, static_cast<std::uint8_t>((packet.fecn ? 0x80 : 0) | (packet.becn ? 0x40 : 0)),
+    store_be8_24(bth + 4,
+                 static_cast<std::uint8_t>((packet.fecn ? 0x80 : 0) | (packet.becn ? 0x40 : 0)),
                  packet.destination_qpn.value());
     store_be8_24(bth + 8, packet.ack_request ? 0x80 : 0, packet.psn.value());
 }
@@ -269,12 +275,15 @@ struct IpHeader {
 base::Result<IpHeader> parse_ipv4(std::span<const std::byte> data, Packet& packet) {
     if (data.size() < kIpv4Size) return drop(DropReason::kMalformed, "short IPv4 header");
     const std::byte* ip = data.data();
-    if (ip[0] != std::byte{0x45}) return drop(DropReason::kMalformed, "IPv4 version or header length");
+    if (ip[0] != std::byte{0x45})
+        return drop(DropReason::kMalformed, "IPv4 version or header length");
     if (ip[9] != std::byte{kProtocolUdp}) return drop(DropReason::kNotRoce, "not UDP");
     // More fragments, or not the first one.
-    if ((load_be<std::uint16_t>(ip + 6) & 0x3fff) != 0) return drop(DropReason::kMalformed, "fragment");
+    if ((load_be<std::uint16_t>(ip + 6) & 0x3fff) != 0)
+        return drop(DropReason::kMalformed, "fragment");
     const std::size_t total = load_be<std::uint16_t>(ip + 2);
-    if (total < kIpv4Size || total > data.size()) return drop(DropReason::kMalformed, "IPv4 length");
+    if (total < kIpv4Size || total > data.size())
+        return drop(DropReason::kMalformed, "IPv4 length");
     if (header_sum(ip) != 0xffff) return drop(DropReason::kMalformed, "IPv4 checksum");
     const auto tos = std::to_integer<std::uint8_t>(ip[1]);
     packet.dscp = tos >> 2;
@@ -307,7 +316,9 @@ base::Result<IpHeader> parse_ipv6(std::span<const std::byte> data, Packet& packe
 
 }  // namespace
 
-const OpcodeInfo& opcode_info(Opcode opcode) { return kOpcodes[static_cast<std::uint8_t>(opcode)]; }
+const OpcodeInfo& opcode_info(Opcode opcode) {
+    return kOpcodes[static_cast<std::uint8_t>(opcode)];
+}
 
 bool is_roce(std::span<const std::byte> frame) {
     const Link link = parse_link(frame);
@@ -335,10 +346,12 @@ base::Result<Packet> parse(std::span<const std::byte> frame) {
     packet.vlan_tci = link.vlan_tci;
 
     const auto data = frame.subspan(link.ip_offset);
-    TRY(const IpHeader ip, link.type == kTypeIpv4 ? parse_ipv4(data, packet) : parse_ipv6(data, packet));
+    TRY(const IpHeader ip,
+        link.type == kTypeIpv4 ? parse_ipv4(data, packet) : parse_ipv6(data, packet));
     if (ip.body.size() < kUdpSize) return drop(DropReason::kMalformed, "short UDP header");
     const std::byte* udp = ip.body.data();
-    if (load_be<std::uint16_t>(udp + 2) != kUdpPort) return drop(DropReason::kNotRoce, "not our UDP port");
+    if (load_be<std::uint16_t>(udp + 2) != kUdpPort)
+        return drop(DropReason::kNotRoce, "not our UDP port");
     packet.udp_source_port = load_be<std::uint16_t>(udp);
     const std::size_t udp_size = load_be<std::uint16_t>(udp + 4);
     if (udp_size < kUdpSize + kBthSize + kIcrcSize || udp_size > ip.body.size())
@@ -349,7 +362,8 @@ base::Result<Packet> parse(std::span<const std::byte> frame) {
         return drop(DropReason::kIcrc, "ICRC");
 
     const std::byte* bth = udp + kUdpSize;
-    if ((bth[1] & std::byte{0x0f}) != std::byte{}) return drop(DropReason::kVersion, "transport version");
+    if ((bth[1] & std::byte{0x0f}) != std::byte{})
+        return drop(DropReason::kVersion, "transport version");
     read_bth(bth, packet);
     const OpcodeInfo& info = packet.info();
     if (!info.known() && transport(packet.opcode) != Transport::kRc)
@@ -416,13 +430,14 @@ void encode(const Packet& packet, PayloadSpans payload, base::Frame& out) {
 
 void encode(const Packet& packet, base::Frame& out) {
     // The list form takes what guest memory is made of, mutable bytes; it only reads them.
-    std::span<std::byte> whole(const_cast<std::byte*>(packet.payload.data()), packet.payload.size());
+    std::span<std::byte> whole(const_cast<std::byte*>(packet.payload.data()),
+                               packet.payload.size());
     encode(packet, PayloadSpans(&whole, 1), out);
 }
 
 void write_grh(const Packet& packet, std::size_t payload_bytes, std::span<std::byte, 40> out) {
-    const std::size_t udp_size = kUdpSize + kBthSize + packet.info().extension_bytes + payload_bytes +
-                                 ((0 - payload_bytes) & 3) + kIcrcSize;
+    const std::size_t udp_size = kUdpSize + kBthSize + packet.info().extension_bytes +
+                                 payload_bytes + ((0 - payload_bytes) & 3) + kIcrcSize;
     OM_CHECK(udp_size <= 0xffff - kIpv4Size);
     if (is_ipv4_packet(packet)) {
         std::memset(out.data(), 0, kIpv6Size - kIpv4Size);

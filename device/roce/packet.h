@@ -108,10 +108,10 @@ enum ExtensionFlag : std::uint16_t {
 struct OpcodeInfo {
     Operation operation = Operation::kReserved;
     Position position = Position::kOnly;
-    std::uint16_t extensions = 0;     ///< ExtensionFlag bits
-    std::uint8_t extension_bytes = 0; ///< size of all of them
+    std::uint16_t extensions = 0;      ///< ExtensionFlag bits
+    std::uint8_t extension_bytes = 0;  ///< size of all of them
     bool response = false;
-    bool payload = false;             ///< may carry payload
+    bool payload = false;  ///< may carry payload
 
     [[nodiscard]] constexpr bool known() const { return operation != Operation::kReserved; }
     [[nodiscard]] constexpr bool has(ExtensionFlag flag) const { return (extensions & flag) != 0; }
@@ -147,9 +147,9 @@ constexpr std::uint8_t kEcnCapable1 = 1;
 constexpr std::uint8_t kEcnCapable0 = 2;
 constexpr std::uint8_t kEcnMarked = 3;
 
-/// One RoCEv2 packet. Numbers are in host order, except those of which only the application knows the meaning.
-/// Extension headers count only if the opcode has them. The packet is IPv4 exactly if both GIDs are IPv4-mapped
-/// (ROCE 7.2).
+/// One RoCEv2 packet. Numbers are in host order, except those of which only the application knows
+/// the meaning. Extension headers count only if the opcode has them. The packet is IPv4 exactly if
+/// both GIDs are IPv4-mapped (ROCE 7.2).
 struct Packet {
     base::MacAddr destination_mac{};
     base::MacAddr source_mac{};
@@ -159,7 +159,7 @@ struct Packet {
     std::uint8_t dscp = 0;  ///< 6 bits
     std::uint8_t ecn = kEcnNone;
     std::uint8_t hop_limit = 64;
-    std::uint32_t flow_label = 0;   ///< IPv6: 20 bits
+    std::uint32_t flow_label = 0;  ///< IPv6: 20 bits
     std::uint16_t ipv4_id = 0;
     std::uint16_t udp_source_port = 0xc000;
 
@@ -176,9 +176,9 @@ struct Packet {
     Reth reth{};
     Aeth aeth{};
     AtomicEth atomic{};
-    std::uint64_t atomic_original = 0;         ///< AtomicAckETH
-    std::array<std::byte, 4> immediate{};      ///< the application's bytes
-    std::uint32_t invalidate_rkey = 0;         ///< IETH
+    std::uint64_t atomic_original = 0;     ///< AtomicAckETH
+    std::array<std::byte, 4> immediate{};  ///< the application's bytes
+    std::uint32_t invalidate_rkey = 0;     ///< IETH
     Deth deth{};
     std::uint32_t feth = 0;
 
@@ -190,38 +190,42 @@ struct Packet {
     [[nodiscard]] const OpcodeInfo& info() const { return opcode_info(opcode); }
 };
 
-/// Why a frame is not a packet for us. parse() puts it into Error::detail; each has a counter in the RNIC.
+/// Why a frame is not a packet for us. parse() puts it into Error::detail; each has a counter in
+/// the RNIC.
 enum class DropReason : std::uint8_t {
     kNotRoce,    ///< another protocol, or UDP port
     kMalformed,  ///< IP or UDP header, lengths, fragment, checksum
     kIcrc,
     kVersion,  ///< TVer
-    kOpcode,   ///< transport or opcode that we do not know; reserved opcodes of RC are left to the responder
+    kOpcode,   ///< transport or opcode that we do not know; reserved opcodes of RC are left to the
+               ///< responder
     kQpn,      ///< destination QPN 0
 };
 [[nodiscard]] inline DropReason drop_reason(const base::Error& error) {
     return static_cast<DropReason>(error.detail);
 }
 
-/// True if the frame is UDP to port 4791 over IP, whatever else is wrong with it: such frames belong to the RNIC and
-/// not to the Ethernet device.
+/// True if the frame is UDP to port 4791 over IP, whatever else is wrong with it: such frames
+/// belong to the RNIC and not to the Ethernet device.
 [[nodiscard]] bool is_roce(std::span<const std::byte> frame);
 
-/// Checks 2, 4 and 5 of ROCE 1.11, bounded by the frame; bytes behind the IP packet (Ethernet padding) are ignored.
-/// A reserved RC opcode gives a packet with info().known() == false, no extension headers, and everything as payload.
+/// Checks 2, 4 and 5 of ROCE 1.11, bounded by the frame; bytes behind the IP packet (Ethernet
+/// padding) are ignored. A reserved RC opcode gives a packet with info().known() == false, no
+/// extension headers, and everything as payload.
 [[nodiscard]] base::Result<Packet> parse(std::span<const std::byte> frame);
 
 /// Pieces of payload, in order; a gdma::SpanList converts to it.
 using PayloadSpans = std::span<const std::span<std::byte>>;
 
-/// Serialises with checksum, pad and ICRC, without Ethernet padding and FCS. `out` is overwritten; its capacity is used.
-/// An unknown opcode, or a payload that no UDP length can express, is our own bug. `packet.payload` is ignored.
+/// Serialises with checksum, pad and ICRC, without Ethernet padding and FCS. `out` is overwritten;
+/// its capacity is used. An unknown opcode, or a payload that no UDP length can express, is our own
+/// bug. `packet.payload` is ignored.
 void encode(const Packet& packet, PayloadSpans payload, base::Frame& out);
 /// The same with `packet.payload`.
 void encode(const Packet& packet, base::Frame& out);
 
-/// The 40 bytes that a UD receiver finds before the payload (ROCE 5.4) when a packet with `payload_bytes` arrives: the IPv6
-/// header, or 20 zero bytes and the IPv4 header.
+/// The 40 bytes that a UD receiver finds before the payload (ROCE 5.4) when a packet with
+/// `payload_bytes` arrives: the IPv6 header, or 20 zero bytes and the IPv4 header.
 void write_grh(const Packet& packet, std::size_t payload_bytes, std::span<std::byte, 40> out);
 
 /// P_Key match of ROCE 1.11 rule 9.

@@ -5,8 +5,9 @@
 
 namespace openmana::roce {
 
-/// A packet sequence number: 24 bits, ordered as serial numbers, so that `a >= b` means that a is at most 2^23 - 1
-/// steps ahead of b (ROCE 0). The order is not transitive over more than half the range.
+/// A packet sequence number: 24 bits, ordered as serial numbers, so that `a >= b` means that a is
+/// at most 2^23 - 1 steps ahead of b (ROCE 0). The order is not transitive over more than half the
+/// range.
 class Psn {
 public:
     static constexpr std::uint32_t kMask = 0xffffff;

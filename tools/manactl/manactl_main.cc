@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// manactl: asks a running manad through its control socket, and prints the answer as a table or as JSON.
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kTimeoutSeconds = 10;
+
+/// Prints one line and ends the program.
+[[noreturn]] void die(const std::string& text) {
+    std::fprintf(stderr, "manactl: %s\n", text.c_str());
+    std::exit(1);
+}
+
+/// One request, one answer.
+json ask(const std::string& path, const json& request) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) die(path + ": the path is too long for a socket");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        die(path + ": " + std::strerror(errno) + " (is manad running with --control?)");
+    const timeval timeout{kTimeoutSeconds, 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    const std::string line = request.dump() + "\n";
+    if (::send(fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+        die(path + ": " + std::strerror(errno));
+    std::string answer;
+    while (answer.empty() || answer.back() != '\n') {
+        char buffer[65536];
+        const ssize_t n = ::recv(fd, buffer, sizeof buffer, 0);
+        if (n == 0) die(path + ": manad closed the connection");
+        if (n < 0) die(path + ": no answer: " + std::strerror(errno));
+        answer.append(buffer, static_cast<std::size_t>(n));
+    }
+    ::close(fd);
+    const json reply = json::parse(answer, nullptr, false);
+    if (!reply.is_object()) die(path + ": the answer is not JSON");
+    if (!reply.value("ok", false)) die(reply.value("error", "the request failed"));
+    return reply;
+}
+
+std::string cell(const json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+    return value.dump();
+}
+
+/// Columns as wide as their widest cell; numbers to the right.
+void print_table(const std::vector<std::string>& columns, const json& rows) {
+    std::vector<std::size_t> widths;
+    for (const auto& column : columns) {
+        std::size_t width = column.size();
+        for (const auto& row : rows) width = std::max(width, cell(row.value(column, json(""))).size());
+        widths.push_back(width);
+    }
+    const auto print = [&](std::size_t i, const std::string& text, bool right) {
+        const char* gap = i + 1 == columns.size() ? "\n" : "  ";
+        const int width = static_cast<int>(widths[i]);
+        std::printf(right ? "%*s%s" : "%-*s%s", width, text.c_str(), gap);
+    };
+    for (std::size_t i = 0; i < columns.size(); ++i) print(i, columns[i], false);
+    for (const auto& row : rows)
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+            const json value = row.value(columns[i], json(""));
+            print(i, cell(value), value.is_number());
+        }
+}
+
+void print_stats(const json& reply, bool all) {
+    for (const auto& nic : reply["nics"]) {
+        std::printf("%s\n", nic["nic"].get<std::string>().c_str());
+        for (const auto& [name, value] : nic["counters"].items())
+            if (all || value != 0) std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
+    }
+    if (!reply.contains("switch")) return;
+    std::printf("switch\n");
+    for (const auto& [name, value] : reply["switch"].items())
+        if (all || value != 0) std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{"manactl: look at a running manad and change its links"};
+    app.set_version_flag("--version", "manactl " OPENMANA_VERSION);
+    app.require_subcommand(1);
+    app.fallthrough();
+    std::string control;
+    bool as_json = false;
+    app.add_option("--control", control, "Control socket of manad")->envname("MANAD_CONTROL")->required();
+    app.add_flag("--json", as_json, "Print the answer as JSON");
+
+    std::string nic;
+    bool qps = false;
+    bool all = false;
+    std::string link_state;
+    auto* status = app.add_subcommand("status", "One line for each NIC");
+    auto* stats = app.add_subcommand("stats", "Counters of each NIC, or of each of its QPs");
+    stats->add_option("nic", nic, "Only this NIC");
+    stats->add_flag("--qp", qps, "Figures of each QP");
+    stats->add_flag("--all", all, "Counters that are zero too");
+    auto* link = app.add_subcommand("link", "Take the link of a NIC up or down");
+    link->add_option("nic", nic, "NIC")->required();
+    link->add_option("state", link_state, "up or down")->required()->check(CLI::IsMember({"up", "down"}));
+    auto* reset = app.add_subcommand("reset", "Reset the function of a NIC, as a function-level reset does");
+    reset->add_option("nic", nic, "NIC")->required();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& success) {
+        return app.exit(success);
+    } catch (const CLI::ParseError& error) {
+        std::fprintf(stderr, "manactl: %s\n", error.what());
+        return 2;
+    }
+
+    json request = {{"command", status->parsed() ? "status" : reset->parsed() ? "reset" : link->parsed() ? "link" : "stats"}};
+    if (!nic.empty()) request["nic"] = nic;
+    if (link->parsed()) request["state"] = link_state;
+    if (stats->parsed() && qps) request["command"] = "qps";
+    const json reply = ask(control, request);
+    if (as_json) {
+        std::printf("%s\n", reply.dump(2).c_str());
+    } else if (status->parsed()) {
+        print_table({"nic", "mac", "link", "client", "mtu", "qps", "socket"}, reply["nics"]);
+    } else if (stats->parsed() && qps) {
+        print_table({"nic", "qpn", "type", "state", "path", "remote_qpn", "tx_messages", "tx_bytes", "rx_messages",
+                     "rx_bytes", "retries", "rnr_retries", "errors"},
+                    reply["qps"]);
+    } else if (stats->parsed()) {
+        print_stats(reply, all);
+    }
+    return 0;
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -54,8 +55,8 @@ public:
     bool run_once();
 
 protected:
-    void timer_arm(base::Timer& timer) override { timers_.arm(timer, timer.deadline()); }
-    void timer_cancel(base::Timer& timer) override { timers_.cancel(timer); }
+    void timer_queue(base::Timer& timer) override { timers_.queue(timer); }
+    void timer_forget(base::Timer& timer) override { timers_.forget(timer); }
 
 private:
     friend class SimWorld;
@@ -73,10 +74,8 @@ inline bool SimExecutor::run_once() {
         batch.swap(tasks_);
     }
     for (auto& task : batch) task();
-    const auto next = timers_.next();
-    const bool due = next && *next <= world_.now();
-    if (due) timers_.fire(world_.now());
-    return due || !batch.empty();
+    const bool fired = timers_.fire(world_.now());
+    return fired || !batch.empty();
 }
 
 inline void SimWorld::run_until_idle() {

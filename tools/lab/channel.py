@@ -26,6 +26,7 @@ HEADER = struct.Struct("<4sBIi")
 MAX_PAYLOAD = 2 << 20
 CHUNK = 65536
 KILL_GRACE = 10.0
+SEND_PATIENCE = 60
 
 
 def encode(kind: int, ident: int, payload: bytes = b"") -> bytes:
@@ -116,6 +117,12 @@ class Command:
         with self._changed:
             return self._status
 
+    @property
+    def error(self) -> LabError | None:
+        """Why it was lost (the guest died or rebooted), None otherwise."""
+        with self._changed:
+            return self._error
+
     def write(self, data: bytes) -> None:
         """Sends bytes to its stdin."""
         for at in range(0, len(data), CHUNK):
@@ -184,10 +191,14 @@ class Channel:
 
     `fail` ends it with the error that every waiter, now and later, gets. `boot` is the guest's boot
     id once its agent has said hello; a new one (a reboot) ends all commands of the old boot.
+    `on_close` is called when the other end closes, and may `fail` with a better reason first.
     """
 
-    def __init__(self, sock: socket.socket, name: str, log: str | None = None) -> None:
+    def __init__(self, sock: socket.socket, name: str, log: str | None = None,
+                 on_close: Callable[[], None] | None = None) -> None:
         self._sock = sock
+        self._on_close = on_close
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_PATIENCE, 0))
         self.name = name
         self.log = log
         self.changed = threading.Condition()
@@ -208,6 +219,8 @@ class Channel:
             except OSError:
                 data = b""
             if not data:
+                if self._on_close is not None:
+                    self._on_close()
                 self.fail(GuestDied(f"{self.name}: the command channel closed", self.log))
                 return
             for kind, ident, payload in decoder.feed(data):
@@ -292,7 +305,7 @@ class Channel:
         with self._send_lock:
             try:
                 self._sock.sendall(encode(kind, ident, payload))
-            except TimeoutError as error:
+            except (TimeoutError, BlockingIOError) as error:
                 raise GuestTimeout(f"{self.name}: the guest takes no input; it hangs",
                                    self.log) from error
             except OSError as error:

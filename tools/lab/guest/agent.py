@@ -300,18 +300,15 @@ class Agent:
         _, status = os.waitpid(command.pid, 0)
         command.status = os.waitstatus_to_exitcode(status)
         for fd in list(command.outputs):
-            while fd in command.outputs:
-                before = len(self.outbox)
-                self.drain(command, fd)
-                if fd in command.outputs and len(self.outbox) == before:
-                    try:  # nothing written by drain: empty, or all flushed at once
-                        data = os.read(fd, CHUNK)
-                    except OSError:
-                        data = b""
-                    if not data:
-                        self.close_output(command, fd)
-                        break
-                    self.send(command.outputs[fd], command.ident, data)
+            while True:
+                try:
+                    data = os.read(fd, CHUNK)
+                except OSError:  # nothing more now, or EIO: the terminal is closed
+                    data = b""
+                if not data:
+                    break
+                self.send(command.outputs[fd], command.ident, data)
+            self.close_output(command, fd)
         self.finish(command)
 
     def finish(self, command):

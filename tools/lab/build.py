@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building manad, manactl and the tests with CMake's presets."""
+
+from __future__ import annotations
+
+import os
+
+from . import host
+from .errors import LabError
+from .paths import BUILD, ROOT, cache_dir, logs_dir
+from .proc import find_program, run_logged
+from .progress import Step
+
+SPACE_NEEDED = 500_000_000
+
+
+def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | None = None
+                        ) -> None:
+    """Configures a preset when that was not done, and builds some targets, or all."""
+    if not (ROOT / "CMakePresets.json").exists():
+        raise LabError(f"there is no CMakePresets.json in {ROOT}")
+    cmake = find_program("cmake")
+    if cmake is None:
+        raise LabError("the package cmake is missing")
+    host.check_space(ROOT, SPACE_NEEDED, "the build")
+    log = logs_dir() / f"build-{preset}.log"
+    log.unlink(missing_ok=True)
+    configured = any((BUILD / preset / name).exists() for name in ("build.ninja", "Makefile"))
+    if not configured:
+        with Step(f"configuring preset {preset}"):
+            run_logged([cmake, "--preset", preset], log, f"cmake --preset {preset}", cwd=ROOT)
+    argv = [cmake, "--build", os.fspath(BUILD / preset), "-j", str(jobs or os.cpu_count() or 1)]
+    if targets:
+        argv += ["--target", *targets]
+    with Step(f"building preset {preset} (log: {log})"):
+        run_logged(argv, log, f"building preset {preset}", cwd=ROOT)
+
+
+def ensure_manad() -> None:
+    """Builds manad and manactl, unless OPENMANA_BUILD names a build that has them."""
+    if os.environ.get("OPENMANA_BUILD"):
+        return
+    host.ensure_packages(host.FOR_BUILD)
+    cache_dir()
+    configure_and_build("release", ("manad", "manactl"))

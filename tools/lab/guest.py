@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One guest: its QEMU, its console, its command channel."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .channel import REBOOT, Channel, Command
+from .errors import CommandFailed, GuestDied, GuestTimeout, LabError
+from .image import Image, digest
+from .paths import cache_dir
+from .proc import end_group, spawn, tail
+from .qemu import Machine, Qemu, command_line
+
+BOOT_TIMEOUT = 180.0
+# Kernel messages that mean the end; stalls and lockups under load on a slow host do not.
+FATAL = re.compile(r"Kernel panic|Oops:|BUG: (?!soft lockup|workqueue lockup|scheduling)"
+                   r"|kernel BUG at|general protection fault")
+BASE_MODULES = ("mana", "mana_ib", "ib_uverbs", "rdma_ucm")
+CONSOLE_GRACE = 2.0
+
+
+@dataclass(frozen=True)
+class GuestSpec:
+    """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default."""
+
+    suite: str = "trixie"
+    cpus: int = 1
+    memory: int = 1024
+    nics: int | None = None
+    virtio: int | None = None
+    append: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command in a guest ended. A negative status is the signal that ended it."""
+
+    stdout: str
+    stderr: str
+    status: int
+
+
+class Guest:
+    """A running guest. Every wait ends at once when the guest dies, and says why it died."""
+
+    def __init__(self, name: str, number: int, spec: GuestSpec, image: Image, machine: Machine,
+                 macs: list[str], virtio_macs: list[str], log_dir: Path) -> None:
+        self.name = name
+        self.number = number
+        self.spec = spec
+        self.image = image
+        self.machine = machine
+        self.macs = macs
+        self.virtio_macs = virtio_macs
+        self.console_log = log_dir / f"{name}.console"
+        self.qemu_log = log_dir / f"{name}.qemu"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._lock = threading.Lock()
+        self._death: LabError | None = None
+        self._stopping = False
+        self._panic: str | None = None
+        self._console_thread: threading.Thread | None = None
+        self._watch_thread: threading.Thread | None = None
+        self._devices: dict[str, str] | None = None
+
+    # -- life
+
+    def start(self, qemu: Qemu) -> None:
+        """Starts QEMU and connects to the agent's port; `wait_ready` waits for the guest."""
+        argv = command_line(qemu, self.machine)
+        with self.qemu_log.open("wb") as err:
+            err.write((" ".join(argv) + "\n").encode())
+            err.flush()
+            self._process = spawn(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=err, env=qemu.environment())
+        self._console_thread = threading.Thread(target=self._read_console, daemon=True,
+                                                name=f"console-{self.name}")
+        self._console_thread.start()
+        sock = self._connect(self.machine.agent_socket)
+        self._channel = Channel(sock, self.name, str(self.console_log), self._channel_closed)
+        self._watch_thread = threading.Thread(target=self._watch, daemon=True,
+                                              name=f"watch-{self.name}")
+        self._watch_thread.start()
+
+    def _connect(self, path: Path, timeout: float = 60.0) -> socket.socket:
+        deadline = time.monotonic() + timeout
+        assert self._process is not None
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            try:
+                sock.connect(str(path))
+                return sock
+            except OSError as error:
+                sock.close()
+                status = self._process.poll()
+                if status is not None:
+                    raise GuestDied(f"{self.name}: QEMU ended with status {status}: "
+                                    f"{self._qemu_words()}", self.qemu_log) from error
+                if time.monotonic() > deadline:
+                    raise GuestTimeout(f"{self.name}: QEMU did not open {path.name}",
+                                       self.qemu_log) from error
+                time.sleep(0.02)
+
+    def _channel_closed(self) -> None:
+        """QEMU ends a moment after its sockets close; the watcher then says how it ended."""
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and self._death is None and not self._stopping:
+            time.sleep(0.02)
+
+    def _qemu_words(self) -> str:
+        text = tail(self.qemu_log)
+        return text[:200] if not text.endswith(self.machine.append or "\0") else "no message"
+
+    def _read_console(self) -> None:
+        """Keeps the console, and looks for the kernel's last words."""
+        assert self._process is not None and self._process.stdout is not None
+        line = b""
+        with self.console_log.open("ab") as log:
+            while True:
+                data = self._process.stdout.read1(65536)
+                if not data:
+                    return
+                log.write(data)
+                log.flush()
+                *lines, line = (line + data).split(b"\n")
+                for one in lines:
+                    text = one.decode(errors="replace").strip()
+                    if FATAL.search(text) and (self._panic is None or "Kernel panic" in text):
+                        first = self._panic is None
+                        self._panic = re.sub(r"^\[ *[\d.]+\]\s*", "", text)
+                        if first:
+                            threading.Thread(target=self._end_after_panic, daemon=True).start()
+
+    def _end_after_panic(self) -> None:
+        """Gives the console time for the rest of the report, then ends the guest. (The kernel
+        resets at once after a panic; a guest that comes up again would hide it.)"""
+        deadline = time.monotonic() + CONSOLE_GRACE
+        while time.monotonic() < deadline and "Kernel panic" not in (self._panic or ""):
+            time.sleep(0.05)
+        time.sleep(0.3)
+        self._die(GuestDied(f"{self.name}: the guest panicked: {self._panic}", self.console_log))
+        if self._process is not None:
+            end_group(self._process, grace=0.2)
+
+    def _watch(self) -> None:
+        assert self._process is not None
+        status = self._process.wait()
+        if self._stopping:
+            self._die(GuestDied(f"{self.name}: the guest was stopped"))
+            return
+        if self._console_thread is not None:
+            self._console_thread.join(timeout=5)
+        if self._panic is not None:
+            self._die(GuestDied(f"{self.name}: the guest panicked: {self._panic}",
+                                self.console_log))
+        elif status == 0:
+            self._die(GuestDied(f"{self.name}: the guest powered off: "
+                                f"{tail(self.console_log)[:160]}", self.console_log))
+        else:
+            how = f"status {status}" if status > 0 else f"signal {-status}"
+            self._die(GuestDied(f"{self.name}: QEMU ended with {how}: {self._qemu_words()}",
+                                self.qemu_log))
+
+    def _die(self, error: LabError) -> None:
+        with self._lock:
+            if self._death is None:
+                self._death = error
+            error = self._death
+        if self._channel is not None:
+            self._channel.fail(error)
+
+    def wait_ready(self, timeout: float = BOOT_TIMEOUT, modules: bool = True) -> None:
+        """Waits until the agent answers, then loads the drivers."""
+        self.channel.wait_boot(timeout)
+        if modules:
+            self.load_modules()
+
+    def load_modules(self) -> None:
+        """Loads the drivers, MANA's first, so that its interfaces are eth0 and on."""
+        names = list(BASE_MODULES) + (["virtio_net"] if self.virtio_macs else [])
+        self._devices = None
+        self.run(["modprobe", "-a", *names], timeout=120)
+
+    @property
+    def channel(self) -> Channel:
+        """The command channel."""
+        if self._channel is None:
+            raise LabError(f"{self.name}: the guest is not running")
+        return self._channel
+
+    @property
+    def alive(self) -> bool:
+        """Whether its QEMU runs."""
+        return self._process is not None and self._process.poll() is None and self._death is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of QEMU."""
+        if self._process is None:
+            raise LabError(f"{self.name}: the guest is not running")
+        return self._process.pid
+
+    def reboot(self, timeout: float = BOOT_TIMEOUT, modules: bool = True) -> None:
+        """Reboots the guest by reboot(2) and waits until it is up again. What was set up in it
+        (addresses, files) is gone."""
+        old = self.channel.boot
+        self.channel.send(REBOOT, 0)
+        self.channel.wait_boot(timeout, old)
+        if modules:
+            self.load_modules()
+
+    def kill(self) -> None:
+        """Ends QEMU at once, as a crash of the VM would."""
+        self._stopping = True
+        if self._process is not None:
+            end_group(self._process, grace=0)
+        self._die(GuestDied(f"{self.name}: the guest was killed"))
+
+    def stop(self) -> None:
+        """Ends QEMU and the channel."""
+        self._stopping = True
+        if self._process is not None:
+            end_group(self._process, grace=2.0)
+        if self._channel is not None:
+            self._channel.close()
+        for thread in (self._watch_thread, self._console_thread):
+            if thread is not None:
+                thread.join(timeout=5)
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def qmp(self, command: str, timeout: float = 10.0, **arguments: object) -> object:
+        """One QMP command, such as `stop` and `cont`; returns its answer."""
+        with self._connect(self.machine.qmp_socket) as sock:
+            sock.settimeout(timeout)
+            file = sock.makefile("rw", encoding="utf-8")
+            try:
+                file.readline()
+                for request in ({"execute": "qmp_capabilities"},
+                                {"execute": command, "arguments": arguments}):
+                    file.write(json.dumps(request) + "\n")
+                    file.flush()
+                    while True:
+                        answer = json.loads(file.readline() or "{}")
+                        if "error" in answer or not answer:
+                            text = answer.get("error", {}).get("desc", "QEMU went away")
+                            raise LabError(f"{self.name}: QMP {command}: {text}")
+                        if "return" in answer:
+                            break
+            except (OSError, ValueError) as error:
+                raise LabError(f"{self.name}: QMP {command}: {error}", self.qemu_log) from error
+            return answer["return"]
+
+    # -- commands
+
+    def spawn(self, command: str | list[str], *, env: dict[str, str] | None = None,
+              cwd: str | None = None, pty: tuple[int, int] | None = None, stdin: bool = False,
+              on_output: Callable[[int, bytes], None] | None = None) -> Command:
+        """Starts a command; a string goes to `sh -c`. Its stdin is empty unless asked for."""
+        argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        started = self.channel.start(argv, env=env, cwd=cwd, pty=pty, on_output=on_output)
+        if not stdin and pty is None:
+            started.close_stdin()
+        return started
+
+    def run(self, command: str | list[str], timeout: float = 60.0, check: bool = True,
+            input: bytes | str | None = None, env: dict[str, str] | None = None,
+            cwd: str | None = None) -> Result:
+        """Runs a command to its end. With `check`, a non-zero status is CommandFailed."""
+        started = self.spawn(command, env=env, cwd=cwd, stdin=input is not None)
+        if input is not None:
+            started.write(input.encode() if isinstance(input, str) else input)
+            started.close_stdin()
+        status = started.wait(timeout)
+        result = Result(started.stdout, started.stderr, status)
+        if check and status != 0:
+            words = (result.stderr or result.stdout).strip()[-400:]
+            raise CommandFailed(f"{self.name}: '{started.text}' ended with status {status}: "
+                                f"{words}", result)
+        return result
+
+    def put(self, data: bytes | str | Path, path: str, mode: int = 0o644) -> None:
+        """Writes a file in the guest: bytes, text, or the content of a host file."""
+        content = data.read_bytes() if isinstance(data, Path) else data
+        self.run(["sh", "-c", 'mkdir -p "$(dirname "$1")" && cat >"$1" && chmod "$2" "$1"', "put",
+                  path, f"{mode:o}"], input=content)
+
+    def get(self, path: str) -> bytes:
+        """Reads a file of the guest."""
+        started = self.spawn(["cat", "--", path])
+        if started.wait(60) != 0:
+            raise LabError(f"{self.name}: {started.stderr.strip()}")
+        return started.stdout_bytes
+
+    def compile(self, source: Path, libs: tuple[str, ...] = ("-libverbs",),
+                flags: tuple[str, ...] = ("-O2", "-Wall"), path: str | None = None) -> str:
+        """Puts a C program into the guest, compiled there the first time, then taken from the
+        cache; returns its path in the guest."""
+        target = path or f"/root/{source.stem}"
+        key = digest("program-1", self.image.key, source, " ".join(libs), " ".join(flags))
+        cached = cache_dir() / "programs" / f"{source.stem}-{key}"
+        if cached.exists():
+            self.put(cached, target, 0o755)
+            return target
+        self.put(source, f"/tmp/{source.name}")
+        self.run(["gcc", *flags, "-o", target, f"/tmp/{source.name}", *libs], timeout=180)
+        cached.parent.mkdir(exist_ok=True)
+        part = cached.with_suffix(f".{self.name}-{time.monotonic_ns()}")
+        part.write_bytes(self.get(target))
+        part.rename(cached)
+        return target
+
+    # -- what is in the guest
+
+    def dmesg(self) -> str:
+        """The kernel's log."""
+        return self.run(["dmesg"], timeout=30).stdout
+
+    def console(self) -> str:
+        """What the console showed so far."""
+        try:
+            return self.console_log.read_text(errors="replace")
+        except OSError:
+            return ""
+
+    def interface(self, nic: int = 0) -> str:
+        """The network interface of a MANA NIC, found by its MAC address."""
+        return self._by_mac(self.macs[nic], f"NIC {nic}")
+
+    def virtio_interface(self, number: int = 0) -> str:
+        """The network interface of a virtio NIC."""
+        return self._by_mac(self.virtio_macs[number], f"virtio NIC {number}")
+
+    def _by_mac(self, mac: str, what: str) -> str:
+        if self._devices is None or mac not in self._devices:
+            text = self.run("grep . /sys/class/net/*/address").stdout
+            self._devices = {}
+            for line in text.splitlines():
+                path, _, address = line.partition(":")
+                # VLAN and other upper devices share the address; the first is the NIC's own
+                self._devices.setdefault(address.strip(), path.split("/")[4])
+        if mac not in self._devices:
+            raise LabError(f"{self.name}: no interface with address {mac} ({what})",
+                           self.console_log)
+        return self._devices[mac]
+
+    def rdma_device(self, nic: int = 0) -> str:
+        """The RDMA device of a MANA NIC (mana_0 and on)."""
+        interface = self.interface(nic)
+        text = self.run("for d in /sys/class/infiniband/*; do "
+                        "echo $(basename $d) $(cat $d/ports/1/gid_attrs/ndevs/0 2>/dev/null) "
+                        "$(ls $d/device/net 2>/dev/null); done").stdout
+        for line in text.splitlines():
+            words = line.split()
+            if interface in words[1:]:
+                return words[0]
+        raise LabError(f"{self.name}: {interface} has no RDMA device", self.console_log)
+
+    def ip(self, nic: int = 0, version: int = 4) -> str:
+        """The address that `Lab.configure_network` gives to a NIC."""
+        if version == 6:
+            return f"fd00:{nic:x}::{self.number + 1:x}"
+        return f"10.0.{nic}.{self.number + 1}"
+
+    def virtio_ip(self, number: int = 0) -> str:
+        """The address that `Lab.configure_network` gives to a virtio NIC."""
+        return f"10.1.{number}.{self.number + 1}"

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host must have: packages, disk space."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from .errors import LabError
+from .paths import logs_dir
+from .proc import find_program, run_logged
+from .progress import Step
+
+# What proves that a package is there (a program, or a file) -> the Debian package.
+FOR_IMAGES = {
+    "mmdebstrap": "mmdebstrap",
+    "mke2fs": "e2fsprogs",
+    "gcc": "gcc",
+    "/usr/include/stdio.h": "libc6-dev",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+}
+FOR_BUILD = {
+    "cmake": "cmake",
+    "ninja": "ninja-build",
+    "g++": "g++",
+}
+FOR_TESTS = {
+    "ctest": "cmake",
+    "clang++": "clang",
+}
+FOR_USERS = {
+    "newuidmap": "uidmap",
+    "unshare": "util-linux",
+}
+
+
+def missing_packages(wanted: dict[str, str]) -> list[str]:
+    """Packages of `wanted` that this machine lacks."""
+    missing = []
+    for proof, package in wanted.items():
+        there = os.path.exists(proof) if proof.startswith("/") else find_program(proof)
+        if not there and package not in missing:
+            missing.append(package)
+    return missing
+
+
+def _is_debian_keyring_elsewhere() -> bool:
+    return any(Path("/etc/apt/trusted.gpg.d").glob("debian-archive*"))
+
+
+def ensure_packages(*groups: dict[str, str]) -> None:
+    """Installs what is missing when we are root; says what is missing when we are not."""
+    wanted: dict[str, str] = {}
+    for group in groups:
+        wanted.update(group)
+    missing = missing_packages(wanted)
+    if "debian-archive-keyring" in missing and _is_debian_keyring_elsewhere():
+        missing.remove("debian-archive-keyring")
+    if not missing:
+        return
+    names = " ".join(missing)
+    if os.geteuid() != 0 or find_program("apt-get") is None:
+        raise LabError(f"missing packages: {names}; install them with: apt-get install {names}")
+    log = logs_dir() / "packages.log"
+    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LC_ALL="C")
+    with Step(f"installing packages: {names}"):
+        install = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+        try:
+            run_logged(install, log, "apt-get install", env=env)
+        except LabError:  # the lists may be old or absent
+            run_logged(["apt-get", "update"], log, "apt-get update", env=env)
+            run_logged(install, log, f"apt-get install {names}", env=env)
+
+
+def check_space(path: Path, need: int, what: str) -> None:
+    """Fails when the file system of `path` has less than `need` bytes for us."""
+    info = os.statvfs(path)
+    free = info.f_bavail * info.f_frsize
+    if free < need:
+        raise LabError(f"not enough disk space for {what}: {path} has {free / 1e9:.1f} GB free, "
+                       f"{need / 1e9:.1f} GB are needed")
+
+
+def python_has(module: str) -> bool:
+    """Whether Debian's own Python has a module."""
+    return subprocess.run(["/usr/bin/python3", "-c", f"import {module}"], capture_output=True,
+                          check=False, timeout=60).returncode == 0

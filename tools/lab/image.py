@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guest images: an ext4 image with its kernel per suite, and a small initramfs, both cached under
+keys of what they are made from."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import debian, host
+from .errors import LabError
+from .paths import GUEST_FILES, cache_dir, logs_dir
+from .proc import run_logged
+from .progress import Step, say
+
+SUITES = ("trixie", "forky")
+SPACE_NEEDED = 3_000_000_000
+# Documentation is left out, except the tests that rdma-core ships there.
+DPKG_OPTIONS = tuple(f"--dpkgopt={option}" for option in (
+    "path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/rdma-core",
+    "path-include=/usr/share/doc/rdma-core/*"))
+
+
+@dataclass(frozen=True)
+class Image:
+    """A guest image ready to boot."""
+
+    suite: str
+    key: str
+    root: Path
+    kernel: Path
+    initrd: Path
+    version: str
+
+
+def digest(*parts: bytes | str | Path) -> str:
+    """A short key of texts and of the contents of files."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.read_bytes() if isinstance(part, Path) else part
+        if isinstance(data, str):
+            data = data.encode()
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()[:12]
+
+
+def package_list(text: str) -> list[str]:
+    """The packages of a list with comments."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def image_key(suite: str) -> str:
+    """Key of a suite's image: all that goes into it, except the mirror's state."""
+    here = Path(__file__).parent
+    packages = " ".join(package_list((GUEST_FILES / "packages").read_text()))
+    return digest("image-1", suite, packages, GUEST_FILES / "modules", here / "stage.py",
+                  " ".join(DPKG_OPTIONS))
+
+
+@contextlib.contextmanager
+def cache_lock(name: str) -> Iterator[None]:
+    """One process at a time makes the cache entry `name`; others wait for it."""
+    path = cache_dir() / f".{name}.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with Step(f"another lab command is making {name}; waiting for it"):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def new_entry(final: Path) -> Iterator[Path]:
+    """A temporary directory that becomes the cache entry `final` when all goes well."""
+    for stale in final.parent.glob(f".{final.name}.tmp-*"):
+        remove_tree(stale)  # of a run that was killed; we hold the lock of this entry
+    temp = Path(tempfile.mkdtemp(prefix=f".{final.name}.tmp-", dir=final.parent))
+    try:
+        temp.chmod(0o755)
+        yield temp
+        os.rename(temp, final)
+    finally:
+        if temp.exists():
+            remove_tree(temp)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a tree; one with files of sub-ids is removed in the user namespace that made it."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists() and os.geteuid() != 0:
+        subprocess.run(["unshare", "--map-root-user", "--map-auto", "rm", "-rf", "--",
+                        os.fspath(path)], check=False, capture_output=True)
+
+
+def build_image(suite: str) -> Path:
+    """Makes or finds the image of a suite and returns its directory."""
+    key = image_key(suite)
+    final = cache_dir() / f"guest-{suite}-{key}"
+    if final.exists():
+        return final
+    with cache_lock(f"guest-{suite}"):
+        if final.exists():
+            return final
+        host.ensure_packages(host.FOR_IMAGES, *(() if os.geteuid() == 0 else (host.FOR_USERS,)))
+        host.check_space(cache_dir(), SPACE_NEEDED, f"the {suite} guest image")
+        log = logs_dir() / f"image-{suite}.log"
+        log.unlink(missing_ok=True)
+        packages = package_list((GUEST_FILES / "packages").read_text())
+        with new_entry(final) as temp:
+            work = temp / "work"
+            work.mkdir()
+            as_root = os.geteuid() == 0
+            tree = work / ("root" if as_root else "root.tar")
+            with Step(f"{suite}: installing the guest's packages (log: {log})"):
+                debian.bootstrap(tree, suite, packages, log, options=DPKG_OPTIONS)
+            with Step(f"{suite}: making the guest image"):
+                argv = ["/usr/bin/python3", os.fspath(Path(__file__).parent / "stage.py"),
+                        os.fspath(work), os.fspath(temp), os.fspath(GUEST_FILES / "modules")]
+                if not as_root:
+                    argv = ["unshare", "--map-root-user", "--map-auto", *argv, os.fspath(tree)]
+                run_logged(argv, log, f"making the {suite} image")
+            remove_tree(work)
+        for old in cache_dir().glob(f"guest-{suite}-*"):
+            if old != final and time.time() - old.stat().st_mtime > 14 * 86400:
+                remove_tree(old)
+        say(f"{suite}: image {final.name} is ready")
+    return final
+
+
+def cpio_entry(name: str, data: bytes, mode: int, inode: int, device: tuple[int, int] = (0, 0)
+               ) -> bytes:
+    """One entry of a newc archive."""
+    fields = (inode, mode, 0, 0, 1, 0, len(data), 0, 0, device[0], device[1], len(name) + 1, 0)
+    head = b"070701" + b"".join(b"%08X" % value for value in fields) + name.encode() + b"\0"
+    head += b"\0" * (-len(head) % 4)
+    return head + data + b"\0" * (-len(data) % 4)
+
+
+def cpio(files: list[tuple[str, bytes, int]]) -> bytes:
+    """A newc archive of regular files, with a /dev and its console."""
+    entries = [("dev", b"", stat.S_IFDIR | 0o755, (0, 0)),
+               ("dev/console", b"", stat.S_IFCHR | 0o600, (5, 1))]
+    entries += [(name, data, stat.S_IFREG | mode, (0, 0)) for name, data, mode in files]
+    out = b"".join(cpio_entry(name, data, mode, number + 1, device)
+                   for number, (name, data, mode, device) in enumerate(entries))
+    out += cpio_entry("TRAILER!!!", b"", 0, 0)
+    return out + b"\0" * (-len(out) % 512)
+
+
+def build_initrd(image: Path) -> Path:
+    """Makes or finds the initramfs of an image: our init, the agent and a few modules."""
+    key = digest("initrd-1", image.name, GUEST_FILES / "init.c", GUEST_FILES / "agent.py")
+    final = cache_dir() / f"initrd-{image.name.removeprefix('guest-')}-{key}"
+    if final.exists():
+        return final
+    with cache_lock(final.name):
+        if final.exists():
+            return final
+        host.ensure_packages({"gcc": "gcc", "/usr/include/stdio.h": "libc6-dev"})
+        log = logs_dir() / "initrd.log"
+        log.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".initrd-") as temp:
+            program = Path(temp) / "init"
+            run_logged(["gcc", "-static", "-Os", "-s", "-Wall", "-Wno-unused-result", "-o",
+                        os.fspath(program), os.fspath(GUEST_FILES / "init.c")], log,
+                       "compiling the guest's init")
+            files = [("init", program.read_bytes(), 0o755),
+                     ("agent.py", (GUEST_FILES / "agent.py").read_bytes(), 0o755)]
+            files += [(path.name, path.read_bytes(), 0o644)
+                      for path in sorted((image / "early").iterdir())]
+            part = Path(temp) / "initrd"
+            part.write_bytes(cpio(files))
+            os.rename(part, final)
+        for old in cache_dir().glob(f"initrd-{image.name.removeprefix('guest-')}-*"):
+            if old != final:
+                old.unlink(missing_ok=True)
+    return final
+
+
+def get_image(suite: str) -> Image:
+    """The image of a suite, made first when it is not in the cache."""
+    if suite not in SUITES:
+        raise LabError(f"unknown guest '{suite}'; there are {', '.join(SUITES)}")
+    base = build_image(suite)
+    return Image(suite, base.name, base / "root.ext4", base / "vmlinuz", build_initrd(base),
+                 (base / "kernel").read_text().strip())

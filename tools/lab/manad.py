@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device daemon as a process of a lab."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import LabError
+from .paths import BUILD, ROOT
+from .proc import end_group, spawn, tail
+
+START_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Nic:
+    """One NIC of manad."""
+
+    name: str
+    socket: Path
+    mac: str
+    mtu: int | None = None
+    options: str = ""
+
+    def argument(self) -> str:
+        """The value of manad's --nic."""
+        text = f"id={self.name},socket={self.socket},mac={self.mac}"
+        if self.mtu is not None:
+            text += f",mtu={self.mtu}"
+        return text + (f",{self.options}" if self.options else "")
+
+
+def find_binary(name: str) -> Path:
+    """A program of the build; OPENMANA_BUILD names another build directory than build/release."""
+    base = Path(os.environ.get("OPENMANA_BUILD") or BUILD / "release")
+    for folder in ("bin", "", "device/manad", "device", "tools", f"tools/{name}"):
+        path = base / folder / name
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    raise LabError(f"{name} is not in {base}; build it first: "
+                   f"cmake --preset release && cmake --build --preset release (in {ROOT.name}/)")
+
+
+class Manad:
+    """A running manad. `stop` ends it and gives its exit status."""
+
+    def __init__(self, nics: list[Nic], control: Path, log: Path, args: tuple[str, ...] = (),
+                 binary: Path | None = None) -> None:
+        self.nics = nics
+        self.control = control
+        self.log = log
+        self._args = args
+        self._binary = binary
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits for its `ready`."""
+        binary = self._binary or find_binary("manad")
+        argv = [os.fspath(binary)]
+        for nic in self.nics:
+            argv += ["--nic", nic.argument()]
+        argv += ["--control", os.fspath(self.control), *self._args]
+        with self.log.open("ab") as log:
+            log.write((" ".join(argv) + "\n").encode())
+            log.flush()
+            self._process = spawn(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=log)
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + START_TIMEOUT
+        seen = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"ready\n" not in seen:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise LabError(f"manad did not say ready within {START_TIMEOUT:.0f} s",
+                                   self.log)
+                if not selector.select(left):
+                    continue
+                data = os.read(self._process.stdout.fileno(), 4096)
+                if not data:
+                    status = self._process.wait(timeout=10)
+                    raise LabError(f"manad ended with status {status}: {tail(self.log)[:200]}",
+                                   self.log)
+                seen += data
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        if self._process is None:
+            raise LabError("manad is not running")
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def check(self) -> None:
+        """Raises when it has died."""
+        if self._process is not None and self._process.poll() is not None:
+            raise LabError(f"manad ended with status {self._process.returncode}: "
+                           f"{tail(self.log)[:200]}", self.log)
+
+    def ctl(self, *args: str, check: bool = True, timeout: float = 20.0) -> str:
+        """Runs manactl; returns its output."""
+        argv = [os.fspath(find_binary("manactl")), "--control", os.fspath(self.control), *args]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout,
+                                  check=False)
+        except subprocess.TimeoutExpired as error:
+            self.check()
+            raise LabError(f"manactl {' '.join(args)} did not end within {timeout:.0f} s",
+                           self.log) from error
+        if check and done.returncode != 0:
+            self.check()
+            raise LabError(f"manactl {' '.join(args)} failed (status {done.returncode}): "
+                           f"{done.stderr.strip()}", self.log)
+        return done.stdout
+
+    def ctl_json(self, *args: str) -> Any:
+        """Runs manactl with --json; returns the parsed answer."""
+        return json.loads(self.ctl(*args, "--json"))
+
+    def stop(self) -> int | None:
+        """Ends it; returns its exit status."""
+        if self._process is None:
+            return None
+        end_group(self._process, grace=10.0)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return self._process.returncode

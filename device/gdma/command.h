@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/endian.h"
@@ -38,6 +40,14 @@ public:
     [[nodiscard]] bool has(std::size_t offset, std::size_t length) const {
         return length <= message_.size() && offset <= message_.size() - length;
     }
+    /// The message as one of the structures of <mana/*.h>, zero where the message is shorter.
+    template <typename T>
+    [[nodiscard]] T as() const {
+        static_assert(std::is_trivially_copyable_v<T>);
+        T value{};
+        std::memcpy(&value, message_.data(), std::min(sizeof value, message_.size()));
+        return value;
+    }
 
 private:
     std::span<const std::byte> message_;
@@ -50,6 +60,15 @@ public:
     explicit HwcReply(std::size_t size) : bytes_(size) {}
     void set_status(std::uint32_t status) { status_ = status; }
     [[nodiscard]] std::uint32_t status() const { return status_; }
+    /// The newest version of this response that is implemented; the smaller of this and the one asked for is sent.
+    void set_version(std::uint16_t version) { version_ = version; }
+    [[nodiscard]] std::uint16_t version() const { return version_; }
+    /// A whole structure of <mana/*.h>; its header part is overwritten when the response is sent.
+    template <typename T>
+    void put_struct(const T& value) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        put_bytes(0, std::as_bytes(std::span<const T, 1>(&value, 1)));
+    }
     template <typename T>
     void put(std::size_t offset, T value) {
         put_bytes(offset, std::as_bytes(std::span<const T, 1>(&value, 1)));
@@ -65,6 +84,7 @@ public:
 private:
     std::vector<std::byte> bytes_;
     std::uint32_t status_ = kHwcSuccess;
+    std::uint16_t version_ = 0xffff;
 };
 
 /// A GDMA device on the function: 2 = Ethernet, 3 = RNIC (GDMA 0.2).

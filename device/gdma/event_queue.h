@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <unordered_set>
 
 #include "gdma/ring.h"
 #include "gdma/types.h"
@@ -44,7 +45,13 @@ private:
         EqeType type;
         std::array<std::uint32_t, 3> data;
     };
+    static std::uint64_t name_of(const Event& event) {
+        return std::uint64_t{static_cast<std::uint8_t>(event.type)} << 32 | event.data[0];
+    }
+    [[nodiscard]] bool full_locked() const { return producer_ - consumer_ >= entries_; }
     void append_locked(const Event& event);
+    void hold_locked(const Event& event);
+    void flush_locked();
 
     const Eqn id_;
     const DoorbellPage page_;
@@ -56,7 +63,8 @@ private:
     std::uint64_t producer_;
     std::uint64_t consumer_;
     bool armed_ = true;
-    std::deque<Event> held_;  // at most one completion event per CQ, plus events of ours: bounded by objects
+    std::deque<Event> held_;  // in order; an event whose name is not in held_names_ was withdrawn
+    std::unordered_set<std::uint64_t> held_names_;  // one event per type and object: bounded by objects
 };
 
 }  // namespace openmana::gdma

@@ -32,6 +32,7 @@ struct FunctionConfig {
     std::uint32_t max_mrs = 1048576;
     std::uint32_t max_regions = 65536;             ///< DMA regions not yet consumed
     std::uint64_t max_region_pages = 1ULL << 22;   ///< pages of all incomplete or unconsumed regions together
+    std::uint64_t max_extents = 1ULL << 24;        ///< contiguous stretches of all regions, in MRs and queues too
     std::uint64_t max_device_memory = 16ULL << 20;
 };
 
@@ -94,6 +95,8 @@ public:
     /// The region without taking it: a command that fails must leave it with the driver (RNIC 2.3). Only complete ones.
     [[nodiscard]] base::Result<const DmaRegion*> region(RegionHandle handle) const;
     [[nodiscard]] base::Result<std::unique_ptr<DmaRegion>> take_region(RegionHandle handle);
+    /// Gives a taken region back to the driver, because the command failed after all.
+    void restore_region(RegionHandle handle, std::unique_ptr<DmaRegion> region);
 
     [[nodiscard]] base::Result<EventQueue*> find_eq(Eqn id) const;
     [[nodiscard]] base::Result<Pd*> find_pd(PdHandle handle) const;
@@ -102,13 +105,14 @@ public:
     [[nodiscard]] bool doorbell_page_valid(DoorbellPage page) const;
 
     /// Creates a CQ with an id from the table shared by all devices (round robin, so that ids come back late) and
-    /// connects it to the CQ doorbell. The ring is the whole region, `bytes` of it.
-    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion> region, std::uint64_t bytes, EventQueue* eq,
+    /// connects it to the CQ doorbell. The ring is the first `bytes` of the region, which is moved from on success only.
+    /// The EQ cannot be destroyed before the CQ.
+    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes, EventQueue* eq,
                                              DoorbellPage page);
     void destroy_cq(Cqn id);
     [[nodiscard]] CompletionQueue* find_cq(Cqn id) const;
 
-    /// Takes `count` neighbouring SQ (RQ) ids, the first a multiple of `align`. RQ id 1 is kept for the GSI QP: see
+    /// Takes `count` (at most 4) neighbouring SQ (RQ) ids, the first a multiple of `align` (1, 2 or 4). RQ id 1 is kept for the GSI QP: see
     /// allocate_gsi_rq. Queue ids are handed out round robin.
     base::Result<Sqn> allocate_sqs(std::uint32_t count, std::uint32_t align);
     base::Result<Rqn> allocate_rqs(std::uint32_t count, std::uint32_t align);

@@ -48,6 +48,7 @@ public:
     void clear();
     [[nodiscard]] const MemoryRegion* find(Key key) const;
     [[nodiscard]] std::size_t size() const { return used_; }
+    [[nodiscard]] bool full() const { return used_ >= max_entries_; }
 
     /// Host memory of `[address, address + length)` under `key`, appended to `out`. All of `need` must be granted.
     /// Length 0 needs no key. On a fault `out` is as it was.
@@ -64,9 +65,12 @@ private:
     };
     const base::GuestMemory& memory_;
     const std::uint32_t max_entries_;
-    std::vector<Slot> slots_;
-    std::uint32_t free_head_ = 0;
+    std::vector<Slot> slots_;        // index 0 is never used: a key is not zero
+    std::uint32_t free_head_ = 0;    // oldest free index, so that keys come back late; 0: none
+    std::uint32_t free_tail_ = 0;
     std::size_t used_ = 0;
+    std::uint8_t first_tag_ = 0;     // of indices never used since the last clear()
+    std::vector<std::uint32_t> per_pd_;  // regions by PD id
 };
 
 }  // namespace openmana::gdma

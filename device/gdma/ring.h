@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,7 +26,12 @@ public:
     /// Neighbouring pages are merged, so that a contiguous buffer is one extent.
     DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
               std::span<const std::uint64_t> pages);
+    ~DmaRegion();
+    DmaRegion(const DmaRegion&) = delete;
+    DmaRegion& operator=(const DmaRegion&) = delete;
 
+    /// Adds the extents to `account` until the region goes: what bounds the memory that a guest can make us use.
+    void charge(std::shared_ptr<std::atomic<std::uint64_t>> account);
     [[nodiscard]] std::uint64_t length() const { return length_; }
     [[nodiscard]] std::uint32_t first_offset() const { return first_offset_; }
     [[nodiscard]] const std::vector<Extent>& extents() const { return extents_; }
@@ -31,11 +39,33 @@ public:
     /// then what was appended is meaningless.
     [[nodiscard]] bool resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,
                                base::Access access, SpanList& out) const;
+    /// Calls `visit(address, length)`, which returns false to stop, for the pieces of `[offset, offset + length)`.
+    /// False if outside or stopped.
+    template <typename Visit>
+    [[nodiscard]] bool walk(std::uint64_t offset, std::uint64_t length, Visit&& visit) const {
+        if (length > length_ || offset > length_ - length) return false;
+        if (length == 0) return true;
+        auto extent = extents_.begin();
+        if (extents_.size() > 1)
+            extent = std::prev(std::upper_bound(
+                extents_.begin(), extents_.end(), offset,
+                [](std::uint64_t value, const Extent& other) { return value < other.offset; }));
+        while (length != 0) {
+            const std::uint64_t skip = offset - extent->offset;
+            const std::uint64_t n = std::min(length, extent->length - skip);
+            if (!visit(extent->address + skip, n)) return false;
+            offset += n;
+            length -= n;
+            ++extent;
+        }
+        return true;
+    }
 
 private:
     std::uint64_t length_;
     std::uint32_t first_offset_;
     std::vector<Extent> extents_;
+    std::shared_ptr<std::atomic<std::uint64_t>> account_;
 };
 
 /// A byte ring in guest memory over a region. Positions are running byte counters; the ring takes them modulo its
@@ -48,7 +78,7 @@ public:
     /// Copies out, wrapping at the end. False if the guest took the memory away.
     [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
     /// Writes one queue entry (16 or 64 bytes, does not wrap): all but its last word, then the last word with release
-    /// order, since that word holds the owner bits.
+    /// order, since that word holds the owner bits. The region must be aligned to the entry size.
     [[nodiscard]] bool write_entry(std::uint64_t position, std::span<const std::byte> entry);
 
 private:

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gdma/ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/endian.h"
+
+namespace openmana::gdma {
+
+DmaRegion::DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+                     std::span<const std::uint64_t> pages)
+    : length_(length), first_offset_(first_offset) {
+    const std::uint64_t page_bytes = std::uint64_t{1} << page_shift;
+    std::uint64_t done = 0;
+    std::uint64_t skip = first_offset;
+    for (const std::uint64_t page : pages) {
+        if (done == length) break;
+        const std::uint64_t n = std::min(page_bytes - skip, length - done);
+        const std::uint64_t address = page + skip;
+        // A page at bus address zero never continues one before it: that would wrap.
+        if (!extents_.empty() && address != 0 &&
+            extents_.back().address.value() + extents_.back().length == address)
+            extents_.back().length += n;
+        else
+            extents_.push_back({done, GuestAddr(address), n});
+        done += n;
+        skip = 0;
+    }
+    length_ = done;
+    extents_.shrink_to_fit();
+}
+
+DmaRegion::~DmaRegion() {
+    if (account_) account_->fetch_sub(extents_.size(), std::memory_order_relaxed);
+}
+
+void DmaRegion::charge(std::shared_ptr<std::atomic<std::uint64_t>> account) {
+    account_ = std::move(account);
+    account_->fetch_add(extents_.size(), std::memory_order_relaxed);
+}
+
+bool DmaRegion::resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,
+                        base::Access access, SpanList& out) const {
+    return walk(offset, length, [&](GuestAddr address, std::uint64_t n) {
+        return memory.resolve(address, n, access, out);
+    });
+}
+
+Ring::Ring(const base::GuestMemory& memory, std::unique_ptr<DmaRegion> region, std::uint64_t bytes)
+    : memory_(memory), region_(std::move(region)), bytes_(bytes) {
+    OM_CHECK(region_ != nullptr && bytes_ != 0 && bytes_ <= region_->length());
+}
+
+bool Ring::read(std::uint64_t position, std::span<std::byte> target) const {
+    while (!target.empty()) {
+        const std::uint64_t offset = position % bytes_;
+        const std::uint64_t n = std::min<std::uint64_t>(target.size(), bytes_ - offset);
+        const bool ok = region_->walk(offset, n, [&](GuestAddr address, std::uint64_t piece) {
+            if (!memory_.read(address, target.first(piece))) return false;
+            target = target.subspan(piece);
+            return true;
+        });
+        if (!ok) return false;
+        position += n;
+    }
+    return true;
+}
+
+bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry) {
+    const std::uint64_t offset = position % bytes_;
+    std::span<std::byte> host;
+    if (!region_->walk(offset, entry.size(), [&](GuestAddr address, std::uint64_t piece) {
+            // An entry is aligned to its size, a piece ends at a page border: it is always in one piece.
+            host = memory_.find(address, piece, base::Access::kWrite);
+            return host.size() == entry.size();
+        }))
+        return false;
+    std::byte* const last = host.data() + (entry.size() - sizeof(std::uint32_t));
+    if (reinterpret_cast<std::uintptr_t>(last) % sizeof(std::uint32_t) != 0) return false;
+    std::memcpy(host.data(), entry.data(), entry.size() - sizeof(std::uint32_t));
+    // Partner: the read barrier of the consumer between the owner bits and the rest (GDMA 3.11).
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(last),
+                     base::load_le<std::uint32_t>(entry.data() + (entry.size() - sizeof(std::uint32_t))),
+                     __ATOMIC_RELEASE);
+    return true;
+}
+
+}  // namespace openmana::gdma

@@ -55,6 +55,15 @@ public:
     void set_link(bool up);
     [[nodiscard]] bool link() const { return link_.load(std::memory_order_acquire); }
 
+    /// Calls f(CounterInfo, value) for every counter of the NIC's layers, from any thread.
+    template <typename F>
+    void visit_counters(F&& f) {
+        function_.counters().visit(f);
+        ethernet_.counters().visit(f);
+        rdma_.counters().visit(f);
+        counters_.visit(f);
+    }
+
     /// Port: a frame for this NIC; RoCEv2 to an address of the adapter goes to the RDMA device.
     void deliver(std::span<const std::byte> frame) override;
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/log.h"
+#include "manad/daemon.h"
+#include "manad/options.h"
+
+namespace {
+
+using namespace openmana;
+
+/// Ends the program with one line on stderr.
+int give_up(const std::string& subject, const base::Error& error) {
+    const bool has_errno = error.code == base::ErrorCode::kIo && error.detail != 0;
+    std::fprintf(stderr, "manad: %s: %s%s%s\n", subject.c_str(), error.text, has_errno ? ": " : "",
+                 has_errno ? std::strerror(static_cast<int>(error.detail)) : "");
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const manad::ParsedOptions parsed = manad::parse_options(argc, argv);
+    if (parsed.exit) {
+        std::fputs(parsed.text.c_str(), parsed.status == 0 ? stdout : stderr);
+        return parsed.status;
+    }
+    base::log_to_stderr(parsed.options.log_level);
+
+    // Before any thread starts, so that all of them leave the signals to the descriptor.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+    const base::UniqueFd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+
+    std::string subject;
+    auto created = manad::Daemon::create(parsed.options, subject);
+    if (!created) return give_up(subject, created.error());
+    manad::Daemon& daemon = **created;
+    if (auto added = daemon.loop().add(signal_fd.get(), EPOLLIN, [&](std::uint32_t) { daemon.stop(); }); !added)
+        return give_up("signals", added.error());
+    std::puts("ready");
+    std::fflush(stdout);
+    daemon.run();
+    OM_INFO("manad stop");
+    return 0;
+}

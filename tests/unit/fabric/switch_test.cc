@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/switch.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+
+class ManualClock final : public base::Clock {
+public:
+    [[nodiscard]] base::TimePoint now() const override { return time; }
+    base::TimePoint time{};
+};
+
+/// Remembers the last byte of each frame.
+class RecordingPort final : public Port {
+public:
+    void deliver(std::span<const std::byte> frame) override {
+        received.push_back(std::to_integer<int>(frame.back()));
+    }
+    std::vector<int> received;
+};
+
+constexpr base::MacAddr kBroadcast{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+base::MacAddr mac(std::uint8_t last) { return {0x02, 0, 0, 0, 0, last}; }
+
+base::Frame frame(const base::MacAddr& to, const base::MacAddr& from, int mark) {
+    base::Frame bytes(60);
+    std::memcpy(bytes.data(), to.data(), 6);
+    std::memcpy(bytes.data() + 6, from.data(), 6);
+    bytes.back() = static_cast<std::byte>(mark);
+    return bytes;
+}
+
+class SwitchTest : public ::testing::Test {
+protected:
+    SwitchTest() {
+        const base::MacAddr first = mac(1);
+        const base::MacAddr second = mac(2);
+        network.attach(nic1, &first);
+        network.attach(nic2, &second);
+        network.attach(uplink, nullptr);
+    }
+    ManualClock clock;
+    Switch network{clock};
+    RecordingPort nic1;
+    RecordingPort nic2;
+    RecordingPort uplink;
+};
+
+TEST_F(SwitchTest, SendsAFrameForAFixedAddressToItsPortAlone) {
+    network.forward(nic1, frame(mac(2), mac(1), 7));
+    EXPECT_EQ(nic2.received, std::vector<int>{7});
+    EXPECT_TRUE(uplink.received.empty());
+    EXPECT_EQ(network.counters().forwarded.value(), 1u);
+}
+
+TEST_F(SwitchTest, FloodsGroupAndUnknownAddressesToAllOtherPorts) {
+    network.forward(nic1, frame(kBroadcast, mac(1), 1));
+    network.forward(nic1, frame(mac(77), mac(1), 2));
+    EXPECT_EQ(nic2.received, (std::vector<int>{1, 2}));
+    EXPECT_EQ(uplink.received, (std::vector<int>{1, 2}));
+    EXPECT_TRUE(nic1.received.empty());
+}
+
+TEST_F(SwitchTest, LearnsWhoIsBehindAnUplinkAndForgetsIt) {
+    network.forward(uplink, frame(mac(1), mac(50), 1));
+    network.forward(nic1, frame(mac(50), mac(1), 2));
+    EXPECT_EQ(uplink.received, std::vector<int>{2});
+    EXPECT_TRUE(nic2.received.empty());
+    clock.time += Switch::kAge + 1s;
+    network.forward(nic1, frame(mac(50), mac(1), 3));
+    EXPECT_EQ(nic2.received, std::vector<int>{3});
+}
+
+TEST_F(SwitchTest, NobodyCanTakeOverAFixedAddress) {
+    network.forward(uplink, frame(kBroadcast, mac(2), 1));
+    network.forward(nic1, frame(mac(2), mac(1), 2));
+    EXPECT_EQ(nic2.received, (std::vector<int>{1, 2}));
+    EXPECT_TRUE(uplink.received.empty());
+}
+
+TEST_F(SwitchTest, AFrameForItsOwnSideIsNotSentBack) {
+    network.forward(uplink, frame(kBroadcast, mac(50), 0));
+    network.forward(uplink, frame(kBroadcast, mac(51), 0));
+    network.forward(uplink, frame(mac(50), mac(51), 1));
+    EXPECT_TRUE(uplink.received.empty());
+    EXPECT_EQ(network.counters().hairpin.value(), 1u);
+}
+
+TEST_F(SwitchTest, DropsWhatIsNoFrame) {
+    network.forward(nic1, base::Frame(13));
+    network.forward(nic1, frame(mac(2), kBroadcast, 1));
+    EXPECT_TRUE(nic2.received.empty());
+    EXPECT_EQ(network.counters().malformed.value(), 2u);
+}
+
+TEST_F(SwitchTest, AFullTableStillForwardsAndTakesNewAddressesWhenOldOnesAge) {
+    for (std::uint32_t i = 0; i <= Switch::kMaxLearned; ++i) {
+        base::MacAddr source{0x06, 0, static_cast<std::uint8_t>(i >> 16), static_cast<std::uint8_t>(i >> 8),
+                             static_cast<std::uint8_t>(i), 1};
+        network.forward(uplink, frame(kBroadcast, source, 0));
+    }
+    EXPECT_EQ(network.counters().table_full.value(), 1u);
+    nic2.received.clear();
+    network.forward(nic1, frame(mac(2), mac(1), 9));
+    EXPECT_EQ(nic2.received, std::vector<int>{9});
+    clock.time += Switch::kAge + 1s;
+    network.forward(uplink, frame(kBroadcast, mac(60), 0));
+    nic2.received.clear();
+    network.forward(nic1, frame(mac(60), mac(1), 3));
+    EXPECT_TRUE(nic2.received.empty());
+    EXPECT_EQ(uplink.received.back(), 3);
+}
+
+TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
+    network.forward(uplink, frame(kBroadcast, mac(50), 0));
+    network.detach(uplink);
+    network.forward(nic1, frame(mac(50), mac(1), 1));
+    EXPECT_TRUE(uplink.received.empty());
+    EXPECT_EQ(network.fixed_port(mac(1)), &nic1);
+    EXPECT_EQ(network.fixed_port(mac(50)), nullptr);
+}
+
+}  // namespace
+}  // namespace openmana::fabric

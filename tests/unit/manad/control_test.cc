@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/control.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+namespace openmana::manad {
+namespace {
+
+using nlohmann::json;
+
+class ControlServerTest : public ::testing::Test {
+protected:
+    ControlServerTest() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "control-XXXXXX").string();
+        directory = ::mkdtemp(pattern.data());
+        path = directory + "/control";
+        server = ControlServer::create(*loop, path, [](const json& request) { return json{{"ok", true}, {"echo", request}}; }).value();
+        thread = std::thread([this] { loop->run(); });
+    }
+    ~ControlServerTest() override {
+        loop->stop();
+        thread.join();
+        server.reset();
+        std::filesystem::remove_all(directory);
+    }
+    static void send(const base::UniqueFd& fd, const std::string& text) {
+        ASSERT_EQ(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+    }
+    /// The next line, or what came before the connection ended.
+    static std::string line(const base::UniqueFd& fd) {
+        std::string text;
+        char c = 0;
+        while (::recv(fd.get(), &c, 1, 0) == 1 && c != '\n') text += c;
+        return text;
+    }
+    std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
+    std::string directory;
+    std::string path;
+    std::unique_ptr<ControlServer> server;
+    std::thread thread;
+};
+
+TEST_F(ControlServerTest, AnswersEachLineInOrder) {
+    const auto fd = base::connect_unix(path).value();
+    send(fd, "{\"n\":1}\n{\"n\":");
+    EXPECT_EQ(json::parse(line(fd))["echo"]["n"], 1);
+    send(fd, "2}\n");
+    EXPECT_EQ(json::parse(line(fd))["echo"]["n"], 2);
+}
+
+TEST_F(ControlServerTest, SaysWhatIsNoRequestAndGoesOn) {
+    const auto fd = base::connect_unix(path).value();
+    send(fd, "hello\n[1]\n{}\n");
+    EXPECT_FALSE(json::parse(line(fd))["ok"].get<bool>());
+    EXPECT_FALSE(json::parse(line(fd))["ok"].get<bool>());
+    EXPECT_TRUE(json::parse(line(fd))["ok"].get<bool>());
+}
+
+TEST_F(ControlServerTest, BytesThatAreNoTextDoNotEndIt) {
+    const auto fd = base::connect_unix(path).value();
+    send(fd, "{\"a\":\"\xff\xfe\"}\n{}\n");
+    line(fd);
+    EXPECT_TRUE(json::parse(line(fd))["ok"].get<bool>());
+}
+
+TEST_F(ControlServerTest, AnswersAClientThatHasFinishedSending) {
+    const auto fd = base::connect_unix(path).value();
+    send(fd, "{}\n");
+    ::shutdown(fd.get(), SHUT_WR);
+    EXPECT_TRUE(json::parse(line(fd))["ok"].get<bool>());
+    EXPECT_EQ(line(fd), "");
+}
+
+TEST_F(ControlServerTest, DropsALineWithoutEndAndServesOthers) {
+    const auto hostile = base::connect_unix(path).value();
+    const auto good = base::connect_unix(path).value();
+    const std::string junk(ControlServer::kMaxLine + 4097, 'x');
+    ::send(hostile.get(), junk.data(), junk.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(line(hostile), "");
+    send(good, "{}\n");
+    EXPECT_TRUE(json::parse(line(good))["ok"].get<bool>());
+}
+
+TEST_F(ControlServerTest, APathInUseIsRefusedAndOneLeftBehindTakenOver) {
+    const auto handler = [](const json&) { return json{{"ok", true}}; };
+    auto other_loop = base::EventLoop::create().value();
+    const auto refused = ControlServer::create(*other_loop, path, handler);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kBusy);
+    const std::string stale = directory + "/stale";
+    {
+        // A socket whose owner died: bound, never removed.
+        auto listener = base::UnixListener::create(directory + "/dead").value();
+        std::filesystem::rename(directory + "/dead", stale);
+    }
+    EXPECT_TRUE(ControlServer::create(*other_loop, stale, handler));
+    EXPECT_FALSE(ControlServer::create(*other_loop, directory, handler)) << "a directory is no socket";
+    EXPECT_FALSE(ControlServer::create(*other_loop, directory + "/none/x", handler));
+}
+
+}  // namespace
+}  // namespace openmana::manad

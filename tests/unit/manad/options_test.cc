@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/options.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace openmana::manad {
+namespace {
+
+ParsedOptions parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "manad");
+    return parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+/// The one line that the arguments are refused with.
+std::string refusal(std::vector<const char*> arguments) {
+    const ParsedOptions parsed = parse(std::move(arguments));
+    EXPECT_TRUE(parsed.exit);
+    EXPECT_EQ(parsed.status, 2);
+    EXPECT_EQ(std::count(parsed.text.begin(), parsed.text.end(), '\n'), 1) << parsed.text;
+    return parsed.text;
+}
+
+TEST(Options, TakeSeveralNics) {
+    const auto parsed = parse({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked", "--nic",
+                               "id=b,socket=/tmp/b,ext=off,speed=25000", "--control", "/tmp/c", "--log", "debug"});
+    ASSERT_FALSE(parsed.exit) << parsed.text;
+    ASSERT_EQ(parsed.options.nics.size(), 2u);
+    const NicOptions& a = parsed.options.nics[0];
+    EXPECT_EQ(a.nic.name, "a");
+    EXPECT_EQ(a.socket, "/tmp/a");
+    EXPECT_EQ(to_string(a.nic.mac), "02:00:00:00:00:0a");
+    EXPECT_EQ(a.nic.max_mtu, 1500);
+    EXPECT_FALSE(a.nic.error_cqes_unasked);
+    const NicOptions& b = parsed.options.nics[1];
+    EXPECT_EQ(b.nic.max_mtu, 9000);
+    EXPECT_EQ(b.nic.link_speed_mbps, 25000u);
+    EXPECT_TRUE(b.nic.error_cqes_unasked);
+    EXPECT_EQ(parsed.options.control, "/tmp/c");
+    EXPECT_EQ(parsed.options.log_level, spdlog::level::debug);
+}
+
+TEST(Options, ANicWithoutAddressHasOneThatDependsOnItsName) {
+    const auto first = parse({"--nic", "id=a,socket=/tmp/a"});
+    const auto again = parse({"--nic", "id=a,socket=/tmp/other"});
+    const auto other = parse({"--nic", "id=b,socket=/tmp/a"});
+    ASSERT_FALSE(first.exit || again.exit || other.exit);
+    EXPECT_EQ(first.options.nics[0].nic.mac, again.options.nics[0].nic.mac);
+    EXPECT_NE(first.options.nics[0].nic.mac, other.options.nics[0].nic.mac);
+    EXPECT_EQ(first.options.nics[0].nic.mac[0] & 3, 2) << "unicast and locally administered";
+}
+
+TEST(Options, HelpAndVersionEndWell) {
+    EXPECT_EQ(parse({"--help"}).status, 0);
+    EXPECT_NE(parse({"--help"}).text.find("--nic"), std::string::npos);
+    EXPECT_EQ(parse({"--version"}).text.rfind("manad ", 0), 0u);
+}
+
+TEST(Options, SayInOneLineWhatIsWrong) {
+    EXPECT_NE(refusal({}).find("--nic"), std::string::npos);
+    EXPECT_NE(refusal({"--frobnicate"}).find("frobnicate"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a"}).find("socket= is missing"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "socket=/tmp/a"}).find("id= is missing"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,color=red"}).find("unknown key 'color'"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,id=b"}).find("given twice"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket"}).find("not key=value"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a b,socket=/tmp/a"}).find("id=a b"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mac=01:00:00:00:00:01"}).find("unicast"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00"}).find("mac="), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=9001"}).find("1500 to 9000"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=15x"}).find("1500 to 9000"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,ext=maybe"}).find("'on' or 'off'"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--log", "loud"}).find("loud"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--nic", "id=a,socket=/tmp/b"}).find("two NICs have the id"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--nic", "id=b,socket=/tmp/a"}).find("named twice"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--control", "/tmp/a"}).find("named twice"), std::string::npos);
+    const std::string mac = "id=a,socket=/tmp/a,mac=02:00:00:00:00:01";
+    const std::string same = "id=b,socket=/tmp/b,mac=02:00:00:00:00:01";
+    EXPECT_NE(refusal({"--nic", mac.c_str(), "--nic", same.c_str()}).find("the address"), std::string::npos);
+    const std::string long_path = "id=a,socket=/" + std::string(200, 'x');
+    EXPECT_NE(refusal({"--nic", long_path.c_str()}).find("path that a socket can have"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace openmana::manad

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pci/endpoint.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
+namespace openmana::pci {
+
+using base::ErrorCode;
+using base::fail;
+using base::GuestAddr;
+using base::Result;
+using base::UniqueFd;
+using vfio_user::Region;
+
+namespace {
+
+constexpr std::uint32_t kPage = 4096;
+constexpr std::size_t kTableEntry = 16;
+constexpr std::size_t kEntryControl = 12;  // vector control; bit 0 masks, and is set at power-on
+constexpr unsigned kMsixRegion = vfio_user::kRegionBar0 + kMsixBar;
+
+/// The PBA starts on a page of its own, so that a client can give the guest the table's page.
+std::uint32_t pba_offset_for(unsigned vectors) {
+    const auto bytes = static_cast<std::uint32_t>(vectors * kTableEntry);
+    return (bytes + kPage - 1) / kPage * kPage;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(base::GuestMemory& memory, EndpointConfig config)
+    : memory_(memory),
+      config_(std::move(config)),
+      vectors_(config_.msix_vectors, counters_),
+      pba_offset_(pba_offset_for(config_.msix_vectors)),
+      msix_bar_size_(std::bit_ceil(pba_offset_ + kPage)),
+      table_(config_.msix_vectors * kTableEntry) {
+    reset_table();
+}
+
+void Endpoint::attach(FunctionModel& model, base::Gate& gate) {
+    OM_CHECK(model_ == nullptr);
+    model_ = &model;
+    gate_ = &gate;
+    bar0_size_ = model.bar0_size();
+    ConfigIdentity identity;
+    identity.serial = config_.serial;
+    identity.bar0_size = bar0_size_;
+    identity.msix_bar_size = msix_bar_size_;
+    identity.msix_pba_offset = pba_offset_;
+    identity.msix_vectors = static_cast<std::uint16_t>(config_.msix_vectors);
+    space_.emplace(identity);
+}
+
+Region Endpoint::region(unsigned index) const {
+    OM_CHECK(model_ != nullptr);
+    switch (index) {
+        case vfio_user::kRegionBar0: return {.size = bar0_size_, .readable = true, .writable = true};
+        case kMsixRegion: return {.size = msix_bar_size_, .readable = true, .writable = true};
+        case vfio_user::kRegionConfig: return {.size = kConfigSize, .readable = true, .writable = true};
+        default: return {};
+    }
+}
+
+std::uint32_t Endpoint::irq_count(unsigned kind) const {
+    return kind == vfio_user::kIrqMsix ? vectors_.count() : 0;
+}
+
+Result<void> Endpoint::region_read(unsigned index, std::uint64_t offset, std::span<std::byte> data) {
+    switch (index) {
+        case vfio_user::kRegionBar0: model_->bar0_read(offset, data); return {};
+        case kMsixRegion: msix_read(offset, data); return {};
+        case vfio_user::kRegionConfig: space_->read(offset, data); return {};
+        default: return fail(ErrorCode::kInvalidArgument, "no such region", index);
+    }
+}
+
+Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset, std::span<const std::byte> data) {
+    switch (index) {
+        case vfio_user::kRegionBar0: model_->bar0_write(offset, data); return {};
+        case kMsixRegion: msix_write(offset, data); return {};
+        case vfio_user::kRegionConfig:
+            if (space_->write(offset, data)) {
+                counters_.flrs.add();
+                OM_DEBUG("function reset: nic={} cause=flr", config_.name);
+                reset();
+            }
+            return {};
+        default: return fail(ErrorCode::kInvalidArgument, "no such region", index);
+    }
+}
+
+/// What is neither table nor PBA reads as zero.
+void Endpoint::msix_read(std::uint64_t offset, std::span<std::byte> data) const {
+    for (std::size_t i = 0; i < data.size(); ++i) {
+        const std::uint64_t at = offset + i;
+        std::byte value{0};
+        if (at < table_.size()) {
+            value = table_[at];
+        } else if (at >= pba_offset_) {
+            const std::uint64_t first = (at - pba_offset_) * 8;
+            for (unsigned bit = 0; bit < 8 && first < vectors_.count(); ++bit) {
+                if (vectors_.pending(static_cast<unsigned>(first) + bit)) value |= std::byte(1U << bit);
+            }
+        }
+        data[i] = value;
+    }
+}
+
+void Endpoint::msix_write(std::uint64_t offset, std::span<const std::byte> data) {
+    if (offset >= table_.size()) return;
+    const std::size_t length = std::min<std::size_t>(data.size(), table_.size() - offset);
+    std::copy_n(data.begin(), length, table_.begin() + static_cast<std::ptrdiff_t>(offset));
+}
+
+void Endpoint::reset_table() {
+    std::fill(table_.begin(), table_.end(), std::byte{0});
+    for (std::size_t i = kEntryControl; i < table_.size(); i += kTableEntry) table_[i] = std::byte{1};
+}
+
+Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd& fd) {
+    Result<void> mapped;
+    if (memory_.range_count() >= config_.max_dma_ranges) {
+        mapped = fail(ErrorCode::kExhausted, "too many DMA ranges", config_.max_dma_ranges);
+    } else {
+        const base::Gate::Exclusion alone(*gate_);
+        const GuestAddr address(range.address);
+        // Without an fd it is memory of another device, or ROM; without any access there is nothing to map.
+        mapped = fd && (range.readable || range.writable)
+                     ? memory_.map_fd(address, range.size, fd, range.offset, range.readable, range.writable)
+                     : memory_.map_hole(address, range.size);
+    }
+    (mapped ? counters_.dma_mapped : counters_.dma_refused).add();
+    OM_DEBUG("dma map: nic={} address={:#x} size={:#x} fd={} read={} write={} ok={}", config_.name, range.address,
+             range.size, static_cast<bool>(fd), range.readable, range.writable, mapped.has_value());
+    return mapped;
+}
+
+Result<void> Endpoint::dma_unmap(std::uint64_t address, std::uint64_t size) {
+    const base::Gate::Exclusion alone(*gate_);
+    auto removed = memory_.unmap(GuestAddr(address), size);
+    if (removed && *removed == 0) removed = fail(ErrorCode::kNotFound, "no such DMA range", address, size);
+    (removed ? counters_.dma_unmapped : counters_.dma_refused).add();
+    OM_DEBUG("dma unmap: nic={} address={:#x} size={:#x} ok={}", config_.name, address, size, removed.has_value());
+    TRY_VOID(removed);
+    return {};
+}
+
+void Endpoint::dma_unmap_all() {
+    const base::Gate::Exclusion alone(*gate_);
+    memory_.unmap_all();
+    counters_.dma_unmapped.add();
+}
+
+Result<void> Endpoint::irq_assign(unsigned kind, std::uint32_t vector, UniqueFd eventfd) {
+    if (kind != vfio_user::kIrqMsix) return fail(ErrorCode::kInvalidArgument, "no such irq", kind);
+    return vectors_.assign(vector, std::move(eventfd));
+}
+
+void Endpoint::irq_trigger(unsigned kind, std::uint32_t vector) {
+    if (kind == vfio_user::kIrqMsix) vectors_.raise(vector);
+}
+
+void Endpoint::irq_mask(unsigned kind, std::uint32_t vector, bool masked) {
+    if (kind == vfio_user::kIrqMsix) vectors_.mask(vector, masked);
+}
+
+void Endpoint::irq_disable(unsigned kind) {
+    if (kind == vfio_user::kIrqMsix) vectors_.disable();
+}
+
+void Endpoint::device_reset() {
+    counters_.resets.add();
+    OM_INFO("function reset: nic={} cause=client", config_.name);
+    reset();
+}
+
+void Endpoint::client_gone() {
+    counters_.resets.add();
+    const base::Gate::Exclusion alone(*gate_);
+    vectors_.disable();
+    reset();
+    memory_.unmap_all();
+}
+
+/// The model first: what it still raises while it stops is forgotten with the rest.
+void Endpoint::reset() {
+    const base::Gate::Exclusion alone(*gate_);
+    model_->reset();
+    vectors_.reset();
+    reset_table();
+    space_->reset();
+}
+
+}  // namespace openmana::pci

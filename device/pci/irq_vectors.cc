@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pci/irq_vectors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+namespace openmana::pci {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using base::UniqueFd;
+
+namespace {
+
+bool is_eventfd(int fd) {
+    std::array<char, 32> path;
+    std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
+    std::array<char, 64> target;
+    const ssize_t length = ::readlink(path.data(), target.data(), target.size());
+    return length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
+}
+
+}  // namespace
+
+IrqVectors::IrqVectors(unsigned count, Counters& counters)
+    : count_(count), counters_(counters), vectors_(std::make_unique<Vector[]>(count)) {}
+
+void IrqVectors::fire_locked(Vector& vector) {
+    if (!vector.eventfd || vector.masked) {
+        vector.pending = true;
+        counters_.irq_pended.add();
+        return;
+    }
+    vector.pending = false;
+    const std::uint64_t one = 1;
+    ssize_t written;
+    do {
+        written = ::write(vector.eventfd.get(), &one, sizeof one);
+    } while (written < 0 && errno == EINTR);
+    // EAGAIN: the counter is full, so the client has a signal waiting anyway.
+    (written == sizeof one || errno == EAGAIN ? counters_.irq_sent : counters_.irq_failed).add();
+}
+
+void IrqVectors::raise(unsigned vector) {
+    if (vector >= count_) [[unlikely]] {
+        counters_.irq_ignored.add();
+        return;
+    }
+    Vector& target = vectors_[vector];
+    const std::lock_guard lock(target.mutex);
+    fire_locked(target);
+}
+
+Result<void> IrqVectors::assign(unsigned vector, UniqueFd eventfd) {
+    if (vector >= count_) return fail(ErrorCode::kOutOfRange, "no such vector", vector);
+    if (eventfd) {
+        if (!is_eventfd(eventfd.get())) {
+            counters_.eventfd_refused.add();
+            return fail(ErrorCode::kInvalidArgument, "not an eventfd", vector);
+        }
+        // The flag belongs to the open file, which the client shares; one that clears it stalls its own interrupts.
+        const int flags = ::fcntl(eventfd.get(), F_GETFL);
+        if (flags < 0 || ((flags & O_NONBLOCK) == 0 && ::fcntl(eventfd.get(), F_SETFL, flags | O_NONBLOCK) < 0)) {
+            return fail(ErrorCode::kIo, "cannot make the eventfd non-blocking", static_cast<unsigned>(errno));
+        }
+    }
+    Vector& target = vectors_[vector];
+    {
+        const std::lock_guard lock(target.mutex);
+        std::swap(target.eventfd, eventfd);
+        if (target.pending && target.eventfd && !target.masked) fire_locked(target);
+    }
+    return {};  // the old one is closed here, outside the lock
+}
+
+void IrqVectors::mask(unsigned vector, bool masked) {
+    if (vector >= count_) return;
+    Vector& target = vectors_[vector];
+    const std::lock_guard lock(target.mutex);
+    target.masked = masked;
+    if (target.pending && target.eventfd && !target.masked) fire_locked(target);
+}
+
+bool IrqVectors::pending(unsigned vector) const {
+    if (vector >= count_) return false;
+    const std::lock_guard lock(vectors_[vector].mutex);
+    return vectors_[vector].pending;
+}
+
+void IrqVectors::disable() {
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        vectors_[i].eventfd.reset();
+        vectors_[i].masked = false;
+    }
+}
+
+void IrqVectors::reset() {
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        vectors_[i].pending = false;
+        vectors_[i].masked = false;
+    }
+}
+
+}  // namespace openmana::pci

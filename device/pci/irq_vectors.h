@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "pci/counters.h"
+
+namespace openmana::pci {
+
+/// The MSI-X vectors of a function, each an eventfd that the client gave or none. An interrupt that finds no eventfd, or a
+/// masked vector, stays pending until it finds one. Any thread; one lock for each vector, held over the write to its
+/// eventfd, so that a signal goes to the old eventfd or the new one and never into a closed descriptor.
+class IrqVectors {
+public:
+    IrqVectors(unsigned count, Counters& counters);
+
+    [[nodiscard]] unsigned count() const { return count_; }
+    void raise(unsigned vector);
+    /// Refuses what is no eventfd: a write to that may block, or mean something.
+    base::Result<void> assign(unsigned vector, base::UniqueFd eventfd);
+    void mask(unsigned vector, bool masked);
+    [[nodiscard]] bool pending(unsigned vector) const;
+    /// Takes all eventfds. Pending interrupts stay: some clients disable all vectors and enable them again to add one.
+    void disable();
+    /// Forgets what is pending and unmasks. The eventfds stay, they are the client's.
+    void reset();
+
+private:
+    /// A line each: neighbours are raised by different threads.
+    struct alignas(64) Vector {
+        mutable std::mutex mutex;
+        base::UniqueFd eventfd;
+        bool pending = false;
+        bool masked = false;
+    };
+    void fire_locked(Vector& vector);
+
+    const unsigned count_;
+    Counters& counters_;
+    std::unique_ptr<Vector[]> vectors_;
+};
+
+}  // namespace openmana::pci

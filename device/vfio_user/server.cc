@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio_user/server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
+namespace openmana::vfio_user {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using base::UniqueFd;
+
+namespace {
+
+/// How long to wait when the system has no descriptor for a new client; the listener is level triggered and would spin.
+constexpr base::Duration kAcceptPause = std::chrono::milliseconds(100);
+
+/// Fds of one receive, at most kMaxFds.
+struct FdBatch {
+    std::array<UniqueFd, kMaxFds> fds;
+    std::size_t count = 0;
+    bool overflow = false;
+};
+
+void collect_fds(msghdr& header, FdBatch& batch) {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+            UniqueFd owner(fd);
+            if (batch.count < batch.fds.size()) {
+                batch.fds[batch.count++] = std::move(owner);
+            } else {
+                batch.overflow = true;
+            }
+        }
+    }
+    // The kernel closed what did not fit, or had no descriptor left for it.
+    if ((header.msg_flags & MSG_CTRUNC) != 0) batch.overflow = true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
+                                               const std::string& path, std::string name) {
+    TRY(auto listener, base::UnixListener::create(path));
+    std::unique_ptr<Server> server(new Server(loop, backend, std::move(listener), std::move(name)));
+    Server* self = server.get();
+    TRY_VOID(loop.add(self->listener_.fd(), EPOLLIN, [self](std::uint32_t) { self->on_listener(); }));
+    return server;
+}
+
+Server::Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener, std::string name)
+    : loop_(loop),
+      backend_(backend),
+      name_(std::move(name)),
+      listener_(std::move(listener)),
+      accept_again_(loop, [this] { (void)loop_.modify(listener_.fd(), EPOLLIN); }) {}
+
+Server::~Server() {
+    loop_.remove(listener_.fd());
+    if (session_) end_client();
+}
+
+void Server::on_listener() {
+    if (session_) return;
+    UniqueFd client = listener_.accept();
+    if (!client) {
+        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+        OM_WARN("vfio_user accept: nic={} errno={}", name_, errno);
+        (void)loop_.modify(listener_.fd(), 0);
+        accept_again_.arm(kAcceptPause);
+        return;
+    }
+    if (auto added = loop_.add(client.get(), EPOLLIN, [this](std::uint32_t) { on_client(); }); !added) {
+        OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, added.error().text, added.error().detail);
+        return;
+    }
+    client_ = std::move(client);
+    session_.emplace(backend_, counters_, name_);
+    blocked_ = false;
+    (void)loop_.modify(listener_.fd(), 0);
+    counters_.clients.add();
+    OM_INFO("client connect: nic={}", name_);
+}
+
+void Server::end_client() {
+    loop_.remove(client_.get());
+    session_.reset();
+    client_.reset();
+    backend_.client_gone();
+    (void)loop_.modify(listener_.fd(), EPOLLIN);
+}
+
+void Server::on_client() {
+    const auto served = serve();
+    if (served) [[likely]] return;
+    if (served.error().code == ErrorCode::kClosed) {
+        OM_INFO("client disconnect: nic={}", name_);
+    } else {
+        if (served.error().code == ErrorCode::kProtocol) counters_.malformed.add();
+        OM_WARN("client drop: nic={} reason=\"{}\" detail={:#x}", name_, served.error().text, served.error().detail);
+    }
+    end_client();
+}
+
+/// One batch. The loop looks at the socket again before it sleeps, and does in between what the batch has posted.
+Result<void> Server::serve() {
+    if (!blocked_) {
+        TRY_VOID(receive());
+    }
+    for (;;) {
+        TRY(const bool empty, flush());
+        if (!empty) {
+            if (!blocked_) TRY_VOID(loop_.modify(client_.get(), EPOLLOUT));
+            blocked_ = true;
+            return {};
+        }
+        if (!session_->backlog()) break;
+        TRY_VOID(session_->resume());
+    }
+    if (blocked_) TRY_VOID(loop_.modify(client_.get(), EPOLLIN));
+    blocked_ = false;
+    return {};
+}
+
+Result<void> Server::receive() {
+    const auto room = session_->receive_room();
+    iovec vector{.iov_base = room.data(), .iov_len = room.size()};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * kMaxFds)> control;
+    msghdr header{};
+    header.msg_iov = &vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    const ssize_t bytes = ::recvmsg(client_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes < 0) {
+        if (errno == EAGAIN || errno == EINTR) return {};
+        if (errno == ECONNRESET) return fail(ErrorCode::kClosed, "connection reset");
+        return fail(ErrorCode::kIo, "cannot receive", static_cast<unsigned>(errno));
+    }
+    if (bytes == 0) return fail(ErrorCode::kClosed, "connection closed");
+    if (header.msg_controllen == 0) [[likely]] return session_->receive(static_cast<std::size_t>(bytes), {});
+    FdBatch batch;
+    collect_fds(header, batch);
+    if (batch.overflow) return fail(ErrorCode::kProtocol, "more fds than can be taken", batch.count);
+    return session_->receive(static_cast<std::size_t>(bytes), std::span(batch.fds).first(batch.count));
+}
+
+/// True if nothing is left to send.
+Result<bool> Server::flush() {
+    for (;;) {
+        const auto output = session_->output();
+        if (output.empty()) return true;
+        const ssize_t bytes = ::send(client_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (bytes < 0) {
+            if (errno == EINTR) continue;
+            if (errno == EAGAIN) return false;
+            if (errno == EPIPE || errno == ECONNRESET) return fail(ErrorCode::kClosed, "connection closed");
+            return fail(ErrorCode::kIo, "cannot send", static_cast<unsigned>(errno));
+        }
+        session_->sent(static_cast<std::size_t>(bytes));
+    }
+}
+
+}  // namespace openmana::vfio_user

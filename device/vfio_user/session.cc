@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio_user/session.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "base/log.h"
+#include "vfio_user/version.h"
+
+namespace openmana::vfio_user {
+
+using base::Error;
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using base::UniqueFd;
+
+namespace {
+
+/// Room for the largest message and, behind a part of it, for a good batch of doorbells.
+constexpr std::size_t kInputSize = kMaxMessage + 65536;
+/// Handling stops above this until the client has taken its replies: requests of 32 bytes can ask for 1 MiB each.
+constexpr std::size_t kOutputLimit = 256 * 1024;
+
+tl::unexpected<Error> bad_size(std::size_t size) {
+    return fail(ErrorCode::kInvalidArgument, "payload has the wrong size", size);
+}
+
+/// For requests whose reply has the same layout: the request must be whole, and must leave room for the reply.
+template <typename T>
+Result<T> take_with_reply(Reader& reader) {
+    const std::size_t size = reader.rest().size();
+    const auto request = reader.take<T>();
+    if (!request) return bad_size(size);
+    if (request->argsz < sizeof(T)) return fail(ErrorCode::kInvalidArgument, "argsz too small", request->argsz);
+    return *request;
+}
+
+bool wants_fds(Command command) { return command == Command::kDmaMap || command == Command::kSetIrqs; }
+
+}  // namespace
+
+Session::Session(DeviceBackend& backend, Counters& counters, std::string name)
+    : backend_(backend),
+      counters_(counters),
+      name_(std::move(name)),
+      input_(std::make_unique_for_overwrite<std::byte[]>(kInputSize)) {
+    for (unsigned i = 0; i < kRegionCount; ++i) regions_[i] = backend_.region(i);
+    first_fds_.reserve(kMaxFds);
+    last_fds_.reserve(kMaxFds);
+}
+
+std::span<std::byte> Session::receive_room() { return {input_.get() + end_, kInputSize - end_}; }
+
+Result<void> Session::receive(std::size_t bytes, FdSpan fds) {
+    OM_CHECK(!backlog_ && bytes <= kInputSize - end_);
+    end_ += bytes;
+    std::move(fds.begin(), fds.end(), std::back_inserter(last_fds_));
+    counters_.batches.add();
+    return handle_all();
+}
+
+void Session::sent(std::size_t bytes) {
+    output_sent_ += bytes;
+    OM_CHECK(output_sent_ <= output_.size());
+    if (output_sent_ == output_.size()) {
+        output_.clear();
+        output_sent_ = 0;
+    }
+}
+
+Result<void> Session::handle_all() {
+    backlog_ = false;
+    for (;;) {
+        TRY(const auto message, first_message({input_.get() + begin_, end_ - begin_}));
+        if (!message) break;
+        if (output_.size() - output_sent_ > kOutputLimit) {
+            backlog_ = true;
+            return {};
+        }
+        if (!negotiated_ && message->header.command != Command::kVersion) {
+            return fail(ErrorCode::kProtocol, "command before version negotiation",
+                        static_cast<std::uint64_t>(message->header.command));
+        }
+        begin_ += message->header.size;
+        if (begin_ == end_ && !last_fds_.empty()) {
+            std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
+            last_fds_.clear();
+        }
+        if (first_fds_.size() > kMaxFds) {
+            return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
+        }
+        handle(*message, first_fds_);
+        first_fds_.clear();
+    }
+    // The rest is the beginning of one message, whose fds are those of this batch and of earlier ones.
+    std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
+    last_fds_.clear();
+    if (first_fds_.size() > kMaxFds) {
+        return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
+    }
+    if (begin_ > 0) {
+        std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
+        end_ -= begin_;
+        begin_ = 0;
+    }
+    return {};
+}
+
+void Session::handle(const Message& message, FdSpan fds) {
+    counters_.messages.add();
+    const Header& header = message.header;
+    if (!fds.empty() && !wants_fds(header.command)) drop_fds(fds);
+    // The reply is built in place behind room for its header.
+    const std::size_t start = output_.size();
+    const bool posted_write = header.command == Command::kRegionWrite && !header.wants_reply();
+    Result<void> done;
+    if (posted_write) [[likely]] {
+        done = on_region_write(Reader(message.payload));
+    } else {
+        output_.resize(start + sizeof(Header));
+        done = dispatch(message, fds);
+    }
+    if (!done) [[unlikely]] {
+        OM_DEBUG("vfio_user refuse: nic={} command={} reason=\"{}\" detail={:#x}", name_,
+                 static_cast<unsigned>(header.command), done.error().text, done.error().detail);
+        (header.wants_reply() ? counters_.refused : counters_.posted_refused).add();
+    }
+    if (!header.wants_reply()) {
+        output_.resize(start);
+        return;
+    }
+    Header reply{.id = header.id, .command = header.command, .size = 0, .flags = kTypeReply, .error = 0};
+    if (!done) {
+        output_.resize(start + sizeof(Header));  // an error reply has no payload
+        reply.flags |= kFlagError;
+        reply.error = errno_of(done.error());
+        if (header.command == Command::kDmaMap && reply.error == EBUSY) reply.error = EEXIST;
+    }
+    reply.size = static_cast<std::uint32_t>(output_.size() - start);
+    base::store_le(output_.data() + start, reply);
+}
+
+Result<void> Session::dispatch(const Message& message, FdSpan fds) {
+    const Reader reader(message.payload);
+    switch (message.header.command) {
+        case Command::kRegionRead: return on_region_read(reader);
+        case Command::kRegionWrite: {
+            TRY_VOID(on_region_write(reader));
+            Writer(output_).put_bytes(message.payload.first(sizeof(RegionAccess)));
+            return {};
+        }
+        case Command::kRegionWriteMulti: return on_write_multi(reader);
+        case Command::kSetIrqs: return on_set_irqs(reader, fds);
+        case Command::kDmaMap: return on_dma_map(reader, fds);
+        case Command::kDmaUnmap: return on_dma_unmap(reader);
+        case Command::kVersion: return on_version(reader);
+        case Command::kDeviceGetInfo: return on_device_info(reader);
+        case Command::kGetRegionInfo: return on_region_info(reader);
+        case Command::kGetIrqInfo: return on_irq_info(reader);
+        case Command::kDeviceReset: backend_.device_reset(); return {};
+        case Command::kGetRegionIoFds:
+        case Command::kDmaRead:
+        case Command::kDmaWrite:
+        case Command::kDeviceFeature: break;
+    }
+    counters_.unknown.add();
+    return fail(ErrorCode::kUnsupported, "command is not offered");
+}
+
+Result<void> Session::on_version(Reader reader) {
+    if (negotiated_) return fail(ErrorCode::kInvalidArgument, "version was negotiated before");
+    const auto proposed = reader.take<VersionHead>();
+    if (!proposed) return bad_size(reader.rest().size());
+    if (proposed->major != kVersionMajor) {
+        return fail(ErrorCode::kUnsupported, "major version is not spoken", proposed->major);
+    }
+    TRY(const Capabilities theirs, parse_capabilities(reader.rest()));
+    max_read_ = std::min<std::uint64_t>(kMaxDataTransfer, theirs.max_data_xfer_size);
+    Writer writer(output_);
+    writer.put(VersionHead{.major = kVersionMajor, .minor = std::min(kVersionMinor, proposed->minor)});
+    const std::string text = format_capabilities({.max_msg_fds = kMaxFds,
+                                                  .max_data_xfer_size = kMaxDataTransfer,
+                                                  .write_multiple = theirs.write_multiple});
+    writer.put_bytes(std::as_bytes(std::span(text.c_str(), text.size() + 1)));
+    negotiated_ = true;
+    return {};
+}
+
+Result<void> Session::on_dma_map(Reader reader, FdSpan fds) {
+    TRY(const auto request, take_with_reply<DmaMapRequest>(reader));
+    if ((request.flags & ~(kDmaReadable | kDmaWritable)) != 0) {
+        return fail(ErrorCode::kInvalidArgument, "unknown DMA map flags", request.flags);
+    }
+    if (fds.size() > 1) {
+        drop_fds(fds);
+        return fail(ErrorCode::kInvalidArgument, "more than one fd for a DMA range", fds.size());
+    }
+    const DmaRange range{.address = request.address,
+                         .size = request.size,
+                         .offset = request.offset,
+                         .readable = (request.flags & kDmaReadable) != 0,
+                         .writable = (request.flags & kDmaWritable) != 0};
+    return backend_.dma_map(range, fds.empty() ? UniqueFd() : std::move(fds.front()));
+}
+
+Result<void> Session::on_dma_unmap(Reader reader) {
+    TRY(const auto request, take_with_reply<DmaUnmapRequest>(reader));
+    if ((request.flags & kUnmapDirtyBitmap) != 0) {
+        return fail(ErrorCode::kUnsupported, "dirty bitmaps are not kept");
+    }
+    if ((request.flags & ~kUnmapAll) != 0) {
+        return fail(ErrorCode::kInvalidArgument, "unknown DMA unmap flags", request.flags);
+    }
+    if ((request.flags & kUnmapAll) != 0) {
+        if (request.address != 0 || request.size != 0) {
+            return fail(ErrorCode::kInvalidArgument, "unmap all names a range", request.address, request.size);
+        }
+        backend_.dma_unmap_all();
+    } else {
+        TRY_VOID(backend_.dma_unmap(request.address, request.size));
+    }
+    DmaUnmapRequest reply = request;
+    reply.argsz = sizeof reply;
+    Writer(output_).put(reply);
+    return {};
+}
+
+Result<void> Session::on_device_info(Reader reader) {
+    TRY_VOID(take_with_reply<DeviceInfo>(reader));
+    Writer(output_).put(DeviceInfo{.argsz = sizeof(DeviceInfo),
+                                   .flags = kDeviceFlagReset | kDeviceFlagPci,
+                                   .region_count = kRegionCount,
+                                   .irq_count = kIrqKindCount});
+    return {};
+}
+
+Result<void> Session::on_region_info(Reader reader) {
+    TRY(const auto request, take_with_reply<RegionInfoMessage>(reader));
+    if (request.index >= kRegionCount) return fail(ErrorCode::kInvalidArgument, "no such region", request.index);
+    const Region& region = regions_[request.index];
+    Writer(output_).put(RegionInfoMessage{
+        .argsz = sizeof(RegionInfoMessage),
+        .flags = (region.readable ? kRegionFlagRead : 0) | (region.writable ? kRegionFlagWrite : 0),
+        .index = request.index,
+        .cap_offset = 0,
+        .size = region.size,
+        .offset = 0});
+    return {};
+}
+
+Result<void> Session::on_irq_info(Reader reader) {
+    TRY(const auto request, take_with_reply<IrqInfoMessage>(reader));
+    if (request.index >= kIrqKindCount) return fail(ErrorCode::kInvalidArgument, "no such irq", request.index);
+    const std::uint32_t count = backend_.irq_count(request.index);
+    // Masks are taken but not announced: QEMU masks MSI-X vectors itself and then needs no message for it. Not
+    // announcing "no resize" makes QEMU change one vector at a time.
+    Writer(output_).put(IrqInfoMessage{.argsz = sizeof(IrqInfoMessage),
+                                       .flags = count > 0 ? kIrqFlagEventfd : 0,
+                                       .index = request.index,
+                                       .count = count});
+    return {};
+}
+
+Result<void> Session::on_set_irqs(Reader reader, FdSpan fds) {
+    TRY(const auto request, take_with_reply<IrqSet>(reader));
+    const std::uint32_t data = request.flags & kIrqDataMask;
+    const std::uint32_t action = request.flags & kIrqActionBits;
+    if (data != kIrqDataEventfd && !fds.empty()) drop_fds(fds);
+    if (!std::has_single_bit(data) || !std::has_single_bit(action) || (data | action) != request.flags) {
+        return fail(ErrorCode::kInvalidArgument, "impossible irq flags", request.flags);
+    }
+    if (request.index >= kIrqKindCount) return fail(ErrorCode::kInvalidArgument, "no such irq", request.index);
+    const std::uint32_t total = backend_.irq_count(request.index);
+    if (request.count > total || request.start > total - request.count) {
+        return fail(ErrorCode::kOutOfRange, "irq range", request.start, request.count);
+    }
+    if (request.count == 0) {
+        if (data != kIrqDataNone || action != kIrqActionTrigger || request.start != 0) {
+            return fail(ErrorCode::kInvalidArgument, "empty irq range");
+        }
+        backend_.irq_disable(request.index);
+        return {};
+    }
+    if (data == kIrqDataEventfd) return set_eventfds(request, fds);
+    const auto chosen = reader.rest();
+    if (data == kIrqDataBool && chosen.size() < request.count) return bad_size(chosen.size());
+    for (std::uint32_t i = 0; i < request.count; ++i) {
+        if (data == kIrqDataBool && chosen[i] == std::byte{0}) continue;
+        const std::uint32_t vector = request.start + i;
+        if (action == kIrqActionTrigger) {
+            backend_.irq_trigger(request.index, vector);
+        } else {
+            backend_.irq_mask(request.index, vector, action == kIrqActionMask);
+        }
+    }
+    return {};
+}
+
+Result<void> Session::set_eventfds(const IrqSet& request, FdSpan fds) {
+    if ((request.flags & kIrqActionTrigger) == 0) {
+        drop_fds(fds);
+        return fail(ErrorCode::kUnsupported, "eventfds for masking are not offered");
+    }
+    if (!fds.empty() && fds.size() != request.count) {
+        drop_fds(fds);
+        return fail(ErrorCode::kInvalidArgument, "number of eventfds", fds.size(), request.count);
+    }
+    for (std::uint32_t i = 0; i < request.count; ++i) {
+        TRY_VOID(backend_.irq_assign(request.index, request.start + i,
+                                     fds.empty() ? UniqueFd() : std::move(fds[i])));
+    }
+    return {};
+}
+
+Result<void> Session::on_region_read(Reader reader) {
+    const auto access = reader.take<RegionAccess>();
+    if (!access || !reader.rest().empty()) return bad_size(reader.rest().size());
+    if (access->count > max_read_) return fail(ErrorCode::kInvalidArgument, "read too long", access->count);
+    if (access->region >= kRegionCount) return fail(ErrorCode::kInvalidArgument, "no such region", access->region);
+    const Region& region = regions_[access->region];
+    if (!region.readable) return fail(ErrorCode::kInvalidArgument, "region cannot be read", access->region);
+    if (access->count > region.size || access->offset > region.size - access->count) {
+        return fail(ErrorCode::kOutOfRange, "read outside the region", access->offset, access->count);
+    }
+    Writer writer(output_);
+    writer.put(*access);
+    return backend_.region_read(access->region, access->offset, writer.room(access->count));
+}
+
+Result<void> Session::on_region_write(Reader reader) {
+    const auto access = reader.take<RegionAccess>();
+    if (!access || reader.rest().size() != access->count) return bad_size(reader.rest().size());
+    return write_region(*access, reader.rest());
+}
+
+Result<void> Session::write_region(const RegionAccess& access, std::span<const std::byte> data) {
+    if (access.region >= kRegionCount) return fail(ErrorCode::kInvalidArgument, "no such region", access.region);
+    const Region& region = regions_[access.region];
+    if (!region.writable) return fail(ErrorCode::kInvalidArgument, "region cannot be written", access.region);
+    if (access.count > region.size || access.offset > region.size - access.count) {
+        return fail(ErrorCode::kOutOfRange, "write outside the region", access.offset, access.count);
+    }
+    return backend_.region_write(access.region, access.offset, data);
+}
+
+Result<void> Session::on_write_multi(Reader reader) {
+    const auto count = reader.take<std::uint64_t>();
+    const auto entries = reader.rest();
+    if (!count || *count > entries.size() / sizeof(WriteEntry) || *count * sizeof(WriteEntry) != entries.size()) {
+        return bad_size(entries.size());
+    }
+    // All or nothing as far as the message itself can tell; what a write then does is up to the device.
+    for (Reader check(entries); const auto entry = check.take<WriteEntry>();) {
+        if (entry->count > sizeof entry->data) {
+            return fail(ErrorCode::kInvalidArgument, "write too long", entry->count);
+        }
+    }
+    std::uint64_t done = 0;
+    Result<void> first_error;
+    while (const auto entry = reader.take<WriteEntry>()) {
+        const RegionAccess access{.offset = entry->offset, .region = entry->region, .count = entry->count};
+        const auto written = write_region(access, std::span(entry->data).first(entry->count));
+        if (written) {
+            ++done;
+        } else if (first_error) {
+            first_error = written;
+        }
+    }
+    if (done == 0) TRY_VOID(first_error);
+    if (!first_error) counters_.posted_refused.add(*count - done);
+    Writer(output_).put(done);
+    return {};
+}
+
+void Session::drop_fds(FdSpan fds) {
+    counters_.fds_dropped.add(fds.size());
+    for (UniqueFd& fd : fds) fd.reset();
+}
+
+}  // namespace openmana::vfio_user

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "vfio_user/counters.h"
+#include "vfio_user/device_backend.h"
+#include "vfio_user/message.h"
+
+namespace openmana::vfio_user {
+
+/// One client's conversation, without its socket: bytes and fds go in, calls of the backend and bytes come out.
+///
+/// The owner reads from the socket into `receive_room()`, says what came with `receive()`, then sends `output()` and
+/// confirms with `sent()`. Replies gather in the output; when too many do, handling stops with `backlog()` true, and the
+/// owner calls `resume()` once the output is sent. It receives more only when there is no backlog. Handling a message
+/// allocates nothing but what the output buffer grows.
+///
+/// An error of `receive` or `resume` ends the conversation: the client broke the framing.
+class Session {
+public:
+    Session(DeviceBackend& backend, Counters& counters, std::string name);
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// Never empty while there is no backlog.
+    [[nodiscard]] std::span<std::byte> receive_room();
+    /// `bytes` were stored in the room. The fds belong to the message that the last of these bytes is part of: a
+    /// receive on a stream socket ends behind the bytes that fds were sent with.
+    base::Result<void> receive(std::size_t bytes, std::span<base::UniqueFd> fds);
+    base::Result<void> resume() { return handle_all(); }
+    [[nodiscard]] bool backlog() const { return backlog_; }
+
+    [[nodiscard]] std::span<const std::byte> output() const {
+        return std::span(output_).subspan(output_sent_);
+    }
+    void sent(std::size_t bytes);
+
+private:
+    using FdSpan = std::span<base::UniqueFd>;
+
+    base::Result<void> handle_all();
+    void handle(const Message& message, FdSpan fds);
+    base::Result<void> dispatch(const Message& message, FdSpan fds);
+    base::Result<void> on_version(Reader reader);
+    base::Result<void> on_dma_map(Reader reader, FdSpan fds);
+    base::Result<void> on_dma_unmap(Reader reader);
+    base::Result<void> on_device_info(Reader reader);
+    base::Result<void> on_region_info(Reader reader);
+    base::Result<void> on_irq_info(Reader reader);
+    base::Result<void> on_set_irqs(Reader reader, FdSpan fds);
+    base::Result<void> set_eventfds(const IrqSet& request, FdSpan fds);
+    base::Result<void> on_region_read(Reader reader);
+    base::Result<void> on_region_write(Reader reader);
+    base::Result<void> on_write_multi(Reader reader);
+    base::Result<void> write_region(const RegionAccess& access, std::span<const std::byte> data);
+    void drop_fds(FdSpan fds);
+
+    DeviceBackend& backend_;
+    Counters& counters_;
+    const std::string name_;
+    std::array<Region, kRegionCount> regions_;
+    bool negotiated_ = false;
+    std::uint64_t max_read_ = kMaxDataTransfer;
+
+    // Input: [begin_, end_) is not handled yet. `first_fds_` came with earlier bytes of the message at begin_, until that
+    // is handled; `last_fds_` belong to the message that ends at or behind end_.
+    std::unique_ptr<std::byte[]> input_;
+    std::size_t begin_ = 0;
+    std::size_t end_ = 0;
+    std::vector<base::UniqueFd> first_fds_;
+    std::vector<base::UniqueFd> last_fds_;
+    bool backlog_ = false;
+
+    std::vector<std::byte> output_;
+    std::size_t output_sent_ = 0;
+};
+
+}  // namespace openmana::vfio_user

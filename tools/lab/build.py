@@ -7,7 +7,7 @@ import os
 
 from . import host
 from .errors import LabError
-from .paths import BUILD, ROOT, cache_dir, logs_dir
+from .paths import BUILD, ROOT, logs_dir
 from .proc import find_program, run_logged
 from .progress import Step
 
@@ -40,6 +40,5 @@ def ensure_manad() -> None:
     """Builds manad and manactl, unless OPENMANA_BUILD names a build that has them."""
     if os.environ.get("OPENMANA_BUILD"):
         return
-    host.ensure_packages(host.FOR_BUILD)
-    cache_dir()
+    host.ensure_build_packages()
     configure_and_build("release", ("manad", "manactl"))

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from .errors import LabError
-from .paths import logs_dir
+from .paths import ROOT, logs_dir
 from .proc import find_program, run_logged
 from .progress import Step
 
@@ -19,15 +19,6 @@ FOR_IMAGES = {
     "gcc": "gcc",
     "/usr/include/stdio.h": "libc6-dev",
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
-}
-FOR_BUILD = {
-    "cmake": "cmake",
-    "ninja": "ninja-build",
-    "g++": "g++",
-}
-FOR_TESTS = {
-    "ctest": "cmake",
-    "clang++": "clang",
 }
 FOR_USERS = {
     "newuidmap": "uidmap",
@@ -45,6 +36,23 @@ def missing_packages(wanted: dict[str, str]) -> list[str]:
     return missing
 
 
+def build_packages() -> list[str]:
+    """What the build and the tests need: the list that continuous integration installs."""
+    text = (ROOT / ".ci" / "packages").read_text()
+    return [line.strip() for line in text.splitlines() if line.strip() and line[0] != "#"]
+
+
+def ensure_build_packages() -> None:
+    """Like `ensure_packages`, for the build. Elsewhere than on Debian CMake finds what lacks."""
+    if find_program("dpkg-query") is None:
+        return
+    names = build_packages()
+    done = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names],
+                          capture_output=True, text=True, timeout=60, check=False)
+    there = {line.split()[0] for line in done.stdout.splitlines() if line.endswith(" installed")}
+    _install([name for name in names if name not in there])
+
+
 def _is_debian_keyring_elsewhere() -> bool:
     return any(Path("/etc/apt/trusted.gpg.d").glob("debian-archive*"))
 
@@ -57,6 +65,10 @@ def ensure_packages(*groups: dict[str, str]) -> None:
     missing = missing_packages(wanted)
     if "debian-archive-keyring" in missing and _is_debian_keyring_elsewhere():
         missing.remove("debian-archive-keyring")
+    _install(missing)
+
+
+def _install(missing: list[str]) -> None:
     if not missing:
         return
     names = " ".join(missing)

@@ -104,7 +104,7 @@ def run_logged(argv: list[str], log: Path, what: str, timeout: float = 3600.0,
         except subprocess.TimeoutExpired as error:
             raise LabError(f"{what} did not end within {timeout:.0f} s", log) from error
         finally:
-            end_group(process)
+            end_group(process, grace=30)  # mmdebstrap takes its time to unmount
     if status != 0:
         last = tail(log)
         raise LabError(f"{what} failed (status {status}): {last[:160]}", log)

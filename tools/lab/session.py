@@ -144,7 +144,7 @@ class Lab:
             say(f"starting manad with {len(nics)} NICs")
             self.manad.start()
         suites = ", ".join(spec.suite for spec in self.specs)
-        with Step(f"booting {len(self.guests)} guests ({suites}; {accel})"):
+        with Step(f"booting {len(self.guests)} guest(s) ({suites}; {accel})"):
             for guest in self.guests:
                 guest.start(qemu)
             self.each(lambda guest: guest.wait_ready(self._boot_timeout, self._modules))

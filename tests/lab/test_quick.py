@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab without guests: parsing, keys, the channel's protocol, refusals in one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+MANALAB = ROOT / "tools" / "manalab"
+sys.path.insert(0, str(ROOT / "tools"))
+
+from lab import channel, cli, debian, host, image, janitor, manad, proc, qemu, stage  # noqa: E402
+from lab.errors import CommandTimeout, GuestDied, GuestTimeout, LabError  # noqa: E402
+from lab.guest import FATAL, GuestSpec  # noqa: E402
+from lab.session import Lab  # noqa: E402
+
+
+def manalab(*args: str, env: dict[str, str] | None = None
+            ) -> subprocess.CompletedProcess[str]:
+    """Runs manalab with a deadline."""
+    return subprocess.run([str(MANALAB), *args], capture_output=True, text=True, timeout=60,
+                          check=False, env={**os.environ, **(env or {})})
+
+
+class DebianTest(unittest.TestCase):
+    """What is taken from apt's configuration."""
+
+    def test_index_targets_give_mirror_and_key(self) -> None:
+        text = ("Translations|http://m.example/debian/|Debian|Debian|/k.gpg\n"
+                "Packages|http://m.example/debian-security/|Debian|Debian-Security|/k.gpg\n"
+                "Packages|http://m.example/debian/|Debian|Debian|/k.gpg\n")
+        self.assertEqual(debian.parse_index_targets(text), ("http://m.example/debian", "/k.gpg"))
+
+    def test_other_distributions_are_no_mirror(self) -> None:
+        text = "Packages|http://m.example/ubuntu/|Ubuntu|Ubuntu|/k.gpg\nnonsense\n"
+        self.assertIsNone(debian.parse_index_targets(text))
+
+    def test_sources_of_both_formats(self) -> None:
+        one = "# deb http://no.example/debian x main\ndeb [arch=amd64] http://m.example/debian/ x"
+        self.assertEqual(debian.parse_sources(one), "http://m.example/debian")
+        deb822 = "Types: deb\nURIs: http://m.example/debian\nSuites: bookworm\n"
+        self.assertEqual(debian.parse_sources(deb822), "http://m.example/debian")
+        self.assertIsNone(debian.parse_sources("deb http://m.example/debian-security x main"))
+
+    def test_settings_copied_are_those_of_reaching_a_mirror(self) -> None:
+        text = ('Acquire::http::Proxy "http://p.example:3128";\nAPT::Architecture "amd64";\n'
+                'Acquire::Retries "3";\nAcquire::http "";\nDir::Cache "x";\n')
+        self.assertEqual(debian.parse_settings(text),
+                         ['Acquire::http::Proxy "http://p.example:3128"', 'Acquire::Retries "3"'])
+
+    def test_without_a_mirror_it_says_so(self) -> None:
+        with mock.patch.object(debian, "_output", return_value=""), \
+                mock.patch.object(debian, "parse_sources", return_value=None), \
+                mock.patch.dict(os.environ, {"OPENMANA_MIRROR": ""}):
+            with self.assertRaisesRegex(LabError, "no Debian mirror.*OPENMANA_MIRROR"):
+                debian.find_mirror()
+
+
+class ImageTest(unittest.TestCase):
+    """Cache keys, archives, modules."""
+
+    def test_key_depends_on_each_part_and_its_borders(self) -> None:
+        self.assertNotEqual(image.digest("a", "bc"), image.digest("ab", "c"))
+        self.assertEqual(image.digest("a", b"b"), image.digest(b"a", "b"))
+        self.assertNotEqual(image.image_key("trixie"), image.image_key("forky"))
+
+    def test_package_list_without_comments(self) -> None:
+        self.assertEqual(image.package_list("# c\na\n\nb # why\n"), ["a", "b"])
+
+    def test_cpio_is_read_by_cpio_rules(self) -> None:
+        data = image.cpio([("init", b"abc", 0o755)])
+        self.assertEqual(len(data) % 512, 0)
+        at = data.index(b"init\0") - 110
+        self.assertEqual(data[at:at + 6], b"070701")
+        self.assertEqual(int(data[at + 54:at + 62], 16), 3)
+        body = (at + 110 + 5 + 3) // 4 * 4
+        self.assertEqual(data[body:body + 3], b"abc")
+        self.assertIn(b"TRAILER!!!\0", data)
+
+    def test_modules_come_with_what_they_need(self) -> None:
+        deps = {"kernel/a/x.ko.xz": ["kernel/b/y.ko.xz"], "kernel/b/y.ko.xz": [],
+                "kernel/c/z.ko.xz": []}
+        self.assertEqual(stage.wanted_modules(deps, ["a/"]),
+                         {"kernel/a/x.ko.xz", "kernel/b/y.ko.xz"})
+
+    def test_unknown_guest_is_refused(self) -> None:
+        with self.assertRaisesRegex(LabError, "unknown guest 'sid'"):
+            image.get_image("sid")
+
+    def test_entry_appears_only_when_complete(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            final = Path(temp) / "entry"
+            with self.assertRaises(ValueError), image.new_entry(final) as part:
+                (part / "half").write_text("x")
+                raise ValueError
+            self.assertEqual(list(Path(temp).iterdir()), [])
+            with image.new_entry(final) as part:
+                (part / "whole").write_text("x")
+            self.assertEqual((final / "whole").read_text(), "x")
+
+
+class QemuTest(unittest.TestCase):
+    """Which QEMU, and how it is called."""
+
+    def test_version(self) -> None:
+        self.assertEqual(qemu.parse_version("QEMU emulator version 11.1.0 (Debian 1:11)"), (11, 1))
+        self.assertIsNone(qemu.parse_version("bash 5.2"))
+
+    def fake(self, folder: str, text: str) -> str:
+        path = Path(folder) / "qemu"
+        path.write_text(f"#!/bin/sh\necho '{text}'\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def test_too_old_is_one_clear_line(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            with self.assertRaisesRegex(LabError, r"is version 10\.0; .* needs 10\.1 or newer"):
+                qemu.probe((self.fake(temp, "QEMU emulator version 10.0.2"),))
+
+    def test_without_the_device_it_says_so(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            with self.assertRaisesRegex(LabError, "built without vfio-user-pci"):
+                qemu.probe((self.fake(temp, "QEMU emulator version 11.0.2"),))
+
+    def test_console_and_memory_are_what_the_lab_relies_on(self) -> None:
+        here = Path("x")
+        machine = qemu.Machine("g0", here, here, here, here, here, nics=(Path("n.sock"),))
+        argv = qemu.command_line(qemu.Qemu(("qemu",), "11.1"), machine)
+        self.assertIn("memory-backend-memfd,id=ram,size=1024M,share=on", argv)
+        device = next(json.loads(arg) for arg in argv if "vfio-user-pci" in arg)
+        self.assertEqual(device["socket"], {"type": "unix", "path": "n.sock"})
+        self.assertNotIn("-no-reboot", argv)
+        self.assertIn("panic=-1", qemu.kernel_command_line(machine))
+
+    def test_fatal_messages(self) -> None:
+        for line in ("Kernel panic - not syncing: x", "Oops: 0002 [#1]",
+                     "BUG: kernel NULL pointer dereference", "kernel BUG at fs/x.c:1!"):
+            self.assertTrue(FATAL.search(line), line)
+        for line in ("watchdog: BUG: soft lockup - CPU#0", "BUG: workqueue lockup - pool",
+                     "rcu: INFO: rcu_sched self-detected stall"):
+            self.assertFalse(FATAL.search(line), line)
+
+
+class ChannelTest(unittest.TestCase):
+    """The host's side against a stand-in for the agent."""
+
+    def setUp(self) -> None:
+        ours, self.agent = socket.socketpair()
+        self.agent.settimeout(10)
+        self.channel = channel.Channel(ours, "g0", "the.console")
+        self.addCleanup(self.agent.close)
+        self.addCleanup(self.channel.close)
+        self.decoder = channel.Decoder()
+        self.frames: list[tuple[int, int, bytes]] = []
+
+    def hello(self, boot: str) -> None:
+        self.agent.sendall(channel.encode(channel.HELLO, 0, json.dumps({"boot": boot}).encode()))
+
+    def receive(self, kind: int) -> tuple[int, bytes]:
+        while True:
+            while self.frames:
+                got, ident, payload = self.frames.pop(0)
+                if got == kind:
+                    return ident, payload
+            self.frames += self.decoder.feed(self.agent.recv(65536))
+
+    def test_command_with_output_and_status(self) -> None:
+        command = self.channel.start(["prog", "arg"], env={"A": "b"})
+        ident, payload = self.receive(channel.START)
+        self.assertEqual(json.loads(payload)["argv"], ["prog", "arg"])
+        self.agent.sendall(channel.encode(channel.STDOUT, ident, b"out")
+                           + channel.encode(channel.STDERR, ident, b"err")
+                           + channel.encode(channel.EXIT, ident, struct.pack("<i", 3)))
+        self.assertEqual(command.wait(10), 3)
+        self.assertEqual((command.stdout, command.stderr), ("out", "err"))
+
+    def test_two_commands_do_not_mix(self) -> None:
+        one, two = self.channel.start(["a"]), self.channel.start(["b"])
+        first, _ = self.receive(channel.START)
+        second, _ = self.receive(channel.START)
+        self.agent.sendall(channel.encode(channel.STDOUT, second, b"2")
+                           + channel.encode(channel.STDOUT, first, b"1")
+                           + channel.encode(channel.EXIT, second, struct.pack("<i", 0))
+                           + channel.encode(channel.EXIT, first, struct.pack("<i", 0)))
+        self.assertEqual((one.wait(10), two.wait(10)), (0, 0))
+        self.assertEqual((one.stdout, two.stdout), ("1", "2"))
+
+    def test_timeout_kills_and_says_so(self) -> None:
+        command = self.channel.start(["sleep", "9"])
+
+        def agent() -> None:
+            ident, payload = self.receive(channel.KILL)
+            status = -struct.unpack("<i", payload)[0]
+            self.agent.sendall(channel.encode(channel.EXIT, ident, struct.pack("<i", status)))
+
+        thread = threading.Thread(target=agent)
+        thread.start()
+        with self.assertRaisesRegex(CommandTimeout, "'sleep 9' did not end within 0 s"):
+            command.wait(0.2)
+        thread.join()
+        self.assertEqual(command.status, -9)
+
+    def test_silent_guest_hangs(self) -> None:
+        command = self.channel.start(["sleep", "9"])
+        with mock.patch.object(channel, "KILL_GRACE", 0.2):
+            with self.assertRaisesRegex(GuestTimeout, "does not answer; it hangs; log: the.cons"):
+                command.wait(0.1)
+
+    def test_closed_channel_ends_waits_at_once(self) -> None:
+        command = self.channel.start(["sleep", "9"])
+        begin = time.monotonic()
+        self.agent.close()
+        with self.assertRaisesRegex(GuestDied, "channel closed"):
+            command.wait(30)
+        with self.assertRaises(GuestDied):
+            self.channel.start(["true"])
+        self.assertLess(time.monotonic() - begin, 5)
+
+    def test_reboot_ends_commands_of_the_old_boot(self) -> None:
+        self.hello("one")
+        self.channel.wait_boot(10)
+        self.receive(channel.ACK)
+        command = self.channel.start(["sleep", "9"])
+        self.hello("two")
+        self.channel.wait_boot(10, "one")
+        with self.assertRaisesRegex(GuestDied, "rebooted"):
+            command.wait(10)
+        self.channel.start(["true"])
+
+    def test_no_hello_in_time(self) -> None:
+        with self.assertRaisesRegex(GuestTimeout, "did not come up within 0 s"):
+            self.channel.wait_boot(0.1)
+
+    def test_decoder_finds_its_way_after_nonsense(self) -> None:
+        decoder = channel.Decoder()
+        good = channel.encode(channel.EXIT, 7, struct.pack("<i", 0))
+        bad_length = channel.HEADER.pack(channel.MAGIC, 1, 1, -5)
+        data = b"OMLnoise" + bad_length + b"OM" + good
+        frames = []
+        for byte in data:
+            frames += decoder.feed(bytes([byte]))
+        self.assertEqual(frames, [(channel.EXIT, 7, struct.pack("<i", 0))])
+
+    def test_output_wanted_never_comes(self) -> None:
+        command = self.channel.start(["server"])
+        ident, _ = self.receive(channel.START)
+        self.agent.sendall(channel.encode(channel.STDERR, ident, b"no device")
+                           + channel.encode(channel.EXIT, ident, struct.pack("<i", 1)))
+        with self.assertRaisesRegex(LabError, "status 1 before it wrote 'ready': no device"):
+            command.wait_output("ready", 10)
+
+
+class HostTest(unittest.TestCase):
+    """Refusals: one clear line each."""
+
+    def test_missing_package_is_named(self) -> None:
+        with mock.patch.object(os, "geteuid", return_value=1000):
+            with self.assertRaisesRegex(LabError, "missing packages: some-package; install"):
+                host.ensure_packages({"no-such-program-at-all": "some-package"})
+
+    def test_no_disk_space(self) -> None:
+        with self.assertRaisesRegex(LabError, "not enough disk space for images: .* are needed"):
+            host.check_space(Path("/"), 1 << 62, "images")
+
+    def test_failing_program_names_its_log(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            log = Path(temp) / "a.log"
+            with self.assertRaisesRegex(LabError, r"the step failed \(status 3\): why; log: .*log"):
+                proc.run_logged(["sh", "-c", "echo why; exit 3"], log, "the step")
+            with self.assertRaisesRegex(LabError, "no such program"):
+                proc.run_logged(["no-such-program-at-all"], log, "the step")
+
+    def test_child_dies_with_its_parent(self) -> None:
+        code = ("import sys, os; sys.path.insert(0, sys.argv[1]); from lab import proc; "
+                "child = proc.spawn(['sleep', '300']); print(child.pid, flush=True); "
+                "os.kill(os.getpid(), 9)")
+        done = subprocess.run(["/usr/bin/python3", "-B", "-c", code, str(ROOT / "tools")],
+                              capture_output=True, text=True, timeout=30, check=False)
+        child = int(done.stdout)
+        deadline = time.monotonic() + 10
+        while is_running(child) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertFalse(is_running(child))
+
+    def test_stale_run_directory_is_swept_and_live_one_is_not(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+                mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": temp}):
+            live = janitor.RunDirectory()
+            base = live.path.parent
+            self.assertEqual(live.path.stat().st_mode & 0o777, 0o700)
+            stale = base / "run-stale"
+            stale.mkdir()
+            (stale / "lock").write_text("1\n")
+            self.assertEqual(janitor.sweep(base), 1)
+            self.assertTrue(live.path.exists())
+            live.close()
+            self.assertFalse(base.exists())
+
+    def test_manad_that_fails_gives_its_own_words(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            binary = Path(temp) / "manad"
+            binary.write_text("#!/bin/sh\necho 'socket a.sock is in use' >&2\nexit 1\n")
+            binary.chmod(0o755)
+            daemon = manad.Manad([], Path(temp) / "c", Path(temp) / "log", binary=binary)
+            with self.assertRaisesRegex(LabError, "status 1: socket a.sock is in use; log: "):
+                daemon.start()
+            daemon.stop()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class CommandLineTest(unittest.TestCase):
+    """manalab as a program."""
+
+    def refused(self, *args: str, words: str, env: dict[str, str] | None = None,
+                status: int = 1) -> None:
+        done = manalab("-q", *args, env=env)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertRegex(done.stderr.splitlines()[-1], words)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_help_of_all_commands(self) -> None:
+        listing = manalab("--help").stdout
+        for command in ("demo", "up", "run", "shell", "down", "status", "test", "bench"):
+            self.assertIn(command, listing)
+            done = manalab(command, "--help")
+            self.assertEqual(done.returncode, 0, command)
+            self.assertIn("usage:", done.stdout)
+        self.assertNotIn("_serve", listing)
+
+    def test_senseless_options(self) -> None:
+        self.refused("up", "--guest", "sid", words="unknown guest 'sid'")
+        self.refused("up", "--guest", "trixie,mixed", words="'mixed' stands alone")
+        self.refused("up", "--guest", "trixie,forky", "--guests", "3", words="does not fit")
+        self.refused("up", "--guests", "0", words="0 is not positive", status=2)
+        self.refused("up", "--memory", "much", words="'much' is no number", status=2)
+        self.refused("up", "--no-such-option", words="unrecognized arguments", status=2)
+        self.refused("up", "--name", "a/b", words="is no name for a lab")
+        self.refused("run", "g0", words="which command")
+        self.refused("frobnicate", words="invalid choice", status=2)
+
+    def test_lab_that_is_not_there(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            env = {"XDG_RUNTIME_DIR": temp}
+            self.refused("run", "g0", "true", words="lab 'default' is not running", env=env)
+            self.refused("down", words="lab 'default' is not running", env=env)
+            done = manalab("status", env=env)
+            self.assertEqual((done.returncode, done.stdout), (0, "no lab is running\n"))
+            self.assertEqual(os.listdir(temp), [])
+
+    def test_lab_refuses_impossible_guests(self) -> None:
+        for spec, words in ((GuestSpec(cpus=0), "0 CPUs"), (GuestSpec(memory=10), "10 MiB"),
+                            (GuestSpec(nics=99), "99 NICs")):
+            with self.assertRaisesRegex(LabError, words):
+                Lab([spec])
+        with self.assertRaisesRegex(LabError, "MTU 20 is out of range"):
+            Lab(mtu=20)
+
+    def test_choice_of_guests(self) -> None:
+        parse = cli.make_parser().parse_args
+        for text, suites in ((["--guest", "mixed", "--guests", "3"],
+                              ["trixie", "forky", "trixie"]),
+                             (["--guest", "forky"], ["forky", "forky"]),
+                             (["--guest", "forky", "--guest", "trixie"], ["forky", "trixie"]),
+                             ([], ["trixie", "trixie"])):
+            specs = cli.guest_specs(parse(["up", *text]))
+            self.assertEqual([spec.suite for spec in specs], suites)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""manalab test: builds two presets and runs one ctest over both."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+from pathlib import Path
+
+from . import host
+from .build import configure_and_build
+from .errors import LabError
+from .image import SUITES, get_image
+from .kvm import choose_accel
+from .paths import BUILD
+from .proc import end_group, find_program, spawn
+from .progress import say
+from .qemu import find_qemu
+
+PRESETS = ("release", "asan")
+
+
+def join(presets: tuple[str, ...]) -> Path:
+    """Makes build/all, a ctest directory over the builds of several presets."""
+    folder = BUILD / "all"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["# Made by manalab test."]
+    lines += [f'subdirs("{(BUILD / preset).as_posix()}")' for preset in presets]
+    (folder / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def ctest_arguments(args: argparse.Namespace, folder: Path, jobs: int) -> list[str]:
+    """ctest's command line."""
+    argv = ["--test-dir", os.fspath(folder), "-j", str(jobs)]
+    argv += ["-N"] if args.list else ["--output-on-failure", "--no-tests=error"]
+    if args.label:
+        argv += ["-L", args.label]
+    if not args.long:
+        argv += ["-LE", "-long$"]
+    if args.filter:
+        argv += ["-R", args.filter]
+    if args.exclude:
+        argv += ["-E", args.exclude]
+    return argv
+
+
+def run(args: argparse.Namespace) -> int:
+    """Builds, prepares what guests need, runs ctest; returns ctest's status."""
+    host.ensure_build_packages()
+    ctest = find_program("ctest")
+    if ctest is None:
+        raise LabError("ctest is missing; install the package cmake")
+    jobs = args.jobs or os.cpu_count() or 1
+    presets = PRESETS[:1] if args.no_asan else PRESETS
+    for preset in presets:
+        configure_and_build(preset, jobs=jobs)
+    folder = join(presets)
+    if not args.list and needs_guests(ctest, args, folder):
+        qemu = find_qemu()
+        images = [get_image(suite) for suite in SUITES]
+        choose_accel(qemu, images[0])
+    say("running ctest" if not args.list else "listing the tests")
+    process = spawn([ctest, *ctest_arguments(args, folder, jobs)])
+    try:
+        return process.wait()
+    except BaseException:
+        end_group(process, grace=10)
+        raise
+    finally:
+        end_group(process, grace=0)
+
+
+def needs_guests(ctest: str, args: argparse.Namespace, folder: Path) -> bool:
+    """Whether a chosen test has a label that begins with vm."""
+    listing = argparse.Namespace(**{**vars(args), "list": True})
+    try:
+        done = subprocess.run([ctest, *ctest_arguments(listing, folder, 1),
+                               "--show-only=json-v1"], capture_output=True, text=True,
+                              timeout=300, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LabError("ctest does not list its tests") from error
+    return '"vm' in done.stdout

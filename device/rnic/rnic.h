@@ -9,6 +9,7 @@
 #include "base/counters.h"
 #include "base/frame.h"
 #include "gdma/function.h"
+#include "rnic/counters.h"
 #include "rnic/network.h"
 
 namespace openmana::rnic {
@@ -48,6 +49,8 @@ public:
     /// True if the adapter has this address configured. During a visit or on the executor.
     [[nodiscard]] bool owns(const roce::Gid& gid) const;
     [[nodiscard]] gdma::Function& function();
+    /// From any thread.
+    [[nodiscard]] const RnicCounters& counters() const;
     /// On the executor.
     [[nodiscard]] std::vector<QpStatus> qp_status() const;
 

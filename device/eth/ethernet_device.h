@@ -7,6 +7,7 @@
 
 #include "base/counters.h"
 #include "base/frame.h"
+#include "eth/counters.h"
 #include "gdma/function.h"
 
 namespace openmana::eth {
@@ -35,6 +36,8 @@ public:
     void receive(std::span<const std::byte> frame);
 
     [[nodiscard]] const base::MacAddr& mac() const;
+    /// From any thread.
+    [[nodiscard]] const EthernetCounters& counters() const;
     /// With the link down nothing is sent or received; the driver of 7.2 is told.
     void set_link(bool up);
     [[nodiscard]] bool link() const;

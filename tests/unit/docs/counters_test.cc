@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/counters.md is generated from the tables in the code, and compared with them here.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+
+#include "eth/counters.h"
+#include "fabric/nic.h"
+#include "fabric/switch.h"
+#include "gdma/function.h"
+#include "pci/counters.h"
+#include "rnic/counters.h"
+#include "vfio_user/counters.h"
+
+namespace openmana {
+namespace {
+
+struct Table {
+    const char* title;
+    std::span<const base::CounterInfo> lines;
+};
+
+const Table kTables[] = {
+    {"vfio-user", vfio_user::Counters::kInfo}, {"PCI", pci::Counters::kInfo},
+    {"GDMA", gdma::FunctionCounters::kInfo},   {"Ethernet", eth::EthernetCounters::kInfo},
+    {"RDMA", rnic::RnicCounters::kInfo},       {"Port", fabric::PortCounters::kInfo},
+    {"Switch", fabric::SwitchCounters::kInfo},
+};
+
+std::string document() {
+    std::ostringstream text;
+    text << "# Counters\n\nFor those who watch a running `manad`. `manactl stats` prints them for each NIC, those of the "
+            "switch once.\nCounts start at zero when `manad` starts, and only rise.\n";
+    for (const Table& table : kTables) {
+        text << "\n## " << table.title << "\n| counter | counts |\n|---|---|\n";
+        for (const auto& line : table.lines) text << "| `" << line.name << "` | " << line.help << " |\n";
+    }
+    return text.str();
+}
+
+TEST(CountersDocument, IsWhatTheCodeDeclares) {
+    const std::string path = OPENMANA_SOURCE_DIR "/docs/counters.md";
+    if (std::getenv("OPENMANA_UPDATE_DOCS") != nullptr) std::ofstream(path) << document();
+    std::ifstream file(path);
+    const std::string written{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    EXPECT_EQ(written, document()) << "run this test with OPENMANA_UPDATE_DOCS=1 to write the file anew";
+}
+
+TEST(CountersDocument, NamesAreUniqueAndHaveThreeParts) {
+    std::set<std::string> names;
+    for (const Table& table : kTables)
+        for (const auto& line : table.lines) {
+            EXPECT_TRUE(names.insert(line.name).second) << line.name;
+            const std::string name = line.name;
+            EXPECT_EQ(std::count(name.begin(), name.end(), '.'), 2) << name;
+            EXPECT_FALSE(std::string(line.help).empty()) << name;
+        }
+}
+
+}  // namespace
+}  // namespace openmana

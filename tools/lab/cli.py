@@ -143,7 +143,7 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument("--output", type=Path, default=Path("bench-results"), metavar="DIR",
                        help="where to save (default: bench-results)")
     bench.add_argument("--quick", action="store_true", help="fewer sizes and iterations")
-    bench.add_argument("--no-plot", action="store_true", help="no plot (needs no matplotlib)")
+    bench.add_argument("--no-plot", action="store_true", help="save no plot")
 
     serve = commands.add_parser("_serve")
     add_guest_options(serve)

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""manalab bench: MANA, Soft-RoCE, TCP and the host's memcpy, side by side in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import chart
+from .build import configure_and_build, ensure_manad
+from .demo import perftest, wait_listening
+from .errors import LabError
+from .guest import Guest, GuestSpec
+from .host import check_space
+from .paths import BUILD, GUEST_FILES
+from .progress import Step, say
+from .session import Lab
+
+SIZES = (8, 64, 512, 4096, 16384, 65536, 262144, 1048576, 4194304)
+SLOW_SIZES = (8, 512, 4096, 65536, 1048576)
+QUICK_SIZES = (8, 4096, 65536, 1048576)
+PORT = 18515
+# Gb/s that Soft-RoCE and TCP are guessed to reach, to choose iterations that end in seconds.
+SLOW_GUESS = 0.05
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way between the two guests: a label, an RDMA device on each, the server's address."""
+
+    label: str
+    server_device: str
+    client_device: str
+    address: str
+    slow: bool = False
+
+
+def table_rows(text: str) -> list[list[float]]:
+    """The rows of numbers of a perftest table."""
+    rows = []
+    for line in text.splitlines():
+        words = line.split()
+        if words and all(re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", word) for word in words):
+            rows.append([float(word) for word in words])
+    return rows
+
+
+def iterations(size: int, slow: bool, quick: bool) -> int:
+    """How many messages of a size take about two seconds, within what perftest can count."""
+    if slow:
+        count = int(SLOW_GUESS * 1e9 / 8 / max(size, 1024) * (1 if quick else 2))
+        return max(10, min(count, 500 if quick else 2000))
+    return max(500, min(20000, (1 << 33) // max(size, 4096))) // (4 if quick else 1)
+
+
+class Bench:
+    """The measurements between two guests."""
+
+    def __init__(self, lab: Lab, quick: bool) -> None:
+        self._lab = lab
+        self._server: Guest = lab.guests[0]
+        self._client: Guest = lab.guests[1]
+        self._quick = quick
+
+    def _perftest(self, path: Route, program: str, *options: str) -> list[float]:
+        text = perftest(self._server, self._client, program, "-F", *options, timeout=300,
+                        server_device=path.server_device, client_device=path.client_device,
+                        address=path.address)
+        rows = table_rows(text)
+        if not rows:
+            raise LabError(f"{program} printed no table: {text.strip()[-200:]}")
+        return rows[-1]
+
+    def bandwidth(self, path: Route, program: str) -> dict[int, float]:
+        """Gb/s by message size."""
+        sizes = QUICK_SIZES if self._quick else SLOW_SIZES if path.slow else SIZES
+        found = {}
+        for size in sizes:
+            count = iterations(size, path.slow, self._quick)
+            row = self._perftest(path, program, "-N", "--report_gbits", "-s", str(size),
+                                 "-n", str(count))
+            found[size] = row[3]
+            say(f"{path.label} {program} {chart.human_size(size)}: {row[3]:.3f} Gb/s")
+        return found
+
+    def message_rate(self, path: Route, *options: str) -> float:
+        """8-byte writes a second."""
+        count = 1000 if path.slow else 50000 if self._quick else 200000
+        row = self._perftest(path, "ib_write_bw", "-N", "-s", "8", "-n", str(count), *options)
+        return row[4] * 1e6
+
+    def latency(self, path: Route, program: str, size: int = 8) -> dict[str, float]:
+        """Percentiles in microseconds."""
+        count = (200 if path.slow else 2000) if self._quick else (1000 if path.slow else 10000)
+        row = self._perftest(path, program, "-s", str(size), "-n", str(count))
+        # bytes, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
+        return {"min": row[2], "p50": row[4], "avg": row[5], "p99": row[7], "p99.9": row[8],
+                "max": row[3]}
+
+    def rdma(self, path: Route) -> dict[str, Any]:
+        """All of one RDMA device pair."""
+        result: dict[str, Any] = {"bandwidth_gbps": {}, "latency_us": {}}
+        for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
+            with Step(f"{path.label}: {program}", every=30):
+                result["bandwidth_gbps"][program] = self.bandwidth(path, program)
+        for program in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):
+            with Step(f"{path.label}: {program}", every=30):
+                result["latency_us"][program] = self.latency(path, program)
+        with Step(f"{path.label}: message rate", every=30):
+            result["writes_per_second"] = self.message_rate(path)
+            if not path.slow:
+                result["writes_per_second_post_list_16"] = self.message_rate(path, "-l", "16")
+        return result
+
+    def tcp(self, label: str, address: str) -> dict[str, Any]:
+        """iperf3 and a ping-pong."""
+        seconds = "2" if self._quick else "4"
+        bandwidth = {}
+        for size in QUICK_SIZES if self._quick else SLOW_SIZES:
+            with Step(f"{label}: iperf3 -l {chart.human_size(size)}", every=30):
+                server = self._server.spawn(["iperf3", "-s", "-1"])
+                try:
+                    wait_listening(self._server, server, 5201)
+                    text = self._client.run(["iperf3", "-J", "-c", address, "-t", seconds, "-l",
+                                             str(size)], timeout=60).stdout
+                    server.wait(30)
+                finally:
+                    if server.status is None and self._server.alive:
+                        server.kill()
+                bandwidth[size] = json.loads(text)["end"]["sum_received"]["bits_per_second"] / 1e9
+        with Step(f"{label}: ping-pong"):
+            paths = [guest.compile(GUEST_FILES / "tcp_pingpong.c", libs=())
+                     for guest in (self._server, self._client)]
+            server = self._server.spawn([paths[0], "18600"])
+            try:
+                wait_listening(self._server, server, 18600)
+                text = self._client.run([paths[1], "18600", address, "8",
+                                         "300" if self._quick else "2000"], timeout=120).stdout
+            finally:
+                if server.status is None and self._server.alive:
+                    server.kill()
+        words = text.split()
+        latency = {words[i]: float(words[i + 1]) for i in range(0, len(words) - 1, 2)}
+        return {"bandwidth_gbps": {"tcp": bandwidth}, "latency_us": {"tcp": latency},
+                "writes_per_second": bandwidth[8] * 1e9 / 64}
+
+
+def soft_roce(lab: Lab) -> Route:
+    """Sets Soft-RoCE up on the virtio NICs."""
+    for guest in lab.guests[:2]:
+        guest.run(f"modprobe rdma_rxe && rdma link add rxe0 type rxe "
+                  f"netdev {guest.virtio_interface()}")
+    return Route("Soft-RoCE", "rxe0", "rxe0", lab.guests[0].virtio_ip(), slow=True)
+
+
+def memcpy() -> dict[int, float]:
+    """Gb/s of the host's memcpy by size."""
+    programs = [path for path in (BUILD / "release").rglob("memcpy_bench")
+                if path.is_file() and os.access(path, os.X_OK)]
+    if not programs:
+        raise LabError(f"memcpy_bench is not in {BUILD / 'release'}")
+    done = subprocess.run([os.fspath(programs[0])], capture_output=True, text=True, timeout=120,
+                          check=True)
+    return {int(size): value for size, value in json.loads(done.stdout)["sizes"].items()}
+
+
+def print_tables(results: dict[str, Any]) -> None:
+    """What was measured, for people."""
+    series = bandwidth_series(results)
+    sizes = sorted({size for line in series.values() for size in line if size in SIZES})
+    width = max(len(name) for name in series)
+    print("Bandwidth in Gb/s by message size")
+    print(f"{'':{width}} " + "".join(f"{chart.human_size(size):>9}" for size in sizes))
+    for name, line in series.items():
+        cells = "".join(f"{line[size]:9.3f}" if size in line and line[size] < 10 else
+                        f"{line[size]:9.1f}" if size in line else f"{'-':>9}" for size in sizes)
+        print(f"{name:{width}} {cells}")
+    print("\nLatency of 8 bytes in us")
+    keys = ("min", "p50", "avg", "p99", "p99.9", "max")
+    print(f"{'':{width}} " + "".join(f"{key:>9}" for key in keys))
+    for label, data in results["paths"].items():
+        for program, values in data["latency_us"].items():
+            name = label if program == "tcp" else f"{label} {program[3:-4]}"
+            print(f"{name:{width}} " + "".join(f"{values[key]:9.2f}" if key in values
+                                               else f"{'-':>9}" for key in keys))
+    print("\nMessages of 8 bytes a second")
+    for label, data in results["paths"].items():
+        print(f"{label:{width}} {data['writes_per_second']:12,.0f}")
+        if "writes_per_second_post_list_16" in data:
+            print(f"{label + ', lists of 16':{width}} "
+                  f"{data['writes_per_second_post_list_16']:12,.0f}")
+    if results["ratios"]:
+        print("\nBeside each other")
+        for name, value in results["ratios"].items():
+            print(f"{name}: {value:,.3g}")
+
+
+def bandwidth_series(results: dict[str, Any]) -> dict[str, dict[int, float]]:
+    """Lines of the plot."""
+    series = {}
+    for label, data in results["paths"].items():
+        for program, line in data["bandwidth_gbps"].items():
+            name = label if program == "tcp" else f"{label} {program[3:-3]}"
+            series[name] = line
+    series["host memcpy"] = results["memcpy_gbps"]
+    return series
+
+
+def ratios(results: dict[str, Any]) -> dict[str, float]:
+    """MANA beside the others, where both were measured."""
+    paths, found = results["paths"], {}
+    mana, rxe = paths.get("MANA"), paths.get("Soft-RoCE")
+    if mana is None:
+        return {}
+    writes = mana["bandwidth_gbps"]["ib_write_bw"]
+    copy = results["memcpy_gbps"]
+    if 1 << 20 in writes and 1 << 20 in copy:
+        found["write 1M, share of host memcpy"] = writes[1 << 20] / copy[1 << 20]
+    if rxe is not None:
+        found["write 64K, times Soft-RoCE"] = (
+            writes[65536] / rxe["bandwidth_gbps"]["ib_write_bw"][65536])
+        found["write latency, share of Soft-RoCE"] = (
+            mana["latency_us"]["ib_write_lat"]["p50"] / rxe["latency_us"]["ib_write_lat"]["p50"])
+    return found
+
+
+def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot: bool) -> int:
+    """All measurements, the table, the files."""
+    if len(specs) != 2:
+        raise LabError("the benchmark needs two guests")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot create {output}: {error.strerror}") from error
+    check_space(output, 10_000_000, "the results")
+    ensure_manad()
+    configure_and_build("release", ("memcpy_bench",))
+    results: dict[str, Any] = {
+        "format": 1, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": quick,
+        "host": {"cpus": os.cpu_count(), "kernel": os.uname().release}, "paths": {}}
+    with Step("host memcpy"):
+        results["memcpy_gbps"] = memcpy()
+    measure(specs, mtu, quick, results)
+    results["ratios"] = ratios(results)
+    (output / "bench.json").write_text(json.dumps(results, indent=2) + "\n")
+    if plot:
+        (output / "bench.svg").write_text(chart.render(
+            "Bandwidth between two guests", "Gb/s", bandwidth_series(results)))
+    print_tables(results)
+    say(f"saved in {output}")
+    return 0
+
+
+def measure(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[str, Any],
+            nics: int = 1) -> None:
+    """The part with guests."""
+    with Lab(specs, nics=nics, virtio=1, mtu=mtu, name="bench") as lab:
+        lab.configure_network()
+        results["guests"] = [{"suite": guest.spec.suite, "kernel": guest.image.version,
+                              "cpus": guest.spec.cpus, "accel": guest.machine.accel}
+                             for guest in lab.guests]
+        bench = Bench(lab, quick)
+        server, client = lab.guests
+        steps: list[tuple[str, Callable[[], dict[str, Any]]]] = []
+        if nics:
+            steps.append(("MANA", lambda: bench.rdma(Route(
+                "MANA", server.rdma_device(), client.rdma_device(), server.ip()))))
+            steps.append(("TCP over MANA", lambda: bench.tcp("TCP over MANA", server.ip())))
+        steps.append(("TCP over virtio", lambda: bench.tcp("TCP over virtio",
+                                                           server.virtio_ip())))
+        steps.append(("Soft-RoCE", lambda: bench.rdma(soft_roce(lab))))
+        for label, step in steps:
+            results["paths"][label] = step()

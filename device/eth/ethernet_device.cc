@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "eth/ethernet_device.h"
+
+#include <mana/eth.h>
+
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/endian.h"
+#include "base/log.h"
+#include "eth/ip.h"
+#include "eth/receive_parse.h"
+#include "eth/receive_queue.h"
+#include "eth/send_queue.h"
+#include "eth/toeplitz.h"
+
+namespace openmana::eth {
+namespace {
+
+using gdma::HwcReply;
+using gdma::HwcRequest;
+using gdma::RegionHandle;
+
+constexpr std::uint64_t kVport = 1;
+constexpr std::uint32_t kTableEntries = 64;
+constexpr std::uint32_t kMaxTableEntries = 512;
+constexpr std::uint16_t kDevConfigVersion = 3;
+constexpr std::uint16_t kVportRxVersion = 2;
+constexpr std::uint32_t kWqeUnit = 32;
+constexpr std::uint32_t kCqeBytes = 64;
+/// Running positions are 32 bits: a ring may be at most half of that.
+constexpr std::uint32_t kMaxRingBytes = 1U << 30;
+
+}  // namespace
+
+struct EthernetDevice::Impl final : Transmitter {
+    Impl(gdma::Function& the_function, EthernetConfig the_config, base::FrameSink& the_network)
+        : function(the_function),
+          config(the_config),
+          network(the_network),
+          table(kTableEntries, nullptr) {}
+
+    // Transmitter
+    const base::MacAddr& mac() const override { return config.mac; }
+    std::size_t max_frame() const override { return std::size_t{config.max_mtu} + kEthernetBytes; }
+    void send(base::Frame frame) override;
+    void resume_later(SendQueue& queue) override;
+
+    // Commands: a status of HwcStatus.
+    std::uint32_t query_dev_config(HwcReply& reply);
+    std::uint32_t query_vport_config(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t config_vport_tx(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t create_wq(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t destroy_wq(const HwcRequest& request);
+    std::uint32_t fence_rq(const HwcRequest& request);
+    std::uint32_t config_vport_rx(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t query_gf_stat(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t query_phy_stat(HwcReply& reply);
+    std::uint32_t query_link_config(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t set_bw_clamp(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t dispatch(const HwcRequest& request, HwcReply& reply);
+
+    void receive(std::span<const std::byte> frame);
+    ReceiveQueue* steer(ReceivedFrame& frame) const;
+    void count_received(Cast cast, std::uint64_t bytes);
+    void destroy_sq(SendQueue& queue);
+    void destroy_rq(ReceiveQueue& queue);
+    void use_pd(gdma::Pdn id, bool add);
+    void drop_all();
+
+    /// CONFIG_VPORT_TX: what queues created from now on belong to.
+    struct Binding {
+        gdma::Pdn pd{};
+        gdma::DoorbellPage page{};
+    };
+
+    gdma::Function& function;
+    const EthernetConfig config;
+    base::FrameSink& network;
+    EthernetCounters counters;
+    std::atomic<bool> link{true};  // written on the executor
+
+    // On the executor.
+    std::optional<Binding> binding;
+    std::unordered_map<std::uint64_t, std::unique_ptr<SendQueue>> sqs;  // by object handle
+    std::uint64_t next_handle = 0x100;  // never used again, so that a late turn finds nothing
+    std::uint32_t clamp_mbps = 0;       // 0: none
+    /// Tasks that we posted hold it weakly: they come to nothing when the device is gone.
+    std::shared_ptr<int> alive = std::make_shared<int>(0);
+
+    // Changed under an exclusion, read during visits.
+    std::unordered_map<std::uint64_t, std::unique_ptr<ReceiveQueue>> rqs;
+    bool rx_enabled = false;
+    bool rss = false;
+    ReceiveQueue* default_rq = nullptr;
+    std::vector<ReceiveQueue*> table;  // a power of two of entries
+    Toeplitz toeplitz;
+};
+
+void EthernetDevice::Impl::send(base::Frame frame) {
+    if (!link.load(std::memory_order_relaxed)) {
+        counters.tx_link_down.add();
+        return;
+    }
+    const std::uint64_t bytes = frame.size();
+    counters.tx_bytes.add(bytes);
+    switch (cast_of(frame.data())) {
+        case Cast::kUnicast:
+            counters.tx_unicast_packets.add();
+            counters.tx_unicast_bytes.add(bytes);
+            break;
+        case Cast::kMulticast:
+            counters.tx_multicast_packets.add();
+            counters.tx_multicast_bytes.add(bytes);
+            break;
+        case Cast::kBroadcast:
+            counters.tx_broadcast_packets.add();
+            counters.tx_broadcast_bytes.add(bytes);
+            break;
+    }
+    network.transmit(std::move(frame));
+}
+
+void EthernetDevice::Impl::resume_later(SendQueue& queue) {
+    function.executor().post([this, weak = std::weak_ptr<int>(alive), handle = queue.handle()] {
+        if (weak.expired()) return;
+        const auto found = sqs.find(handle);
+        if (found != sqs.end()) found->second->resume();
+    });
+}
+
+std::uint32_t EthernetDevice::Impl::query_dev_config(HwcReply& reply) {
+    mana_hw_eth_dev_config_resp out{};
+    out.vports = 1;
+    out.max_eqs = function.config().max_eqs;
+    out.mtu = static_cast<std::uint16_t>(max_frame());
+    reply.put_struct(out);
+    // Echoed up to 3: 6.12 looks for exactly 2 (GDMA 6.3).
+    reply.set_version(kDevConfigVersion);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::query_vport_config(const HwcRequest& request, HwcReply& reply) {
+    if (request.as<mana_hw_eth_vport_config_req>().port != 0) return gdma::kHwcNotFound;
+    mana_hw_eth_vport_config_resp out{};
+    out.max_sqs = config.max_queues;
+    out.max_rqs = config.max_queues;
+    out.table_entries = kTableEntries;
+    std::memcpy(out.mac, config.mac.data(), sizeof out.mac);
+    out.vport = kVport;
+    reply.put_struct(out);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::config_vport_tx(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_eth_vport_tx_req>();
+    const Binding wanted{gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page)};
+    if (in.vport != kVport || !function.find_pd(wanted.pd) ||
+        !function.doorbell_page_valid(wanted.page))
+        return gdma::kHwcInvalidParameter;
+    binding = wanted;
+    mana_hw_eth_vport_tx_resp out{};
+    out.short_oob_allowed = 1;
+    reply.put_struct(out);
+    OM_DEBUG("vport config tx: nic={} pdn={:#x} page={:#x}", function.config().name, in.pd_id,
+             in.doorbell_page);
+    return gdma::kHwcSuccess;
+}
+
+void EthernetDevice::Impl::use_pd(gdma::Pdn id, bool add) {
+    const auto pd = function.find_pd(id);
+    if (!pd) return;
+    if (add)
+        ++(*pd)->users;
+    else if ((*pd)->users != 0)
+        --(*pd)->users;
+}
+
+std::uint32_t EthernetDevice::Impl::create_wq(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_eth_create_wq_req>();
+    const bool is_sq = in.wq_type == MANA_HW_ETH_SQ;
+    if (in.vport != kVport || (!is_sq && in.wq_type != MANA_HW_ETH_RQ))
+        return gdma::kHwcInvalidParameter;
+    if (!binding || !function.find_pd(binding->pd) || !function.doorbell_page_valid(binding->page))
+        return gdma::kHwcInvalidParameter;
+    if (in.wq_bytes == 0 || in.wq_bytes > kMaxRingBytes || in.wq_bytes % kWqeUnit != 0 ||
+        in.cq_bytes < kCqeBytes || in.cq_bytes > kMaxRingBytes || in.cq_bytes % kCqeBytes != 0)
+        return gdma::kHwcInvalidParameter;
+    if ((is_sq ? sqs.size() : rqs.size()) >= config.max_queues) return gdma::kHwcNoResources;
+    gdma::EventQueue* eq = nullptr;
+    if (in.eq_id != MANA_HW_ETH_NO_EQ) {
+        const auto found = function.find_eq(gdma::Eqn(in.eq_id));
+        if (!found) return gdma::kHwcNotFound;
+        eq = *found;
+    }
+    const RegionHandle wq_handle(in.wq_region);
+    const RegionHandle cq_handle(in.cq_region);
+    const auto wq_region = function.region(wq_handle);
+    const auto cq_region = function.region(cq_handle);
+    if (!wq_region || !cq_region) return gdma::kHwcNotFound;
+    if (wq_handle == cq_handle || (*wq_region)->length() < in.wq_bytes ||
+        (*cq_region)->length() < in.cq_bytes)
+        return gdma::kHwcInvalidParameter;
+
+    // From here on what was taken is given back: a failed command leaves both regions with the
+    // driver.
+    std::uint32_t id = 0;
+    if (is_sq) {
+        const auto sqn = function.allocate_sqs(1, 1);
+        if (!sqn) return gdma::kHwcNoResources;
+        id = sqn->value();
+    } else {
+        const auto rqn = function.allocate_rqs(1, 1);
+        if (!rqn) return gdma::kHwcNoResources;
+        id = rqn->value();
+    }
+    auto taken = function.take_region(cq_handle);
+    OM_CHECK(taken.has_value());
+    const auto cq = function.create_cq(std::move(*taken), in.cq_bytes, eq, binding->page);
+    if (!cq) {
+        function.restore_region(cq_handle, std::move(*taken));
+        if (is_sq)
+            function.free_sqs(gdma::Sqn(id), 1);
+        else
+            function.free_rqs(gdma::Rqn(id), 1);
+        return cq.error().code == base::ErrorCode::kExhausted ? gdma::kHwcNoResources
+                                                              : gdma::kHwcInvalidParameter;
+    }
+    auto memory = function.take_region(wq_handle);
+    OM_CHECK(memory.has_value());
+    gdma::Ring ring(function.memory(), std::move(*memory), in.wq_bytes);
+    const std::uint64_t handle = next_handle++;
+    use_pd(binding->pd, true);
+    if (is_sq) {
+        auto queue =
+            std::make_unique<SendQueue>(handle, gdma::Sqn(id), binding->pd, std::move(ring), **cq,
+                                        function.keys(), *this, counters);
+        function.connect_sq(gdma::Sqn(id), binding->page, queue.get());
+        sqs.emplace(handle, std::move(queue));
+    } else {
+        auto queue = std::make_unique<ReceiveQueue>(gdma::Rqn(id), binding->pd, std::move(ring),
+                                                    **cq, function.keys(), counters);
+        function.connect_rq(gdma::Rqn(id), binding->page, queue.get());
+        rqs.emplace(handle, std::move(queue));
+    }
+    mana_hw_eth_create_wq_resp out{};
+    out.wq_id = id;
+    out.cq_id = (*cq)->id().value();
+    out.wq_object = handle;
+    reply.put_struct(out);
+    OM_DEBUG("wq create: nic={} type={} id={:#x} cqn={:#x} object={:#x}", function.config().name,
+             is_sq ? "sq" : "rq", id, (*cq)->id().value(), handle);
+    return gdma::kHwcSuccess;
+}
+
+void EthernetDevice::Impl::destroy_sq(SendQueue& queue) {
+    function.connect_sq(queue.id(), {}, nullptr);
+    function.free_sqs(queue.id(), 1);
+    function.destroy_cq(queue.cq().id());
+    use_pd(queue.pd(), false);
+}
+
+void EthernetDevice::Impl::destroy_rq(ReceiveQueue& queue) {
+    if (default_rq == &queue) default_rq = nullptr;
+    for (auto& entry : table)
+        if (entry == &queue) entry = nullptr;
+    function.connect_rq(queue.id(), {}, nullptr);
+    function.free_rqs(queue.id(), 1);
+    function.destroy_cq(queue.cq().id());
+    use_pd(queue.pd(), false);
+}
+
+std::uint32_t EthernetDevice::Impl::destroy_wq(const HwcRequest& request) {
+    const auto in = request.as<mana_hw_eth_destroy_wq_req>();
+    const std::uint64_t handle = in.wq_object;
+    if (in.wq_type == MANA_HW_ETH_SQ) {
+        const auto found = sqs.find(handle);
+        if (found == sqs.end()) return gdma::kHwcNotFound;
+        destroy_sq(*found->second);
+        sqs.erase(found);
+        return gdma::kHwcSuccess;
+    }
+    if (in.wq_type != MANA_HW_ETH_RQ) return gdma::kHwcInvalidParameter;
+    const auto found = rqs.find(handle);
+    if (found == rqs.end()) return gdma::kHwcNotFound;
+    destroy_rq(*found->second);
+    rqs.erase(found);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::fence_rq(const HwcRequest& request) {
+    const std::uint64_t handle = request.as<mana_hw_eth_fence_rq_req>().wq_object;
+    const auto found = rqs.find(handle);
+    if (found == rqs.end()) return gdma::kHwcNotFound;
+    found->second->fence();
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::config_vport_rx(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_eth_vport_rx_req>();
+    if (in.vport != kVport || in.rx_enable > 1 || in.rss_enable > 1)
+        return gdma::kHwcInvalidParameter;
+
+    // Everything is checked before anything is changed.
+    ReceiveQueue* new_default = default_rq;
+    if (in.update_default != 0) {
+        const std::uint64_t handle = in.default_rq;
+        const auto found = rqs.find(handle);
+        if (found == rqs.end()) return gdma::kHwcNotFound;
+        new_default = found->second.get();
+    }
+    std::vector<ReceiveQueue*> new_table;
+    if (in.update_table != 0) {
+        const std::uint32_t entries = in.table_entries;
+        if (entries == 0 || entries > kMaxTableEntries || (entries & (entries - 1)) != 0 ||
+            in.table_offset < sizeof in || !request.has(in.table_offset, std::size_t{entries} * 8))
+            return gdma::kHwcInvalidParameter;
+        new_table.reserve(entries);
+        for (std::uint32_t i = 0; i < entries; ++i) {
+            const auto found =
+                rqs.find(request.get<std::uint64_t>(in.table_offset + std::size_t{i} * 8));
+            if (found == rqs.end()) return gdma::kHwcNotFound;
+            new_table.push_back(found->second.get());
+        }
+    }
+    rx_enabled = in.rx_enable != 0;
+    rss = in.rss_enable != 0;
+    default_rq = new_default;
+    if (in.update_table != 0) table = std::move(new_table);
+    if (in.update_key != 0)
+        toeplitz.set_key(
+            std::as_bytes(std::span<const std::uint8_t, MANA_HW_ETH_KEY_BYTES>(in.key)));
+    // Completions are never coalesced: the time-out stays 0. 6.12 asks for 32 bytes and gets no
+    // more.
+    reply.put_struct(mana_hw_eth_vport_rx_resp{});
+    reply.set_version(kVportRxVersion);
+    OM_DEBUG("vport config rx: nic={} rx={} rss={}", function.config().name, rx_enabled, rss);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::query_gf_stat(const HwcRequest& request, HwcReply& reply) {
+    mana_hw_eth_gf_stat_resp out{};
+    out.reported = request.as<mana_hw_eth_stat_req>().wanted & MANA_HW_ETH_GF_STAT_ALL;
+    out.rx_no_wqe = counters.rx_no_wqe.value();
+    out.rx_vport_disabled = counters.rx_disabled.value() + counters.rx_no_queue.value();
+    out.rx_bytes = counters.rx_bytes.value();
+    out.rx_unicast_packets = counters.rx_unicast_packets.value();
+    out.rx_unicast_bytes = counters.rx_unicast_bytes.value();
+    out.rx_broadcast_packets = counters.rx_broadcast_packets.value();
+    out.rx_broadcast_bytes = counters.rx_broadcast_bytes.value();
+    out.rx_multicast_packets = counters.rx_multicast_packets.value();
+    out.rx_multicast_bytes = counters.rx_multicast_bytes.value();
+    out.tx_vport_disabled = counters.tx_link_down.value();
+    out.tx_vport_offset = counters.tx_vport_offset.value();
+    out.tx_ethertype = counters.tx_ethertype.value();
+    out.tx_source = counters.tx_source.value();
+    out.tx_mtu = counters.tx_mtu.value();
+    out.tx_oob = counters.tx_oob.value() + counters.tx_headers.value();
+    out.tx_bytes = counters.tx_bytes.value();
+    out.tx_unicast_packets = counters.tx_unicast_packets.value();
+    out.tx_unicast_bytes = counters.tx_unicast_bytes.value();
+    out.tx_broadcast_packets = counters.tx_broadcast_packets.value();
+    out.tx_broadcast_bytes = counters.tx_broadcast_bytes.value();
+    out.tx_multicast_packets = counters.tx_multicast_packets.value();
+    out.tx_multicast_bytes = counters.tx_multicast_bytes.value();
+    out.tx_gdma = counters.tx_gdma.value();
+    reply.put_struct(out);
+    reply.set_version(2);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::query_phy_stat(HwcReply& reply) {
+    mana_hw_eth_phy_stat_resp out{};
+    out.rx_drops = counters.rx_no_wqe.value() + counters.rx_disabled.value() +
+                   counters.rx_no_queue.value() + counters.rx_malformed.value() +
+                   counters.rx_too_long.value() + counters.rx_bad_wqe.value();
+    out.tx_drops = counters.tx_link_down.value();
+    // All traffic is of class 0: [0] receive, [1] transmit.
+    out.packets[0] = counters.rx_unicast_packets.value() + counters.rx_broadcast_packets.value() +
+                     counters.rx_multicast_packets.value();
+    out.packets[1] = counters.tx_unicast_packets.value() + counters.tx_broadcast_packets.value() +
+                     counters.tx_multicast_packets.value();
+    out.bytes[0] = counters.rx_bytes.value();
+    out.bytes[1] = counters.tx_bytes.value();
+    reply.put_struct(out);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::query_link_config(const HwcRequest& request, HwcReply& reply) {
+    if (request.as<mana_hw_eth_link_config_req>().vport != kVport)
+        return gdma::kHwcInvalidParameter;
+    mana_hw_eth_link_config_resp out{};
+    out.max_speed = config.link_speed_mbps;
+    out.current_speed = clamp_mbps != 0 ? clamp_mbps : config.link_speed_mbps;
+    reply.put_struct(out);
+    reply.set_version(2);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::set_bw_clamp(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_eth_bw_clamp_req>();
+    if (in.vport != kVport || in.clamp > 1) return gdma::kHwcInvalidParameter;
+    if (in.clamp == 1 && (in.speed == 0 || in.speed > config.link_speed_mbps))
+        return gdma::kHwcInvalidParameter;
+    clamp_mbps = in.clamp == 1 ? in.speed : 0;
+    reply.put_struct(mana_hw_eth_bw_clamp_resp{});
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::dispatch(const HwcRequest& request, HwcReply& reply) {
+    const auto sized = [&](std::size_t need) { return request.size() >= need; };
+    switch (request.opcode()) {
+        case MANA_HW_ETH_QUERY_DEV_CONFIG:
+            return query_dev_config(reply);
+        case MANA_HW_ETH_QUERY_GF_STAT:
+            return query_gf_stat(request, reply);
+        case MANA_HW_ETH_QUERY_PHY_STAT:
+            return query_phy_stat(reply);
+        case MANA_HW_ETH_QUERY_VPORT_CONFIG:
+            if (sized(sizeof(mana_hw_eth_vport_config_req)))
+                return query_vport_config(request, reply);
+            break;
+        case MANA_HW_ETH_CONFIG_VPORT_TX:
+            if (sized(sizeof(mana_hw_eth_vport_tx_req))) return config_vport_tx(request, reply);
+            break;
+        case MANA_HW_ETH_CREATE_WQ_OBJ:
+            if (sized(sizeof(mana_hw_eth_create_wq_req))) return create_wq(request, reply);
+            break;
+        case MANA_HW_ETH_DESTROY_WQ_OBJ:
+            if (sized(sizeof(mana_hw_eth_destroy_wq_req))) return destroy_wq(request);
+            break;
+        case MANA_HW_ETH_FENCE_RQ:
+            if (sized(sizeof(mana_hw_eth_fence_rq_req))) return fence_rq(request);
+            break;
+        case MANA_HW_ETH_CONFIG_VPORT_RX:
+            if (sized(sizeof(mana_hw_eth_vport_rx_req))) return config_vport_rx(request, reply);
+            break;
+        case MANA_HW_ETH_QUERY_LINK_CONFIG:
+            if (sized(sizeof(mana_hw_eth_link_config_req)))
+                return query_link_config(request, reply);
+            break;
+        case MANA_HW_ETH_SET_BW_CLAMP:
+            if (sized(sizeof(mana_hw_eth_bw_clamp_req))) return set_bw_clamp(request, reply);
+            break;
+        default:
+            return gdma::kHwcUnsupported;
+    }
+    return gdma::kHwcInvalidParameter;
+}
+
+ReceiveQueue* EthernetDevice::Impl::steer(ReceivedFrame& frame) const {
+    if (rss && frame.hash_type != 0) {
+        frame.hash = toeplitz.hash(std::span(frame.hash_input).first(frame.hash_bytes));
+        return table[frame.hash & (table.size() - 1)];
+    }
+    frame.hash_type = 0;
+    return default_rq;
+}
+
+void EthernetDevice::Impl::count_received(Cast cast, std::uint64_t bytes) {
+    counters.rx_bytes.add(bytes);
+    switch (cast) {
+        case Cast::kUnicast:
+            counters.rx_unicast_packets.add();
+            counters.rx_unicast_bytes.add(bytes);
+            break;
+        case Cast::kMulticast:
+            counters.rx_multicast_packets.add();
+            counters.rx_multicast_bytes.add(bytes);
+            break;
+        case Cast::kBroadcast:
+            counters.rx_broadcast_packets.add();
+            counters.rx_broadcast_bytes.add(bytes);
+            break;
+    }
+}
+
+void EthernetDevice::Impl::receive(std::span<const std::byte> frame) {
+    if (!link.load(std::memory_order_relaxed) || !rx_enabled) {
+        counters.rx_disabled.add();
+        return;
+    }
+    if (frame.size() < kEthernetBytes) {
+        counters.rx_malformed.add();
+        return;
+    }
+    const Cast cast = cast_of(frame.data());
+    if (cast == Cast::kUnicast &&
+        std::memcmp(frame.data(), config.mac.data(), config.mac.size()) != 0) {
+        counters.rx_filtered.add();
+        return;
+    }
+    auto parsed = parse_received(frame);
+    if (!parsed) {
+        counters.rx_malformed.add();
+        return;
+    }
+    if (parsed->size() > max_frame()) {
+        counters.rx_too_long.add();
+        return;
+    }
+    ReceiveQueue* const queue = steer(*parsed);
+    if (queue == nullptr) {
+        counters.rx_no_queue.add();
+        return;
+    }
+    if (!queue->deliver(*parsed)) return;
+    constexpr std::uint32_t kBad =
+        MANA_HW_ETH_RX_IP_BAD | MANA_HW_ETH_RX_TCP_BAD | MANA_HW_ETH_RX_UDP_BAD;
+    if ((parsed->flags & kBad) != 0) counters.rx_checksum_bad.add();
+    count_received(cast, frame.size());
+}
+
+void EthernetDevice::Impl::drop_all() {
+    for (auto& [handle, queue] : sqs) destroy_sq(*queue);
+    sqs.clear();
+    for (auto& [handle, queue] : rqs) destroy_rq(*queue);
+    rqs.clear();
+    binding.reset();
+    clamp_mbps = 0;
+    rx_enabled = false;
+    rss = false;
+    default_rq = nullptr;
+    table.assign(kTableEntries, nullptr);
+    toeplitz = {};
+}
+
+EthernetDevice::EthernetDevice(gdma::Function& function, EthernetConfig config,
+                               base::FrameSink& network)
+    : impl_(std::make_unique<Impl>(function, config, network)) {
+    function.attach(*this);
+}
+
+EthernetDevice::~EthernetDevice() {
+    const base::Gate::Exclusion exclusion(impl_->function.gate());
+    impl_->drop_all();
+}
+
+void EthernetDevice::command(const gdma::HwcRequest& request, gdma::HwcReply& reply) {
+    const std::uint32_t status = impl_->dispatch(request, reply);
+    if (status != gdma::kHwcSuccess) {
+        impl_->counters.commands_failed.add();
+        OM_DEBUG("eth command failed: nic={} opcode={:#x} status={:#x}",
+                 impl_->function.config().name, request.opcode(), status);
+    }
+    reply.set_status(status);
+}
+
+void EthernetDevice::reset() {
+    impl_->drop_all();
+}
+
+void EthernetDevice::receive(std::span<const std::byte> frame) {
+    impl_->receive(frame);
+}
+
+const base::MacAddr& EthernetDevice::mac() const {
+    return impl_->config.mac;
+}
+
+const EthernetCounters& EthernetDevice::counters() const {
+    return impl_->counters;
+}
+
+void EthernetDevice::set_link(bool up) {
+    if (impl_->link.exchange(up, std::memory_order_relaxed) == up) return;
+    impl_->function.notify_link(up);
+}
+
+bool EthernetDevice::link() const {
+    return impl_->link.load(std::memory_order_relaxed);
+}
+
+}  // namespace openmana::eth

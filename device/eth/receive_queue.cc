@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "eth/receive_queue.h"
+
+#include <mana/eth.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "gdma/wqe.h"
+
+namespace openmana::eth {
+namespace {
+
+/// Copies `source` to the list behind its first `skip` bytes; there is room.
+void scatter(const gdma::SpanList& spans, std::size_t skip, std::span<const std::byte> source) {
+    for (const auto& span : spans) {
+        if (source.empty()) return;
+        if (skip >= span.size()) {
+            skip -= span.size();
+            continue;
+        }
+        const std::size_t n = std::min(span.size() - skip, source.size());
+        std::memcpy(span.data() + skip, source.data(), n);
+        source = source.subspan(n);
+        skip = 0;
+    }
+}
+
+}  // namespace
+
+void ReceiveQueue::ring(std::uint32_t position) {
+    const std::lock_guard lock(mutex_);
+    if (failed_ || position - consumer_ > ring_.bytes()) {
+        counters_.doorbell_ignored.add();
+        return;
+    }
+    producer_ = position;
+    flush_fences_locked();
+}
+
+bool ReceiveQueue::deliver(const ReceivedFrame& frame) {
+    const std::lock_guard lock(mutex_);
+    if (failed_) {
+        counters_.rx_bad_wqe.add();
+        return false;
+    }
+    if (available_locked() == 0) {
+        counters_.rx_no_wqe.add();
+        return false;
+    }
+    const auto wqe =
+        gdma::Wqe::fetch(ring_, consumer_, available_locked(), gdma::Wqe::kMaxReceiveBytes);
+    if (!wqe) {
+        failed_ = true;
+        counters_.rx_bad_wqe.add();
+        OM_DEBUG("eth rq failed: rqn={:#x} position={:#x} error=\"{}\"", id_.value(), consumer_,
+                 wqe.error().text);
+        return false;
+    }
+    if (wqe->total_length() < frame.size()) {
+        counters_.rx_too_long.add();
+        return false;
+    }
+
+    spans_.clear();
+    std::size_t left = frame.size();
+    bool writable = true;
+    for (const gdma::Sge& sge : wqe->sges()) {
+        const std::size_t n = std::min<std::size_t>(sge.length, left);
+        if (n == 0) continue;
+        if (keys_.resolve(sge.key, pd_, sge.address, n, gdma::kLocalWrite, spans_) !=
+            gdma::MrFault::kNone) {
+            writable = false;
+            break;
+        }
+        left -= n;
+    }
+    consumer_ += wqe->size();
+    if (!writable) {
+        // Reported as truncated, so that the driver drops the packet and posts the buffer again.
+        counters_.rx_bad_wqe.add();
+        complete_locked(MANA_HW_ETH_CQE_RX_TRUNCATED, frame, wqe->position());
+        return false;
+    }
+    scatter(spans_, 0, frame.macs);
+    scatter(spans_, frame.macs.size(), frame.rest);
+    complete_locked(MANA_HW_ETH_CQE_RX_OK, frame, wqe->position());
+    return true;
+}
+
+void ReceiveQueue::complete_locked(std::uint32_t type, const ReceivedFrame& frame,
+                                   std::uint32_t position) {
+    mana_hw_eth_rx_cqe cqe{};
+    cqe.type = type | MANA_HW_ETH_CQE_CLIENT;
+    if (type == MANA_HW_ETH_CQE_RX_OK) {
+        cqe.flags = frame.flags | frame.hash_type << MANA_HW_ETH_RX_HASH_SHIFT;
+    }
+    cqe.packets[0].length = static_cast<std::uint16_t>(frame.size());
+    cqe.packets[0].hash = frame.hash;
+    cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());
+    cq_.post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
+}
+
+void ReceiveQueue::fence() {
+    const std::lock_guard lock(mutex_);
+    // More than one CQE per posted WQE is never owed.
+    if (fences_ < ring_.bytes() / 32) ++fences_;
+    flush_fences_locked();
+}
+
+void ReceiveQueue::flush_fences_locked() {
+    for (std::uint32_t posted = available_locked() / 32; fences_ != 0 && posted != 0;
+         --fences_, --posted) {
+        mana_hw_eth_rx_cqe cqe{};
+        cqe.type = MANA_HW_ETH_CQE_RX_FENCE | MANA_HW_ETH_CQE_CLIENT;
+        cq_.post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
+        counters_.rx_fences.add();
+    }
+}
+
+}  // namespace openmana::eth

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "eth/counters.h"
+#include "eth/receive_parse.h"
+#include "gdma/completion_queue.h"
+#include "gdma/function.h"
+#include "gdma/ring.h"
+#include "gdma/types.h"
+
+namespace openmana::eth {
+
+/// An RQ of the vPort. Created and destroyed under an exclusion of the function's Gate, rung on the
+/// executor, fed by any thread that visits. The CQ outlives it.
+class ReceiveQueue final : public gdma::DoorbellTarget {
+public:
+    ReceiveQueue(gdma::Rqn id, gdma::Pdn pd, gdma::Ring ring, gdma::CompletionQueue& cq,
+                 const gdma::MemoryTable& keys, EthernetCounters& counters)
+        : id_(id), pd_(pd), cq_(cq), keys_(keys), counters_(counters), ring_(std::move(ring)) {}
+
+    [[nodiscard]] gdma::Rqn id() const { return id_; }
+    [[nodiscard]] gdma::Pdn pd() const { return pd_; }
+    [[nodiscard]] gdma::CompletionQueue& cq() const { return cq_; }
+
+    void ring(std::uint32_t position) override;
+    /// Takes the next WQE for the frame and completes it. False, and counted, if the frame was
+    /// dropped.
+    bool deliver(const ReceivedFrame& frame);
+    /// Writes a fence CQE, now or as soon as a receive WQE is posted: before that the CQ of
+    /// the 6.12 driver may have no room (GDMA 3.12).
+    void fence();
+
+private:
+    [[nodiscard]] std::uint32_t available_locked() const { return producer_ - consumer_; }
+    void complete_locked(std::uint32_t type, const ReceivedFrame& frame, std::uint32_t position);
+    void flush_fences_locked();
+
+    const gdma::Rqn id_;
+    const gdma::Pdn pd_;
+    gdma::CompletionQueue& cq_;
+    const gdma::MemoryTable& keys_;
+    EthernetCounters& counters_;
+    std::mutex mutex_;  // protects all below; before CompletionQueue's
+    gdma::Ring ring_;
+    std::uint32_t producer_ = 0;  // running byte positions
+    std::uint32_t consumer_ = 0;
+    std::uint32_t fences_ = 0;  // not yet written
+    bool failed_ = false;       // a WQE made no sense: where the next begins is unknown
+    gdma::SpanList spans_;      // kept for its capacity
+};
+
+}  // namespace openmana::eth

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/frame.h"
+#include "eth/counters.h"
+#include "eth/transmit_offload.h"
+#include "gdma/completion_queue.h"
+#include "gdma/function.h"
+#include "gdma/ring.h"
+#include "gdma/types.h"
+
+namespace openmana::eth {
+
+class SendQueue;
+
+/// What the SQs of a vPort share.
+class Transmitter {
+public:
+    virtual ~Transmitter() = default;
+    [[nodiscard]] virtual const base::MacAddr& mac() const = 0;
+    /// Largest frame without a tag.
+    [[nodiscard]] virtual std::size_t max_frame() const = 0;
+    /// Counts the frame and hands it on, if the link is up.
+    virtual void send(base::Frame frame) = 0;
+    /// Calls resume() of the queue later, if it still exists then.
+    virtual void resume_later(SendQueue& queue) = 0;
+};
+
+/// An SQ of the vPort. On the executor. The CQ outlives it.
+class SendQueue final : public gdma::DoorbellTarget {
+public:
+    /// Work of one turn, so that a guest with a full ring does not keep its executor from
+    /// everything else.
+    static constexpr std::uint32_t kWqesPerTurn = 64;
+    static constexpr std::uint64_t kFramesPerTurn = 1024;
+
+    SendQueue(std::uint64_t handle, gdma::Sqn id, gdma::Pdn pd, gdma::Ring ring,
+              gdma::CompletionQueue& cq, const gdma::MemoryTable& keys, Transmitter& transmitter,
+              EthernetCounters& counters)
+        : handle_(handle),
+          id_(id),
+          pd_(pd),
+          ring_(std::move(ring)),
+          cq_(cq),
+          keys_(keys),
+          transmitter_(transmitter),
+          counters_(counters) {}
+
+    [[nodiscard]] std::uint64_t handle() const { return handle_; }
+    [[nodiscard]] gdma::Sqn id() const { return id_; }
+    [[nodiscard]] gdma::Pdn pd() const { return pd_; }
+    [[nodiscard]] gdma::CompletionQueue& cq() const { return cq_; }
+
+    void ring(std::uint32_t position) override;
+    void resume();
+
+private:
+    void work();
+    [[nodiscard]] TxStatus transmit(const gdma::Wqe& wqe, std::uint64_t& frames);
+    [[nodiscard]] TxStatus transmit_whole(const TxOffload& offload, const gdma::Wqe& wqe);
+    [[nodiscard]] TxStatus transmit_segments(const TxOffload& offload, const gdma::Wqe& wqe,
+                                             std::uint64_t& frames);
+    [[nodiscard]] bool gather(std::span<const gdma::Sge> sges);
+    [[nodiscard]] bool source_is_own(std::span<const std::byte> packet) const;
+    void complete(TxStatus status, std::uint32_t position);
+
+    const std::uint64_t handle_;
+    const gdma::Sqn id_;
+    const gdma::Pdn pd_;
+    gdma::Ring ring_;
+    gdma::CompletionQueue& cq_;
+    const gdma::MemoryTable& keys_;
+    Transmitter& transmitter_;
+    EthernetCounters& counters_;
+    std::uint32_t producer_ = 0;  // running byte positions
+    std::uint32_t consumer_ = 0;
+    bool resuming_ = false;  // a turn is posted
+    bool failed_ = false;    // a WQE made no sense: where the next begins is unknown
+    gdma::SpanList spans_;   // kept for its capacity
+};
+
+}  // namespace openmana::eth

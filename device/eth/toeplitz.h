@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace openmana::eth {
+
+/// The Toeplitz hash of receive-side scaling, with a table per input byte so that a packet costs
+/// one look-up a byte.
+class Toeplitz {
+public:
+    static constexpr std::size_t kKeyBytes = 40;
+    static constexpr std::size_t kMaxInput = 36;  ///< IPv6 addresses and ports
+
+    Toeplitz();
+    void set_key(std::span<const std::byte, kKeyBytes> key);
+    /// At most kMaxInput bytes, in network order.
+    [[nodiscard]] std::uint32_t hash(std::span<const std::byte> input) const;
+
+private:
+    std::vector<std::array<std::uint32_t, 256>> table_;
+};
+
+}  // namespace openmana::eth

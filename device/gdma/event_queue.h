@@ -33,6 +33,7 @@ public:
     [[nodiscard]] Eqn id() const { return id_; }
     [[nodiscard]] DoorbellPage page() const { return page_; }
     [[nodiscard]] unsigned vector() const { return vector_; }
+    [[nodiscard]] std::uint32_t entries() const { return entries_; }
     /// Appends an EQE, or holds it back while the consumer has left no free slot; then interrupts if armed.
     void post(EqeType type, std::array<std::uint32_t, 3> data);
     /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are pending.

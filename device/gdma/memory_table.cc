@@ -56,8 +56,8 @@ base::Result<void> MemoryTable::remove(Key key) {
 }
 
 void MemoryTable::clear() {
-    slots_ = {};
-    per_pd_ = {};
+    slots_ = std::vector<Slot>();
+    per_pd_ = std::vector<std::uint32_t>();
     free_head_ = 0;
     free_tail_ = 0;
     used_ = 0;

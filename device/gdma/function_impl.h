@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <mana/gdma.h>
+
+#include "gdma/function.h"
+#include "gdma/id_pool.h"
+#include "gdma/wqe.h"
+
+namespace openmana::gdma {
+
+// BAR0 (GDMA 1.3).
+constexpr std::uint64_t kShmOffset = 0x2000;
+constexpr std::uint64_t kDoorbellOffset = 0x10000;
+constexpr std::uint64_t kDoorbellPageBytes = 0x1000;
+
+/// Private to the gdma layer: the state of a function, and its parts by source file: function.cc (objects, reset),
+/// registers.cc (BAR0, SHM), hwc.cc (the channel), commands.cc (the opcodes).
+struct Function::Impl {
+    Impl(base::Executor& executor_in, base::GuestMemory& memory_in, pci::IrqSink& irq_in, FunctionConfig config_in);
+
+    // ---- objects
+    struct EqSlot {
+        std::unique_ptr<EventQueue> eq;
+        std::uint16_t device_type = 0;
+        std::uint32_t cqs = 0;          ///< CQs that send their events here
+        std::uint32_t last_index = 0;   ///< of the last doorbell, for short ones
+    };
+    struct CqSlot {
+        std::unique_ptr<CompletionQueue> cq;
+        std::uint32_t last_index = 0;
+    };
+    struct WqSlot {
+        DoorbellTarget* target = nullptr;
+        DoorbellPage page{};
+        std::uint32_t position = 0;  ///< of the last doorbell, for short ones
+    };
+    struct RegionEntry {
+        std::uint64_t length = 0;
+        std::uint32_t first_offset = 0;
+        unsigned page_shift = 12;
+        std::uint64_t page_count = 0;       ///< charged to the quota
+        std::vector<std::uint64_t> pages;   ///< so far; empty once complete
+        std::unique_ptr<DmaRegion> region;  ///< once complete
+    };
+    struct Device {
+        Client* client = nullptr;
+        bool registered = false;
+        Pdn pd{};
+        Key gpa_key{};
+        DoorbellPage page{};
+    };
+    enum class PageUse : std::uint8_t { kFree, kDevice, kRangeFirst, kRangeNext };
+
+    base::Result<EventQueue*> create_eq(std::uint16_t device_type, std::unique_ptr<DmaRegion>&& region,
+                                        std::uint64_t bytes, DoorbellPage page, unsigned vector);
+    void destroy_eq(Eqn id);
+    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes,
+                                             EventQueue* eq, DoorbellPage page, bool armed);
+    base::Result<Pd*> create_pd(bool allows_gpa, bool with_handle);
+    void destroy_pd(Pdn id);
+    base::Result<std::uint32_t> allocate_pages(std::uint32_t count, std::uint32_t align, std::uint32_t from,
+                                               PageUse use);
+    void free_pages(std::uint32_t first, std::uint32_t count);
+    [[nodiscard]] Device* device(std::uint16_t type, std::uint16_t instance);
+    void connect(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page, DoorbellTarget* target);
+    void drop_region(std::unordered_map<std::uint64_t, RegionEntry>::iterator entry);
+    void reset_objects();
+    void reset(bool clear_shm);
+
+    // ---- registers.cc
+    [[nodiscard]] std::uint32_t read_word(std::uint64_t offset) const;
+    void write_shm(std::uint32_t index, std::uint32_t value);
+    void shm_request();
+    [[nodiscard]] std::uint32_t establish();
+    void write_doorbells(std::uint64_t offset, std::span<const std::byte> data);
+    [[nodiscard]] bool doorbell64(DoorbellPage page, std::uint32_t offset, std::uint64_t value);
+    [[nodiscard]] bool doorbell32(DoorbellPage page, std::uint32_t offset, std::uint32_t value);
+    [[nodiscard]] bool ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
+                               std::uint32_t position, bool relative);
+    [[nodiscard]] bool ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm, bool relative);
+    [[nodiscard]] bool ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm, bool relative);
+
+    // ---- commands.cc
+    void command(const HwcRequest& request, HwcReply& reply);
+    void device_command(const HwcRequest& request, HwcReply& reply);
+    using Status = std::uint32_t;
+    Status verify_version(const HwcRequest& request, HwcReply& reply);
+    Status query_max_resources(const HwcRequest& request, HwcReply& reply);
+    Status list_devices(const HwcRequest& request, HwcReply& reply);
+    Status register_device(const HwcRequest& request, HwcReply& reply);
+    Status deregister_device(const HwcRequest& request, HwcReply& reply);
+    Status test_eqe(const HwcRequest& request, HwcReply& reply);
+    Status create_queue(const HwcRequest& request, HwcReply& reply);
+    Status disable_queue(const HwcRequest& request, HwcReply& reply);
+    Status allocate_range(const HwcRequest& request, HwcReply& reply);
+    Status destroy_range(const HwcRequest& request, HwcReply& reply);
+    Status create_region(const HwcRequest& request, HwcReply& reply);
+    Status add_pages(const HwcRequest& request, HwcReply& reply);
+    Status append_pages(std::uint64_t handle, RegionEntry& entry, const HwcRequest& request, std::size_t offset,
+                        std::uint32_t count);
+    Status destroy_region(const HwcRequest& request, HwcReply& reply);
+    Status create_pd(const HwcRequest& request, HwcReply& reply);
+    Status destroy_pd(const HwcRequest& request, HwcReply& reply);
+    Status create_mr(const HwcRequest& request, HwcReply& reply);
+    Status destroy_mr(const HwcRequest& request, HwcReply& reply);
+    Status query_hwc_timeout(const HwcRequest& request, HwcReply& reply);
+    Status alloc_dm(const HwcRequest& request, HwcReply& reply);
+    Status destroy_dm(const HwcRequest& request, HwcReply& reply);
+
+    class Hwc;
+
+    base::Executor& executor;
+    base::GuestMemory& memory;
+    pci::IrqSink& irq;
+    const FunctionConfig config;
+    base::Gate gate;
+    FunctionCounters counters;
+    std::vector<Device> devices;  // by order of attachment
+    std::uint64_t epoch = 0;
+    std::array<std::uint32_t, MANA_HW_SHM_WORDS> shm{};
+
+    MemoryTable keys;
+    std::vector<EqSlot> eqs;
+    std::vector<CqSlot> cqs;
+    std::vector<WqSlot> sqs;
+    std::vector<WqSlot> rqs;
+    std::optional<IdPool> eq_ids;
+    std::optional<IdPool> cq_ids;
+    std::optional<IdPool> pd_ids;
+    std::optional<QueueIdPool> sq_ids;
+    std::optional<QueueIdPool> rq_ids;
+    bool gsi_rq_taken = false;
+    std::vector<PageUse> pages;
+    std::uint32_t next_page = 0;
+    std::vector<std::unique_ptr<Pd>> pds;  // by id
+    std::uint32_t guest_pds = 0;
+    std::unordered_map<std::uint64_t, Pd*> pd_handles;
+    std::unordered_map<std::uint64_t, RegionEntry> regions;
+    std::uint64_t region_pages = 0;
+    std::unordered_map<std::uint64_t, std::shared_ptr<DeviceMemory>> device_memory;
+    std::uint64_t device_memory_bytes = 0;
+    // Never used twice, not even after a reset.
+    std::uint64_t next_handle = 0x1000;
+    /// Extents of all regions that live, in whatever object.
+    std::shared_ptr<std::atomic<std::uint64_t>> extents = std::make_shared<std::atomic<std::uint64_t>>(0);
+    std::unique_ptr<Hwc> hwc;
+};
+
+/// The hardware channel (GDMA 4): takes requests from its SQ as the doorbell comes in, and answers in its RQ.
+class Function::Impl::Hwc final {
+public:
+    struct Rings {
+        GuestAddr eq, cq, rq, sq;
+        unsigned vector = 0;
+    };
+    /// Creates the queues and writes the init events.
+    static base::Result<std::unique_ptr<Hwc>> create(Impl& function, const Rings& rings);
+    ~Hwc();
+    Hwc(const Hwc&) = delete;
+    Hwc& operator=(const Hwc&) = delete;
+
+    [[nodiscard]] EventQueue& eq() { return *eq_; }
+    /// The command in progress wants a test event on this EQ, after its response.
+    void test_eq_after_response(Eqn id) { test_eq_ = id; }
+
+private:
+    struct SendTarget final : DoorbellTarget {
+        explicit SendTarget(Hwc& hwc_in) : hwc(hwc_in) {}
+        void ring(std::uint32_t position) override { hwc.requests_posted(position); }
+        Hwc& hwc;
+    };
+    struct ReceiveTarget final : DoorbellTarget {
+        explicit ReceiveTarget(Hwc& hwc_in) : hwc(hwc_in) {}
+        void ring(std::uint32_t position) override { hwc.rq_posted_ = position; }
+        Hwc& hwc;
+    };
+
+    Hwc(Impl& function, Ring sq, Ring rq);
+    void announce();
+    void requests_posted(std::uint32_t position);
+    [[nodiscard]] bool handle_request(const Wqe& wqe);
+    [[nodiscard]] bool gather(const Wqe& wqe, std::uint32_t need, std::uint64_t limit, SpanList& out) const;
+
+    Impl& function_;
+    Ring sq_;
+    Ring rq_;
+    SendTarget send_target_{*this};
+    ReceiveTarget receive_target_{*this};
+    EventQueue* eq_ = nullptr;
+    CompletionQueue* cq_ = nullptr;
+    DoorbellPage page_{};
+    Pdn pd_{};
+    Key key_{};
+    Sqn sq_id_{};
+    Rqn rq_id_{};
+    std::uint32_t sq_done_ = 0;
+    std::uint32_t rq_posted_ = 0;
+    std::uint32_t rq_done_ = 0;
+    std::optional<Eqn> test_eq_;
+};
+
+}  // namespace openmana::gdma

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace openmana::gdma {
+
+/// Ids `[first, first + count)`, handed out one by one: fresh ones first, then the one that was freed longest ago.
+class IdPool {
+public:
+    IdPool(std::uint32_t first, std::uint32_t count) : next_(first), end_(first + count) {}
+    std::optional<std::uint32_t> take() {
+        if (next_ < end_) return next_++;
+        if (free_.empty()) return std::nullopt;
+        const std::uint32_t id = free_.front();
+        free_.pop_front();
+        return id;
+    }
+    void give_back(std::uint32_t id) { free_.push_back(id); }
+
+private:
+    std::uint32_t next_;
+    const std::uint32_t end_;
+    std::deque<std::uint32_t> free_;
+};
+
+/// Queue ids in blocks of four, so that up to four neighbours at a multiple of four are one step (RNIC 3.2). Single
+/// ids share blocks. Block 0 is kept back: ids 0 to 3 are never handed out.
+class QueueIdPool {
+public:
+    static constexpr std::uint32_t kBlock = 4;
+
+    /// At most `quota` ids in use; ids stay below 2^24.
+    explicit QueueIdPool(std::uint32_t quota) : quota_(quota) {}
+
+    std::optional<std::uint32_t> take(std::uint32_t count, std::uint32_t align) {
+        if (count == 0 || count > kBlock || count > quota_ - used_) return std::nullopt;
+        std::uint32_t first = 0;
+        if (count == 1 && align == 1) {
+            if (single_block_ == 0 || single_next_ == kBlock) {
+                const auto block = take_block();
+                if (!block) return std::nullopt;
+                if (single_block_ != 0) release_if_empty(single_block_, 0);
+                single_block_ = *block;
+                single_next_ = 0;
+            }
+            first = single_block_ * kBlock + single_next_++;
+        } else {
+            const auto block = take_block();
+            if (!block) return std::nullopt;
+            first = *block * kBlock;
+        }
+        for (std::uint32_t i = 0; i < count; ++i) taken_[first / kBlock] |= bit(first + i);
+        used_ += count;
+        return first;
+    }
+    /// Ids that are not taken are ignored.
+    void give_back(std::uint32_t first, std::uint32_t count) {
+        for (std::uint32_t id = first; id - first < count; ++id) {
+            const std::uint32_t block = id / kBlock;
+            if (block >= taken_.size() || (taken_[block] & bit(id)) == 0) continue;
+            taken_[block] = static_cast<std::uint8_t>(taken_[block] & ~bit(id));
+            --used_;
+            // The block that singles come from is not empty for good yet.
+            if (block != single_block_ || single_next_ == kBlock) release_if_empty(block, single_block_);
+        }
+    }
+    [[nodiscard]] std::uint32_t used() const { return used_; }
+
+private:
+    /// So many blocks rest before the first of them is used again, so that late doorbells and packets meet nobody.
+    static constexpr std::size_t kResting = 1024;
+    static constexpr std::uint32_t kMaxBlocks = (1U << 24) / kBlock;
+
+    static std::uint8_t bit(std::uint32_t id) { return static_cast<std::uint8_t>(1U << id % kBlock); }
+    std::optional<std::uint32_t> take_block() {
+        if (free_.size() < kResting && taken_.size() < kMaxBlocks) {
+            if (taken_.empty()) taken_.push_back(0xff);
+            taken_.push_back(0);
+            return static_cast<std::uint32_t>(taken_.size() - 1);
+        }
+        if (free_.empty()) return std::nullopt;
+        const std::uint32_t block = free_.front();
+        free_.pop_front();
+        return block;
+    }
+    /// `current`: the exhausted block of the singles; it is forgotten when it goes back.
+    void release_if_empty(std::uint32_t block, std::uint32_t current) {
+        if (taken_[block] != 0) return;
+        if (block == current) single_block_ = 0;
+        free_.push_back(block);
+    }
+
+    const std::uint32_t quota_;
+    std::uint32_t used_ = 0;
+    std::uint32_t single_block_ = 0;
+    std::uint32_t single_next_ = 0;
+    std::vector<std::uint8_t> taken_;  // bit per id, by block
+    std::deque<std::uint32_t> free_;
+};
+
+}  // namespace openmana::gdma

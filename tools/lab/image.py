@@ -98,7 +98,11 @@ def new_entry(final: Path) -> Iterator[Path]:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a tree; one with files of sub-ids is removed in the user namespace that made it."""
+    """Removes a tree; one with files of sub-ids is removed in the user namespace that made it.
+    Nothing that is still mounted in it (a bind of /dev, say) is ever entered."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if line.split()[4].startswith(os.fspath(path) + "/"):
+            raise LabError(f"{line.split()[4]} is still mounted; unmount it first")
     shutil.rmtree(path, ignore_errors=True)
     if path.exists() and os.geteuid() != 0:
         subprocess.run(["unshare", "--map-root-user", "--map-auto", "rm", "-rf", "--",

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +148,7 @@ class Machine:
 def kernel_command_line(machine: Machine) -> str:
     """Kernel options of a guest. A panic resets at once; the lab sees its text on the console."""
     words = ["console=ttyS0", "quiet", "loglevel=5", "oops=panic", "panic=-1", "panic_on_warn=0",
-             "mitigations=off", "net.ifnames=0", "rcupdate.rcu_cpu_stall_timeout=120",
+             "mitigations=off", "net.ifnames=0", "log_buf_len=2M", "rcupdate.rcu_cpu_stall_timeout=120",
              "nowatchdog", "audit=0", "apparmor=0", "selinux=0", "random.trust_cpu=on",
              "no_timer_check", "tsc=reliable", f"manalab.name={machine.name}"]
     if machine.append:
@@ -210,8 +209,3 @@ def free_memory() -> int:
             return int(line.split()[1]) * 1024
     return 0
 
-
-def remove_cached() -> None:
-    """Forgets the cached QEMU (for tests)."""
-    for path in cache_dir().glob("qemu-*"):
-        shutil.rmtree(path, ignore_errors=True)

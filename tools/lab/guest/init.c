@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -122,6 +123,7 @@ int main(void) {
         "USER=root",
         NULL};
     char* const arguments[] = {"/usr/bin/python3", "-S", "-E", "/usr/sbin/manalab-agent", NULL};
+    const struct rlimit files = {65536, 1048576};
     int status;
     pid_t agent, pid;
     int console;
@@ -138,6 +140,7 @@ int main(void) {
     /* Answers "which host am I" for programs that ask; the agent sets the guest's own name. */
     write_text("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n");
     write_text("/etc/resolv.conf", "");
+    setrlimit(RLIMIT_NOFILE, &files);
     agent = fork();
     if (agent < 0) die("fork");
     if (agent == 0) {

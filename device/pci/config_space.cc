@@ -44,7 +44,8 @@ void ConfigSpace::define(std::size_t offset, T value, T writable) {
     base::store_le(writable_.data() + offset, writable);
 }
 
-/// A 64-bit BAR. Prefetchable, so that firmware and bridges can place it above 4 GiB: no read has side effects.
+/// A 64-bit BAR. Prefetchable, so that firmware and bridges can place it above 4 GiB: no read has
+/// side effects.
 void ConfigSpace::define_bar(unsigned index, std::uint64_t size) {
     OM_CHECK(std::has_single_bit(size) && size >= 16);
     define<std::uint64_t>(kBar0 + index * 4, kBarPrefetchable64, ~(size - 1));
@@ -68,21 +69,22 @@ void ConfigSpace::define_header(const ConfigIdentity& identity) {
     define<std::uint16_t>(kCommand, 0, kCommandWritable);
     define<std::uint16_t>(kStatus, kStatusCapabilities);
     define<std::uint8_t>(0x08, identity.revision);
-    define<std::uint16_t>(0x0A, 0x0200);     // Ethernet controller
-    define<std::uint8_t>(0x0C, 0, 0xFF);     // cache line size: software's, without effect
+    define<std::uint16_t>(0x0A, 0x0200);  // Ethernet controller
+    define<std::uint8_t>(0x0C, 0, 0xFF);  // cache line size: software's, without effect
     define_bar(0, identity.bar0_size);
     define_bar(kMsixBar, identity.msix_bar_size);
     define<std::uint16_t>(0x2C, identity.subsystem_vendor);
     define<std::uint16_t>(0x2E, identity.subsystem);
     define<std::uint8_t>(0x34, kCapPower);
-    define<std::uint8_t>(0x3C, 0, 0xFF);     // interrupt line: software's; there is no interrupt pin
+    define<std::uint8_t>(0x3C, 0, 0xFF);  // interrupt line: software's; there is no interrupt pin
 }
 
 void ConfigSpace::define_power() {
     define<std::uint8_t>(kCapPower, kIdPower);
     define<std::uint8_t>(kCapPower + 1, kCapMsix);
-    define<std::uint16_t>(kCapPower + 2, 0x0003);            // version 3; D0 and D3 only, no PME
-    define<std::uint16_t>(kPowerStatus, 0x0008, kPowerStateMask);  // no soft reset when it leaves D3hot
+    define<std::uint16_t>(kCapPower + 2, 0x0003);  // version 3; D0 and D3 only, no PME
+    define<std::uint16_t>(kPowerStatus, 0x0008,
+                          kPowerStateMask);  // no soft reset when it leaves D3hot
 }
 
 void ConfigSpace::define_msix(const ConfigIdentity& identity) {
@@ -102,16 +104,17 @@ void ConfigSpace::define_express() {
     define<std::uint16_t>(kCapExpress + 0x02, 0x0002);  // version 2, endpoint
     // 256 byte payload, extended tags, role-based error reporting, function-level reset.
     define<std::uint32_t>(kCapExpress + 0x04, 0x10008021);
-    // Relaxed ordering, no snoop, 512 byte read requests. Phantom functions and auxiliary power do not exist.
+    // Relaxed ordering, no snoop, 512 byte read requests. Phantom functions and auxiliary power do
+    // not exist.
     define<std::uint16_t>(kDeviceControl, 0x2810, 0xF9FF);
-    define<std::uint32_t>(kCapExpress + 0x0C, 0x00400104);       // no ASPM, and that may be relied on
-    define<std::uint16_t>(kCapExpress + 0x10, 0, 0x00CB);        // ASPM, RCB, common clock, extended sync
-    define<std::uint16_t>(kCapExpress + 0x12, 0x1104);           // 16 GT/s x16, slot clock
-    define<std::uint32_t>(kCapExpress + 0x24, 0x0000001F);       // completion timeouts, and none
+    define<std::uint32_t>(kCapExpress + 0x0C, 0x00400104);  // no ASPM, and that may be relied on
+    define<std::uint16_t>(kCapExpress + 0x10, 0, 0x00CB);  // ASPM, RCB, common clock, extended sync
+    define<std::uint16_t>(kCapExpress + 0x12, 0x1104);     // 16 GT/s x16, slot clock
+    define<std::uint32_t>(kCapExpress + 0x24, 0x0000001F);  // completion timeouts, and none
     define<std::uint16_t>(kCapExpress + 0x28, 0, 0x001F);
-    define<std::uint32_t>(kCapExpress + 0x2C, 0x0000001E);       // 2.5, 5, 8 and 16 GT/s
-    define<std::uint16_t>(kCapExpress + 0x30, 0x0004, 0x000F);   // target speed
-    define<std::uint16_t>(kCapExpress + 0x32, 0x001E);           // equalisation done
+    define<std::uint32_t>(kCapExpress + 0x2C, 0x0000001E);      // 2.5, 5, 8 and 16 GT/s
+    define<std::uint16_t>(kCapExpress + 0x30, 0x0004, 0x000F);  // target speed
+    define<std::uint16_t>(kCapExpress + 0x32, 0x001E);          // equalisation done
 }
 
 void ConfigSpace::read(std::size_t offset, std::span<std::byte> data) const {
@@ -125,7 +128,8 @@ bool ConfigSpace::write(std::size_t offset, std::span<const std::byte> data) {
     for (std::size_t i = 0; i < data.size(); ++i) {
         const std::uint8_t mask = writable_[offset + i];
         std::uint8_t& byte = value_[offset + i];
-        byte = static_cast<std::uint8_t>((byte & ~mask) | (std::to_integer<std::uint8_t>(data[i]) & mask));
+        byte = static_cast<std::uint8_t>((byte & ~mask) |
+                                         (std::to_integer<std::uint8_t>(data[i]) & mask));
     }
     // D1 and D2 do not exist: such a write is completed and changes nothing (PCI PM 5.4.1).
     const auto state = static_cast<std::uint8_t>(value_[kPowerStatus] & kPowerStateMask);

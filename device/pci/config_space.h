@@ -31,8 +31,8 @@ struct ConfigIdentity {
     std::uint16_t msix_vectors = 0;
 };
 
-/// The 4 KiB configuration space of an Ethernet function of type 0: values, and which bits software may write. PCI
-/// Express Base 7.5; the layout of the capabilities is ours.
+/// The 4 KiB configuration space of an Ethernet function of type 0: values, and which bits software
+/// may write. PCI Express Base 7.5; the layout of the capabilities is ours.
 class ConfigSpace {
 public:
     explicit ConfigSpace(const ConfigIdentity& identity);

@@ -5,16 +5,18 @@
 
 namespace openmana::pci {
 
-#define OM_PCI_COUNTERS(X)                                                                       \
-    X(irq_sent, "pci.irq.sent", "interrupts signalled to the client")                            \
-    X(irq_pended, "pci.irq.pended", "interrupts kept because the vector had no eventfd or was masked") \
-    X(irq_failed, "pci.irq.failed", "interrupts that the eventfd did not take")                  \
-    X(irq_ignored, "pci.irq.ignored", "interrupts for a vector that does not exist")             \
-    X(eventfd_refused, "pci.irq.eventfd_refused", "descriptors refused because they are no eventfds") \
-    X(dma_mapped, "pci.dma.mapped", "DMA ranges mapped")                                         \
-    X(dma_unmapped, "pci.dma.unmapped", "DMA unmap requests carried out")                        \
-    X(dma_refused, "pci.dma.refused", "DMA map and unmap requests refused")                      \
-    X(resets, "pci.function.resets", "resets by the client: at machine reset and when it goes")  \
+#define OM_PCI_COUNTERS(X)                                                                      \
+    X(irq_sent, "pci.irq.sent", "interrupts signalled to the client")                           \
+    X(irq_pended, "pci.irq.pended",                                                             \
+      "interrupts kept because the vector had no eventfd or was masked")                        \
+    X(irq_failed, "pci.irq.failed", "interrupts that the eventfd did not take")                 \
+    X(irq_ignored, "pci.irq.ignored", "interrupts for a vector that does not exist")            \
+    X(eventfd_refused, "pci.irq.eventfd_refused",                                               \
+      "descriptors refused because they are no eventfds")                                       \
+    X(dma_mapped, "pci.dma.mapped", "DMA ranges mapped")                                        \
+    X(dma_unmapped, "pci.dma.unmapped", "DMA unmap requests carried out")                       \
+    X(dma_refused, "pci.dma.refused", "DMA map and unmap requests refused")                     \
+    X(resets, "pci.function.resets", "resets by the client: at machine reset and when it goes") \
     X(flrs, "pci.function.flrs", "function-level resets by the guest")
 
 OM_COUNTERS(Counters, OM_PCI_COUNTERS);

@@ -59,10 +59,14 @@ void Endpoint::attach(FunctionModel& model, base::Gate& gate) {
 Region Endpoint::region(unsigned index) const {
     OM_CHECK(model_ != nullptr);
     switch (index) {
-        case vfio_user::kRegionBar0: return {.size = bar0_size_, .readable = true, .writable = true};
-        case kMsixRegion: return {.size = msix_bar_size_, .readable = true, .writable = true};
-        case vfio_user::kRegionConfig: return {.size = kConfigSize, .readable = true, .writable = true};
-        default: return {};
+        case vfio_user::kRegionBar0:
+            return {.size = bar0_size_, .readable = true, .writable = true};
+        case kMsixRegion:
+            return {.size = msix_bar_size_, .readable = true, .writable = true};
+        case vfio_user::kRegionConfig:
+            return {.size = kConfigSize, .readable = true, .writable = true};
+        default:
+            return {};
     }
 }
 
@@ -70,19 +74,32 @@ std::uint32_t Endpoint::irq_count(unsigned kind) const {
     return kind == vfio_user::kIrqMsix ? vectors_.count() : 0;
 }
 
-Result<void> Endpoint::region_read(unsigned index, std::uint64_t offset, std::span<std::byte> data) {
+Result<void> Endpoint::region_read(unsigned index, std::uint64_t offset,
+                                   std::span<std::byte> data) {
     switch (index) {
-        case vfio_user::kRegionBar0: model_->bar0_read(offset, data); return {};
-        case kMsixRegion: msix_read(offset, data); return {};
-        case vfio_user::kRegionConfig: space_->read(offset, data); return {};
-        default: return fail(ErrorCode::kInvalidArgument, "no such region", index);
+        case vfio_user::kRegionBar0:
+            model_->bar0_read(offset, data);
+            return {};
+        case kMsixRegion:
+            msix_read(offset, data);
+            return {};
+        case vfio_user::kRegionConfig:
+            space_->read(offset, data);
+            return {};
+        default:
+            return fail(ErrorCode::kInvalidArgument, "no such region", index);
     }
 }
 
-Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset, std::span<const std::byte> data) {
+Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
+                                    std::span<const std::byte> data) {
     switch (index) {
-        case vfio_user::kRegionBar0: model_->bar0_write(offset, data); return {};
-        case kMsixRegion: msix_write(offset, data); return {};
+        case vfio_user::kRegionBar0:
+            model_->bar0_write(offset, data);
+            return {};
+        case kMsixRegion:
+            msix_write(offset, data);
+            return {};
         case vfio_user::kRegionConfig:
             if (space_->write(offset, data)) {
                 counters_.flrs.add();
@@ -90,7 +107,8 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset, std::s
                 reset();
             }
             return {};
-        default: return fail(ErrorCode::kInvalidArgument, "no such region", index);
+        default:
+            return fail(ErrorCode::kInvalidArgument, "no such region", index);
     }
 }
 
@@ -104,7 +122,8 @@ void Endpoint::msix_read(std::uint64_t offset, std::span<std::byte> data) const 
         } else if (at >= pba_offset_) {
             const std::uint64_t first = (at - pba_offset_) * 8;
             for (unsigned bit = 0; bit < 8 && first < vectors_.count(); ++bit) {
-                if (vectors_.pending(static_cast<unsigned>(first) + bit)) value |= std::byte(1U << bit);
+                if (vectors_.pending(static_cast<unsigned>(first) + bit))
+                    value |= std::byte(1U << bit);
             }
         }
         data[i] = value;
@@ -119,7 +138,8 @@ void Endpoint::msix_write(std::uint64_t offset, std::span<const std::byte> data)
 
 void Endpoint::reset_table() {
     std::fill(table_.begin(), table_.end(), std::byte{0});
-    for (std::size_t i = kEntryControl; i < table_.size(); i += kTableEntry) table_[i] = std::byte{1};
+    for (std::size_t i = kEntryControl; i < table_.size(); i += kTableEntry)
+        table_[i] = std::byte{1};
 }
 
 Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd& fd) {
@@ -129,23 +149,28 @@ Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd&
     } else {
         const base::Gate::Exclusion alone(*gate_);
         const GuestAddr address(range.address);
-        // Without an fd it is memory of another device, or ROM; without any access there is nothing to map.
+        // Without an fd it is memory of another device, or ROM; without any access there is nothing
+        // to map.
         mapped = fd && (range.readable || range.writable)
-                     ? memory_.map_fd(address, range.size, fd, range.offset, range.readable, range.writable)
+                     ? memory_.map_fd(address, range.size, fd, range.offset, range.readable,
+                                      range.writable)
                      : memory_.map_hole(address, range.size);
     }
     (mapped ? counters_.dma_mapped : counters_.dma_refused).add();
-    OM_DEBUG("dma map: nic={} address={:#x} size={:#x} fd={} read={} write={} ok={}", config_.name, range.address,
-             range.size, static_cast<bool>(fd), range.readable, range.writable, mapped.has_value());
+    OM_DEBUG("dma map: nic={} address={:#x} size={:#x} fd={} read={} write={} ok={}", config_.name,
+             range.address, range.size, static_cast<bool>(fd), range.readable, range.writable,
+             mapped.has_value());
     return mapped;
 }
 
 Result<void> Endpoint::dma_unmap(std::uint64_t address, std::uint64_t size) {
     const base::Gate::Exclusion alone(*gate_);
     auto removed = memory_.unmap(GuestAddr(address), size);
-    if (removed && *removed == 0) removed = fail(ErrorCode::kNotFound, "no such DMA range", address, size);
+    if (removed && *removed == 0)
+        removed = fail(ErrorCode::kNotFound, "no such DMA range", address, size);
     (removed ? counters_.dma_unmapped : counters_.dma_refused).add();
-    OM_DEBUG("dma unmap: nic={} address={:#x} size={:#x} ok={}", config_.name, address, size, removed.has_value());
+    OM_DEBUG("dma unmap: nic={} address={:#x} size={:#x} ok={}", config_.name, address, size,
+             removed.has_value());
     TRY_VOID(removed);
     return {};
 }

@@ -20,23 +20,26 @@
 namespace openmana::pci {
 
 struct EndpointConfig {
-    std::string name = "nic";     ///< in log lines
-    unsigned msix_vectors = 65;   ///< GDMA 1.4
-    std::uint64_t serial = 0;     ///< device serial number (EUI-64), 0 for none
-    std::size_t max_dma_ranges = 8192;  ///< each costs the process a mapping, of which the system gives it some 65,000
+    std::string name = "nic";    ///< in log lines
+    unsigned msix_vectors = 65;  ///< GDMA 1.4
+    std::uint64_t serial = 0;    ///< device serial number (EUI-64), 0 for none
+    std::size_t max_dma_ranges =
+        8192;  ///< each costs the process a mapping, of which the system gives it some 65,000
 };
 
-/// A PCI Express function as its client sees it: config space, BAR0 (the model's), BAR4 (MSI-X table and PBA), interrupts,
-/// and the guest memory that the client lends.
+/// A PCI Express function as its client sees it: config space, BAR0 (the model's), BAR4 (MSI-X
+/// table and PBA), interrupts, and the guest memory that the client lends.
 ///
-/// Made before the model, which takes it as its IrqSink, and destroyed after it: give the model with attach() before
-/// the first client. `raise` is for any thread, everything else for the NIC's own.
+/// Made before the model, which takes it as its IrqSink, and destroyed after it: give the model
+/// with attach() before the first client. `raise` is for any thread, everything else for the NIC's
+/// own.
 class Endpoint final : public vfio_user::DeviceBackend, public IrqSink {
 public:
     /// `memory` outlives the endpoint.
     Endpoint(base::GuestMemory& memory, EndpointConfig config);
 
-    /// Once. Both stay until the last client is gone; `gate` keeps visitors of the NIC away from changes of its memory.
+    /// Once. Both stay until the last client is gone; `gate` keeps visitors of the NIC away from
+    /// changes of its memory.
     void attach(FunctionModel& model, base::Gate& gate);
 
     [[nodiscard]] Counters& counters() { return counters_; }
@@ -48,13 +51,15 @@ public:
     // vfio_user::DeviceBackend
     [[nodiscard]] vfio_user::Region region(unsigned index) const override;
     [[nodiscard]] std::uint32_t irq_count(unsigned kind) const override;
-    base::Result<void> region_read(unsigned index, std::uint64_t offset, std::span<std::byte> data) override;
+    base::Result<void> region_read(unsigned index, std::uint64_t offset,
+                                   std::span<std::byte> data) override;
     base::Result<void> region_write(unsigned index, std::uint64_t offset,
                                     std::span<const std::byte> data) override;
     base::Result<void> dma_map(const vfio_user::DmaRange& range, const base::UniqueFd& fd) override;
     base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size) override;
     void dma_unmap_all() override;
-    base::Result<void> irq_assign(unsigned kind, std::uint32_t vector, base::UniqueFd eventfd) override;
+    base::Result<void> irq_assign(unsigned kind, std::uint32_t vector,
+                                  base::UniqueFd eventfd) override;
     void irq_trigger(unsigned kind, std::uint32_t vector) override;
     void irq_mask(unsigned kind, std::uint32_t vector, bool masked) override;
     void irq_disable(unsigned kind) override;

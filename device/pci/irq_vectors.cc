@@ -25,7 +25,8 @@ bool is_eventfd(int fd) {
     std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
     std::array<char, 64> target;
     const ssize_t length = ::readlink(path.data(), target.data(), target.size());
-    return length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
+    return length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)) ==
+                             "anon_inode:[eventfd]";
 }
 
 }  // namespace
@@ -66,10 +67,13 @@ Result<void> IrqVectors::assign(unsigned vector, UniqueFd eventfd) {
             counters_.eventfd_refused.add();
             return fail(ErrorCode::kInvalidArgument, "not an eventfd", vector);
         }
-        // The flag belongs to the open file, which the client shares; one that clears it stalls its own interrupts.
+        // The flag belongs to the open file, which the client shares; one that clears it stalls its
+        // own interrupts.
         const int flags = ::fcntl(eventfd.get(), F_GETFL);
-        if (flags < 0 || ((flags & O_NONBLOCK) == 0 && ::fcntl(eventfd.get(), F_SETFL, flags | O_NONBLOCK) < 0)) {
-            return fail(ErrorCode::kIo, "cannot make the eventfd non-blocking", static_cast<unsigned>(errno));
+        if (flags < 0 || ((flags & O_NONBLOCK) == 0 &&
+                          ::fcntl(eventfd.get(), F_SETFL, flags | O_NONBLOCK) < 0)) {
+            return fail(ErrorCode::kIo, "cannot make the eventfd non-blocking",
+                        static_cast<unsigned>(errno));
         }
     }
     Vector& target = vectors_[vector];

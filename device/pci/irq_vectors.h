@@ -11,9 +11,10 @@
 
 namespace openmana::pci {
 
-/// The MSI-X vectors of a function, each an eventfd that the client gave or none. An interrupt that finds no eventfd, or a
-/// masked vector, stays pending until it finds one. Any thread; one lock for each vector, held over the write to its
-/// eventfd, so that a signal goes to the old eventfd or the new one and never into a closed descriptor.
+/// The MSI-X vectors of a function, each an eventfd that the client gave or none. An interrupt that
+/// finds no eventfd, or a masked vector, stays pending until it finds one. Any thread; one lock for
+/// each vector, held over the write to its eventfd, so that a signal goes to the old eventfd or the
+/// new one and never into a closed descriptor.
 class IrqVectors {
 public:
     IrqVectors(unsigned count, Counters& counters);
@@ -24,7 +25,8 @@ public:
     base::Result<void> assign(unsigned vector, base::UniqueFd eventfd);
     void mask(unsigned vector, bool masked);
     [[nodiscard]] bool pending(unsigned vector) const;
-    /// Takes all eventfds. Pending interrupts stay: some clients disable all vectors and enable them again to add one.
+    /// Takes all eventfds. Pending interrupts stay: some clients disable all vectors and enable
+    /// them again to add one.
     void disable();
     /// Forgets what is pending and unmasks. The eventfds stay, they are the client's.
     void reset();

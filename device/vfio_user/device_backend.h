@@ -38,8 +38,9 @@ struct DmaRange {
     bool writable = false;
 };
 
-/// The device behind a server. Called on the server's thread only. Regions, offsets and interrupt numbers were checked
-/// against `region` and `irq_count`; addresses and fds were not. An Error reaches the client as an errno.
+/// The device behind a server. Called on the server's thread only. Regions, offsets and interrupt
+/// numbers were checked against `region` and `irq_count`; addresses and fds were not. An Error
+/// reaches the client as an errno.
 class DeviceBackend {
 public:
     virtual ~DeviceBackend() = default;
@@ -49,7 +50,8 @@ public:
     /// For kind < kIrqKindCount.
     [[nodiscard]] virtual std::uint32_t irq_count(unsigned kind) const = 0;
 
-    virtual base::Result<void> region_read(unsigned index, std::uint64_t offset, std::span<std::byte> data) = 0;
+    virtual base::Result<void> region_read(unsigned index, std::uint64_t offset,
+                                           std::span<std::byte> data) = 0;
     virtual base::Result<void> region_write(unsigned index, std::uint64_t offset,
                                             std::span<const std::byte> data) = 0;
 
@@ -60,7 +62,8 @@ public:
     virtual void dma_unmap_all() = 0;
 
     /// Gives one interrupt its eventfd, in place of the one it had; an empty fd takes it away.
-    virtual base::Result<void> irq_assign(unsigned kind, std::uint32_t vector, base::UniqueFd eventfd) = 0;
+    virtual base::Result<void> irq_assign(unsigned kind, std::uint32_t vector,
+                                          base::UniqueFd eventfd) = 0;
     /// Fires it as if the device had.
     virtual void irq_trigger(unsigned kind, std::uint32_t vector) = 0;
     virtual void irq_mask(unsigned kind, std::uint32_t vector, bool masked) = 0;
@@ -68,8 +71,8 @@ public:
     virtual void irq_disable(unsigned kind) = 0;
 
     virtual void device_reset() = 0;
-    /// The connection has ended, however: give back all that the client has lent and go to the power-on state. Once
-    /// for each client.
+    /// The connection has ended, however: give back all that the client has lent and go to the
+    /// power-on state. Once for each client.
     virtual void client_gone() = 0;
 };
 

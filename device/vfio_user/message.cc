@@ -33,8 +33,8 @@ base::Result<std::optional<Message>> first_message(std::span<const std::byte> by
     return Message{header, bytes.subspan(sizeof(Header), header.size - sizeof(Header))};
 }
 
-void put_message(std::vector<std::byte>& buffer, std::uint16_t id, Command command, std::uint32_t flags,
-                 std::span<const std::byte> payload) {
+void put_message(std::vector<std::byte>& buffer, std::uint16_t id, Command command,
+                 std::uint32_t flags, std::span<const std::byte> payload) {
     Writer writer(buffer);
     writer.put(Header{.id = id,
                       .command = command,
@@ -46,17 +46,27 @@ void put_message(std::vector<std::byte>& buffer, std::uint16_t id, Command comma
 
 std::uint32_t errno_of(const base::Error& error) {
     switch (error.code) {
-        case ErrorCode::kNotFound: return ENOENT;
-        case ErrorCode::kPermission: return EACCES;
-        case ErrorCode::kExhausted: return ENOSPC;
-        case ErrorCode::kBusy: return EBUSY;
-        case ErrorCode::kUnsupported: return EOPNOTSUPP;
-        case ErrorCode::kProtocol: return EPROTO;
+        case ErrorCode::kNotFound:
+            return ENOENT;
+        case ErrorCode::kPermission:
+            return EACCES;
+        case ErrorCode::kExhausted:
+            return ENOSPC;
+        case ErrorCode::kBusy:
+            return EBUSY;
+        case ErrorCode::kUnsupported:
+            return EOPNOTSUPP;
+        case ErrorCode::kProtocol:
+            return EPROTO;
         case ErrorCode::kIo:
-            return error.detail > 0 && error.detail < 4096 ? static_cast<std::uint32_t>(error.detail) : EIO;
-        case ErrorCode::kClosed: return ENOTCONN;
+            return error.detail > 0 && error.detail < 4096
+                       ? static_cast<std::uint32_t>(error.detail)
+                       : EIO;
+        case ErrorCode::kClosed:
+            return ENOTCONN;
         case ErrorCode::kInvalidArgument:
-        case ErrorCode::kOutOfRange: break;
+        case ErrorCode::kOutOfRange:
+            break;
     }
     return EINVAL;
 }

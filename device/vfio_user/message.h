@@ -11,8 +11,9 @@
 #include "base/endian.h"
 #include "base/result.h"
 
-/// Messages of the vfio-user protocol, version 0.1 (QEMU's docs/interop/vfio-user.rst): layouts, and the bounded
-/// reader and writer for them. Pure: no sockets, no state. Fields are in the host's byte order.
+/// Messages of the vfio-user protocol, version 0.1 (QEMU's docs/interop/vfio-user.rst): layouts,
+/// and the bounded reader and writer for them. Pure: no sockets, no state. Fields are in the host's
+/// byte order.
 namespace openmana::vfio_user {
 
 enum class Command : std::uint16_t {
@@ -136,7 +137,8 @@ struct IrqSet {
 };
 static_assert(sizeof(IrqSet) == 20);
 
-/// Request and reply of REGION_READ and REGION_WRITE; followed by the data in a read reply and a write request.
+/// Request and reply of REGION_READ and REGION_WRITE; followed by the data in a read reply and a
+/// write request.
 struct RegionAccess {
     std::uint64_t offset = 0;
     std::uint32_t region = 0;
@@ -202,14 +204,14 @@ struct Message {
     std::span<const std::byte> payload;
 };
 
-/// The message at the front of `bytes`, or nothing if it is not complete yet. Fails on a header that no client sends:
-/// a size that is too small or above kMaxMessage, or a type other than command. There is no way to find the next
-/// message after that.
+/// The message at the front of `bytes`, or nothing if it is not complete yet. Fails on a header
+/// that no client sends: a size that is too small or above kMaxMessage, or a type other than
+/// command. There is no way to find the next message after that.
 [[nodiscard]] base::Result<std::optional<Message>> first_message(std::span<const std::byte> bytes);
 
 /// Appends a message. `flags` are the header's.
-void put_message(std::vector<std::byte>& buffer, std::uint16_t id, Command command, std::uint32_t flags,
-                 std::span<const std::byte> payload);
+void put_message(std::vector<std::byte>& buffer, std::uint16_t id, Command command,
+                 std::uint32_t flags, std::span<const std::byte> payload);
 
 /// The errno that tells the client of an error.
 [[nodiscard]] std::uint32_t errno_of(const base::Error& error);

@@ -20,7 +20,8 @@ using base::UniqueFd;
 
 namespace {
 
-/// How long to wait when the system has no descriptor for a new client; the listener is level triggered and would spin.
+/// How long to wait when the system has no descriptor for a new client; the listener is level
+/// triggered and would spin.
 constexpr base::Duration kAcceptPause = std::chrono::milliseconds(100);
 
 /// Fds of one receive, at most kMaxFds.
@@ -31,7 +32,8 @@ struct FdBatch {
 };
 
 void collect_fds(msghdr& header, FdBatch& batch) {
-    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr;
+         part = CMSG_NXTHDR(&header, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
         const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (std::size_t i = 0; i < count; ++i) {
@@ -56,11 +58,13 @@ Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBack
     TRY(auto listener, base::UnixListener::create(path));
     std::unique_ptr<Server> server(new Server(loop, backend, std::move(listener), std::move(name)));
     Server* self = server.get();
-    TRY_VOID(loop.add(self->listener_.fd(), EPOLLIN, [self](std::uint32_t) { self->on_listener(); }));
+    TRY_VOID(
+        loop.add(self->listener_.fd(), EPOLLIN, [self](std::uint32_t) { self->on_listener(); }));
     return server;
 }
 
-Server::Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener, std::string name)
+Server::Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener,
+               std::string name)
     : loop_(loop),
       backend_(backend),
       name_(std::move(name)),
@@ -82,8 +86,10 @@ void Server::on_listener() {
         accept_again_.arm(kAcceptPause);
         return;
     }
-    if (auto added = loop_.add(client.get(), EPOLLIN, [this](std::uint32_t) { on_client(); }); !added) {
-        OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, added.error().text, added.error().detail);
+    if (auto added = loop_.add(client.get(), EPOLLIN, [this](std::uint32_t) { on_client(); });
+        !added) {
+        OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, added.error().text,
+                added.error().detail);
         return;
     }
     client_ = std::move(client);
@@ -104,17 +110,20 @@ void Server::end_client() {
 
 void Server::on_client() {
     const auto served = serve();
-    if (served) [[likely]] return;
+    if (served) [[likely]]
+        return;
     if (served.error().code == ErrorCode::kClosed) {
         OM_INFO("client disconnect: nic={}", name_);
     } else {
         if (served.error().code == ErrorCode::kProtocol) counters_.malformed.add();
-        OM_WARN("client drop: nic={} reason=\"{}\" detail={:#x}", name_, served.error().text, served.error().detail);
+        OM_WARN("client drop: nic={} reason=\"{}\" detail={:#x}", name_, served.error().text,
+                served.error().detail);
     }
     end_client();
 }
 
-/// One batch. The loop looks at the socket again before it sleeps, and does in between what the batch has posted.
+/// One batch. The loop looks at the socket again before it sleeps, and does in between what the
+/// batch has posted.
 Result<void> Server::serve() {
     if (!blocked_) {
         TRY_VOID(receive());
@@ -150,11 +159,14 @@ Result<void> Server::receive() {
         return fail(ErrorCode::kIo, "cannot receive", static_cast<unsigned>(errno));
     }
     if (bytes == 0) return fail(ErrorCode::kClosed, "connection closed");
-    if (header.msg_controllen == 0) [[likely]] return session_->receive(static_cast<std::size_t>(bytes), {});
+    if (header.msg_controllen == 0) [[likely]]
+        return session_->receive(static_cast<std::size_t>(bytes), {});
     FdBatch batch;
     collect_fds(header, batch);
-    if (batch.overflow) return fail(ErrorCode::kProtocol, "more fds than can be taken", batch.count);
-    return session_->receive(static_cast<std::size_t>(bytes), std::span(batch.fds).first(batch.count));
+    if (batch.overflow)
+        return fail(ErrorCode::kProtocol, "more fds than can be taken", batch.count);
+    return session_->receive(static_cast<std::size_t>(bytes),
+                             std::span(batch.fds).first(batch.count));
 }
 
 /// True if nothing is left to send.
@@ -162,11 +174,13 @@ Result<bool> Server::flush() {
     for (;;) {
         const auto output = session_->output();
         if (output.empty()) return true;
-        const ssize_t bytes = ::send(client_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t bytes =
+            ::send(client_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (bytes < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) return false;
-            if (errno == EPIPE || errno == ECONNRESET) return fail(ErrorCode::kClosed, "connection closed");
+            if (errno == EPIPE || errno == ECONNRESET)
+                return fail(ErrorCode::kClosed, "connection closed");
             return fail(ErrorCode::kIo, "cannot send", static_cast<unsigned>(errno));
         }
         session_->sent(static_cast<std::size_t>(bytes));

@@ -16,14 +16,15 @@
 
 namespace openmana::vfio_user {
 
-/// Serves one device on a Unix socket, to one client at a time. Further clients wait in the socket's queue: a QEMU that
-/// starts while the one before it dies gets its turn. Created and destroyed on the loop's thread, or while the loop does
-/// not run; everything it does happens there. Outlived by loop and backend; a client that is still connected at the end
-/// counts as gone.
+/// Serves one device on a Unix socket, to one client at a time. Further clients wait in the
+/// socket's queue: a QEMU that starts while the one before it dies gets its turn. Created and
+/// destroyed on the loop's thread, or while the loop does not run; everything it does happens
+/// there. Outlived by loop and backend; a client that is still connected at the end counts as gone.
 class Server {
 public:
     /// `name` is the NIC in log lines.
-    static base::Result<std::unique_ptr<Server>> create(base::EventLoop& loop, DeviceBackend& backend,
+    static base::Result<std::unique_ptr<Server>> create(base::EventLoop& loop,
+                                                        DeviceBackend& backend,
                                                         const std::string& path, std::string name);
     ~Server();
     Server(const Server&) = delete;
@@ -33,7 +34,8 @@ public:
     [[nodiscard]] bool connected() const { return session_.has_value(); }
 
 private:
-    Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener, std::string name);
+    Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener,
+           std::string name);
     void on_listener();
     void on_client();
     base::Result<void> serve();
@@ -49,7 +51,8 @@ private:
     base::Timer accept_again_;
     base::UniqueFd client_;
     std::optional<Session> session_;
-    bool blocked_ = false;  // the client does not take its replies: wait until it does, and read nothing meanwhile
+    bool blocked_ = false;  // the client does not take its replies: wait until it does, and read
+                            // nothing meanwhile
 };
 
 }  // namespace openmana::vfio_user

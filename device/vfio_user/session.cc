@@ -23,24 +23,29 @@ namespace {
 
 /// Room for the largest message and, behind a part of it, for a good batch of doorbells.
 constexpr std::size_t kInputSize = kMaxMessage + 65536;
-/// Handling stops above this until the client has taken its replies: requests of 32 bytes can ask for 1 MiB each.
+/// Handling stops above this until the client has taken its replies: requests of 32 bytes can ask
+/// for 1 MiB each.
 constexpr std::size_t kOutputLimit = 256 * 1024;
 
 tl::unexpected<Error> bad_size(std::size_t size) {
     return fail(ErrorCode::kInvalidArgument, "payload has the wrong size", size);
 }
 
-/// For requests whose reply has the same layout: the request must be whole, and must leave room for the reply.
+/// For requests whose reply has the same layout: the request must be whole, and must leave room for
+/// the reply.
 template <typename T>
 Result<T> take_with_reply(Reader& reader) {
     const std::size_t size = reader.rest().size();
     const auto request = reader.take<T>();
     if (!request) return bad_size(size);
-    if (request->argsz < sizeof(T)) return fail(ErrorCode::kInvalidArgument, "argsz too small", request->argsz);
+    if (request->argsz < sizeof(T))
+        return fail(ErrorCode::kInvalidArgument, "argsz too small", request->argsz);
     return *request;
 }
 
-bool wants_fds(Command command) { return command == Command::kDmaMap || command == Command::kSetIrqs; }
+bool wants_fds(Command command) {
+    return command == Command::kDmaMap || command == Command::kSetIrqs;
+}
 
 }  // namespace
 
@@ -54,7 +59,9 @@ Session::Session(DeviceBackend& backend, Counters& counters, std::string name)
     last_fds_.reserve(kMaxFds);
 }
 
-std::span<std::byte> Session::receive_room() { return {input_.get() + end_, kInputSize - end_}; }
+std::span<std::byte> Session::receive_room() {
+    return {input_.get() + end_, kInputSize - end_};
+}
 
 Result<void> Session::receive(std::size_t bytes, FdSpan fds) {
     OM_CHECK(!backlog_ && bytes <= kInputSize - end_);
@@ -97,7 +104,8 @@ Result<void> Session::handle_all() {
         handle(*message, first_fds_);
         first_fds_.clear();
     }
-    // The rest is the beginning of one message, whose fds are those of this batch and of earlier ones.
+    // The rest is the beginning of one message, whose fds are those of this batch and of earlier
+    // ones.
     std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
     last_fds_.clear();
     if (first_fds_.size() > kMaxFds) {
@@ -134,7 +142,8 @@ void Session::handle(const Message& message, FdSpan fds) {
         output_.resize(start);
         return;
     }
-    Header reply{.id = header.id, .command = header.command, .size = 0, .flags = kTypeReply, .error = 0};
+    Header reply{
+        .id = header.id, .command = header.command, .size = 0, .flags = kTypeReply, .error = 0};
     if (!done) {
         output_.resize(start + sizeof(Header));  // an error reply has no payload
         reply.flags |= kFlagError;
@@ -148,25 +157,37 @@ void Session::handle(const Message& message, FdSpan fds) {
 Result<void> Session::dispatch(const Message& message, FdSpan fds) {
     const Reader reader(message.payload);
     switch (message.header.command) {
-        case Command::kRegionRead: return on_region_read(reader);
+        case Command::kRegionRead:
+            return on_region_read(reader);
         case Command::kRegionWrite: {
             TRY_VOID(on_region_write(reader));
             Writer(output_).put_bytes(message.payload.first(sizeof(RegionAccess)));
             return {};
         }
-        case Command::kRegionWriteMulti: return on_write_multi(reader);
-        case Command::kSetIrqs: return on_set_irqs(reader, fds);
-        case Command::kDmaMap: return on_dma_map(reader, fds);
-        case Command::kDmaUnmap: return on_dma_unmap(reader);
-        case Command::kVersion: return on_version(reader);
-        case Command::kDeviceGetInfo: return on_device_info(reader);
-        case Command::kGetRegionInfo: return on_region_info(reader);
-        case Command::kGetIrqInfo: return on_irq_info(reader);
-        case Command::kDeviceReset: backend_.device_reset(); return {};
+        case Command::kRegionWriteMulti:
+            return on_write_multi(reader);
+        case Command::kSetIrqs:
+            return on_set_irqs(reader, fds);
+        case Command::kDmaMap:
+            return on_dma_map(reader, fds);
+        case Command::kDmaUnmap:
+            return on_dma_unmap(reader);
+        case Command::kVersion:
+            return on_version(reader);
+        case Command::kDeviceGetInfo:
+            return on_device_info(reader);
+        case Command::kGetRegionInfo:
+            return on_region_info(reader);
+        case Command::kGetIrqInfo:
+            return on_irq_info(reader);
+        case Command::kDeviceReset:
+            backend_.device_reset();
+            return {};
         case Command::kGetRegionIoFds:
         case Command::kDmaRead:
         case Command::kDmaWrite:
-        case Command::kDeviceFeature: break;
+        case Command::kDeviceFeature:
+            break;
     }
     counters_.unknown.add();
     return fail(ErrorCode::kUnsupported, "command is not offered");
@@ -182,7 +203,8 @@ Result<void> Session::on_version(Reader reader) {
     TRY(const Capabilities theirs, parse_capabilities(reader.rest()));
     max_read_ = std::min<std::uint64_t>(kMaxDataTransfer, theirs.max_data_xfer_size);
     Writer writer(output_);
-    writer.put(VersionHead{.major = kVersionMajor, .minor = std::min(kVersionMinor, proposed->minor)});
+    writer.put(
+        VersionHead{.major = kVersionMajor, .minor = std::min(kVersionMinor, proposed->minor)});
     const std::string text = format_capabilities({.max_msg_fds = kMaxFds,
                                                   .max_data_xfer_size = kMaxDataTransfer,
                                                   .write_multiple = theirs.write_multiple});
@@ -218,7 +240,8 @@ Result<void> Session::on_dma_unmap(Reader reader) {
     }
     if ((request.flags & kUnmapAll) != 0) {
         if (request.address != 0 || request.size != 0) {
-            return fail(ErrorCode::kInvalidArgument, "unmap all names a range", request.address, request.size);
+            return fail(ErrorCode::kInvalidArgument, "unmap all names a range", request.address,
+                        request.size);
         }
         backend_.dma_unmap_all();
     } else {
@@ -241,7 +264,8 @@ Result<void> Session::on_device_info(Reader reader) {
 
 Result<void> Session::on_region_info(Reader reader) {
     TRY(const auto request, take_with_reply<RegionInfoMessage>(reader));
-    if (request.index >= kRegionCount) return fail(ErrorCode::kInvalidArgument, "no such region", request.index);
+    if (request.index >= kRegionCount)
+        return fail(ErrorCode::kInvalidArgument, "no such region", request.index);
     const Region& region = regions_[request.index];
     Writer(output_).put(RegionInfoMessage{
         .argsz = sizeof(RegionInfoMessage),
@@ -255,10 +279,11 @@ Result<void> Session::on_region_info(Reader reader) {
 
 Result<void> Session::on_irq_info(Reader reader) {
     TRY(const auto request, take_with_reply<IrqInfoMessage>(reader));
-    if (request.index >= kIrqKindCount) return fail(ErrorCode::kInvalidArgument, "no such irq", request.index);
+    if (request.index >= kIrqKindCount)
+        return fail(ErrorCode::kInvalidArgument, "no such irq", request.index);
     const std::uint32_t count = backend_.irq_count(request.index);
-    // Masks are taken but not announced: QEMU masks MSI-X vectors itself and then needs no message for it. Not
-    // announcing "no resize" makes QEMU change one vector at a time.
+    // Masks are taken but not announced: QEMU masks MSI-X vectors itself and then needs no message
+    // for it. Not announcing "no resize" makes QEMU change one vector at a time.
     Writer(output_).put(IrqInfoMessage{.argsz = sizeof(IrqInfoMessage),
                                        .flags = count > 0 ? kIrqFlagEventfd : 0,
                                        .index = request.index,
@@ -271,10 +296,12 @@ Result<void> Session::on_set_irqs(Reader reader, FdSpan fds) {
     const std::uint32_t data = request.flags & kIrqDataMask;
     const std::uint32_t action = request.flags & kIrqActionBits;
     if (data != kIrqDataEventfd && !fds.empty()) drop_fds(fds);
-    if (!std::has_single_bit(data) || !std::has_single_bit(action) || (data | action) != request.flags) {
+    if (!std::has_single_bit(data) || !std::has_single_bit(action) ||
+        (data | action) != request.flags) {
         return fail(ErrorCode::kInvalidArgument, "impossible irq flags", request.flags);
     }
-    if (request.index >= kIrqKindCount) return fail(ErrorCode::kInvalidArgument, "no such irq", request.index);
+    if (request.index >= kIrqKindCount)
+        return fail(ErrorCode::kInvalidArgument, "no such irq", request.index);
     const std::uint32_t total = backend_.irq_count(request.index);
     if (request.count > total || request.start > total - request.count) {
         return fail(ErrorCode::kOutOfRange, "irq range", request.start, request.count);
@@ -320,12 +347,16 @@ Result<void> Session::set_eventfds(const IrqSet& request, FdSpan fds) {
 Result<void> Session::on_region_read(Reader reader) {
     const auto access = reader.take<RegionAccess>();
     if (!access || !reader.rest().empty()) return bad_size(reader.rest().size());
-    if (access->count > max_read_) return fail(ErrorCode::kInvalidArgument, "read too long", access->count);
-    if (access->region >= kRegionCount) return fail(ErrorCode::kInvalidArgument, "no such region", access->region);
+    if (access->count > max_read_)
+        return fail(ErrorCode::kInvalidArgument, "read too long", access->count);
+    if (access->region >= kRegionCount)
+        return fail(ErrorCode::kInvalidArgument, "no such region", access->region);
     const Region& region = regions_[access->region];
-    if (!region.readable) return fail(ErrorCode::kInvalidArgument, "region cannot be read", access->region);
+    if (!region.readable)
+        return fail(ErrorCode::kInvalidArgument, "region cannot be read", access->region);
     if (access->count > region.size || access->offset > region.size - access->count) {
-        return fail(ErrorCode::kOutOfRange, "read outside the region", access->offset, access->count);
+        return fail(ErrorCode::kOutOfRange, "read outside the region", access->offset,
+                    access->count);
     }
     Writer writer(output_);
     writer.put(*access);
@@ -339,11 +370,14 @@ Result<void> Session::on_region_write(Reader reader) {
 }
 
 Result<void> Session::write_region(const RegionAccess& access, std::span<const std::byte> data) {
-    if (access.region >= kRegionCount) return fail(ErrorCode::kInvalidArgument, "no such region", access.region);
+    if (access.region >= kRegionCount)
+        return fail(ErrorCode::kInvalidArgument, "no such region", access.region);
     const Region& region = regions_[access.region];
-    if (!region.writable) return fail(ErrorCode::kInvalidArgument, "region cannot be written", access.region);
+    if (!region.writable)
+        return fail(ErrorCode::kInvalidArgument, "region cannot be written", access.region);
     if (access.count > region.size || access.offset > region.size - access.count) {
-        return fail(ErrorCode::kOutOfRange, "write outside the region", access.offset, access.count);
+        return fail(ErrorCode::kOutOfRange, "write outside the region", access.offset,
+                    access.count);
     }
     return backend_.region_write(access.region, access.offset, data);
 }
@@ -351,10 +385,12 @@ Result<void> Session::write_region(const RegionAccess& access, std::span<const s
 Result<void> Session::on_write_multi(Reader reader) {
     const auto count = reader.take<std::uint64_t>();
     const auto entries = reader.rest();
-    if (!count || *count > entries.size() / sizeof(WriteEntry) || *count * sizeof(WriteEntry) != entries.size()) {
+    if (!count || *count > entries.size() / sizeof(WriteEntry) ||
+        *count * sizeof(WriteEntry) != entries.size()) {
         return bad_size(entries.size());
     }
-    // All or nothing as far as the message itself can tell; what a write then does is up to the device.
+    // All or nothing as far as the message itself can tell; what a write then does is up to the
+    // device.
     for (Reader check(entries); const auto entry = check.take<WriteEntry>();) {
         if (entry->count > sizeof entry->data) {
             return fail(ErrorCode::kInvalidArgument, "write too long", entry->count);
@@ -363,7 +399,8 @@ Result<void> Session::on_write_multi(Reader reader) {
     std::uint64_t done = 0;
     Result<void> first_error;
     while (const auto entry = reader.take<WriteEntry>()) {
-        const RegionAccess access{.offset = entry->offset, .region = entry->region, .count = entry->count};
+        const RegionAccess access{
+            .offset = entry->offset, .region = entry->region, .count = entry->count};
         const auto written = write_region(access, std::span(entry->data).first(entry->count));
         if (written) {
             ++done;

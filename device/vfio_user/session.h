@@ -18,12 +18,14 @@
 
 namespace openmana::vfio_user {
 
-/// One client's conversation, without its socket: bytes and fds go in, calls of the backend and bytes come out.
+/// One client's conversation, without its socket: bytes and fds go in, calls of the backend and
+/// bytes come out.
 ///
-/// The owner reads from the socket into `receive_room()`, says what came with `receive()`, then sends `output()` and
-/// confirms with `sent()`. Replies gather in the output; when too many do, handling stops with `backlog()` true, and the
-/// owner calls `resume()` once the output is sent. It receives more only when there is no backlog. Handling a message
-/// allocates nothing but what the output buffer grows.
+/// The owner reads from the socket into `receive_room()`, says what came with `receive()`, then
+/// sends `output()` and confirms with `sent()`. Replies gather in the output; when too many do,
+/// handling stops with `backlog()` true, and the owner calls `resume()` once the output is sent. It
+/// receives more only when there is no backlog. Handling a message allocates nothing but what the
+/// output buffer grows.
 ///
 /// An error of `receive` or `resume` ends the conversation: the client broke the framing.
 class Session {
@@ -34,8 +36,8 @@ public:
 
     /// Never empty while there is no backlog.
     [[nodiscard]] std::span<std::byte> receive_room();
-    /// `bytes` were stored in the room. The fds belong to the message that the last of these bytes is part of: a
-    /// receive on a stream socket ends behind the bytes that fds were sent with.
+    /// `bytes` were stored in the room. The fds belong to the message that the last of these bytes
+    /// is part of: a receive on a stream socket ends behind the bytes that fds were sent with.
     base::Result<void> receive(std::size_t bytes, std::span<base::UniqueFd> fds);
     base::Result<void> resume() { return handle_all(); }
     [[nodiscard]] bool backlog() const { return backlog_; }
@@ -72,8 +74,9 @@ private:
     bool negotiated_ = false;
     std::uint64_t max_read_ = kMaxDataTransfer;
 
-    // Input: [begin_, end_) is not handled yet. `first_fds_` came with earlier bytes of the message at begin_, until that
-    // is handled; `last_fds_` belong to the message that ends at or behind end_.
+    // Input: [begin_, end_) is not handled yet. `first_fds_` came with earlier bytes of the message
+    // at begin_, until that is handled; `last_fds_` belong to the message that ends at or behind
+    // end_.
     std::unique_ptr<std::byte[]> input_;
     std::size_t begin_ = 0;
     std::size_t end_ = 0;

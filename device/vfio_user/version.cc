@@ -18,7 +18,8 @@ constexpr std::size_t kMaxText = 16384;
 Result<void> read_number(const json& object, const char* name, std::uint64_t& value) {
     const auto found = object.find(name);
     if (found == object.end()) return {};
-    if (!found->is_number_unsigned()) return fail(ErrorCode::kInvalidArgument, "capability is not a number");
+    if (!found->is_number_unsigned())
+        return fail(ErrorCode::kInvalidArgument, "capability is not a number");
     value = found->get<std::uint64_t>();
     return {};
 }
@@ -28,18 +29,23 @@ Result<void> read_number(const json& object, const char* name, std::uint64_t& va
 Result<Capabilities> parse_capabilities(std::span<const std::byte> text) {
     Capabilities result;
     if (text.empty()) return result;
-    if (text.size() > kMaxText) return fail(ErrorCode::kInvalidArgument, "version data too long", text.size());
-    if (text.back() != std::byte{0}) return fail(ErrorCode::kInvalidArgument, "version data without NUL");
+    if (text.size() > kMaxText)
+        return fail(ErrorCode::kInvalidArgument, "version data too long", text.size());
+    if (text.back() != std::byte{0})
+        return fail(ErrorCode::kInvalidArgument, "version data without NUL");
     const auto* first = reinterpret_cast<const char*>(text.data());
     const json document = json::parse(first, first + text.size() - 1, nullptr, false);
-    if (!document.is_object()) return fail(ErrorCode::kInvalidArgument, "version data is not a JSON object");
+    if (!document.is_object())
+        return fail(ErrorCode::kInvalidArgument, "version data is not a JSON object");
     const auto found = document.find("capabilities");
     if (found == document.end()) return result;
-    if (!found->is_object()) return fail(ErrorCode::kInvalidArgument, "capabilities are not an object");
+    if (!found->is_object())
+        return fail(ErrorCode::kInvalidArgument, "capabilities are not an object");
     TRY_VOID(read_number(*found, "max_msg_fds", result.max_msg_fds));
     TRY_VOID(read_number(*found, "max_data_xfer_size", result.max_data_xfer_size));
     if (const auto flag = found->find("write_multiple"); flag != found->end()) {
-        if (!flag->is_boolean()) return fail(ErrorCode::kInvalidArgument, "capability is not a boolean");
+        if (!flag->is_boolean())
+            return fail(ErrorCode::kInvalidArgument, "capability is not a boolean");
         result.write_multiple = flag->get<bool>();
     }
     return result;

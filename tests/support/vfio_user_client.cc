@@ -88,8 +88,8 @@ Result<void> VfioUserClient::send_raw(std::span<const std::byte> bytes, std::spa
     return {};
 }
 
-Result<void> VfioUserClient::send(Command command, std::span<const std::byte> payload, std::uint32_t flags,
-                                  std::span<const int> fds) {
+Result<void> VfioUserClient::send(Command command, std::span<const std::byte> payload,
+                                  std::uint32_t flags, std::span<const int> fds) {
     std::vector<std::byte> message;
     put_message(message, ++next_id_, command, flags, payload);
     return send_raw(message, fds);
@@ -98,7 +98,8 @@ Result<void> VfioUserClient::send(Command command, std::span<const std::byte> pa
 Result<void> VfioUserClient::receive_exactly(std::span<std::byte> target) {
     while (!target.empty()) {
         pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-        if (::poll(&waiting, 1, kReplySeconds * 1000) == 0) return fail(ErrorCode::kIo, "no reply", ETIMEDOUT);
+        if (::poll(&waiting, 1, kReplySeconds * 1000) == 0)
+            return fail(ErrorCode::kIo, "no reply", ETIMEDOUT);
         const ssize_t got = ::recv(socket_.get(), target.data(), target.size(), 0);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return fail(ErrorCode::kClosed, "connection closed");
@@ -119,7 +120,8 @@ Result<Reply> VfioUserClient::receive() {
     return reply;
 }
 
-Result<std::vector<std::byte>> VfioUserClient::call(Command command, std::span<const std::byte> payload,
+Result<std::vector<std::byte>> VfioUserClient::call(Command command,
+                                                    std::span<const std::byte> payload,
                                                     std::span<const int> fds) {
     TRY_VOID(send(command, payload, 0, fds));
     TRY(Reply reply, receive());
@@ -162,7 +164,8 @@ Result<Capabilities> VfioUserClient::negotiate() {
 template <typename T>
 Result<T> VfioUserClient::ask(Command command, const T& request) {
     TRY(const auto reply, call(command, bytes_of(request)));
-    if (reply.size() != sizeof(T)) return fail(ErrorCode::kProtocol, "size of the reply", reply.size());
+    if (reply.size() != sizeof(T))
+        return fail(ErrorCode::kProtocol, "size of the reply", reply.size());
     return base::load_le<T>(reply.data());
 }
 
@@ -178,24 +181,29 @@ Result<RegionInfoMessage> VfioUserClient::region_info(std::uint32_t index) {
 }
 
 Result<IrqInfoMessage> VfioUserClient::irq_info(std::uint32_t index) {
-    return ask(Command::kGetIrqInfo,
-               IrqInfoMessage{.argsz = sizeof(IrqInfoMessage), .flags = 0, .index = index, .count = 0});
+    return ask(
+        Command::kGetIrqInfo,
+        IrqInfoMessage{.argsz = sizeof(IrqInfoMessage), .flags = 0, .index = index, .count = 0});
 }
 
-Result<void> VfioUserClient::dma_map(std::uint64_t address, std::uint64_t size, int fd, std::uint64_t offset,
-                                     std::uint32_t flags) {
-    const DmaMapRequest request{
-        .argsz = sizeof(DmaMapRequest), .flags = flags, .offset = offset, .address = address, .size = size};
+Result<void> VfioUserClient::dma_map(std::uint64_t address, std::uint64_t size, int fd,
+                                     std::uint64_t offset, std::uint32_t flags) {
+    const DmaMapRequest request{.argsz = sizeof(DmaMapRequest),
+                                .flags = flags,
+                                .offset = offset,
+                                .address = address,
+                                .size = size};
     TRY_VOID(call(Command::kDmaMap, bytes_of(request),
                   fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>()));
     return {};
 }
 
-Result<void> VfioUserClient::dma_unmap(std::uint64_t address, std::uint64_t size, std::uint32_t flags) {
-    TRY_VOID(ask(Command::kDmaUnmap, DmaUnmapRequest{.argsz = sizeof(DmaUnmapRequest),
-                                                     .flags = flags,
-                                                     .address = address,
-                                                     .size = size}));
+Result<void> VfioUserClient::dma_unmap(std::uint64_t address, std::uint64_t size,
+                                       std::uint32_t flags) {
+    TRY_VOID(ask(
+        Command::kDmaUnmap,
+        DmaUnmapRequest{
+            .argsz = sizeof(DmaUnmapRequest), .flags = flags, .address = address, .size = size}));
     return {};
 }
 
@@ -224,25 +232,29 @@ Result<std::vector<std::byte>> VfioUserClient::read(std::uint32_t region, std::u
                                                     std::uint32_t count) {
     const RegionAccess access{.offset = offset, .region = region, .count = count};
     TRY(auto reply, call(Command::kRegionRead, bytes_of(access)));
-    if (reply.size() != sizeof access + count || std::memcmp(reply.data(), &access, sizeof access) != 0) {
+    if (reply.size() != sizeof access + count ||
+        std::memcmp(reply.data(), &access, sizeof access) != 0) {
         return fail(ErrorCode::kProtocol, "reply to another read", reply.size());
     }
     reply.erase(reply.begin(), reply.begin() + sizeof access);
     return reply;
 }
 
-Result<void> VfioUserClient::write(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> data) {
+Result<void> VfioUserClient::write(std::uint32_t region, std::uint64_t offset,
+                                   std::span<const std::byte> data) {
     std::vector<std::byte> payload;
     Writer writer(payload);
     writer.put(RegionAccess{
         .offset = offset, .region = region, .count = static_cast<std::uint32_t>(data.size())});
     writer.put_bytes(data);
     TRY(const auto reply, call(Command::kRegionWrite, payload));
-    if (reply.size() != sizeof(RegionAccess)) return fail(ErrorCode::kProtocol, "size of the reply", reply.size());
+    if (reply.size() != sizeof(RegionAccess))
+        return fail(ErrorCode::kProtocol, "size of the reply", reply.size());
     return {};
 }
 
-Result<void> VfioUserClient::post(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> data) {
+Result<void> VfioUserClient::post(std::uint32_t region, std::uint64_t offset,
+                                  std::span<const std::byte> data) {
     std::vector<std::byte> payload;
     Writer writer(payload);
     writer.put(RegionAccess{

@@ -30,8 +30,9 @@ std::uint64_t take_signals(const base::UniqueFd& eventfd);
 /// Waits for a signal, at most `seconds`; false if none came.
 bool wait_signal(const base::UniqueFd& eventfd, int seconds = 30);
 
-/// The client side of vfio-user: what QEMU does, step by step, plus what a broken client might send. Blocking, with a
-/// deadline on each reply. An error reply becomes Error{kIo, .detail = errno}; a lost connection kClosed.
+/// The client side of vfio-user: what QEMU does, step by step, plus what a broken client might
+/// send. Blocking, with a deadline on each reply. An error reply becomes Error{kIo, .detail =
+/// errno}; a lost connection kClosed.
 class VfioUserClient {
 public:
     using Fds = std::initializer_list<int>;
@@ -47,7 +48,8 @@ public:
     base::Result<void> send(vfio_user::Command command, std::span<const std::byte> payload,
                             std::uint32_t flags = 0, std::span<const int> fds = {});
     base::Result<Reply> receive();
-    base::Result<std::vector<std::byte>> call(vfio_user::Command command, std::span<const std::byte> payload,
+    base::Result<std::vector<std::byte>> call(vfio_user::Command command,
+                                              std::span<const std::byte> payload,
                                               std::span<const int> fds = {});
     /// True once the server has closed the connection.
     bool closed_by_server();
@@ -57,17 +59,23 @@ public:
     base::Result<vfio_user::DeviceInfo> device_info();
     base::Result<vfio_user::RegionInfoMessage> region_info(std::uint32_t index);
     base::Result<vfio_user::IrqInfoMessage> irq_info(std::uint32_t index);
-    base::Result<void> dma_map(std::uint64_t address, std::uint64_t size, int fd, std::uint64_t offset = 0,
-                               std::uint32_t flags = vfio_user::kDmaReadable | vfio_user::kDmaWritable);
-    base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size, std::uint32_t flags = 0);
+    base::Result<void> dma_map(std::uint64_t address, std::uint64_t size, int fd,
+                               std::uint64_t offset = 0,
+                               std::uint32_t flags = vfio_user::kDmaReadable |
+                                                     vfio_user::kDmaWritable);
+    base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size,
+                                 std::uint32_t flags = 0);
     base::Result<void> set_irqs(std::uint32_t flags, std::uint32_t start, std::uint32_t count,
                                 std::span<const int> fds = {}, std::span<const std::byte> data = {},
                                 std::uint32_t index = 2);
     base::Result<void> set_eventfd(std::uint32_t vector, const base::UniqueFd& eventfd);
-    base::Result<std::vector<std::byte>> read(std::uint32_t region, std::uint64_t offset, std::uint32_t count);
-    base::Result<void> write(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> data);
+    base::Result<std::vector<std::byte>> read(std::uint32_t region, std::uint64_t offset,
+                                              std::uint32_t count);
+    base::Result<void> write(std::uint32_t region, std::uint64_t offset,
+                             std::span<const std::byte> data);
     /// Without a reply, as QEMU writes BARs.
-    base::Result<void> post(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> data);
+    base::Result<void> post(std::uint32_t region, std::uint64_t offset,
+                            std::span<const std::byte> data);
     base::Result<void> reset();
 
     template <typename T>

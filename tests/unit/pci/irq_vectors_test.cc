@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pci/irq_vectors.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "support/vfio_user_client.h"
+
+namespace openmana::pci {
+namespace {
+
+using base::UniqueFd;
+using test::make_eventfd;
+using test::take_signals;
+
+UniqueFd copy_of(const UniqueFd& fd) {
+    return UniqueFd(::dup(fd.get()));
+}
+
+class IrqVectorsTest : public testing::Test {
+protected:
+    Counters counters_;
+    IrqVectors vectors_{4, counters_};
+};
+
+TEST_F(IrqVectorsTest, RaiseSignalsTheEventfdOfItsVector) {
+    const auto one = make_eventfd();
+    const auto two = make_eventfd();
+    ASSERT_TRUE(vectors_.assign(1, copy_of(one)));
+    ASSERT_TRUE(vectors_.assign(2, copy_of(two)));
+    vectors_.raise(1);
+    vectors_.raise(1);
+    EXPECT_EQ(take_signals(one), 2U);
+    EXPECT_EQ(take_signals(two), 0U);
+    EXPECT_EQ(counters_.irq_sent.value(), 2U);
+}
+
+TEST_F(IrqVectorsTest, RaiseWithoutEventfdIsDeliveredOnceWhenOneComes) {
+    vectors_.raise(0);
+    vectors_.raise(0);
+    EXPECT_TRUE(vectors_.pending(0));
+    EXPECT_EQ(counters_.irq_pended.value(), 2U);
+    const auto fd = make_eventfd();
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+    EXPECT_EQ(take_signals(fd), 1U);
+    EXPECT_FALSE(vectors_.pending(0));
+}
+
+TEST_F(IrqVectorsTest, NewEventfdTakesTheOldOnesPlace) {
+    const auto first = make_eventfd();
+    const auto second = make_eventfd();
+    ASSERT_TRUE(vectors_.assign(0, copy_of(first)));
+    ASSERT_TRUE(vectors_.assign(0, copy_of(second)));
+    vectors_.raise(0);
+    EXPECT_EQ(take_signals(first), 0U);
+    EXPECT_EQ(take_signals(second), 1U);
+    ASSERT_TRUE(vectors_.assign(0, UniqueFd()));
+    vectors_.raise(0);
+    EXPECT_EQ(take_signals(second), 0U);
+    EXPECT_TRUE(vectors_.pending(0));
+}
+
+TEST_F(IrqVectorsTest, MaskedVectorPendsUntilUnmasked) {
+    const auto fd = make_eventfd();
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+    vectors_.mask(0, true);
+    vectors_.raise(0);
+    EXPECT_EQ(take_signals(fd), 0U);
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+    EXPECT_EQ(take_signals(fd), 0U);
+    vectors_.mask(0, false);
+    EXPECT_EQ(take_signals(fd), 1U);
+    vectors_.mask(0, false);
+    EXPECT_EQ(take_signals(fd), 0U);
+}
+
+TEST_F(IrqVectorsTest, DisableKeepsWhatIsPending) {
+    const auto fd = make_eventfd();
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+    vectors_.disable();
+    vectors_.raise(0);
+    EXPECT_EQ(take_signals(fd), 0U);
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+    EXPECT_EQ(take_signals(fd), 1U);
+}
+
+TEST_F(IrqVectorsTest, ResetForgetsPendingAndKeepsEventfds) {
+    const auto fd = make_eventfd();
+    vectors_.raise(0);
+    ASSERT_TRUE(vectors_.assign(1, copy_of(fd)));
+    vectors_.mask(1, true);
+    vectors_.raise(1);
+    vectors_.reset();
+    EXPECT_FALSE(vectors_.pending(0));
+    EXPECT_FALSE(vectors_.pending(1));
+    vectors_.raise(1);
+    EXPECT_EQ(take_signals(fd), 1U);
+}
+
+TEST_F(IrqVectorsTest, UnknownVectorsAreIgnored) {
+    vectors_.raise(4);
+    vectors_.raise(0xFFFFFFFF);
+    vectors_.mask(4, true);
+    EXPECT_FALSE(vectors_.pending(4));
+    EXPECT_FALSE(vectors_.assign(4, make_eventfd()));
+    EXPECT_EQ(counters_.irq_ignored.value(), 2U);
+}
+
+TEST_F(IrqVectorsTest, OnlyEventfdsAreTaken) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const UniqueFd reader(ends[0]);
+    EXPECT_FALSE(vectors_.assign(0, UniqueFd(ends[1])));
+    EXPECT_FALSE(vectors_.assign(0, test::make_memfd(4096)));
+    EXPECT_FALSE(vectors_.assign(0, UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC))));
+    EXPECT_EQ(counters_.eventfd_refused.value(), 3U);
+    vectors_.raise(0);
+    EXPECT_TRUE(vectors_.pending(0));
+}
+
+TEST_F(IrqVectorsTest, FullEventfdDoesNotBlock) {
+    const UniqueFd fd(::eventfd(0, EFD_CLOEXEC));  // blocking, as given
+    const std::uint64_t full = UINT64_MAX - 1;
+    ASSERT_EQ(::write(fd.get(), &full, sizeof full), static_cast<ssize_t>(sizeof full));
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+    vectors_.raise(0);
+    EXPECT_EQ(counters_.irq_sent.value(), 1U);
+    EXPECT_EQ(take_signals(fd), full);
+}
+
+TEST_F(IrqVectorsTest, NoSignalIsLostWhileEventfdsChange) {
+    constexpr std::uint64_t kRaises = 20000;
+    std::vector<UniqueFd> fds;
+    for (int i = 0; i < 4; ++i) fds.push_back(make_eventfd());
+    ASSERT_TRUE(vectors_.assign(0, copy_of(fds[0])));
+    std::atomic<bool> done{false};
+    std::thread raiser([&] {
+        for (std::uint64_t i = 0; i < kRaises; ++i) vectors_.raise(0);
+        done = true;
+    });
+    // Replaced only by other eventfds: every raise must arrive at one of them.
+    for (std::size_t i = 0; !done; ++i)
+        EXPECT_TRUE(vectors_.assign(0, copy_of(fds[i % fds.size()])));
+    raiser.join();
+    std::uint64_t total = 0;
+    for (const auto& fd : fds) total += take_signals(fd);
+    EXPECT_EQ(total, kRaises);
+    EXPECT_EQ(counters_.irq_pended.value(), 0U);
+}
+
+TEST_F(IrqVectorsTest, LastRaiseArrivesThoughTheVectorWasOffMeanwhile) {
+    const auto fd = make_eventfd();
+    for (int round = 0; round < 500; ++round) {
+        std::thread raiser([&] { vectors_.raise(0); });
+        vectors_.disable();
+        ASSERT_TRUE(vectors_.assign(0, copy_of(fd)));
+        raiser.join();
+        ASSERT_GE(take_signals(fd), 1U);
+    }
+}
+
+}  // namespace
+}  // namespace openmana::pci

@@ -26,14 +26,11 @@ class Nic:
     name: str
     socket: Path
     mac: str
-    mtu: int | None = None
     options: str = ""
 
     def argument(self) -> str:
         """The value of manad's --nic."""
         text = f"id={self.name},socket={self.socket},mac={self.mac}"
-        if self.mtu is not None:
-            text += f",mtu={self.mtu}"
         return text + (f",{self.options}" if self.options else "")
 
 
@@ -127,7 +124,7 @@ class Manad:
 
     def ctl_json(self, *args: str) -> Any:
         """Runs manactl with --json; returns the parsed answer."""
-        return json.loads(self.ctl(*args, "--json"))
+        return json.loads(self.ctl("--json", *args))
 
     def stop(self) -> int | None:
         """Ends it; returns its exit status."""

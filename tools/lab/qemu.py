@@ -149,7 +149,8 @@ def kernel_command_line(machine: Machine) -> str:
     """Kernel options of a guest. A panic resets at once; the lab sees its text on the console."""
     words = ["console=ttyS0", "quiet", "loglevel=5", "oops=panic", "panic=-1", "panic_on_warn=0",
              "mitigations=off", "net.ifnames=0", "log_buf_len=2M",
-             "rcupdate.rcu_cpu_stall_timeout=120", "nowatchdog", "audit=0", "apparmor=0", "selinux=0", "random.trust_cpu=on",
+             "rcupdate.rcu_cpu_stall_timeout=120", "nowatchdog", "audit=0", "apparmor=0",
+             "selinux=0", "random.trust_cpu=on",
              "no_timer_check", "tsc=reliable", f"manalab.name={machine.name}"]
     if machine.append:
         words.append(machine.append)

@@ -35,8 +35,9 @@ class Lab:
             print(lab.guests[0].run("ping -c 1 " + lab.guests[1].ip()).stdout)
 
     `nics` and `virtio` are per guest; a spec may say otherwise. virtio NICs join guests 0 and 1,
-    2 and 3, and so on. `mtu` is manad's for each NIC. `nics=0` needs no manad. Logs are kept when
-    the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
+    2 and 3, and so on. `mtu` is set on the guests' interfaces by `configure_network`; `nic_options`
+    (such as "mtu=1500") go to manad's --nic. `nics=0` needs no manad. Logs are kept when the block
+    ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,
@@ -75,8 +76,8 @@ class Lab:
             count = self._nics if spec.nics is None else spec.nics
             if not 0 <= count <= MAX_NICS:
                 raise LabError(f"a guest cannot have {count} NICs (0 to {MAX_NICS})")
-        if self._mtu is not None and not 576 <= self._mtu <= 9000:
-            raise LabError(f"MTU {self._mtu} is out of range (576 to 9000)")
+        if self._mtu is not None and not 1500 <= self._mtu <= 9000:
+            raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
 
     @property
     def log_dir(self) -> Path:
@@ -124,7 +125,7 @@ class Lab:
         for number, spec in enumerate(self.specs):
             name = f"g{number}"
             mine = [Nic(f"{name}n{i}", run / f"{name}n{i}.sock", mac_address(0, number, i),
-                        self._mtu, self._nic_options)
+                        self._nic_options)
                     for i in range(self._nics if spec.nics is None else spec.nics)]
             nics += mine
             wires = self._virtio if spec.virtio is None else spec.virtio
@@ -210,17 +211,18 @@ class Lab:
         again, for one guest, after its reboot."""
         for guest in guests if guests is not None else self.guests:
             lines = ["set -e"]
+            mtu = f" mtu {self._mtu}" if self._mtu is not None else ""
             names = []
             for nic in range(len(guest.macs)):
                 name = guest.interface(nic)
                 names.append(name)
-                lines += [f"ip link set {name} up",
+                lines += [f"ip link set {name}{mtu} up",
                           f"ip addr replace {guest.ip(nic)}/24 dev {name}",
                           f"ip -6 addr replace {guest.ip(nic, 6)}/64 dev {name} nodad"]
             for number in range(len(guest.virtio_macs)):
                 name = guest.virtio_interface(number)
                 names.append(name)
-                lines += [f"ip link set {name} up",
+                lines += [f"ip link set {name}{mtu} up",
                           f"ip addr replace {guest.virtio_ip(number)}/24 dev {name}"]
             lines += ["i=0", f"for n in {' '.join(names)}; do",
                       'until [ "$(cat /sys/class/net/$n/carrier)" = 1 ]; do sleep 0.05; '

@@ -20,6 +20,7 @@ struct RnicConfig {
     std::uint32_t max_reads = 32;          ///< per QP, both directions
     /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on an error (RNIC 3.9 rule 1).
     bool error_cqes_unasked = true;
+    std::uint32_t window_packets = 256;    ///< per QP on the wire path: packets sent and not acknowledged
 };
 
 /// Figures of one QP for `manactl`.

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that make and destroy objects (RNIC 2). All run on the executor under an exclusion of the gate.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/log.h"
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+using gdma::HwcReply;
+using gdma::HwcRequest;
+
+namespace {
+
+constexpr std::uint64_t kAdapterHandle = 0xada0000000000001ULL;
+constexpr std::uint64_t kCqHandle = 0xcc00000000000000ULL;  // plus the id
+constexpr std::uint64_t kQpHandle = 0xcd00000000000000ULL;
+constexpr std::uint32_t kMinSendRing = 512;
+constexpr std::uint32_t kMinReceiveRing = 256;
+constexpr std::uint32_t kMaxAddresses = 1024;
+
+/// The request as its structure; what an older driver does not send is zero.
+template <typename T>
+T read(const HwcRequest& request) {
+    T message{};
+    std::memcpy(&message, request.bytes().data(), std::min(sizeof message, request.size()));
+    return message;
+}
+
+/// Writes a response but for its header, which the hardware channel fills in.
+template <typename T>
+void write(HwcReply& reply, const T& message) {
+    constexpr std::size_t kHead = sizeof(mana_hw_rnic_resp_head);
+    reply.put_bytes(kHead, std::as_bytes(std::span(&message, 1)).subspan(kHead));
+}
+
+}  // namespace
+
+void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
+    const std::uint32_t opcode = request.opcode();
+    if (opcode == MANA_HW_RNIC_QUERY_CAPS) {
+        query_caps(reply);
+        return;
+    }
+    std::uint32_t status = gdma::kHwcUnsupported;
+    if (opcode == MANA_HW_RNIC_CREATE_ADAPTER) {
+        status = create_adapter(request, reply);
+    } else if (opcode >= MANA_HW_RNIC_DESTROY_ADAPTER && opcode <= MANA_HW_RNIC_QUERY_DEVICE_COUNTERS &&
+               (!created || request.get<std::uint64_t>(40) != kAdapterHandle)) {
+        status = gdma::kHwcNotFound;
+    } else {
+        switch (opcode) {
+            case MANA_HW_RNIC_DESTROY_ADAPTER:
+                reset();
+                status = gdma::kHwcSuccess;
+                break;
+            case MANA_HW_RNIC_CONFIG_ADDRESS: status = config_address(request); break;
+            case MANA_HW_RNIC_CONFIG_MAC: status = config_mac(request); break;
+            case MANA_HW_RNIC_CREATE_CQ: status = create_cq(request, reply); break;
+            case MANA_HW_RNIC_DESTROY_CQ: status = destroy_cq(request); break;
+            case MANA_HW_RNIC_CREATE_RC_QP: status = create_rc_qp(request, reply); break;
+            case MANA_HW_RNIC_DESTROY_RC_QP: status = destroy_qp(request, true); break;
+            case MANA_HW_RNIC_CREATE_UD_QP: status = create_ud_qp(request, reply); break;
+            case MANA_HW_RNIC_DESTROY_UD_QP: status = destroy_qp(request, false); break;
+            case MANA_HW_RNIC_SET_QP_STATE: status = set_qp_state(request); break;
+            case MANA_HW_RNIC_QUERY_VF_COUNTERS:
+                vf_counters(reply);
+                status = gdma::kHwcSuccess;
+                break;
+            case MANA_HW_RNIC_QUERY_DEVICE_COUNTERS:
+                device_counters(reply);
+                status = gdma::kHwcSuccess;
+                break;
+            default: break;
+        }
+    }
+    reply.set_status(status);
+}
+
+void Rnic::Impl::query_caps(HwcReply& reply) {
+    const gdma::FunctionConfig& limits = function.config();
+    mana_hw_rnic_query_caps_resp caps{};
+    caps.max_sq_id = 0xffffff;
+    caps.max_rq_id = 0xffffff;
+    caps.max_cq_id = limits.max_cqs - 1;
+    caps.max_qp = config.max_qps;
+    caps.max_cq = std::min<std::uint32_t>(limits.max_cqs, 16384);
+    caps.max_mr = limits.max_mrs;
+    caps.max_pd = limits.max_pds;
+    caps.max_inbound_reads = config.max_reads;
+    caps.max_outbound_reads = config.max_reads;
+    caps.max_mw = limits.max_mrs;
+    caps.requester_sq_bytes = 4194304;
+    caps.responder_sq_bytes = 4096;
+    caps.requester_rq_bytes = 2097152;
+    caps.responder_rq_bytes = 2097152;
+    caps.max_send_sge = 29;
+    caps.max_recv_sge = 15;
+    caps.features = MANA_HW_RNIC_CAP_ERROR_CQES | MANA_HW_RNIC_CAP_DEVICE_COUNTERS;
+    write(reply, caps);
+    reply.set_status(gdma::kHwcSuccess);
+}
+
+std::uint32_t Rnic::Impl::create_adapter(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read<mana_hw_rnic_create_adapter_req>(request);
+    if (created) return gdma::kHwcBusy;
+    if (!function.find_eq(gdma::Eqn(message.event_eq))) return gdma::kHwcNotFound;
+    created = true;
+    event_eq = gdma::Eqn(message.event_eq);
+    error_cqes_wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
+    mana_hw_rnic_create_adapter_resp answer{};
+    answer.adapter = kAdapterHandle;
+    write(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::config_address(const HwcRequest& request) {
+    const auto message = read<mana_hw_rnic_config_address_req>(request);
+    roce::Gid gid{};
+    std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
+    if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4)) return gdma::kHwcInvalidParameter;
+    const auto found =
+        std::find_if(addresses.begin(), addresses.end(), [&](const Address& a) { return a.gid == gid; });
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) {
+        // The same address comes once for each interface that has it.
+        if (found != addresses.end())
+            ++found->uses;
+        else if (addresses.size() >= kMaxAddresses)
+            return gdma::kHwcNoResources;
+        else
+            addresses.push_back({gid, 1});
+        return gdma::kHwcSuccess;
+    }
+    if (message.operation != MANA_HW_RNIC_CONFIG_REMOVE) return gdma::kHwcInvalidParameter;
+    if (found == addresses.end()) return gdma::kHwcNotFound;
+    if (--found->uses == 0) addresses.erase(found);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::config_mac(const HwcRequest& request) {
+    const auto message = read<mana_hw_rnic_config_mac_req>(request);
+    base::MacAddr mac{};
+    std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
+    const auto found = std::find(macs.begin(), macs.end(), mac);
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) {
+        if (found == macs.end()) {
+            if (macs.size() >= kMaxAddresses) return gdma::kHwcNoResources;
+            macs.push_back(mac);
+        }
+        return gdma::kHwcSuccess;
+    }
+    if (message.operation != MANA_HW_RNIC_CONFIG_REMOVE) return gdma::kHwcInvalidParameter;
+    if (found == macs.end()) return gdma::kHwcNotFound;
+    macs.erase(found);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read<mana_hw_rnic_create_cq_req>(request);
+    const gdma::RegionHandle handle(message.region);
+    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto region = function.region(handle);
+    const auto eq = function.find_eq(gdma::Eqn(message.eq_id));
+    if (!region || !eq) return gdma::kHwcNotFound;
+    const std::uint64_t bytes = (*region)->length() / 64 * 64;
+    if (bytes == 0 || !function.doorbell_page_valid(page)) return gdma::kHwcInvalidParameter;
+    auto taken = function.take_region(handle);
+    if (!taken) return gdma::kHwcNotFound;
+    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, page);
+    if (!cq) return gdma::kHwcNoResources;
+    const std::uint32_t id = (*cq)->id().value();
+    if (id >= cqs.size()) cqs.resize(id + 1);
+    cqs[id] = {*cq, 0};
+    mana_hw_rnic_create_cq_resp answer{};
+    answer.cq = kCqHandle + id;
+    answer.cq_id = id;
+    write(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+gdma::CompletionQueue* Rnic::Impl::cq_of(std::uint64_t handle) const {
+    const std::uint64_t id = handle - kCqHandle;
+    return id < cqs.size() ? cqs[id].queue : nullptr;
+}
+
+std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
+    const auto message = read<mana_hw_rnic_destroy_cq_req>(request);
+    gdma::CompletionQueue* cq = cq_of(message.cq);
+    if (cq == nullptr) return gdma::kHwcNotFound;
+    Cq& entry = cqs[cq->id().value()];
+    if (entry.users > 0) return gdma::kHwcBusy;
+    function.destroy_cq(cq->id());
+    entry = {};
+    return gdma::kHwcSuccess;
+}
+
+void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
+    function.connect_sq(qp->ids.sq, page, &qp->send_bell);
+    function.connect_rq(qp->ids.rq, page, &qp->receive_bell);
+    if (qp->type == QpType::kRc) function.connect_rq(qp->ids.rreq, page, &qp->read_bell);
+    ++cqs[qp->send_cq.id().value()].users;
+    ++cqs[qp->recv_cq.id().value()].users;
+    ++qp_count;
+    const std::uint32_t qpn = qp->qpn();
+    if (qpn >= qps.size()) qps.resize(qpn + 1);
+    OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
+    qps[qpn] = std::move(qp);
+}
+
+void Rnic::Impl::remove_qp(Qp& qp) {
+    OM_DEBUG("qp destroy: nic={} qpn={:#x}", function.config().name, qp.qpn());
+    const bool rc = qp.type == QpType::kRc;
+    function.connect_sq(qp.ids.sq, {}, nullptr);
+    function.connect_rq(qp.ids.rq, {}, nullptr);
+    if (rc) function.connect_rq(qp.ids.rreq, {}, nullptr);
+    function.free_sqs(qp.ids.sq, rc ? 4 : 1);
+    function.free_rqs(qp.ids.rq, rc ? 4 : 1);
+    --cqs[qp.send_cq.id().value()].users;
+    --cqs[qp.recv_cq.id().value()].users;
+    --qp_count;
+    qps[qp.qpn()].reset();
+}
+
+std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read<mana_hw_rnic_create_rc_qp_req>(request);
+    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
+    gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
+    if (!pd || send_cq == nullptr || recv_cq == nullptr) return gdma::kHwcNotFound;
+    if (!function.doorbell_page_valid(page)) return gdma::kHwcInvalidParameter;
+    if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
+    // All checks come before the first region is taken: a failing command leaves them with the driver.
+    for (std::size_t i = 0; i < MANA_HW_RNIC_RC_QUEUES; ++i) {
+        const std::uint64_t handle = message.regions[i];
+        if (handle == 0 && i == MANA_HW_RNIC_FAST_REGISTER_SQ) continue;
+        for (std::size_t j = 0; j < i; ++j)
+            if (message.regions[j] == handle) return gdma::kHwcInvalidParameter;
+        const auto region = function.region(gdma::RegionHandle(handle));
+        if (!region) return gdma::kHwcNotFound;
+        const std::uint64_t length = (*region)->length();
+        const bool ring = i != MANA_HW_RNIC_RESPONDER_SQ && i != MANA_HW_RNIC_FAST_REGISTER_SQ;
+        const std::uint32_t least = i == MANA_HW_RNIC_REQUESTER_SQ ? kMinSendRing : kMinReceiveRing;
+        if (ring && (length < least || length > 1ULL << 31)) return gdma::kHwcInvalidParameter;
+    }
+    const auto sq = function.allocate_sqs(4, 4);
+    if (!sq) return gdma::kHwcNoResources;
+    const auto rq = function.allocate_rqs(4, 4);
+    if (!rq) {
+        function.free_sqs(*sq, 4);
+        return gdma::kHwcNoResources;
+    }
+    const auto take = [&](std::size_t i) -> std::unique_ptr<gdma::DmaRegion> {
+        if (message.regions[i] == 0) return nullptr;
+        auto taken = function.take_region(gdma::RegionHandle(message.regions[i]));
+        OM_CHECK(taken);
+        return std::move(*taken);
+    };
+    Qp::Queues queues;
+    queues.send = take(MANA_HW_RNIC_REQUESTER_SQ);
+    queues.read_scatter = take(MANA_HW_RNIC_REQUESTER_RQ);
+    queues.receive = take(MANA_HW_RNIC_RESPONDER_RQ);
+    queues.held.push_back(take(MANA_HW_RNIC_RESPONDER_SQ));
+    queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
+    // Ids: RNIC 3.2.
+    const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1)};
+    auto qp = std::make_unique<Qp>(*this, QpType::kRc, ids, **pd, *send_cq, *recv_cq, std::move(queues));
+    qp->attributes.max_read_out = config.max_reads;
+    qp->attributes.max_read_in = config.max_reads;
+    mana_hw_rnic_create_rc_qp_resp answer{};
+    answer.qp = kQpHandle + qp->qpn();
+    answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = sq->value();
+    answer.queue_ids[MANA_HW_RNIC_RESPONDER_SQ] = sq->value() + 1;
+    answer.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ] = sq->value() + 2;
+    answer.queue_ids[MANA_HW_RNIC_REQUESTER_RQ] = rq->value() + 1;
+    answer.queue_ids[MANA_HW_RNIC_RESPONDER_RQ] = rq->value();
+    write(reply, answer);
+    insert_qp(std::move(qp), page);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read<mana_hw_rnic_create_ud_qp_req>(request);
+    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
+    gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
+    const auto send = function.region(gdma::RegionHandle(message.sq_region));
+    const auto receive = function.region(gdma::RegionHandle(message.rq_region));
+    if (!pd || send_cq == nullptr || recv_cq == nullptr || !send || !receive) return gdma::kHwcNotFound;
+    const bool gsi = message.type == MANA_HW_RNIC_UD_GSI;
+    if ((!gsi && message.type != MANA_HW_RNIC_UD_USER) || message.sq_region == message.rq_region ||
+        !function.doorbell_page_valid(page))
+        return gdma::kHwcInvalidParameter;
+    const std::uint64_t limit = 1ULL << 31;
+    if ((*send)->length() < kMinSendRing || (*send)->length() > limit || (*receive)->length() < kMinReceiveRing ||
+        (*receive)->length() > limit)
+        return gdma::kHwcInvalidParameter;
+    if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
+    const auto sq = function.allocate_sqs(1, 1);
+    if (!sq) return gdma::kHwcNoResources;
+    const auto rq = gsi ? function.allocate_gsi_rq() : function.allocate_rqs(1, 1);
+    if (!rq) {
+        function.free_sqs(*sq, 1);
+        return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
+    }
+    Qp::Queues queues;
+    queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
+    queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
+    const Qp::Ids ids{*sq, *rq, gdma::Rqn{}};
+    auto qp = std::make_unique<Qp>(*this, gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq, *recv_cq,
+                                   std::move(queues));
+    mana_hw_rnic_create_ud_qp_resp answer{};
+    answer.qp = kQpHandle + qp->qpn();
+    answer.sq_id = sq->value();
+    answer.rq_id = rq->value();
+    write(reply, answer);
+    insert_qp(std::move(qp), page);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::destroy_qp(const HwcRequest& request, bool rc) {
+    const auto message = read<mana_hw_rnic_destroy_qp_req>(request);
+    const std::uint64_t qpn = message.qp - kQpHandle;
+    Qp* qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
+    if (qp == nullptr || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
+    remove_qp(*qp);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::set_qp_state(const HwcRequest& request) {
+    const auto message = read<mana_hw_rnic_set_qp_state_req>(request);
+    const std::uint64_t qpn = message.qp - kQpHandle;
+    Qp* qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
+    if (qp == nullptr) return gdma::kHwcNotFound;
+    // What an older driver's message cannot carry keeps its default, whatever its mask says.
+    const bool extended = request.size() >= sizeof message;
+    return apply(*qp, message, extended);
+}
+
+void Rnic::Impl::vf_counters(HwcReply& reply) const {
+    const RnicCounters& c = counters;
+    mana_hw_rnic_vf_counters_resp answer{};
+    answer.requester_timeouts = c.timeouts.value();
+    answer.requester_oos_naks = c.oos_naks.value();
+    answer.requester_rnr_naks = c.rnr_naks.value();
+    answer.responder_rnr_naks = c.rnr_naks_sent.value();
+    answer.responder_out_of_sequence = c.out_of_sequence.value();
+    answer.responder_duplicates = c.duplicates.value();
+    answer.requester_implicit_naks = c.implicit_naks.value();
+    answer.read_response_psn_mismatches = c.read_psn_mismatches.value();
+    answer.nak_invalid_request = c.nak_invalid_request.value();
+    answer.nak_access_error = c.nak_access.value();
+    answer.nak_operation_error = c.nak_operation.value();
+    answer.responder_local_length_errors = c.receive_too_long.value();
+    answer.requester_local_protection_errors = c.send_protection.value();
+    answer.responder_remote_access_errors = c.remote_access.value();
+    answer.responder_local_qp_errors = c.receive_qp_errors.value();
+    answer.responder_malformed_wqes = c.malformed_receives.value();
+    answer.requester_rnr_retries_exceeded = c.rnr_exceeded.value();
+    answer.requester_retries_exceeded = c.retries_exceeded.value();
+    answer.fatal_errors = c.fatal_errors.value();
+    answer.received_cnps = c.cnps.value();
+    answer.duplicate_rx_requests = c.duplicates.value();
+    answer.tx_bytes = c.tx_bytes.value();
+    answer.rx_bytes = c.rx_bytes.value();
+    answer.rx_sends = c.rx_sends.value();
+    answer.rx_writes = c.rx_writes.value();
+    answer.rx_reads = c.rx_reads.value();
+    answer.tx_packets = c.tx_packets.value();
+    answer.rx_packets = c.rx_packets.value();
+    write(reply, answer);
+}
+
+void Rnic::Impl::device_counters(HwcReply& reply) const {
+    mana_hw_rnic_device_counters_resp answer{};
+    answer.received_ecns = static_cast<std::uint32_t>(counters.ecn_marked.value());
+    answer.received_cnps = static_cast<std::uint32_t>(counters.cnps.value());
+    write(reply, answer);
+}
+
+}  // namespace openmana::rnic

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The local path: the peer's QP lives in this process, so a request is executed on the requester's thread, from guest
+// memory to guest memory.
+#include <algorithm>
+#include <optional>
+
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+namespace {
+
+/// Copied during one visit. The owner of the peer waits at most this long for its gate.
+constexpr std::uint64_t kVisitBytes = 256U << 10;
+
+}  // namespace
+
+void Requester::turn_local(Rnic& peer, Budget& budget) {
+    Adapter& other = peer.impl();
+    bool more = true;
+    while (more && budget.bytes > 0 && budget.wqes > 0) {
+        std::optional<base::Gate::Visit> visit;
+        if (&other != &adapter_) visit.emplace(other.function.gate());
+        adapter_.counters.local_visits.add();
+        Qp* target = other.find_qp(qp_.attributes.dest_qpn);
+        const bool reached = target != nullptr && target->type == QpType::kRc &&
+                             target->attributes.dest_qpn == qp_.qpn() &&
+                             target->attributes.source == qp_.attributes.destination &&
+                             target->attributes.destination == qp_.attributes.source;
+        if (!reached) {
+            if (next() != nullptr) {
+                other.counters.drop_qpn.add();
+                stall();
+            }
+            return;
+        }
+        const std::lock_guard lock(target->responder.mutex);
+        std::uint64_t copied = 0;
+        while (copied < kVisitBytes && budget.bytes > 0 && budget.wqes > 0) {
+            SendWqe* wqe = next();
+            if (wqe == nullptr || local_request(*wqe, *target, copied, budget) != Step::kGo) {
+                more = false;
+                break;
+            }
+        }
+    }
+}
+
+Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget) {
+    const std::uint32_t begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
+    const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
+    const std::uint64_t before = copied;
+    Segment segment;
+    segment.kind = wqe.kind;
+    segment.psn = send_psn_;
+    segment.ack_request = true;
+    segment.reth = {wqe.address + offset, wqe.rkey, static_cast<std::uint32_t>(wqe.length - offset)};
+    segment.packets = wqe.packets - begun;
+    if (wqe.is_read()) {
+        segment.continued = begun > 0;
+    } else {
+        segment.packets = std::min<std::uint32_t>(segment.packets, kVisitBytes / wqe.mtu);
+        segment.length = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{segment.packets} * wqe.mtu));
+        segment.first = begun == 0;
+        segment.last = begun + segment.packets == wqe.packets;
+        segment.immediate = wqe.immediate && segment.last;
+        segment.invalidate = wqe.invalidate && segment.last;
+        segment.value = wqe.value;
+        gdma::SpanList& from = adapter_.scratch.from;
+        from.clear();
+        const gdma::MrFault fault =
+            gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, segment.length, gdma::kLocalRead, from);
+        if (fault != gdma::MrFault::kNone) {
+            adapter_.counters.send_protection.add();
+            fail(gather_error(fault));
+            return Step::kLeave;
+        }
+        segment.payload = from;
+        copied += segment.length;
+    }
+    const Psn last = send_psn_ + (segment.packets - 1);
+    const Answer answer = target.responder.execute(segment);
+    adapter_.counters.tx_packets.add(segment.packets);
+    target.adapter.counters.rx_packets.add(segment.packets);
+    if (next_psn_ <= last) next_psn_ = last + 1;
+    Step step = Step::kGo;
+    if (answer.kind == Answer::Kind::kRead) {
+        step = local_read(wqe, target, answer, copied);
+    } else {
+        send_psn_ = last + 1;
+        if (segment.last) ++current_;
+        step = local_outcome(answer);
+    }
+    budget.bytes -= std::min(budget.bytes, copied - before);
+    --budget.wqes;
+    return step;
+}
+
+Requester::Step Requester::local_outcome(const Answer& answer) {
+    switch (answer.kind) {
+        case Answer::Kind::kAck: on_ack(answer.psn); break;
+        case Answer::Kind::kNak:
+        case Answer::Kind::kRnr: on_nak(answer.psn, answer.syndrome); break;
+        default: break;
+    }
+    if (failure_ != 0 || rnr_timer_.armed()) return Step::kLeave;
+    if (una_ == send_psn_) return Step::kGo;
+    // No answer, or one that does not help: from here on as on a wire that lost the packet.
+    stall();
+    return Step::kWait;
+}
+
+Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied) {
+    const std::uint64_t left = answer.read.length;
+    const std::uint64_t offset = wqe.length - left;
+    const std::uint64_t length = std::min<std::uint64_t>(left, kVisitBytes);
+    const std::uint32_t packets = packets_of(length, wqe.mtu);
+    gdma::SpanList& from = adapter_.scratch.from;
+    gdma::SpanList& to = adapter_.scratch.to;
+    from.clear();
+    to.clear();
+    if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd.id, answer.read.address, length,
+                                      gdma::kRemoteRead, from) != gdma::MrFault::kNone) {
+        const Answer refused = target.responder.refuse_read(answer.psn);
+        send_psn_ = una_ + 1;
+        return local_outcome(refused);
+    }
+    const gdma::MrFault fault =
+        gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, length, gdma::kLocalWrite, to);
+    if (fault != gdma::MrFault::kNone) {
+        adapter_.counters.send_protection.add();
+        fail(scatter_error(fault), true);
+        return Step::kLeave;
+    }
+    copy_spans(from, to, length);
+    copied += length;
+    wqe.done += packets;
+    send_psn_ = wqe.first + wqe.done;
+    una_ = send_psn_;
+    if (wqe.done == wqe.packets) {
+        complete_front();
+        current_ = 0;
+    }
+    progress();
+    return Step::kGo;
+}
+
+}  // namespace openmana::rnic

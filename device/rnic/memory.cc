@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/memory.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace openmana::rnic {
+
+void copy_spans(Spans from, Spans to, std::uint64_t length) {
+    if (length == 0) return;
+    std::uint64_t left = length - 1;
+    std::size_t in = 0;
+    std::size_t in_at = 0;
+    std::size_t out = 0;
+    std::size_t out_at = 0;
+    const auto settle = [&] {
+        while (in_at == from[in].size()) {
+            ++in;
+            in_at = 0;
+        }
+        while (out_at == to[out].size()) {
+            ++out;
+            out_at = 0;
+        }
+    };
+    while (left > 0) {
+        settle();
+        const std::size_t n = static_cast<std::size_t>(
+            std::min<std::uint64_t>({left, from[in].size() - in_at, to[out].size() - out_at}));
+        // memmove: a guest may send a buffer onto itself.
+        std::memmove(to[out].data() + out_at, from[in].data() + in_at, n);
+        in_at += n;
+        out_at += n;
+        left -= n;
+    }
+    settle();
+    std::atomic_ref<std::byte>(to[out][out_at]).store(from[in][in_at], std::memory_order_release);
+}
+
+gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::Pdn pd, std::uint64_t address,
+                           std::uint64_t length, std::uint32_t need) {
+    using gdma::MrFault;
+    if (length == 0) return MrFault::kNone;
+    const gdma::MemoryRegion* region = keys.find(key);
+    if (region == nullptr || region->pd != pd) return MrFault::kKey;
+    if (region->type == gdma::MrType::kWindowType1 || region->type == gdma::MrType::kWindowType2)
+        return MrFault::kKey;
+    if ((region->access & need) != need) return MrFault::kAccess;
+    if (region->type == gdma::MrType::kGpa) return MrFault::kNone;
+    const std::uint64_t offset = address - region->base;
+    if (address < region->base || length > region->length || offset > region->length - length)
+        return MrFault::kRange;
+    return MrFault::kNone;
+}
+
+gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
+                         std::uint32_t need) {
+    for (const gdma::Sge& sge : sges) {
+        const gdma::MrFault fault = check_access(keys, sge.key, pd, sge.address, sge.length, need);
+        if (fault != gdma::MrFault::kNone) return fault;
+    }
+    return gdma::MrFault::kNone;
+}
+
+gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
+                     std::uint64_t offset, std::uint64_t length, std::uint32_t need, gdma::SpanList& out) {
+    for (const gdma::Sge& sge : sges) {
+        if (length == 0) break;
+        if (offset >= sge.length) {
+            offset -= sge.length;
+            continue;
+        }
+        const std::uint64_t n = std::min<std::uint64_t>(length, sge.length - offset);
+        const gdma::MrFault fault = keys.resolve(sge.key, pd, sge.address + offset, n, need, out);
+        if (fault != gdma::MrFault::kNone) return fault;
+        length -= n;
+        offset = 0;
+    }
+    return length == 0 ? gdma::MrFault::kNone : gdma::MrFault::kRange;
+}
+
+}  // namespace openmana::rnic

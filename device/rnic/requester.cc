@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/endian.h"
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+using roce::NakCode;
+
+namespace {
+
+/// One turn of a QP: the others, and the doorbells on the socket, wait no longer than this takes.
+constexpr std::uint64_t kTurnBytes = 1U << 20;
+constexpr std::uint32_t kTurnWqes = 64;
+/// Work taken from the ring and not finished; on the wire path also limited by the window.
+constexpr std::uint32_t kMaxQueued = 1024;
+
+}  // namespace
+
+Requester::Requester(Qp& qp, gdma::Ring send_ring, std::optional<gdma::Ring> read_ring)
+    : qp_(qp),
+      adapter_(qp.adapter),
+      ring_(std::move(send_ring)),
+      read_ring_(std::move(read_ring)),
+      ack_timer_(adapter_.function.executor(), [this] { on_timeout(); }),
+      rnr_timer_(adapter_.function.executor(), [this] {
+          if (turn()) adapter_.schedule(qp_);
+      }) {}
+
+void Requester::ring(std::uint32_t position) {
+    if (position - consumer_ > ring_.bytes()) {
+        adapter_.counters.bad_doorbell.add();
+        if (qp_.state() == MANA_HW_RNIC_QP_RTS) qp_.fail_send(MANA_HW_RNIC_VE_TX_MISBEHAVING, false);
+        return;
+    }
+    if (static_cast<std::int32_t>(position - producer_) > 0) producer_ = position;
+    if (!qp_.scheduled && turn()) adapter_.schedule(qp_);
+}
+
+void Requester::ring_reads(std::uint32_t position) {
+    if (!read_ring_ || position - read_consumer_ > read_ring_->bytes()) {
+        adapter_.counters.bad_doorbell.add();
+        return;
+    }
+    if (static_cast<std::int32_t>(position - read_producer_) > 0) read_producer_ = position;
+}
+
+void Requester::start(Psn first) {
+    una_ = send_psn_ = next_psn_ = fetch_psn_ = first;
+    acked_.store((first - 1).value(), std::memory_order_relaxed);
+    reported_ = first - 1;
+    armed_ = false;
+    // Nothing that counts with the old PSNs stays, even if the host changes them under way.
+    queue_.clear();
+    current_ = reads_out_ = read_psns_ = since_ack_request_ = 0;
+    progress();
+}
+
+void Requester::reset() {
+    stop();
+    producer_ = consumer_ = read_producer_ = read_consumer_ = 0;
+    error_reported_ = false;
+    failure_ = 0;
+    path = "-";
+    start(Psn(0));
+}
+
+void Requester::stop() {
+    ack_timer_.cancel();
+    rnr_timer_.cancel();
+    stalled_ = false;
+}
+
+void Requester::fail(std::uint16_t vendor, bool on_rreq) {
+    if (failure_ != 0) return;
+    failure_ = vendor;
+    failure_on_rreq_ = on_rreq;
+}
+
+bool Requester::can_send() const {
+    const std::uint32_t state = qp_.state();
+    return (state == MANA_HW_RNIC_QP_RTS || state == MANA_HW_RNIC_QP_SQD) && failure_ == 0 && !stalled_ &&
+           !rnr_timer_.armed();
+}
+
+bool Requester::turn() {
+    if (!can_send() || (queue_.empty() && consumer_ == producer_)) return false;
+    if (!adapter_.owns(qp_.attributes.source)) {
+        // As if the network dropped it: the address may come back.
+        adapter_.counters.drop_source.add();
+        next();
+        stall();
+        settle();
+        return false;
+    }
+    Budget budget{kTurnBytes, kTurnWqes};
+    Rnic* peer = adapter_.network.local_peer(adapter_.owner, qp_.attributes.destination,
+                                             qp_.attributes.destination_mac);
+    // What is under way on the wire ends there; then the paths may change.
+    if (peer != nullptr && una_ == send_psn_) {
+        path = "local";
+        turn_local(*peer, budget);
+    } else {
+        path = "wire";
+        turn_wire(budget);
+    }
+    const bool spent = budget.bytes == 0 || budget.wqes == 0;
+    settle();
+    return spent && can_send();
+}
+
+bool Requester::fetch() {
+    if (consumer_ == producer_ || queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS) return false;
+    // Behind a broken WQE nothing makes sense.
+    if (!queue_.empty() && queue_.at(queue_.size() - 1).error != 0) return false;
+    const auto wqe = gdma::Wqe::fetch(ring_, consumer_, producer_ - consumer_, gdma::Wqe::kMaxSendBytes);
+    SendWqe& taken = queue_.push();
+    if (!wqe) {
+        taken.error = wqe.error().code == base::ErrorCode::kOutOfRange ? MANA_HW_RNIC_VE_TX_WQE_FETCH
+                                                                       : MANA_HW_RNIC_VE_TX_WQE_SIZE;
+        taken.kind = SegmentKind::kInvalid;
+        taken.error_on_rreq = false;
+        taken.first = fetch_psn_;
+        taken.packets = 1;
+    } else {
+        taken.parse(*wqe, fetch_psn_, qp_.attributes.mtu);
+        consumer_ += wqe->size();
+    }
+    if (taken.error != 0) {
+        adapter_.counters.malformed_sends.add();
+        taken.first = fetch_psn_;
+        return true;
+    }
+    if (taken.is_read()) {
+        take_scatter(taken);
+    } else {
+        const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, taken.sges, gdma::kLocalRead);
+        if (fault != gdma::MrFault::kNone) {
+            taken.error = gather_error(fault);
+            adapter_.counters.send_protection.add();
+        }
+    }
+    fetch_psn_ = taken.last() + 1;
+    return true;
+}
+
+/// Finds the scatter list of a READ by its PSN; older ones are left over from posts that failed half-way (RNIC 3.6).
+void Requester::take_scatter(SendWqe& wqe) {
+    wqe.error_on_rreq = false;
+    wqe.error = MANA_HW_RNIC_VE_TX_WQE_FIELD;
+    while (read_ring_ && read_consumer_ != read_producer_) {
+        const auto scatter = gdma::Wqe::fetch(*read_ring_, read_consumer_, read_producer_ - read_consumer_,
+                                              gdma::Wqe::kMaxReceiveBytes);
+        if (!scatter) return;
+        const Psn psn(base::load_le<std::uint32_t>(scatter->oob().data()));
+        if (psn > wqe.first) return;
+        read_consumer_ += scatter->size();
+        if (psn != wqe.first) continue;
+        wqe.sges.assign(scatter->sges().begin(), scatter->sges().end());
+        wqe.error_on_rreq = true;
+        if (scatter->total_length() != wqe.length) {
+            wqe.error = MANA_HW_RNIC_VE_READ_LENGTH;
+            return;
+        }
+        const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalWrite);
+        wqe.error = fault == gdma::MrFault::kNone ? 0 : scatter_error(fault);
+        if (wqe.error != 0) adapter_.counters.send_protection.add();
+        return;
+    }
+}
+
+/// The WQE that may go out now, or null.
+SendWqe* Requester::next() {
+    if (current_ == queue_.size() && !fetch()) return nullptr;
+    SendWqe& wqe = queue_.at(current_);
+    if (wqe.error != 0) {
+        // It fails when all before it is done.
+        if (current_ == 0) fail(wqe.error, wqe.error_on_rreq);
+        return nullptr;
+    }
+    const bool begun = send_psn_ != wqe.first;
+    if (!begun && wqe.fence && reads_out_ > 0) return nullptr;
+    if (wqe.is_read() && reads_out_ >= std::max(1U, qp_.attributes.max_read_out)) return nullptr;
+    return &wqe;
+}
+
+/// Finishes what an acknowledgement of `psn` covers. False if a READ that is not answered stands before it, which says
+/// that its responses were lost (ROCE 3.5).
+bool Requester::ack_through(Psn psn) {
+    bool moved = false;
+    bool complete = true;
+    while (!queue_.empty() && queue_.front().last() <= psn) {
+        SendWqe& wqe = queue_.front();
+        if (wqe.is_read()) {
+            complete = false;
+            break;
+        }
+        advance_to(wqe.last() + 1);
+        complete_front();
+        moved = true;
+    }
+    if (complete && !queue_.empty() && !queue_.front().is_read() && queue_.front().first <= psn &&
+        una_ <= psn) {
+        advance_to(psn + 1);
+        moved = true;
+    }
+    if (moved) progress();
+    if (!complete) {
+        adapter_.counters.implicit_naks.add();
+        retry(una_);
+    }
+    return complete;
+}
+
+void Requester::advance_to(Psn next) {
+    una_ = next;
+    if (send_psn_ < una_) {
+        send_psn_ = una_;
+        current_ = 0;
+    }
+}
+
+void Requester::complete_front() {
+    SendWqe& wqe = queue_.front();
+    acked_.store(wqe.last().value(), std::memory_order_relaxed);
+    if (wqe.is_read() && reads_out_ > 0) --reads_out_;
+    ++messages;
+    bytes += wqe.length;
+    adapter_.counters.tx_bytes.add(wqe.length);
+    queue_.pop();
+    if (current_ > 0) --current_;
+}
+
+void Requester::progress() {
+    retry_left_ = qp_.attributes.retry_count;
+    rnr_left_ = qp_.attributes.rnr_retry;
+    resent_from_.reset();
+    stalled_ = false;
+    watch();
+}
+
+/// Keeps the ACK timer running exactly while an answer is due.
+void Requester::watch() {
+    const bool due = (stalled_ || una_ != send_psn_) && failure_ == 0 && !rnr_timer_.armed();
+    if (!due || qp_.attributes.timeout == 0) {
+        ack_timer_.cancel();
+        return;
+    }
+    ack_timer_.arm(base::Duration(4096ULL << std::min(qp_.attributes.timeout, 31U)));
+}
+
+void Requester::stall() {
+    stalled_ = true;
+    watch();
+}
+
+void Requester::on_timeout() {
+    adapter_.counters.timeouts.add();
+    resent_from_.reset();
+    stalled_ = false;
+    if (retry(una_) && turn()) adapter_.schedule(qp_);
+    settle();
+}
+
+/// Goes back to `psn` for the sake of a lost packet. False if that costs the last retry, or was already done.
+bool Requester::retry(Psn psn) {
+    if (resent_from_ == psn) return false;
+    if (retry_left_ == 0) {
+        adapter_.counters.retries_exceeded.add();
+        fail(MANA_HW_RNIC_VE_RETRY);
+        return false;
+    }
+    --retry_left_;
+    ++retries;
+    adapter_.counters.retransmits.add();
+    rewind(psn);
+    resent_from_ = psn;
+    return true;
+}
+
+void Requester::rewind(Psn psn) {
+    send_psn_ = psn;
+    current_ = 0;
+    reads_out_ = read_psns_ = 0;
+    while (current_ < queue_.size() && queue_.at(current_).last() < psn) {
+        const SendWqe& wqe = queue_.at(current_++);
+        if (!wqe.is_read()) continue;
+        ++reads_out_;
+        read_psns_ += wqe.packets - wqe.done - 1;
+    }
+    watch();
+}
+
+/// True if the ACK was for something outstanding.
+bool Requester::on_ack(Psn psn) {
+    if (psn < una_ || psn >= next_psn_) {
+        adapter_.counters.ghosts.add();
+        return false;
+    }
+    ack_through(psn);
+    return true;
+}
+
+void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
+    RnicCounters& counters = adapter_.counters;
+    const bool rnr = roce::aeth_kind(syndrome) == roce::AethKind::kRnrNak;
+    const NakCode code = roce::nak_code(syndrome);
+    const bool fatal = !rnr && code != NakCode::kSequenceError;
+    if (psn < una_ || psn >= next_psn_) {
+        // Soft-RoCE names the first PSN of a READ that failed half-way (ROCE 11.1).
+        const bool of_read = fatal && !queue_.empty() && queue_.front().is_read() && psn == queue_.front().first;
+        if (!of_read) {
+            counters.ghosts.add();
+            return;
+        }
+    } else if (psn != una_ && !ack_through(psn - 1)) {
+        return;
+    }
+    if (rnr) {
+        counters.rnr_naks.add();
+        if (rnr_left_ == 0 && qp_.attributes.rnr_retry != 7) {
+            counters.rnr_exceeded.add();
+            fail(MANA_HW_RNIC_VE_RNR_RETRY);
+            return;
+        }
+        if (rnr_left_ > 0) --rnr_left_;
+        ++rnr_retries;
+        rnr_timer_.arm(roce::rnr_delay(roce::aeth_value(syndrome)));
+        rewind(psn);
+        return;
+    }
+    switch (code) {
+        case NakCode::kSequenceError:
+            counters.oos_naks.add();
+            // A NAK that follows an RNR NAK says nothing new.
+            if (!rnr_timer_.armed()) retry(psn);
+            return;
+        case NakCode::kInvalidRequest:
+            counters.nak_invalid_request.add();
+            fail(MANA_HW_RNIC_VE_NAK_INVALID_REQUEST);
+            return;
+        case NakCode::kRemoteAccess:
+            counters.nak_access.add();
+            fail(MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS);
+            return;
+        case NakCode::kRemoteOperational:
+            counters.nak_operation.add();
+            fail(MANA_HW_RNIC_VE_NAK_REMOTE_OPERATION);
+            return;
+    }
+}
+
+}  // namespace openmana::rnic

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+using roce::Opcode;
+
+namespace {
+
+constexpr std::uint64_t kTurnBytes = 1U << 20;
+constexpr std::uint32_t kStepPackets = 64;
+
+}  // namespace
+
+void Responses::add(const Answer& answer) {
+    switch (answer.kind) {
+        case Answer::Kind::kDrop:
+        case Answer::Kind::kSilent: return;
+        case Answer::Kind::kAck:
+            if (queue_.empty())
+                ack_ = answer;
+            else if (queue_.back().kind == Answer::Kind::kAck)
+                queue_.back() = answer;
+            else
+                queue_.push_back(answer);
+            return;
+        case Answer::Kind::kRead: {
+            ack_.reset();  // a READ response acknowledges what came before
+            const std::uint32_t mtu = qp_.attributes.mtu;
+            const auto last = [mtu](const Answer& a) { return a.read.psn + (packets_of(a.read.length, mtu) - 1); };
+            // The newest request for the same data replaces an older one, so the queue stays bounded.
+            for (Answer& queued : queue_)
+                if (queued.kind == Answer::Kind::kRead && last(queued) == last(answer)) {
+                    queued = answer;
+                    return;
+                }
+            queue_.push_back(answer);
+            return;
+        }
+        case Answer::Kind::kNak:
+        case Answer::Kind::kRnr:
+            ack_.reset();
+            if (!queue_.empty() && queue_.back().kind != Answer::Kind::kRead) queue_.pop_back();
+            queue_.push_back(answer);
+            return;
+    }
+}
+
+bool Responses::send() {
+    std::uint64_t budget = kTurnBytes;
+    while (!queue_.empty()) {
+        Answer& answer = queue_.front();
+        if (answer.kind == Answer::Kind::kRead) {
+            switch (send_read(answer, budget)) {
+                case Sent::kPart: return true;
+                case Sent::kRefused: clear(); return false;
+                case Sent::kAll: break;
+            }
+        } else {
+            send_aeth(answer);
+        }
+        queue_.pop_front();
+    }
+    if (ack_) {
+        send_aeth(*ack_);
+        ack_.reset();
+    }
+    return false;
+}
+
+Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
+    Adapter& adapter = qp_.adapter;
+    ReadJob& job = answer.read;
+    const std::uint32_t mtu = qp_.attributes.mtu;
+    const std::uint32_t total = packets_of(job.length, mtu);
+    roce::Packet packet = qp_.packet();
+    packet.aeth = {answer.syndrome, answer.msn};
+    while (job.done < total) {
+        if (budget == 0) return Sent::kPart;
+        const std::uint32_t count = std::min(total - job.done, kStepPackets);
+        const std::uint64_t offset = std::uint64_t{job.done} * mtu;
+        std::uint64_t left = std::min<std::uint64_t>(job.length - offset, std::uint64_t{count} * mtu);
+        gdma::SpanList& from = adapter.scratch.from;
+        from.clear();
+        if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd.id, job.address + offset, left, gdma::kRemoteRead,
+                                   from) != gdma::MrFault::kNone) {
+            Answer refused;
+            {
+                const std::lock_guard lock(qp_.responder.mutex);
+                refused = qp_.responder.refuse_read(job.psn + job.done);
+            }
+            if (refused.kind == Answer::Kind::kNak) send_aeth(refused);
+            return Sent::kRefused;
+        }
+        budget -= std::min(budget, std::max<std::uint64_t>(left, 1));
+        Spans rest = from;
+        std::size_t at = 0;
+        for (std::uint32_t i = 0; i < count; ++i, ++job.done) {
+            std::uint64_t bytes = std::min<std::uint64_t>(left, mtu);
+            left -= bytes;
+            gdma::SpanList& cut = adapter.scratch.cut;
+            cut.clear();
+            while (bytes > 0) {
+                const std::size_t n =
+                    static_cast<std::size_t>(std::min<std::uint64_t>(bytes, rest.front().size() - at));
+                if (n > 0) cut.push_back(rest.front().subspan(at, n));
+                bytes -= n;
+                at += n;
+                if (at == rest.front().size()) {
+                    rest = rest.subspan(1);
+                    at = 0;
+                }
+            }
+            const bool last = job.done + 1 == total;
+            if (job.done == 0)
+                packet.opcode = last ? Opcode::kReadResponseOnly : Opcode::kReadResponseFirst;
+            else
+                packet.opcode = last ? Opcode::kReadResponseLast : Opcode::kReadResponseMiddle;
+            packet.psn = job.psn + job.done;
+            adapter.transmit(packet, cut);
+        }
+    }
+    return Sent::kAll;
+}
+
+void Responses::send_aeth(const Answer& answer) {
+    roce::Packet packet = qp_.packet();
+    packet.opcode = Opcode::kAcknowledge;
+    packet.psn = answer.psn;
+    packet.aeth = {answer.syndrome, answer.msn};
+    qp_.adapter.transmit(packet, {});
+}
+
+}  // namespace openmana::rnic

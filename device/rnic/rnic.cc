@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/rnic.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+Rnic::Rnic(gdma::Function& function, RnicConfig config, Network& network)
+    : impl_(std::make_unique<Impl>(*this, function, config, network)) {
+    function.attach(*this);
+}
+
+Rnic::~Rnic() = default;
+
+void Rnic::command(const gdma::HwcRequest& request, gdma::HwcReply& reply) { impl_->command(request, reply); }
+void Rnic::reset() { impl_->reset(); }
+void Rnic::receive(std::span<const std::byte> frame) { impl_->receive(frame); }
+bool Rnic::owns(const roce::Gid& gid) const { return impl_->owns(gid); }
+gdma::Function& Rnic::function() { return impl_->function; }
+const RnicCounters& Rnic::counters() const { return impl_->counters; }
+
+std::vector<QpStatus> Rnic::qp_status() const {
+    static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+    static constexpr const char* kTypes[] = {"RC", "UD", "GSI"};
+    std::vector<QpStatus> result;
+    for (const auto& qp : impl_->qps) {
+        if (!qp) continue;
+        QpStatus status;
+        status.qpn = qp->qpn();
+        status.type = kTypes[static_cast<std::size_t>(qp->type)];
+        status.state = kStates[qp->state()];
+        status.path = qp->requester.path;
+        status.remote_qpn = qp->attributes.dest_qpn;
+        status.tx_messages = qp->requester.messages;
+        status.tx_bytes = qp->requester.bytes;
+        status.retries = qp->requester.retries;
+        status.rnr_retries = qp->requester.rnr_retries;
+        {
+            const std::lock_guard lock(qp->responder.mutex);
+            status.rx_messages = qp->responder.messages;
+            status.rx_bytes = qp->responder.bytes;
+            status.errors = qp->errors;
+        }
+        result.push_back(status);
+    }
+    return result;
+}
+
+Rnic::Impl::Impl(Rnic& rnic, gdma::Function& function_, RnicConfig config_, Network& network_)
+    : owner(rnic), function(function_), config(config_), network(network_) {}
+
+bool Rnic::Impl::owns(const roce::Gid& gid) const {
+    return std::any_of(addresses.begin(), addresses.end(), [&](const Address& a) { return a.gid == gid; });
+}
+
+bool Rnic::Impl::owns(const base::MacAddr& mac) const {
+    return mac == config.mac || std::find(macs.begin(), macs.end(), mac) != macs.end();
+}
+
+void Rnic::Impl::schedule(Qp& qp) {
+    if (qp.scheduled) return;
+    qp.scheduled = true;
+    ready.push_back(qp.qpn());
+    if (pump_posted) return;
+    pump_posted = true;
+    function.executor().post([token = std::weak_ptr<int>(alive), this] {
+        if (!token.expired()) pump();
+    });
+}
+
+/// Each QP that waits gets one turn; then the executor looks after everything else before the next round.
+void Rnic::Impl::pump() {
+    pump_posted = false;
+    for (std::size_t n = ready.size(); n > 0; --n) {
+        Qp* qp = find_qp(ready.front());
+        ready.pop_front();
+        if (qp == nullptr) continue;
+        qp->scheduled = false;
+        bool more = false;
+        if (qp->type == QpType::kRc) {
+            more = qp->responses.send();
+            more = qp->requester.turn() || more;
+        } else {
+            more = qp->send_datagrams();
+        }
+        if (more) schedule(*qp);
+    }
+}
+
+void Rnic::Impl::post_fatal_event(const Qp& qp) {
+    counters.fatal_events.add();
+    // Looked up each time: the host may have destroyed the EQ before the adapter.
+    if (const auto eq = function.find_eq(event_eq)) (*eq)->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
+}
+
+void Rnic::Impl::transmit(const roce::Packet& packet, Spans payload) {
+    base::Frame frame;
+    roce::encode(packet, payload, frame);
+    counters.tx_frames.add();
+    counters.tx_packets.add();
+    network.transmit(std::move(frame));
+}
+
+void Rnic::Impl::reset() {
+    ++function_epoch;
+    for (auto& qp : qps)
+        if (qp) remove_qp(*qp);
+    qps.clear();
+    for (std::size_t id = 0; id < cqs.size(); ++id)
+        if (cqs[id].queue != nullptr) function.destroy_cq(gdma::Cqn(static_cast<std::uint32_t>(id)));
+    cqs.clear();
+    addresses.clear();
+    macs.clear();
+    ready.clear();
+    batch.clear();
+    created = false;
+    error_cqes_wanted = false;
+    event_eq = gdma::Eqn{};
+    const std::lock_guard lock(inbox_mutex);
+    inbox.clear();
+    inbox_bytes = 0;
+}
+
+namespace {
+
+gdma::Ring make_ring(Adapter& adapter, std::unique_ptr<gdma::DmaRegion> region) {
+    // What the region has beyond a power of two is not part of the ring (RNIC 3.3).
+    const std::uint64_t bytes = std::bit_floor(region->length());
+    return {adapter.function.memory(), std::move(region), bytes};
+}
+
+std::optional<gdma::Ring> make_read_ring(Adapter& adapter, std::unique_ptr<gdma::DmaRegion> region) {
+    if (!region) return std::nullopt;
+    return make_ring(adapter, std::move(region));
+}
+
+}  // namespace
+
+Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, gdma::Pd& pd_, gdma::CompletionQueue& send_cq_,
+       gdma::CompletionQueue& recv_cq_, Queues queues)
+    : adapter(adapter_),
+      type(type_),
+      ids(ids_),
+      pd(pd_),
+      send_cq(send_cq_),
+      recv_cq(recv_cq_),
+      held(std::move(queues.held)),
+      responder(*this, make_ring(adapter_, std::move(queues.receive))),
+      requester(*this, make_ring(adapter_, std::move(queues.send)),
+                make_read_ring(adapter_, std::move(queues.read_scatter))),
+      responses(*this),
+      hold_timer(adapter_.function.executor(), [this] { flush_other_side(); }) {
+    life = adapter.next_life++;
+    ++pd.users;
+}
+
+Qp::~Qp() { --pd.users; }
+
+}  // namespace openmana::rnic

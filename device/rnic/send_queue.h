@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gdma/memory_table.h"
+#include "gdma/wqe.h"
+#include "rnic/segment.h"
+
+namespace openmana::rnic {
+
+/// A send work request, taken over from its WQE: nothing is read from the ring again (RNIC 3.4-3.6).
+struct SendWqe {
+    SegmentKind kind = SegmentKind::kInvalid;
+    bool fence = false;
+    bool solicited = false;
+    bool immediate = false;
+    bool invalidate = false;
+    bool error_on_rreq = false;   ///< the error belongs to the READ's scatter list
+    std::uint16_t error = 0;      ///< vendor error to fail with when all earlier work is done; 0: none
+    std::uint32_t mtu = 0;        ///< data unit, by which the host counted the PSNs
+    Psn first{};
+    std::uint32_t packets = 1;    ///< PSNs taken
+    std::uint32_t length = 0;
+    std::uint32_t rkey = 0;
+    std::uint32_t value = 0;      ///< immediate, or rkey to invalidate
+    std::uint64_t address = 0;
+    std::uint32_t done = 0;       ///< READ: packets of data placed
+    std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
+
+    [[nodiscard]] Psn last() const { return first + (packets - 1); }
+    [[nodiscard]] bool is_read() const { return kind == SegmentKind::kRead; }
+    /// Takes the fields over, with vendor error 0x21x in `error` if they make no sense. `expected`: PSN that comes next.
+    void parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu);
+};
+
+/// The vendor errors for a refused SGE of the requester, its READ scatter list and of a receive.
+[[nodiscard]] std::uint16_t gather_error(gdma::MrFault fault);
+[[nodiscard]] std::uint16_t scatter_error(gdma::MrFault fault);
+
+/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding and keeps its slots.
+class SendQueue {
+public:
+    [[nodiscard]] bool empty() const { return size_ == 0; }
+    [[nodiscard]] std::uint32_t size() const { return size_; }
+    [[nodiscard]] SendWqe& at(std::uint32_t index) { return slots_[(head_ + index) & (slots_.size() - 1)]; }
+    [[nodiscard]] SendWqe& front() { return at(0); }
+    SendWqe& push() {
+        if (size_ == slots_.size()) grow();
+        return at(size_++);
+    }
+    void pop() {
+        --size_;
+        // An empty queue starts at the first slot again, so that small work stays in warm memory.
+        head_ = size_ == 0 ? 0 : (head_ + 1) & static_cast<std::uint32_t>(slots_.size() - 1);
+    }
+    void clear() { head_ = size_ = 0; }
+
+private:
+    void grow();
+
+    std::vector<SendWqe> slots_ = std::vector<SendWqe>(2);
+    std::uint32_t head_ = 0;
+    std::uint32_t size_ = 0;
+};
+
+}  // namespace openmana::rnic

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames in: from any thread to the executor, and there to the QPs, a burst at a time.
+#include "base/endian.h"
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+using roce::Operation;
+using roce::Position;
+
+namespace {
+
+/// Waiting frames beyond this are dropped, as a NIC without buffers would.
+constexpr std::size_t kMaxInboxBytes = 16U << 20;
+
+SegmentKind kind_of(Operation operation) {
+    switch (operation) {
+        case Operation::kSend: return SegmentKind::kSend;
+        case Operation::kWrite: return SegmentKind::kWrite;
+        case Operation::kReadRequest: return SegmentKind::kRead;
+        default: return SegmentKind::kInvalid;
+    }
+}
+
+}  // namespace
+
+void Rnic::Impl::receive(std::span<const std::byte> frame) {
+    bool first = false;
+    {
+        const std::lock_guard lock(inbox_mutex);
+        if (frame.size() > kMaxInboxBytes - std::min(inbox_bytes, kMaxInboxBytes)) {
+            counters.rx_overflow.add();
+            return;
+        }
+        first = inbox.empty();
+        inbox.emplace_back(frame.begin(), frame.end());
+        inbox_bytes += frame.size();
+    }
+    if (!first) return;
+    function.executor().post([token = std::weak_ptr<int>(alive), this] {
+        if (!token.expired()) handle_frames();
+    });
+}
+
+void Rnic::Impl::handle_frames() {
+    {
+        const std::lock_guard lock(inbox_mutex);
+        handled.swap(inbox);
+        inbox_bytes = 0;
+    }
+    for (const base::Frame& frame : handled) handle_frame(frame);
+    handled.clear();
+    for (const std::uint32_t qpn : batch) {
+        Qp* qp = find_qp(qpn);
+        if (qp == nullptr) continue;
+        qp->in_batch = false;
+        bool more = qp->responses.send();
+        more = qp->requester.turn() || more;
+        qp->requester.settle();
+        if (more) schedule(*qp);
+    }
+    batch.clear();
+}
+
+void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
+    counters.rx_frames.add();
+    const auto packet = roce::parse(frame);
+    if (!packet) {
+        switch (roce::drop_reason(packet.error())) {
+            case roce::DropReason::kNotRoce: counters.drop_not_roce.add(); break;
+            case roce::DropReason::kMalformed: counters.drop_malformed.add(); break;
+            case roce::DropReason::kIcrc: counters.drop_icrc.add(); break;
+            case roce::DropReason::kVersion:
+            case roce::DropReason::kOpcode: counters.drop_opcode.add(); break;
+            case roce::DropReason::kQpn: counters.drop_qpn.add(); break;
+        }
+        return;
+    }
+    if (packet->vlan_tci || !owns(packet->destination_mac) || !owns(packet->destination)) {
+        counters.drop_address.add();
+        return;
+    }
+    if (!roce::pkeys_match(packet->pkey, roce::kDefaultPkey)) {
+        counters.drop_pkey.add();
+        return;
+    }
+    counters.rx_packets.add();
+    if (packet->ecn == roce::kEcnMarked) counters.ecn_marked.add();
+    switch (roce::transport(packet->opcode)) {
+        case roce::Transport::kCnp: counters.cnps.add(); return;
+        case roce::Transport::kUd: {
+            const std::span<std::byte> payload(const_cast<std::byte*>(packet->payload.data()),
+                                               packet->payload.size());
+            deliver_datagram(*packet, Spans(&payload, 1), payload.size());
+            return;
+        }
+        case roce::Transport::kRc: break;
+        default: counters.drop_opcode.add(); return;
+    }
+    Qp* qp = find_qp(packet->destination_qpn.value());
+    if (qp == nullptr || qp->type != QpType::kRc) {
+        counters.drop_qpn.add();
+        return;
+    }
+    if (packet->source != qp->attributes.destination || packet->destination != qp->attributes.source) {
+        counters.drop_address.add();
+        return;
+    }
+    if (!qp->in_batch) {
+        qp->in_batch = true;
+        batch.push_back(qp->qpn());
+    }
+    if (packet->info().known() && packet->info().response)
+        qp->requester.receive(*packet);
+    else
+        handle_request(*qp, *packet);
+}
+
+void Rnic::Impl::handle_request(Qp& qp, const roce::Packet& packet) {
+    const roce::OpcodeInfo& info = packet.info();
+    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()), packet.payload.size());
+    Segment segment;
+    segment.kind = kind_of(info.operation);
+    segment.first = info.position == Position::kFirst || info.position == Position::kOnly;
+    segment.last = info.position == Position::kLast || info.position == Position::kOnly;
+    segment.immediate = info.has(roce::kHasImmediate);
+    segment.invalidate = info.has(roce::kHasInvalidate);
+    segment.ack_request = packet.ack_request;
+    segment.psn = packet.psn;
+    segment.length = static_cast<std::uint32_t>(payload.size());
+    segment.payload = Spans(&payload, 1);
+    segment.reth = packet.reth;
+    segment.value = segment.invalidate ? packet.invalidate_rkey
+                                       : base::load_be<std::uint32_t>(packet.immediate.data());
+    if (packet.pad != (4 - payload.size() % 4) % 4) segment.kind = SegmentKind::kInvalid;
+    Answer answer;
+    {
+        const std::lock_guard lock(qp.responder.mutex);
+        answer = qp.responder.execute(segment);
+    }
+    qp.responses.add(answer);
+}
+
+}  // namespace openmana::rnic

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wire path of the requester: packets out, acknowledgements and READ data in (ROCE 3).
+#include <algorithm>
+
+#include "base/endian.h"
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+using roce::Opcode;
+using roce::Operation;
+using roce::Position;
+
+namespace {
+
+constexpr std::uint32_t kAckRequestEvery = 16;
+constexpr std::uint32_t kMaxPsns = 1U << 23;
+
+Opcode send_opcode(const SendWqe& wqe, bool first, bool last) {
+    if (wqe.kind == SegmentKind::kSend) {
+        if (first && last) {
+            if (wqe.invalidate) return Opcode::kSendOnlyInvalidate;
+            return wqe.immediate ? Opcode::kSendOnlyImm : Opcode::kSendOnly;
+        }
+        if (first) return Opcode::kSendFirst;
+        if (!last) return Opcode::kSendMiddle;
+        if (wqe.invalidate) return Opcode::kSendLastInvalidate;
+        return wqe.immediate ? Opcode::kSendLastImm : Opcode::kSendLast;
+    }
+    if (first && last) return wqe.immediate ? Opcode::kWriteOnlyImm : Opcode::kWriteOnly;
+    if (first) return Opcode::kWriteFirst;
+    if (!last) return Opcode::kWriteMiddle;
+    return wqe.immediate ? Opcode::kWriteLastImm : Opcode::kWriteLast;
+}
+
+}  // namespace
+
+roce::Packet Qp::packet() const {
+    roce::Packet packet;
+    packet.destination_mac = attributes.destination_mac;
+    packet.source_mac = attributes.source_mac;
+    packet.source = attributes.source;
+    packet.destination = attributes.destination;
+    packet.dscp = attributes.dscp;
+    packet.hop_limit = attributes.hop_limit;
+    packet.flow_label = attributes.flow_label;
+    packet.udp_source_port = attributes.udp_source_port;
+    packet.destination_qpn = roce::Qpn(attributes.dest_qpn);
+    return packet;
+}
+
+std::uint32_t Requester::in_flight() const {
+    return static_cast<std::uint32_t>(send_psn_ - una_) - read_psns_;
+}
+
+void Requester::turn_wire(Budget& budget) {
+    while (budget.bytes > 0 && budget.wqes > 0 && failure_ == 0) {
+        SendWqe* wqe = next();
+        if (wqe == nullptr) break;
+        if (wqe->is_read()) {
+            const auto under_way = static_cast<std::uint32_t>(send_psn_ - una_);
+            if (under_way > 0 && under_way + wqe->packets > kMaxPsns) break;
+            send_read(*wqe);
+        } else if (!send_packets(*wqe, budget)) {
+            break;
+        }
+        --budget.wqes;
+    }
+    if (!ack_timer_.armed()) watch();
+}
+
+void Requester::send_read(const SendWqe& wqe) {
+    const auto done = static_cast<std::uint32_t>(send_psn_ - wqe.first);
+    roce::Packet packet = qp_.packet();
+    packet.opcode = Opcode::kReadRequest;
+    packet.psn = send_psn_;
+    packet.ack_request = true;
+    packet.reth = {wqe.address + std::uint64_t{done} * wqe.mtu, wqe.rkey, wqe.length - done * wqe.mtu};
+    send_psn_ = wqe.last() + 1;
+    if (next_psn_ < send_psn_) next_psn_ = send_psn_;
+    ++reads_out_;
+    read_psns_ += wqe.packets - done - 1;
+    ++current_;
+    adapter_.transmit(packet, {});
+}
+
+/// As many packets of the message as window and budget allow. False if it has to stop here.
+bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
+    const std::uint32_t window = adapter_.config.window_packets;
+    const std::uint32_t under_way = in_flight();
+    if (under_way >= window) return false;
+    const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
+    const std::uint32_t room = window - under_way;
+    const auto affordable = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
+    const std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
+    const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
+    std::uint64_t left = std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
+    gdma::SpanList& from = adapter_.scratch.from;
+    from.clear();
+    const gdma::MrFault fault = gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, left, gdma::kLocalRead, from);
+    if (fault != gdma::MrFault::kNone) {
+        adapter_.counters.send_protection.add();
+        wqe.error = gather_error(fault);
+        next();  // notes the failure if all earlier work is done
+        return false;
+    }
+    budget.bytes -= std::min(budget.bytes, std::max<std::uint64_t>(left, 1));
+    Spans rest = from;
+    std::size_t at = 0;  // in the first of `rest`
+    roce::Packet packet = qp_.packet();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const bool first = begun + i == 0;
+        const bool last = begun + i + 1 == wqe.packets;
+        std::uint64_t bytes = std::min<std::uint64_t>(left, wqe.mtu);
+        left -= bytes;
+        gdma::SpanList& cut = adapter_.scratch.cut;
+        cut.clear();
+        while (bytes > 0) {
+            const std::size_t n =
+                static_cast<std::size_t>(std::min<std::uint64_t>(bytes, rest.front().size() - at));
+            if (n > 0) cut.push_back(rest.front().subspan(at, n));
+            bytes -= n;
+            at += n;
+            if (at == rest.front().size()) {
+                rest = rest.subspan(1);
+                at = 0;
+            }
+        }
+        packet.opcode = send_opcode(wqe, first, last);
+        packet.psn = send_psn_;
+        packet.solicited = wqe.solicited && last && (wqe.kind == SegmentKind::kSend || wqe.immediate);
+        packet.reth = {wqe.address, wqe.rkey, wqe.length};
+        base::store_be<std::uint32_t>(packet.immediate.data(), wqe.value);
+        packet.invalidate_rkey = wqe.value;
+        ++since_ack_request_;
+        packet.ack_request =
+            last || since_ack_request_ >= std::min(kAckRequestEvery, window) || (i + 1 == count && count == room);
+        if (packet.ack_request) since_ack_request_ = 0;
+        ++send_psn_;
+        adapter_.transmit(packet, cut);
+    }
+    if (next_psn_ < send_psn_) next_psn_ = send_psn_;
+    if (send_psn_ > wqe.last()) ++current_;
+    return true;
+}
+
+void Requester::receive(const roce::Packet& packet) {
+    const std::uint32_t state = qp_.state();
+    if ((state != MANA_HW_RNIC_QP_RTS && state != MANA_HW_RNIC_QP_SQD) || failure_ != 0) {
+        adapter_.counters.drop_state.add();
+        return;
+    }
+    const std::uint8_t syndrome = packet.aeth.syndrome;
+    switch (packet.info().operation) {
+        case Operation::kAcknowledge:
+            switch (roce::aeth_kind(syndrome)) {
+                case roce::AethKind::kAck: on_ack(packet.psn); break;
+                case roce::AethKind::kNak:
+                case roce::AethKind::kRnrNak: on_nak(packet.psn, syndrome); break;
+                case roce::AethKind::kReserved: break;
+            }
+            break;
+        case Operation::kReadResponse: on_read_response(packet); break;
+        default:
+            // An atomic's answer: nothing of ours asks for one.
+            if (packet.psn >= una_ && packet.psn < next_psn_) fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
+            break;
+    }
+}
+
+void Requester::on_read_response(const roce::Packet& packet) {
+    const Psn psn = packet.psn;
+    if (psn < una_ || psn >= next_psn_) {
+        adapter_.counters.ghosts.add();
+        return;
+    }
+    if (packet.info().has(roce::kHasAeth) && roce::aeth_kind(packet.aeth.syndrome) != roce::AethKind::kAck) {
+        fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
+        return;
+    }
+    bool moved = false;
+    while (!queue_.empty() && !queue_.front().is_read() && queue_.front().last() < psn) {
+        advance_to(queue_.front().last() + 1);
+        complete_front();
+        moved = true;
+    }
+    if (moved) progress();
+    if (queue_.empty()) return;
+    SendWqe& wqe = queue_.front();
+    if (!wqe.is_read()) {
+        fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
+        return;
+    }
+    const Psn expected = wqe.first + wqe.done;
+    if (psn < expected) return;
+    if (psn > expected) {
+        adapter_.counters.read_psn_mismatches.add();
+        adapter_.counters.implicit_naks.add();
+        retry(expected);
+        return;
+    }
+    const Position position = packet.info().position;
+    const bool ends = position == Position::kLast || position == Position::kOnly;
+    const bool last = wqe.done + 1 == wqe.packets;
+    const std::uint32_t offset = wqe.done * wqe.mtu;
+    const std::uint32_t want = last ? wqe.length - offset : wqe.mtu;
+    if (wqe.done == 0 && (position == Position::kMiddle || position == Position::kLast)) {
+        fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
+        return;
+    }
+    if (ends != last || packet.payload.size() != want) {
+        fail(MANA_HW_RNIC_VE_READ_LENGTH, true);
+        return;
+    }
+    gdma::SpanList& to = adapter_.scratch.to;
+    to.clear();
+    const gdma::MrFault fault = gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, want, gdma::kLocalWrite, to);
+    if (fault != gdma::MrFault::kNone) {
+        adapter_.counters.send_protection.add();
+        fail(scatter_error(fault), true);
+        return;
+    }
+    // The frame is ours and is not written to.
+    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()), packet.payload.size());
+    copy_spans(Spans(&payload, 1), to, want);
+    adapter_.counters.rx_bytes.add(want);
+    ++wqe.done;
+    if (!last && current_ > 0 && read_psns_ > 0) --read_psns_;
+    advance_to(expected + 1);
+    if (last) complete_front();
+    progress();
+}
+
+}  // namespace openmana::rnic

@@ -31,11 +31,11 @@ Result<void> GuestMemory::insert(Range range) {
         ranges_.begin(), ranges_.end(), range.address,
         [](std::uint64_t address, const Range& other) { return address < other.address; });
     if (after != ranges_.end() && after->address - range.address < range.length)
-        return fail(ErrorCode::kInvalidArgument, "DMA map overlaps another", range.address, range.length);
+        return fail(ErrorCode::kBusy, "DMA map overlaps another", range.address, range.length);
     if (after != ranges_.begin()) {
         const Range& before = *std::prev(after);
         if (range.address - before.address < before.length)
-            return fail(ErrorCode::kInvalidArgument, "DMA map overlaps another", range.address, range.length);
+            return fail(ErrorCode::kBusy, "DMA map overlaps another", range.address, range.length);
     }
     ranges_.insert(after, range);
     ++generation_;

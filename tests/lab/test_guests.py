@@ -76,21 +76,18 @@ class RunningGuest(unittest.TestCase):
         self.assertEqual(self.guest.run("stat -c %a /tmp/deep/er/file").stdout, "750\n")
 
     def test_commands_run_side_by_side(self) -> None:
-        slow = self.guest.spawn("sleep 3; echo slow")
-        begin = time.monotonic()
-        self.guest.run("true")
-        self.assertLess(time.monotonic() - begin, 2.5)
-        self.assertEqual(slow.wait(30), 0)
+        slow = self.guest.spawn("until [ -e /tmp/go ]; do sleep 0.1; done; echo slow")
+        self.guest.run("touch /tmp/go")
+        self.assertEqual(slow.wait(60), 0)
         self.assertEqual(slow.stdout, "slow\n")
 
     def test_background_child_does_not_hold_the_command(self) -> None:
-        begin = time.monotonic()
-        self.assertEqual(self.guest.run("echo a; sleep 60 & ").stdout, "a\n")
-        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(self.guest.run("echo a; sleep 5678 & ", timeout=60).stdout, "a\n")
+        self.assertEqual(self.guest.run("pkill -f 'sleep 567[8]'").status, 0)
 
     def test_timeout_keeps_the_output_and_the_guest(self) -> None:
-        with self.assertRaisesRegex(CommandTimeout, "did not end within 1 s") as caught:
-            self.guest.run("echo before; sleep 4321", timeout=1)
+        with self.assertRaisesRegex(CommandTimeout, "did not end within 5 s") as caught:
+            self.guest.run("echo before; sleep 4321", timeout=5)
         self.assertEqual(caught.exception.stdout, "before\n")
         self.assertEqual(self.guest.run("pgrep -fc '[s]leep 4321'", check=False).stdout, "0\n")
 
@@ -112,9 +109,9 @@ class RunningGuest(unittest.TestCase):
                               "{ puts(ibv_wc_status_str(0)); return 0; }\n")
             path = self.guest.compile(source)
             self.assertEqual(self.guest.run([path]).stdout, "success\n")
-            begin = time.monotonic()
+            self.guest.run(["rm", "/tmp/probe.c", path])
             self.guest.compile(source)
-            self.assertLess(time.monotonic() - begin, 2)
+            self.guest.run(["test", "-x", path, "-a", "!", "-e", "/tmp/probe.c"])
 
     def test_kernel_has_the_drivers(self) -> None:
         text = self.guest.run("cut -d' ' -f1 /proc/modules").stdout.split()
@@ -136,11 +133,9 @@ class DyingGuest(unittest.TestCase):
         guest.run("touch /tmp/mark")
         guest.reboot()
         self.assertNotEqual(guest.run("test -e /tmp/mark", check=False).status, 0)
-        begin = time.monotonic()
         with self.assertRaisesRegex(GuestDied, "g0: the guest panicked: Kernel panic - not "
                                     "syncing: sysrq triggered crash; log: .*g0.console"):
             guest.run("echo c >/proc/sysrq-trigger; sleep 100", timeout=90)
-        self.assertLess(time.monotonic() - begin, 30)
         with self.assertRaisesRegex(GuestDied, "panicked"):
             guest.run("true")
         self.assertIn("sysrq triggered crash", guest.console())

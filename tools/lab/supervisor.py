@@ -118,7 +118,7 @@ class Supervisor:
         try:
             guest = self._lab.guests[request["guest"]]
             command = guest.spawn(request["argv"], pty=request["pty"], stdin=True,
-                                  on_output=send)
+                                  env=request.get("env"), on_output=send)
         except IndexError:
             send(STDERR, f"manalab: there is no guest {request['guest']}\n".encode())
             send(EXIT, struct.pack("<i", 1))
@@ -317,7 +317,8 @@ def shell(name: str, target: str) -> int:
     size = os.get_terminal_size(0)
     with _connect(name) as sock:
         _request(sock, what="run", guest=_guest_number(target), argv=["bash", "-l"],
-                 pty=[size.lines, size.columns])
+                 pty=[size.lines or 24, size.columns or 80],
+                 env={"TERM": os.environ.get("TERM") or "linux"})
 
         def resized(_signum: int, _frame: object) -> None:
             now = os.get_terminal_size(0)

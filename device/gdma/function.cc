@@ -75,6 +75,25 @@ FunctionCounters& Function::counters() { return impl_->counters; }
 const MemoryTable& Function::keys() const { return impl_->keys; }
 std::uint64_t Function::epoch() const { return impl_->epoch; }
 
+ObjectCounts Function::object_counts() const {
+    ObjectCounts counts;
+    counts.eqs = impl_->eq_ids->used();
+    counts.cqs = impl_->cq_ids->used();
+    counts.sqs = impl_->sq_ids->used();
+    counts.rqs = impl_->rq_ids->used() + (impl_->gsi_rq_taken ? 1 : 0);
+    counts.pds = impl_->pd_ids->used();
+    counts.keys = impl_->keys.size();
+    counts.regions = impl_->regions.size();
+    counts.region_pages = impl_->region_pages;
+    counts.extents = impl_->extents->load(std::memory_order_relaxed);
+    counts.device_memories = impl_->device_memory.size();
+    counts.device_memory_bytes = impl_->device_memory_bytes;
+    counts.doorbell_pages = static_cast<std::uint64_t>(
+        std::count_if(impl_->pages.begin(), impl_->pages.end(),
+                      [](Impl::PageUse use) { return use != Impl::PageUse::kFree; }));
+    return counts;
+}
+
 // ---- reset
 
 void Function::Impl::reset_objects() {

@@ -65,6 +65,16 @@ struct Pd {
     std::uint32_t users = 0;  ///< QPs and MRs that name it
 };
 
+/// How many objects of each kind live, those of the HWC and of registered devices among them.
+struct ObjectCounts {
+    std::uint64_t eqs = 0, cqs = 0, sqs = 0, rqs = 0, pds = 0, keys = 0;
+    std::uint64_t regions = 0, region_pages = 0;  ///< not consumed
+    std::uint64_t extents = 0;                    ///< of all regions, in MRs and queues too
+    std::uint64_t device_memories = 0, device_memory_bytes = 0;
+    std::uint64_t doorbell_pages = 0;
+    friend bool operator==(const ObjectCounts&, const ObjectCounts&) = default;
+};
+
 /// The GDMA engine of one PCI function: registers, SHM channel, HWC, queue and memory tables. The Ethernet and RDMA
 /// devices are clients of it. Lives on one executor; see Gate for what others may do.
 class Function final : public pci::FunctionModel {
@@ -91,6 +101,7 @@ public:
     [[nodiscard]] const MemoryTable& keys() const;  ///< also during a visit
     /// Counts resets, so that tasks posted before one can tell that their objects are gone.
     [[nodiscard]] std::uint64_t epoch() const;
+    [[nodiscard]] ObjectCounts object_counts() const;
 
     /// The region without taking it: a command that fails must leave it with the driver (RNIC 2.3). Only complete ones.
     [[nodiscard]] base::Result<const DmaRegion*> region(RegionHandle handle) const;
@@ -112,8 +123,8 @@ public:
     void destroy_cq(Cqn id);
     [[nodiscard]] CompletionQueue* find_cq(Cqn id) const;
 
-    /// Takes `count` (at most 4) neighbouring SQ (RQ) ids, the first a multiple of `align` (1, 2 or 4). RQ id 1 is kept for the GSI QP: see
-    /// allocate_gsi_rq. Queue ids are handed out round robin.
+    /// Takes `count` (at most 4) neighbouring SQ (RQ) ids, the first a multiple of `align` (1, 2 or 4). RQ id 1 is kept for
+    /// the GSI QP: see allocate_gsi_rq. Freed ids come back late.
     base::Result<Sqn> allocate_sqs(std::uint32_t count, std::uint32_t align);
     base::Result<Rqn> allocate_rqs(std::uint32_t count, std::uint32_t align);
     base::Result<Rqn> allocate_gsi_rq();  ///< id 1; kBusy if taken

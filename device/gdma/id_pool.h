@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -14,17 +13,23 @@ class IdPool {
 public:
     IdPool(std::uint32_t first, std::uint32_t count) : next_(first), end_(first + count) {}
     std::optional<std::uint32_t> take() {
+        if (next_ >= end_ && free_.empty()) return std::nullopt;
+        ++used_;
         if (next_ < end_) return next_++;
-        if (free_.empty()) return std::nullopt;
         const std::uint32_t id = free_.front();
         free_.pop_front();
         return id;
     }
-    void give_back(std::uint32_t id) { free_.push_back(id); }
+    void give_back(std::uint32_t id) {
+        --used_;
+        free_.push_back(id);
+    }
+    [[nodiscard]] std::uint32_t used() const { return used_; }
 
 private:
     std::uint32_t next_;
     const std::uint32_t end_;
+    std::uint32_t used_ = 0;
     std::deque<std::uint32_t> free_;
 };
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The RDMA connection manager, which the stock driver offers from kernel 7.2 on (forky)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from harness import Area, Context, Peer, check, skip
+from programs import ALL_SIZES, gbits, perftest
+
+AREA = Area("cm")
+ONLY = {"only": ("forky",),
+        "reason": "the stock driver of kernel 6.12 has no QP1, so no connection manager"}
+
+
+def wait_cm_listening(peer: Peer, text: str) -> None:
+    """Waits until a program listens with rdma_cm."""
+    peer.until("rdma resource show cm_id | grep -q LISTEN", f"'{text}' does not listen", 30)
+
+
+def rping(swap: bool, options: str, context: Context) -> None:
+    """rping, with data check; both ends must exit with 0."""
+    server, client = (context.b, context.a) if swap else (context.a, context.b)
+    port = context.port()
+    listener = server.spawn(f"exec rping -s -a {server.ip()} -p {port} -C 30 {options}")
+    wait_cm_listening(server, listener.text)
+    result = client.run(f"rping -c -a {server.ip()} -p {port} -C 30 {options}", timeout=60)
+    status = server.finish(listener, 30)
+    check(status == 0 and result.status == 0, "rping: exit status")
+    if "-v" in options.split():
+        check(result.stdout.count("ping data: rdma-ping-") == 30,
+              f"rping -v showed {result.stdout.count('ping data')} of 30 pings")
+
+
+AREA.add("rping -V, the first guest serves", partial(rping, False, "-V -S 4000"), **ONLY)
+AREA.add("rping -V, the second guest serves", partial(rping, True, "-V -S 65000"), **ONLY)
+AREA.add("rping -V -v", partial(rping, False, "-V -v -S 64"), **ONLY)
+
+
+@AREA.case("rping over IPv6", **ONLY)
+def rping_v6(context: Context) -> None:
+    a, b = context.a, context.b
+    port = context.port()
+    listener = a.spawn(f"exec rping -s -a {a.ip(6)} -p {port} -C 10 -V")
+    wait_cm_listening(a, listener.text)
+    b.run(f"rping -c -a {a.ip(6)} -p {port} -C 10 -V", timeout=60)
+    a.finish(listener, 30)
+
+
+def ucmatose(options: str, context: Context) -> None:
+    """ucmatose connects, transfers and disconnects."""
+    a, b = context.a, context.b
+    port = context.port()
+    listener = a.spawn(f"exec ucmatose -p {port} {options}")
+    wait_cm_listening(a, listener.text)
+    result = b.run(f"ucmatose -s {a.ip()} -p {port} {options}", timeout=90)
+    a.finish(listener, 40)
+    check("test complete" in result.stdout and "return status 0" in result.stdout,
+          f"ucmatose {options}: {result.stdout[-300:]}")
+
+
+AREA.add("ucmatose", partial(ucmatose, ""), **ONLY)
+AREA.add("ucmatose with 8 connections of 20 messages", partial(ucmatose, "-c 8 -C 20 -S 3000"),
+         **ONLY)
+
+
+@AREA.case("a connection that nobody listens for is refused", **ONLY)
+def refused(context: Context) -> None:
+    result = context.b.run(f"rping -c -a {context.a.ip()} -p {context.port()} -C 1", timeout=60,
+                           check=False)
+    check(result.status != 0, "rping to a port without a listener succeeded")
+    check("REJECTED" in result.stdout + result.stderr.upper(),
+          f"rping was not refused: {result.stdout} {result.stderr}")
+
+
+def perftest_cm(tool: str, options: tuple[str, ...], sizes: int, context: Context) -> None:
+    """perftest with -R."""
+    rows = perftest(context, tool, *options, rdma_cm=True, sizes=sizes)
+    if tool.endswith("_bw"):
+        context.note(gbits(max(rows, key=lambda row: float(row[3]))))
+
+
+for _tool, _options, _sizes in (
+        ("ib_write_bw", ("-a", "-n", "60"), ALL_SIZES),
+        ("ib_read_bw", ("-s", "65536", "-n", "300"), 1),
+        ("ib_send_bw", ("-s", "65536", "-n", "300", "-b"), 1),
+        ("ib_write_lat", ("-s", "8", "-n", "200"), 1),
+        ("ib_send_lat", ("-s", "8", "-n", "200", "-e"), 1),
+        ("ib_write_bw", ("-q", "8", "-s", "16384", "-n", "200", "-N"), 1)):
+    AREA.add(f"{_tool} {' '.join(_options)} -R", partial(perftest_cm, _tool, _options, _sizes),
+             **ONLY)
+
+
+@AREA.case("udaddy")
+def udaddy(context: Context) -> None:
+    skip("the stock driver offers no UD queue pairs to programs")

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors as the stock providers report them (RNIC 3.9), by rdma_errors.c."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from harness import Area, CaseFailed, Context, Peer, check
+
+AREA = Area("errors")
+
+RECEIVES = 3
+SENDS = 4
+FLUSH = (5, (0x1c7, 0xfff))  # the device's code, and the provider's for the rest of a queue
+
+# Vendor code -> status. trixie's libmana (rdma-core 56.1 with Debian's patches) knows some codes
+# under other statuses than forky's, and has no retry-exceeded statuses.
+STATUS = {0x161: 11, 0x162: 10, 0x163: 11, 0x102: 1, 0x206: 4, 0x207: 4, 0x208: 4, 0x143: 4,
+          0x183: 8, 0x1c3: 4, 0x1c6: 12, 0x164: 13}
+STATUS_TRIXIE = {**STATUS, 0x143: 8, 0x1c3: 8, 0x1c6: 21, 0x164: 21}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Vendor codes of the failing work, by queue: how many successes come before it; 0 as a code:
+    the queue is only flushed; None: it is not touched."""
+
+    client_sends: tuple[int, int]  # (successes, code)
+    server_receives: tuple[int, int] | None = None
+    client_receives: tuple[int, int] | None = (0, 0)
+
+
+REMOTE_ACCESS = Expected((1, 0x162), (0, 0))
+REMOTE_ACCESS_AT_ONCE = Expected((0, 0x162), (0, 0))
+
+MODES: dict[str, tuple[str, Expected]] = {
+    "wrong-rkey": ("WRITE with a wrong rkey", REMOTE_ACCESS),
+    "wrong-rkey-read": ("READ with a wrong rkey", REMOTE_ACCESS),
+    "out-of-bounds": ("WRITE beyond the end of a region", REMOTE_ACCESS),
+    "out-of-bounds-read": ("READ beyond the end of a region", REMOTE_ACCESS),
+    "below-start": ("WRITE before the start of a region", REMOTE_ACCESS),
+    "no-remote-write": ("WRITE to a region without that right", REMOTE_ACCESS_AT_ONCE),
+    "no-remote-read": ("READ of a region without that right", REMOTE_ACCESS_AT_ONCE),
+    "remote-pd": ("WRITE to a region of another PD", REMOTE_ACCESS_AT_ONCE),
+    "local-key": ("WRITE from an unknown key", Expected((1, 0x208))),
+    "local-bounds": ("WRITE from beyond the end of a region", Expected((1, 0x207))),
+    "local-pd": ("WRITE from a region of another PD", Expected((1, 0x208))),
+    "scatter-key": ("READ into an unknown key", Expected((1, 0x143))),
+    "scatter-no-write": ("READ into a region without local write", Expected((1, 0x183))),
+    "scatter-bounds": ("READ beyond the end of the local region", Expected((1, 0x1c3))),
+    "rnr": ("SEND to nobody who receives, RNR retries used up", Expected((0, 0x164))),
+    "long-message": ("SEND longer than the receive", Expected((1, 0x161), (1, 0x102))),
+    "receive-key": ("SEND to a receive with an unknown key", Expected((0, 0x163), (0, 0x143))),
+    "closed-peer": ("WRITE to a queue pair that is gone, retries used up", Expected((0, 0x1c6))),
+    "to-err": ("queue pair to ERR: both queues are flushed in order", Expected((0, 0))),
+}
+
+
+def wanted(peer: Peer, plan: tuple[int, int] | None, count: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Status and allowed vendor codes of each completion of a queue."""
+    if plan is None:
+        return []
+    good, code = plan
+    table = STATUS_TRIXIE if peer.suite == "trixie" else STATUS
+    queue: list[tuple[int, tuple[int, ...]]] = [(0, (0,))] * good
+    if code:
+        queue.append((table[code], (code,)))
+    return queue + [FLUSH] * (count - len(queue))
+
+
+def compare(peer: Peer, role: str, queue: str, said: str,
+            expected: list[tuple[int, tuple[int, ...]]]) -> None:
+    """Completions of one queue, in order."""
+    found = [(int(number), int(status), int(vendor, 16)) for number, status, vendor in
+             re.findall(rf"^{role} {queue} (\d+) status (\d+) vendor (0x[0-9a-f]+|0)", said, re.M)]
+    shown = ", ".join(f"{number}: {status}/{vendor:#x}" for number, status, vendor in found)
+    check([number for number, _, _ in found] == list(range(len(expected))),
+          f"{role} ({peer.suite}): the {queue} queue completed [{shown}], expected "
+          f"{len(expected)} in order")
+    for (number, status, vendor), (right, codes) in zip(found, expected):
+        check(status == right and vendor in codes,
+              f"{role} ({peer.suite}): {queue} {number} has status {status}, vendor {vendor:#x}; "
+              f"expected {right}, {' or '.join(map(hex, codes))}; all: [{shown}]")
+
+
+def start(context: Context, mode: str, options: tuple[str, ...]) -> tuple[str, str, int]:
+    """Runs the program at both ends; returns what they said, and the server's status."""
+    a, b = context.a, context.b
+    port = context.port()
+    words = ["--port", str(port), "--mode", mode, *options]
+    server = a.spawn([context.program(a, "rdma_errors.c"), "--dev", a.rdma, "--server", *words])
+    a.wait_listening(port, server)
+    client = b.run([context.program(b, "rdma_errors.c"), "--dev", b.rdma, "--host", a.ip(),
+                    *words], timeout=90, check=False)
+    status = a.finish(server, 60, check=False)
+    if client.status != 0:
+        raise CaseFailed(f"rdma_errors --mode {mode}: client: {client.stderr.strip()}; "
+                         f"server: {server.stderr.strip()}; "
+                         f"{client.stdout.strip().replace(chr(10), ', ')}")
+    return client.stdout, server.stdout, status
+
+
+def run(mode: str, options: tuple[str, ...], context: Context) -> None:
+    """One error; afterwards both queue pairs must work again."""
+    expected = MODES[mode][1]
+    client, server, status = start(context, mode, ("--recover", *options))
+    check(status == 0, f"rdma_errors --mode {mode}: the server ended with status {status}")
+    compare(context.b, "client", "send", client, wanted(context.b, expected.client_sends, SENDS))
+    compare(context.b, "client", "receive", client,
+            wanted(context.b, expected.client_receives, RECEIVES))
+    compare(context.a, "server", "receive", server,
+            wanted(context.a, expected.server_receives, RECEIVES))
+    check("missing" not in client + server, f"{mode}: completions are missing")
+    if mode != "closed-peer":
+        check("client recovered" in client and "server recovered" in server,
+              f"{mode}: the queue pairs did not work after RESET")
+
+
+for _mode, (_title, _) in MODES.items():
+    AREA.add(_title, partial(run, _mode, ()))
+for _mode in ("wrong-rkey", "local-bounds", "long-message", "wrong-rkey-read"):
+    AREA.add(f"{MODES[_mode][0]}, messages of several packets",
+             partial(run, _mode, ("--length", "5000")))
+for _mode in ("wrong-rkey", "local-key", "to-err"):
+    AREA.add(f"{MODES[_mode][0]}, the failing request unsignaled",
+             partial(run, _mode, ("--unsignaled",)))
+for _mode in ("wrong-rkey", "long-message", "to-err", "scatter-bounds"):
+    AREA.add(f"{MODES[_mode][0]}, one CQ for both queues", partial(run, _mode, ("--one-cq",)))
+
+
+def stream(mode: str, code: int, context: Context) -> None:
+    """The peer's memory, or the peer, goes away in full traffic."""
+    client, server, status = start(context, mode, ())
+    table = STATUS_TRIXIE if context.b.suite == "trixie" else STATUS
+    first = re.search(r"client send first status (\d+) vendor (\S+)", client)
+    check(first, f"{mode}: no error in {client}")
+    assert first is not None
+    check(int(first.group(1)) == table[code] and int(first.group(2), 16) == code,
+          f"{mode}: the first error has status {first.group(1)}, vendor {first.group(2)}; expected "
+          f"{table[code]}, {code:#x}")
+    rest = re.findall(r"client send rest status (\d+) vendor (\S+)", client)
+    check(all(int(one) == 5 for one, _ in rest), f"{mode}: after the error: {rest}")
+    compare(context.b, "client", "receive", client, wanted(context.b, (0, 0), RECEIVES))
+    if mode == "killed-peer":
+        check("server dies" in server and status in (-9, 137), f"{mode}: server status {status}")
+    else:
+        check("server untouched" in server and status == 0, f"{mode}: server: {server}")
+        compare(context.a, "server", "receive", server, wanted(context.a, (0, 0), RECEIVES))
+
+
+AREA.add("region deregistered in full traffic", partial(stream, "dereg-in-traffic", 0x162))
+AREA.add("peer killed in full traffic, retries used up", partial(stream, "killed-peer", 0x1c6))

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Ethernet half of the NIC under the stock mana driver."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from harness import Area, Context, Peer, check, skip
+from programs import configure, ethtool_stats, iperf, ping, set_mtu, transfer
+
+AREA = Area("ethernet")
+OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
+
+
+def set_offloads(state: str, *peers: Peer) -> None:
+    """Turns checksum and segmentation offloads on or off, and checks that it was done."""
+    for peer in peers:
+        words = " ".join(f"{name} {state}" for name in OFFLOADS)
+        peer.run(f"ethtool -K {peer.interface} {words}")
+        shown = peer.out(f"ethtool -k {peer.interface}")
+        for name in ("tcp-segmentation-offload", "tx-checksumming", "rx-checksumming"):
+            check(re.search(rf"^{name}: {state}\b", shown, re.M),
+                  f"{peer.name}: {name} is not {state}")
+
+
+@AREA.case("mana probes without a warning")
+def probes(context: Context) -> None:
+    for peer in context.peers:
+        lines = peer.out("dmesg -l emerg,alert,crit,err,warn").splitlines()
+        wrong = [line for line in lines if re.search(r"mana|1414|hwc", line, re.I)
+                 and not re.search(r"VF counters", line)]
+        check(not wrong, f"{peer.name}: {'; '.join(wrong[:3])}")
+        listed = peer.out("lspci -nk -d 1414:00ba")
+        check("Kernel driver in use: mana" in listed, f"{peer.name}: lspci says {listed}")
+
+
+@AREA.case("lspci -vv reads like a NIC")
+def lspci(context: Context) -> None:
+    for peer in context.peers:
+        text = peer.out("lspci -vv -d 1414:00ba")
+        for wanted in ("Ethernet controller", "MSI-X: Enable+", "Express", "Power Management",
+                       "FLReset+"):
+            check(wanted in text, f"{peer.name}: no '{wanted}' in lspci -vv")
+        check("!!!" not in text and "<access denied>" not in text, f"{peer.name}: lspci -vv: {text}")
+
+
+@AREA.case("ping over IPv4 and IPv6, both ways")
+def pings(context: Context) -> None:
+    a, b = context.a, context.b
+    for source, target in ((a, b), (b, a)):
+        for version in (4, 6):
+            ping(source, target.ip(version))
+        ping(source, target.ip(), size=1472, dont_fragment=True)
+
+
+@AREA.case("MTU 1500: what is larger does not pass, fragments do")
+def mtu_1500(context: Context) -> None:
+    a, b = context.a, context.b
+    set_mtu(1500, a, b)
+    ping(a, b.ip(), size=1473, dont_fragment=True, expect=False, count=1)
+    ping(a, b.ip(), size=8000)
+    ping(b, a.ip(6), size=8000)
+
+
+@AREA.case("MTU 9000: jumbo frames over IPv4 and IPv6")
+def mtu_9000(context: Context) -> None:
+    a, b = context.a, context.b
+    set_mtu(9000, a, b)
+    try:
+        ping(a, b.ip(), size=8000, dont_fragment=True)
+        ping(b, a.ip(), size=8972, dont_fragment=True)
+        ping(a, b.ip(6), size=8000, dont_fragment=True)
+        transfer(context, a, b, b.ip())
+        transfer(context, b, a, a.ip(6))
+    finally:
+        set_mtu(1500, a, b)
+    ping(a, b.ip())
+
+
+def tcp(streams: int, state: str, context: Context) -> None:
+    a, b = context.a, context.b
+    set_offloads(state, a, b)
+    try:
+        before = ethtool_stats(b)
+        forth = iperf(context, a, b, "-P", str(streams))
+        moved = ethtool_stats(b)
+        back = iperf(context, a, b, "-P", str(streams), "-R")
+        tso = sum(value - before.get(name, 0) for name, value in moved.items()
+                  if re.fullmatch(r"tx_\d+_tso_packets", name))
+        check((tso > 0) == (state == "on"), f"{tso} TSO packets with offloads {state}")
+        context.note(f"{forth['bits_per_second'] / 1e6:.0f} and "
+                     f"{back['bits_per_second'] / 1e6:.0f} Mb/s")
+    finally:
+        set_offloads("on", a, b)
+
+
+for _streams in (1, 4):
+    for _state in ("on", "off"):
+        AREA.add(f"iperf3 both ways, {_streams} stream{'s' * (_streams > 1)}, TSO and checksum "
+                 f"offload {_state}", partial(tcp, _streams, _state))
+
+
+def data(state: str, context: Context) -> None:
+    a, b = context.a, context.b
+    set_offloads(state, a, b)
+    try:
+        for version in (4, 6):
+            transfer(context, a, b, b.ip(version), 2 << 20)
+            transfer(context, b, a, a.ip(version), 2 << 20)
+    finally:
+        set_offloads("on", a, b)
+
+
+for _state in ("on", "off"):
+    AREA.add(f"TCP data arrives unchanged over IPv4 and IPv6, offloads {_state}",
+             partial(data, _state))
+
+
+@AREA.case("offloads on at one end only")
+def mixed_offloads(context: Context) -> None:
+    a, b = context.a, context.b
+    set_offloads("off", a)
+    try:
+        transfer(context, a, b, b.ip(), 2 << 20)
+        transfer(context, b, a, a.ip(), 2 << 20)
+    finally:
+        set_offloads("on", a)
+
+
+@AREA.case("UDP both ways, with large datagrams too")
+def udp(context: Context) -> None:
+    a, b = context.a, context.b
+    for options in (("-b", "10M", "-l", "1400"), ("-b", "10M", "-l", "1400", "-R"),
+                    ("-b", "10M", "-l", "8000")):
+        sums = iperf(context, a, b, *options, seconds=1, udp=True)
+        check(sums["lost_percent"] < 20,
+              f"iperf3 -u {' '.join(options)} lost {sums['lost_percent']:.0f} %")
+
+
+@AREA.case("VLAN: tagged traffic passes, other tags do not")
+def vlan(context: Context) -> None:
+    a, b = context.a, context.b
+    try:
+        for peer in (a, b):
+            for tag in (7, 8):
+                if tag == 8 and peer is b:
+                    continue
+                name = f"v{tag}"
+                peer.run(f"ip link add link {peer.interface} name {name} type vlan id {tag} && "
+                         f"ip addr add 10.77.{tag}.{peer.index + 1}/24 dev {name} && "
+                         f"ip link set {name} up")
+        ping(a, f"10.77.7.{b.index + 1}")
+        transfer(context, a, b, f"10.77.7.{b.index + 1}", 1 << 20)
+        transfer(context, b, a, f"10.77.7.{a.index + 1}", 1 << 20)
+        b.run(f"ip addr add 10.77.8.{b.index + 1}/24 dev v7")
+        ping(a, f"10.77.8.{b.index + 1}", count=1, expect=False)
+    finally:
+        for peer in (a, b):
+            for name in ("v7", "v8"):
+                peer.run(f"ip link del {name} 2>/dev/null || true")
+
+
+@AREA.case("ethtool -i, -l, -S, -k, -x")
+def ethtool(context: Context) -> None:
+    for peer in context.peers:
+        name = peer.interface
+        check(re.search(r"^driver: mana$", peer.out(f"ethtool -i {name}"), re.M),
+              f"{peer.name}: ethtool -i does not name the driver")
+        check("Combined:" in peer.out(f"ethtool -l {name}"), f"{peer.name}: ethtool -l")
+        stats = ethtool_stats(peer)
+        check(any(key.startswith("rx_0_") for key in stats) and len(stats) > 10,
+              f"{peer.name}: ethtool -S shows {sorted(stats)[:5]}")
+        features = peer.out(f"ethtool -k {name}")
+        for wanted in ("tcp-segmentation-offload: on", "rx-checksumming: on",
+                       "tx-checksumming: on", "scatter-gather: on"):
+            check(wanted in features, f"{peer.name}: ethtool -k lacks '{wanted}'")
+        table = peer.out(f"ethtool -x {name}")
+        check(re.search(r"^\s*0:(\s+\d+)+", table, re.M) and re.search(
+            r"([0-9a-f]{2}:){39}[0-9a-f]{2}", table), f"{peer.name}: ethtool -x: {table[:200]}")
+        check("Link detected: yes" in peer.out(f"ethtool {name}"), f"{peer.name}: no link")
+
+
+@AREA.case("ethtool -L and -X change the number of queues and the RSS table")
+def channels(context: Context) -> None:
+    changed = False
+    a, b = context.a, context.b
+    for peer, other in ((a, b), (b, a)):
+        shown = peer.out(f"ethtool -l {peer.interface}")
+        numbers = [int(value) for value in re.findall(r"^Combined:\s+(\d+)", shown, re.M)]
+        if not numbers or numbers[0] < 2:
+            continue
+        changed = True
+        for count in (1, 2):
+            peer.run(f"ethtool -L {peer.interface} combined {count}")
+            now = peer.out(f"ethtool -l {peer.interface}")
+            check(re.findall(r"^Combined:\s+(\d+)", now, re.M)[-1] == str(count),
+                  f"{peer.name}: the number of queues did not become {count}")
+            configure(context, peer)
+            ping(peer, other.ip())
+            iperf(context, peer, other, "-P", "4", seconds=1)
+        peer.run(f"ethtool -X {peer.interface} equal 1")
+        iperf(context, peer, other, "-P", "4", seconds=1)
+        peer.run(f"ethtool -X {peer.interface} default")
+    if not changed:
+        skip("guests with one CPU have one queue")
+
+
+@AREA.case("RSS spreads flows over the queues")
+def rss(context: Context) -> None:
+    a, b = context.a, context.b
+    shown = a.out(f"ethtool -l {a.interface}")
+    if int(re.findall(r"^Combined:\s+(\d+)", shown, re.M)[-1]) < 2:
+        skip("guests with one CPU have one queue")
+    before = ethtool_stats(a)
+    # every connection has another source port
+    for _ in range(2):
+        iperf(context, a, b, "-P", "8", seconds=1)
+    after = ethtool_stats(a)
+    used = [name for name in after if re.fullmatch(r"rx_\d+_packets", name)
+            and after[name] > before.get(name, 0)]
+    check(len(used) >= 2, f"{a.name}: 16 flows arrived on {used} only")
+
+
+@AREA.case("statistics of both ends move with the traffic")
+def statistics(context: Context) -> None:
+    a, b = context.a, context.b
+
+    def figures(peer: Peer) -> dict[str, int]:
+        base = f"/sys/class/net/{peer.interface}/statistics"
+        return {name: int(peer.out(f"cat {base}/{name}"))
+                for name in ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes")}
+
+    before = figures(a), figures(b)
+    ping(a, b.ip(), size=1000, count=20)
+    after = figures(a), figures(b)
+    for peer, old, new in zip((a, b), before, after):
+        for name, least in (("rx_packets", 20), ("tx_packets", 20), ("rx_bytes", 20000),
+                            ("tx_bytes", 20000)):
+            check(new[name] - old[name] >= least,
+                  f"{peer.name}: {name} went from {old[name]} to {new[name]}")
+    report = context.lab.manactl("stats", "--json")
+    check('"counters"' in report, "manactl stats --json has no counters")
+
+
+@AREA.case("interface down and up, promiscuous mode, multicast")
+def down_up(context: Context) -> None:
+    a, b = context.a, context.b
+    for _ in range(3):
+        a.run(f"ip link set {a.interface} down")
+        configure(context, a)
+        ping(a, b.ip())
+    a.run(f"ip link set {a.interface} promisc on && ip link set {a.interface} promisc off")
+    ping(b, a.ip())
+    # all nodes of the link answer to this address
+    found = a.run(f"ping -6 -n -c 2 -I {a.interface} ff02::1", check=False).stdout
+    check("from fe80::" in found, f"{a.name}: nobody answers to ff02::1")
+
+
+@AREA.case("manactl link down and up is seen as carrier")
+def link_state(context: Context) -> None:
+    a, b = context.a, context.b
+    nic = context.lab.manad.nics[0].name
+    context.lab.manactl("link", nic, "down")
+    try:
+        a.until(f'[ "$(cat /sys/class/net/{a.interface}/carrier)" = 0 ]', "carrier stays on")
+    finally:
+        context.lab.manactl("link", nic, "up")
+    a.until(f'[ "$(cat /sys/class/net/{a.interface}/carrier)" = 1 ]', "carrier stays off")
+    configure(context, a)
+    ping(a, b.ip())

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perftest and the pingpong programs of rdma-core, between two ends.
+
+perftest computes its peak over all pairs of iterations: iterations x QPs stay below some 40,000,
+or -N leaves the peak out.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from harness import Area, Context, Peer, check
+from programs import ALL_SIZES, gbits, perftest, set_mtu
+
+AREA = Area("perftest")
+BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
+LATENCY = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
+
+
+def run(tool: str, options: tuple[str, ...], netdev_mtu: int, sizes: int, context: Context) -> None:
+    """One perftest pair, at an MTU of the interfaces."""
+    if netdev_mtu != 1500:
+        set_mtu(netdev_mtu, *context.peers)
+    try:
+        rows = perftest(context, tool, *options, sizes=sizes)
+    finally:
+        if netdev_mtu != 1500:
+            set_mtu(1500, *context.peers)
+    if tool in BANDWIDTH:
+        context.note(gbits(max(rows, key=lambda row: float(row[3]))))
+    else:
+        context.note(f"{rows[0][4]} us")
+
+
+def add(tool: str, *options: str, mtu: int = 1500, sizes: int = 1, long: bool = False) -> None:
+    """A case for one command line."""
+    title = " ".join((tool, *options)) + (f" with interface MTU {mtu}" if mtu != 1500 else "")
+    AREA.add(title, partial(run, tool, options, mtu, sizes), long=long)
+
+
+# For each CI run: every tool over all sizes, and each option once or twice.
+for _tool in BANDWIDTH:
+    add(_tool, "-a", "-n", "60", sizes=ALL_SIZES)
+for _tool in LATENCY:
+    add(_tool, "-a", "-n", "60", sizes=ALL_SIZES)
+add("ib_write_bw", "-b", "-s", "65536", "-n", "500")
+add("ib_send_bw", "-b", "-s", "65536", "-n", "300")
+add("ib_send_bw", "-e", "-s", "65536", "-n", "300")
+add("ib_write_bw", "-q", "64", "-s", "16384", "-n", "100", "-N")
+add("ib_read_bw", "-q", "64", "-s", "16384", "-n", "100", "-N")
+add("ib_send_bw", "-q", "64", "-s", "4096", "-n", "100", "-N")
+add("ib_send_lat", "-e", "-s", "64", "-n", "200")
+add("ib_write_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)
+add("ib_write_bw", "-m", "1024", "-s", "1048576", "-n", "100", mtu=9000)
+add("ib_read_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)
+add("ib_send_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)
+add("ib_write_bw", "-l", "16", "-s", "1024", "-n", "4800")
+
+# The full matrix.
+for _tool in BANDWIDTH:
+    for _mtu, _path in ((1500, "1024"), (9000, "1024"), (9000, "4096")):
+        for _extra in ((), ("-b",), ("-e",), ("-b", "-e")):
+            for _qps in ("1", "64"):
+                _count = ("-n", "20") if _qps == "64" else ("-n", "100")
+                add(_tool, "-a", "-q", _qps, "-m", _path, *_count, "-N", *_extra,
+                    mtu=_mtu, sizes=ALL_SIZES, long=True)
+for _tool in LATENCY:
+    for _mtu, _path in ((1500, "1024"), (9000, "1024"), (9000, "4096")):
+        for _extra in ((), ("-e",)):
+            if _extra and _tool == "ib_write_lat":
+                continue  # it polls memory, and has no events
+            add(_tool, "-a", "-m", _path, "-n", "100", *_extra, mtu=_mtu, sizes=ALL_SIZES,
+                long=True)
+
+
+def addressed(version: int, context: Context) -> None:
+    """With the GID of an IPv6 address at both ends."""
+    indexes = [index_of(peer, version) for peer in (context.a, context.b)]
+    check(indexes[0] == indexes[1], f"the GIDs have different indexes: {indexes}")
+    perftest(context, "ib_write_bw", "-s", "65536", "-n", "200", gid=indexes[0])
+    perftest(context, "ib_read_lat", "-s", "8", "-n", "100", gid=indexes[0])
+
+
+def index_of(peer: Peer, version: int) -> int:
+    """The index of the GID of a peer's address."""
+    wanted = ("::ffff:" if version == 4 else "") + peer.ip(version)
+    text = peer.out(f"ibv_devinfo -v -d {peer.rdma} | grep -i ' {wanted},'")
+    return int(text.split("[")[1].split("]")[0])
+
+
+AREA.add("ib_write_bw and ib_read_lat over IPv6", partial(addressed, 6))
+
+
+def pingpong(options: str, context: Context) -> None:
+    """ibv_rc_pingpong, which compares the received data with -c."""
+    port = context.port()
+    a, b = context.a, context.b
+    listener = a.spawn(f"exec ibv_rc_pingpong -d {a.rdma} -g {index_of(a, 4)} -p {port} {options}")
+    a.wait_listening(port, listener)
+    result = b.run(f"ibv_rc_pingpong -d {b.rdma} -g {index_of(b, 4)} -p {port} {options} {a.ip()}")
+    a.finish(listener, 30)
+    check("us/iter" in result.stdout, f"ibv_rc_pingpong {options}: {result.stdout[-200:]}")
+
+
+AREA.add("ibv_rc_pingpong", partial(pingpong, "-n 500"))
+AREA.add("ibv_rc_pingpong with events and data check", partial(pingpong, "-n 300 -e -c"))
+AREA.add("ibv_rc_pingpong with 1 MiB messages", partial(pingpong, "-n 50 -s 1048576 -c"))

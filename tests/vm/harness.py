@@ -1,0 +1,559 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs named cases in the guests of one lab, and reports each of them.
+
+An `Area` is a list of cases with a title; a case is a function that gets a `Context` and raises
+when something is wrong. The runner prints one line a case, keeps what a failure needs to be
+understood (console, kernel log, the commands with their output, manad's figures) in a directory
+of its own, and goes on as long as the guests and manad live.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
+
+CASE_TIMEOUT = 180.0
+CLEAN_PATIENCE = 10.0
+
+# Kernel messages of a level of warning or worse that are no failure, each with its reason.
+# (pattern, reason)
+HARMLESS_KERNEL_MESSAGES = (
+    (r"clocksource: .*|TSC .*|.*[Mm]arking clocksource .*unstable.*|.*hrtimer: interrupt took.*",
+     "timekeeping of an emulated CPU on a busy host"),
+    (r".*(workqueue: .* hogged CPU|rcu: .*(stall|self-detected|detected stalls)|rcu_.*|"
+     r"watchdog: BUG: soft lockup|perf: interrupt took too long|INFO: .*NMI handler).*",
+     "the emulated CPU got no time from a busy host"),
+    (r"systemd.*|random: .*|x86/.*|ENERGY_PERF_BIAS.*|.*[Ss]pectre.*|.*MDS .*|.*RETBleed.*",
+     "start of the emulated machine"),
+    (r".*rdma_rxe.*|.*loading out-of-tree.*|.*module verification failed.*|.*taints kernel.*",
+     "modules that the tests load"),
+    (r".*Resetting VF.*|.*vfio.*reset.*", "resets that a case asks for"),
+    (r".*infiniband.*(DEVICE_FATAL|client.*remove).*", "removal that a case asks for"),
+    (r".*mana 0000:.*(HWC: Failed hw_channel req: 0xffffffff|query.*VF counters).*",
+     "7.2 asks for VF counters and logs when hardware has none"),
+)
+
+
+class CaseFailed(Exception):
+    """A check of a case did not hold."""
+
+
+class CaseSkipped(Exception):
+    """A case that cannot run here, and why."""
+
+
+class CaseTimeout(Exception):
+    """A case that took longer than it may."""
+
+
+def check(condition: object, message: str) -> None:
+    """Fails the case when the condition does not hold."""
+    if not condition:
+        raise CaseFailed(message)
+
+
+def skip(reason: str) -> None:
+    """Ends the case as skipped."""
+    raise CaseSkipped(reason)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One named behaviour. `only`: suites (of either guest) that it is for, with the reason why
+    it is for no others."""
+
+    title: str
+    run: Callable[[Context], None]
+    long: bool = False
+    timeout: float = CASE_TIMEOUT
+    only: tuple[str, ...] = ()
+    reason: str = ""
+    nics: int = 1
+
+
+@dataclass
+class Area:
+    """A topic. `layout` says which guests it needs: "pair" or "one" (one guest with two NICs)."""
+
+    name: str
+    layout: str = "pair"
+    cases: list[Case] = field(default_factory=list)
+
+    def case(self, title: str, **options: Any) -> Callable[..., Any]:
+        """Decorator that adds a case."""
+        def add(function: Callable[[Context], None]) -> Callable[[Context], None]:
+            self.add(title, function, **options)
+            return function
+        return add
+
+    def add(self, title: str, function: Callable[[Context], None], **options: Any) -> None:
+        """Adds a case."""
+        if any(case.title == title for case in self.cases):
+            raise ValueError(f"{self.name}: two cases are named '{title}'")
+        self.cases.append(Case(title, function, **options))
+
+
+@dataclass
+class Spoken:
+    """A command that ran in a guest, for the report of a failure."""
+
+    guest: str
+    text: str
+    command: Any = None
+    result: Any = None
+    error: str = ""
+
+    def describe(self) -> str:
+        """Its text, output and status."""
+        done = self.result if self.result is not None else self.command
+        status = getattr(done, "status", None) if done is not None else None
+        lines = [f"--- {self.guest}: {self.text}", f"    status: {status} {self.error}".rstrip()]
+        for name in ("stdout", "stderr"):
+            text = getattr(done, name, "") if done is not None else ""
+            if text:
+                lines += [f"    {name}:", text.rstrip()]
+        return "\n".join(lines)
+
+
+class Peer:
+    """A guest (with one of its NICs) as the cases use it: commands end with the case's deadline."""
+
+    def __init__(self, context: Context, index: int, nic: int = 0) -> None:
+        self._context = context
+        self.index = index
+        self.nic = nic
+
+    @property
+    def guest(self) -> Any:
+        """The lab's guest; another object after the guest was replaced."""
+        return self._context.lab.guests[self.index]
+
+    @property
+    def name(self) -> str:
+        """Name of the guest."""
+        return str(self.guest.name)
+
+    @property
+    def suite(self) -> str:
+        """trixie or forky."""
+        return str(self.guest.spec.suite)
+
+    @property
+    def interface(self) -> str:
+        """Network interface of the NIC."""
+        return str(self.guest.interface(self.nic))
+
+    @property
+    def rdma(self) -> str:
+        """RDMA device of the NIC."""
+        return self._context.rdma_device(self)
+
+    def ip(self, version: int = 4) -> str:
+        """Address of the NIC."""
+        return str(self.guest.ip(self.nic, version))
+
+    def run(self, command: str | list[str], timeout: float = 60.0, check: bool = True,
+            **options: Any) -> Any:
+        """Runs a command to its end."""
+        text = command if isinstance(command, str) else " ".join(command)
+        spoken = Spoken(self.name, text)
+        self._context.spoken.append(spoken)
+        limit, by_case = self._context.limit(timeout)
+        try:
+            spoken.result = self.guest.run(command, timeout=limit, check=check, **options)
+        except CommandFailed as error:
+            spoken.result = error.result
+            raise
+        except CommandTimeout as error:
+            spoken.result = error
+            if by_case:
+                raise CaseTimeout(f"{self._context.words()} while it waited for '{text}'"
+                                  ) from error
+            raise
+        except LabError as error:
+            spoken.error = str(error)
+            raise
+        return spoken.result
+
+    def out(self, command: str | list[str], timeout: float = 60.0) -> str:
+        """stdout of a command that must succeed."""
+        return str(self.run(command, timeout).stdout)
+
+    def spawn(self, command: str | list[str], **options: Any) -> Any:
+        """Starts a command, which ends with the case at the latest."""
+        text = command if isinstance(command, str) else " ".join(command)
+        started = self.guest.spawn(command, **options)
+        self._context.spoken.append(Spoken(self.name, text + " &", command=started))
+        self._context.spawned.append(started)
+        return started
+
+    def finish(self, started: Any, timeout: float = 60.0, check: bool = True) -> int:
+        """Waits for the end of a spawned command."""
+        limit, by_case = self._context.limit(timeout)
+        try:
+            status = int(started.wait(limit))
+        except CommandTimeout as error:
+            if by_case:
+                raise CaseTimeout(f"{self._context.words()} while it waited for "
+                                  f"'{started.text}'") from error
+            raise
+        if check and status != 0:
+            words = (started.stderr or started.stdout).strip()[-400:]
+            raise CaseFailed(f"{self.name}: '{started.text}' ended with status {status}: {words}")
+        return status
+
+    def wait_listening(self, port: int, started: Any, timeout: float = 30.0) -> None:
+        """Waits until something listens on a TCP port of the guest."""
+        steps = max(1, int(timeout / 0.1))
+        result = self.run(
+            f"i=0; until grep -qs ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do "
+            f"sleep 0.1; i=$((i+1)); [ $i -lt {steps} ] || exit 1; done",
+            timeout=timeout + 30, check=False)
+        if started.status is not None:
+            words = (started.stderr or started.stdout).strip()[-400:]
+            raise CaseFailed(f"{self.name}: '{started.text}' ended with status {started.status} "
+                             f"before it listened: {words}")
+        if result.status != 0:
+            raise CaseFailed(f"{self.name}: '{started.text}' did not listen within {timeout:.0f} s")
+
+    def until(self, command: str, what: str, timeout: float = 10.0) -> None:
+        """Waits until a shell condition holds in the guest."""
+        steps = max(1, int(timeout / 0.1))
+        result = self.run(f"i=0; until {command}; do sleep 0.1; i=$((i+1)); "
+                          f"[ $i -lt {steps} ] || exit 77; done", timeout + 30, check=False)
+        if result.status != 0:
+            raise CaseFailed(f"{self.name}: {what} (waited {timeout:.0f} s)")
+
+
+class Context:
+    """What a case works with: `a` and `b`, its two ends, on a running lab."""
+
+    def __init__(self, lab: Any, pair: str, options: Any = None, ends: Sequence[tuple[int, int]]
+                 = ((0, 0), (1, 0))) -> None:
+        self.lab = lab
+        self.pair = pair
+        self.options = options
+        self.driver = "stock"
+        self.provider = "stock"
+        self.a = Peer(self, *ends[0])
+        self.b = Peer(self, *ends[1])
+        self.spoken: list[Spoken] = []
+        self.spawned: list[Any] = []
+        self.notes: list[str] = []
+        self._deadline = time.monotonic() + CASE_TIMEOUT
+        self._seconds = CASE_TIMEOUT
+        self._port = 18600
+        self._programs: dict[tuple[int, str, str], str] = {}
+        self._rdma: dict[tuple[int, int], str] = {}
+
+    # -- time
+
+    def begin(self, seconds: float) -> None:
+        """A case begins; it may take this long."""
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self.spoken = []
+        self.spawned = []
+        self.notes = []
+
+    def words(self) -> str:
+        """How to say that the case took too long."""
+        return f"the case did not end within {self._seconds:.0f} s"
+
+    def limit(self, timeout: float) -> tuple[float, bool]:
+        """The time that a step may take, and whether the case's deadline is what limits it."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise CaseTimeout(self.words())
+        return (left, True) if left < timeout else (timeout, False)
+
+    def end(self) -> None:
+        """Ends what the case left running."""
+        for started in self.spawned:
+            if started.status is None and started.error is None:
+                try:
+                    started.kill()
+                    started.wait(10)
+                except LabError:
+                    pass
+
+    # -- guests
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """One peer for each guest."""
+        return tuple(Peer(self, index) for index in range(len(self.lab.guests)))
+
+    def ends(self, first: tuple[int, int], second: tuple[int, int]) -> tuple[Peer, Peer]:
+        """Two ends: (guest, NIC) each."""
+        return Peer(self, *first), Peer(self, *second)
+
+    def port(self) -> int:
+        """A TCP port that no earlier case used."""
+        self._port += 1
+        return self._port
+
+    def note(self, text: str) -> None:
+        """A figure or remark that is printed behind the case's line."""
+        self.notes.append(text)
+
+    def rdma_device(self, peer: Peer) -> str:
+        """The RDMA device of a NIC, looked up once."""
+        key = (peer.index, peer.nic)
+        if key not in self._rdma:
+            self._rdma[key] = str(peer.guest.rdma_device(peer.nic))
+        return self._rdma[key]
+
+    def forget(self, peer: Peer) -> None:
+        """Names and files of a guest are looked up anew: its driver or itself was restarted."""
+        for table in (self._programs, self._rdma):
+            for key in [key for key in table if key[0] == peer.index]:
+                del table[key]  # type: ignore[attr-defined]
+        devices = getattr(peer.guest, "forget_interfaces", None)
+        if devices is not None:
+            devices()
+        else:
+            peer.guest._devices = None
+
+    def program(self, peer: Peer, source: str) -> str:
+        """Puts one of our C programs into a guest, compiled there; returns its path."""
+        key = (peer.index, source, str(peer.guest.pid))
+        if key not in self._programs:
+            here = Path(__file__).resolve().parent
+            text = (here / source).read_text()
+            header = (here / "rdma_pair.h").read_text()
+            # one file: the lab compiles, and remembers, one file at a time
+            text = text.replace('#include "rdma_pair.h"\n', header)
+            whole = self.lab.log_dir / source
+            whole.write_text(text)
+            self._programs[key] = str(peer.guest.compile(
+                whole, libs=("-libverbs",),
+                flags=("-O2", "-Wall", "-Wextra", "-Werror", "-std=gnu11")))
+        return self._programs[key]
+
+
+def normal(line: str) -> str:
+    """A kernel message without its time."""
+    return re.sub(r"^\[\s*[\d.]+\]\s*", "", line).strip()
+
+
+class KernelLog:
+    """Looks for new kernel messages that are warnings or worse."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, set[str]] = {}
+        self._boot: set[str] = set()
+
+    @staticmethod
+    def _messages(peer: Peer) -> list[str]:
+        return str(peer.guest.run("dmesg -l emerg,alert,crit,err,warn", timeout=30).stdout
+                   ).splitlines()
+
+    def start(self, peers: Iterable[Peer]) -> None:
+        """What a fresh guest says has nothing to do with the cases, unless it is about MANA."""
+        for peer in peers:
+            lines = self._messages(peer)
+            self._seen[peer.index] = set(lines)
+            self._boot |= {normal(line) for line in lines
+                           if not re.search(r"mana|infiniband|ib_|rdma", line, re.I)}
+
+    def new(self, peer: Peer) -> list[str]:
+        """Messages that came since the last call and are not known to be harmless."""
+        seen = self._seen.setdefault(peer.index, set())
+        found = []
+        for line in self._messages(peer):
+            text = normal(line)
+            if line in seen or text in self._boot:
+                continue
+            if not any(re.fullmatch(pattern, text) for pattern, _ in HARMLESS_KERNEL_MESSAGES):
+                found.append(text)
+            seen.add(line)
+        return found
+
+
+@dataclass
+class Tally:
+    """How the cases of a run ended."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Runner:
+    """Runs areas on one lab."""
+
+    def __init__(self, context: Context, tally: Tally, keep: Callable[[], Path], number: int = 0,
+                 total: int = 0, out: Callable[[str], None] | None = None) -> None:
+        self.context = context
+        self.tally = tally
+        self._keep = keep
+        self._kernel_log = KernelLog()
+        self.number = number
+        self._total = total
+        self._say = out or (lambda text: print(text, flush=True))
+        self._baseline: dict[str, Any] = {}
+
+    # -- health
+
+    def death(self) -> str | None:
+        """Why the guests or manad cannot go on, or None."""
+        lab = self.context.lab
+        if lab.manad is not None:
+            try:
+                lab.manad.check()
+            except LabError as error:
+                return str(error)
+        for guest in lab.guests:
+            error = guest.channel.error
+            if error is not None or not guest.alive:
+                return str(error or f"{guest.name}: the guest is not running")
+        return None
+
+    def start(self) -> None:
+        """To be called once the guests are up."""
+        self._kernel_log.start(self.context.peers)
+
+    def figures(self) -> dict[str, Any]:
+        """What must be the same before and after an area: objects that guests have in manad."""
+        if self.context.lab.manad is None:
+            return {}
+        status = json.loads(self.context.lab.manactl("status", "--json"))
+        kept = ("qps", "mrs", "cqs", "pds", "eqs", "wqs", "queues", "regions", "dma_regions",
+                "objects", "ahs")
+        return {str(nic.get("nic")): {name: nic[name] for name in kept if name in nic}
+                for nic in status.get("nics", [])}
+
+    def _check_clean(self, _context: Context) -> None:
+        lab = self.context.lab
+        if lab.manad is not None:
+            lab.manad.check()
+        wrong = []
+        for peer in self.context.peers:
+            wrong += [f"{peer.name}: kernel: {line}" for line in self._kernel_log.new(peer)]
+        check(not wrong, "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more"
+                                                 if len(wrong) > 5 else ""))
+        deadline = time.monotonic() + CLEAN_PATIENCE
+        while (figures := self.figures()) != self._baseline:
+            if time.monotonic() > deadline:
+                changes = [f"{nic}: {name} {before.get(name)} -> {after.get(name)}"
+                           for nic, before in self._baseline.items()
+                           for after in (figures.get(nic, {}),)
+                           for name in sorted({*before, *after})
+                           if before.get(name) != after.get(name)]
+                raise CaseFailed("left behind in manad: " + ", ".join(changes))
+            time.sleep(0.2)
+
+    # -- running
+
+    def run_area(self, area: Area, cases: Sequence[Case]) -> None:
+        """Runs cases of an area, then checks that nothing is left behind."""
+        try:
+            self._baseline = self.figures() if self.death() is None else {}
+        except LabError:
+            self._baseline = {}  # the first case says what is wrong
+        for case in cases:
+            self.run_case(area, case)
+        if cases:
+            self.run_case(area, Case("no kernel warning, manad alive, nothing left behind",
+                                     self._check_clean))
+
+    def full_name(self, area: Area, case: Case) -> str:
+        """pair.driver.provider.area: title"""
+        context = self.context
+        return f"{context.pair}.{context.driver}.{context.provider}.{area.name}: {case.title}"
+
+    def run_case(self, area: Area, case: Case) -> None:
+        """Runs one case and prints how it went."""
+        self.number += 1
+        context = self.context
+        name = self.full_name(area, case)
+        begin = time.monotonic()
+        context.begin(case.timeout)
+        error: BaseException | None = None
+        why = ""
+        dead = self.death()
+        if dead is not None:
+            why = f"not run: {dead}"
+        else:
+            try:
+                suites = {peer.suite for peer in context.peers}
+                if case.only and not suites <= set(case.only):
+                    raise CaseSkipped(case.reason or f"only for {', '.join(case.only)}")
+                case.run(context)
+            except CaseSkipped as reason:
+                self.tally.skipped += 1
+                context.end()
+                self._say(f"skip {self.number} - {name}: {reason}")
+                return
+            except KeyboardInterrupt:
+                raise
+            except Exception as failure:  # every failure of a case is reported, none ends the run
+                error = failure
+                why = self._reason(failure)
+            context.end()
+        took = time.monotonic() - begin
+        if not why:
+            self.tally.passed += 1
+            notes = f" [{'; '.join(context.notes)}]" if context.notes else ""
+            self._say(f"ok {self.number} - {name} ({took:.1f} s){notes}")
+            return
+        self.tally.failed += 1
+        self.tally.failures.append(name)
+        self._say(f"not ok {self.number} - {name} ({took:.1f} s): {why}")
+        if error is not None:
+            self._say(f"    kept: {self._save(name, why, error)}")
+
+    def _reason(self, failure: Exception) -> str:
+        if isinstance(failure, (CaseFailed, CaseTimeout, LabError)):
+            text = str(failure)
+        else:
+            text = f"{type(failure).__name__}: {failure}"
+        dead = self.death()
+        if dead is not None and dead not in text:
+            text = f"{dead} (seen as: {text})"
+        return text.replace("\n", " | ")
+
+    def _save(self, name: str, why: str, error: BaseException) -> Path:
+        """Keeps what helps to understand a failure."""
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80]
+        folder = self._keep() / f"{self.number:03d}-{slug}"
+        folder.mkdir(parents=True, exist_ok=True)
+        context = self.context
+        (folder / "failure").write_text(
+            f"{name}\n{why}\n\n{''.join(traceback.format_exception(error))}")
+        (folder / "commands").write_text(
+            "\n".join(spoken.describe() for spoken in context.spoken) + "\n")
+        for guest in context.lab.guests:
+            if Path(guest.console_log).exists():
+                shutil.copy(guest.console_log, folder / f"{guest.name}.console")
+            if guest.alive:
+                try:
+                    (folder / f"{guest.name}.dmesg").write_text(guest.dmesg())
+                except LabError as failure:
+                    (folder / f"{guest.name}.dmesg").write_text(f"{failure}\n")
+        if context.lab.manad is not None:
+            log = Path(context.lab.manad.log)
+            if log.exists():
+                shutil.copy(log, folder / "manad.log")
+            for words in (("status", "--json"), ("stats", "--json"), ("stats", "--qp")):
+                try:
+                    text = context.lab.manactl(*words, check=False)
+                except LabError as failure:
+                    text = f"{failure}\n"
+                (folder / f"manactl-{'-'.join(words).replace('--', '')}").write_text(text)
+        return folder

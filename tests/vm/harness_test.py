@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the guest tests' harness with a lab that is not there: each way in which a case, a guest
+or manad can fail is reported in the right words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from areas import errors  # noqa: E402
+from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
+                     check)
+from programs import rows_of  # noqa: E402
+
+from lab.errors import CommandFailed, CommandTimeout, GuestDied, LabError  # noqa: E402
+from lab.guest import GuestSpec, Result  # noqa: E402
+
+
+class FakeCommand:
+    """A command that runs until it is ended."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        self.text = text
+        self.status = status
+        self.error: LabError | None = None
+        self.stdout = ""
+        self.stderr = "it went wrong"
+        self.killed = False
+        self._ended = threading.Event()
+
+    def wait(self, timeout: float) -> int:
+        """Its status, if it has ended."""
+        if self.status is None:
+            raise CommandTimeout(f"g0: '{self.text}' did not end within {timeout:.0f} s")
+        return self.status
+
+    def kill(self, _signum: int = 9) -> None:
+        """Ends it."""
+        self.killed = True
+        self.status = -9
+
+
+class FakeChannel:
+    """Holds the reason of a death."""
+
+    error: LabError | None = None
+
+
+class FakeGuest:
+    """A guest whose commands are answered from a table."""
+
+    def __init__(self, name: str, number: int, suite: str, log_dir: Path) -> None:
+        self.name = name
+        self.number = number
+        self.spec = GuestSpec(suite)
+        self.channel = FakeChannel()
+        self.alive = True
+        self.console_log = log_dir / f"{name}.console"
+        self.console_log.write_text("Booting\n")
+        self.kernel_messages = ["[    0.1] random: crng init done"]
+        self.answers: dict[str, Result] = {}
+        self.spawned: list[FakeCommand] = []
+        self.macs = ["02:4d:41:00:00:00"]
+
+    def die(self, words: str) -> None:
+        """As the lab does when a guest panics."""
+        self.alive = False
+        self.channel.error = GuestDied(words)
+
+    def run(self, command: str, timeout: float = 60, check: bool = True, **_: Any) -> Result:
+        """Answers a command."""
+        if self.channel.error is not None:
+            raise self.channel.error
+        if command.startswith("dmesg -l"):
+            return Result("\n".join(self.kernel_messages), "", 0)
+        if command.startswith("hang"):
+            if timeout > 5:
+                raise AssertionError("the harness would wait too long")
+            time.sleep(timeout)
+            raise CommandTimeout(f"{self.name}: '{command}' did not end within {timeout:.0f} s",
+                                 "so far", "")
+        if command.startswith("panic"):
+            self.die(f"{self.name}: the guest panicked: Kernel panic - not syncing: test")
+            raise self.channel.error or AssertionError
+        result = self.answers.get(command, Result("", "", 0))
+        if check and result.status:
+            raise CommandFailed(f"{self.name}: '{command}' ended with status {result.status}: "
+                                f"{result.stderr}", result)
+        return result
+
+    def spawn(self, command: str, **_: Any) -> FakeCommand:
+        """Starts a command that does not end by itself."""
+        self.spawned.append(FakeCommand(command))
+        return self.spawned[-1]
+
+    def dmesg(self) -> str:
+        """Its kernel log."""
+        return "\n".join(self.kernel_messages)
+
+
+class FakeManad:
+    """A manad that can die."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.log = log_dir / "manad.log"
+        self.log.write_text("ready\n")
+        self.dead: LabError | None = None
+
+    def check(self) -> None:
+        """Raises when it has died."""
+        if self.dead is not None:
+            raise self.dead
+
+
+class FakeLab:
+    """Two guests and a manad."""
+
+    def __init__(self, log_dir: Path, suites: tuple[str, str] = ("trixie", "forky")) -> None:
+        self.log_dir = log_dir
+        self.guests = [FakeGuest(f"g{i}", i, suite, log_dir) for i, suite in enumerate(suites)]
+        self.manad = FakeManad(log_dir)
+        self.qps = 1
+
+    def manactl(self, *words: str, check: bool = True) -> str:
+        """status and stats."""
+        self.manad.check()
+        return json.dumps({"nics": [{"nic": "g0n0", "qps": self.qps}], "asked": words,
+                           "checked": check})
+
+
+class HarnessTest(unittest.TestCase):
+    """What the runner says."""
+
+    def setUp(self) -> None:
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.folder = Path(temp.name)
+        self.lab = FakeLab(self.folder)
+        self.context = Context(self.lab, "mixed")
+        self.lines: list[str] = []
+        self.tally = Tally()
+        self.runner = Runner(self.context, self.tally, lambda: self.folder / "kept",
+                             out=self.lines.append)
+        self.runner.start()
+        self.area = Area("demo")
+
+    def run_area(self) -> str:
+        """Runs all cases; returns what was printed."""
+        self.runner.run_area(self.area, self.area.cases)
+        return "\n".join(self.lines)
+
+    def test_a_good_case_is_ok_with_its_time_and_notes(self) -> None:
+        self.area.add("it works", lambda context: context.note("12 Gb/s"))
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^ok 1 - mixed\.stock\.stock\.demo: it works \(\d+\.\d s\) "
+                               r"\[12 Gb/s\]$")
+        self.assertRegex(said, r"(?m)^ok 2 - .*demo: no kernel warning, manad alive")
+        self.assertEqual((self.tally.passed, self.tally.failed), (2, 0))
+
+    def test_a_failing_command_fails_the_case_and_the_others_go_on(self) -> None:
+        self.lab.guests[0].answers["false"] = Result("", "no such thing", 3)
+        self.area.add("fails", lambda context: context.a.run("false"))
+        self.area.add("follows", lambda context: context.a.run("true"))
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^not ok 1 - .*: fails \(.* s\): g0: 'false' ended with status "
+                               r"3: no such thing$")
+        self.assertRegex(said, r"(?m)^ok 2 - .*: follows")
+        self.assertEqual((self.tally.passed, self.tally.failed), (2, 1))
+
+    def test_a_failure_keeps_logs_commands_and_figures(self) -> None:
+        self.lab.guests[1].answers["what"] = Result("some output", "some error", 1)
+        self.area.add("fails", lambda context: context.b.run("what"))
+        self.run_area()
+        kept = [line for line in self.lines if "kept:" in line]
+        folder = Path(kept[0].split("kept: ")[1])
+        self.assertIn("some output", (folder / "commands").read_text())
+        self.assertIn("some error", (folder / "failure").read_text())
+        self.assertEqual((folder / "g0.console").read_text(), "Booting\n")
+        self.assertTrue((folder / "manad.log").exists())
+        self.assertTrue((folder / "manactl-stats-json").exists())
+
+    def test_a_check_that_does_not_hold_is_the_message(self) -> None:
+        self.area.add("checks", lambda _: check(False, "7 is not 8"))
+        self.assertRegex(self.run_area(), r"(?m)^not ok 1 - .*: 7 is not 8$")
+
+    def test_a_flaw_of_a_case_is_reported_and_ends_nothing(self) -> None:
+        self.area.add("flawed", lambda _: {}["key"])
+        self.area.add("follows", lambda _: None)
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^not ok 1 - .*: KeyError: 'key'$")
+        self.assertRegex(said, r"(?m)^ok 2 - ")
+
+    def test_a_dying_guest_fails_this_case_and_the_rest_at_once(self) -> None:
+        self.area.add("panics", lambda context: context.b.run("panic"))
+        self.area.add("follows", lambda context: context.a.run("true"))
+        begin = time.monotonic()
+        said = self.run_area()
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertRegex(said, r"(?m)^not ok 1 - .*: g1: the guest panicked: Kernel panic")
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: not run: g1: the guest panicked: Kernel panic")
+        self.assertRegex(said, r"(?m)^not ok 3 - .*nothing left behind .*: not run: g1")
+        self.assertEqual((self.tally.passed, self.tally.failed), (0, 3))
+
+    def test_a_guest_that_dies_behind_another_error_is_named_first(self) -> None:
+        def dies(context: Context) -> None:
+            context.lab.guests[0].die("g0: QEMU ended with signal 11: no message")
+            raise CaseFailed("the client got nothing")
+        self.area.add("dies", dies)
+        self.assertRegex(self.run_area(), r"(?m)^not ok 1 - .*: g0: QEMU ended with signal 11: no "
+                                          r"message \(seen as: the client got nothing\)$")
+
+    def test_a_dead_manad_fails_the_rest_at_once(self) -> None:
+        def dies(context: Context) -> None:
+            context.lab.manad.dead = LabError("manad ended with status -6: assertion")
+            raise CaseFailed("no answer")
+        self.area.add("kills manad", dies)
+        self.area.add("follows", lambda context: context.a.run("true"))
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^not ok 1 - .*: manad ended with status -6: assertion")
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: not run: manad ended with status -6")
+
+    def test_a_case_ends_at_its_deadline_and_says_what_it_waited_for(self) -> None:
+        self.area.add("hangs", lambda context: context.a.run("hang", timeout=600), timeout=0.2)
+        self.area.add("follows", lambda context: context.a.run("true"))
+        begin = time.monotonic()
+        said = self.run_area()
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertRegex(said, r"(?m)^not ok 1 - .*: the case did not end within 0 s while it "
+                               r"waited for 'hang'$")
+        self.assertRegex(said, r"(?m)^ok 2 - ")
+
+    def test_a_step_ends_at_its_own_deadline_first(self) -> None:
+        self.area.add("hangs", lambda context: context.a.run("hang", timeout=0.1))
+        self.assertRegex(self.run_area(), r"(?m)^not ok 1 - .*: g0: 'hang' did not end within 0 s")
+
+    def test_what_a_case_left_running_is_ended(self) -> None:
+        def leaves(context: Context) -> None:
+            context.a.spawn("server")
+            raise CaseFailed("no client")
+        self.area.add("leaves", leaves)
+        self.run_area()
+        self.assertTrue(self.lab.guests[0].spawned[0].killed)
+
+    def test_a_server_that_ends_too_early_is_named_with_its_words(self) -> None:
+        def early(context: Context) -> None:
+            started = context.a.spawn("server")
+            started.status = 1
+            context.a.wait_listening(1234, started)
+        self.area.add("early", early)
+        self.assertRegex(self.run_area(), r"(?m)^not ok 1 - .*: g0: 'server' ended with status 1 "
+                                          r"before it listened: it went wrong$")
+
+    def test_a_skip_prints_its_reason(self) -> None:
+        def skips(_: Context) -> None:
+            raise CaseSkipped("there is no moon tonight")
+        self.area.add("skips", skips)
+        self.area.add("only forky", lambda _: None, only=("forky",), reason="trixie cannot")
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^skip 1 - .*: skips: there is no moon tonight$")
+        self.assertRegex(said, r"(?m)^skip 2 - .*: only forky: trixie cannot$")
+        self.assertEqual((self.tally.skipped, self.tally.failed), (2, 0))
+
+    def test_a_kernel_warning_is_found_and_harmless_ones_are_not(self) -> None:
+        def warns(context: Context) -> None:
+            context.lab.guests[0].kernel_messages += [
+                "[    5.0] clocksource: timekeeping watchdog on CPU0: hm",
+                "[    6.1] mana 0000:00:04.0: HWC: Request timed out!"]
+        self.area.add("warns", warns)
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^ok 1 - ")
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: kernel: mana 0000:00:04.0: HWC: Request "
+                               r"timed out!$")
+
+    def test_a_warning_is_reported_once(self) -> None:
+        log = KernelLog()
+        log.start(self.context.peers)
+        self.lab.guests[0].kernel_messages.append("[    6.1] WARNING: CPU: 0 PID: 1 at x.c:1")
+        self.assertEqual(log.new(self.context.a), ["WARNING: CPU: 0 PID: 1 at x.c:1"])
+        self.assertEqual(log.new(self.context.a), [])
+
+    def test_boot_messages_are_harmless_after_a_reboot_too(self) -> None:
+        self.lab.guests[0].kernel_messages = ["[    0.7] random: crng init done"]
+        self.area.add("reboots", lambda _: None)
+        self.run_area()
+        self.assertEqual(self.tally.failed, 0)
+
+    def test_objects_left_behind_in_manad_are_found(self) -> None:
+        def leaks(context: Context) -> None:
+            context.lab.qps = 3
+        self.area.add("leaks", leaks)
+        harness = sys.modules["harness"]
+        patience = harness.CLEAN_PATIENCE
+        harness.CLEAN_PATIENCE = 0.1
+        try:
+            said = self.run_area()
+        finally:
+            harness.CLEAN_PATIENCE = patience
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: left behind in manad: g0n0: qps 1 -> 3$")
+
+    def test_two_cases_of_one_name_are_refused(self) -> None:
+        self.area.add("same", lambda _: None)
+        with self.assertRaises(ValueError):
+            self.area.add("same", lambda _: None)
+
+
+class PiecesTest(unittest.TestCase):
+    """Parsers of the areas."""
+
+    def test_rows_of_perftest(self) -> None:
+        text = """ #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
+ 2          60             0.50               0.43               0.225456
+ 65536      60             9000.10            8800.20            0.140803
+---------------------------------------------------------------------------------------
+"""
+        self.assertEqual([row[0] for row in rows_of(text)], ["2", "65536"])
+
+    def test_completions_are_compared_in_order(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            peer = Context(FakeLab(Path(name), ("forky", "forky")), "forky").a
+            plan = errors.wanted(peer, (1, 0x162), 4)
+            good = ("client send 0 status 0 vendor 0\nclient send 1 status 10 vendor 0x162\n"
+                    "client send 2 status 5 vendor 0x1c7\nclient send 3 status 5 vendor 0xfff\n")
+            errors.compare(peer, "client", "send", good, plan)
+            for bad in (good.replace("status 10", "status 12"), good.replace("send 3", "send 2"),
+                        good.replace("0x162", "0x163"), good[:-40]):
+                with self.assertRaises(CaseFailed):
+                    errors.compare(peer, "client", "send", bad, plan)
+
+    def test_statuses_of_trixie_differ(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            context = Context(FakeLab(Path(name)), "mixed")
+            self.assertEqual(errors.wanted(context.a, (0, 0x1c6), 1), [(21, (0x1c6,))])
+            self.assertEqual(errors.wanted(context.b, (0, 0x1c6), 1), [(12, (0x1c6,))])
+
+    def test_list_names_cases_by_pair_driver_provider_and_area(self) -> None:
+        done = subprocess.run([sys.executable, HERE / "run.py", "forky", "cm", "verify", "--list"],
+                              capture_output=True, text=True, timeout=60, check=True)
+        self.assertIn("forky.stock.stock.cm: rping -V, the first guest serves (forky only)",
+                      done.stdout)
+        self.assertIn("forky.stock.stock.verify: PSN wraps at 2^24", done.stdout)
+
+    def test_bad_options_are_one_line(self) -> None:
+        for words in (["forky"], ["bookworm", "rdma"], ["forky", "rdma", "--case", "("],
+                      ["forky", "rdma", "--rounds", "0"], ["forky", "rdma", "--manad", "/none"]):
+            done = subprocess.run([sys.executable, HERE / "run.py", *words],
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn("run.py: error: ", done.stderr.splitlines()[-1])
+
+    def test_no_case_chosen_is_an_error(self) -> None:
+        done = subprocess.run([sys.executable, HERE / "run.py", "forky", "rdma", "--case", "xyzzy"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr.strip()),
+                         (2, "run.py: no case matches xyzzy"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Guest tests: areas of cases in QEMU guests with unmodified Debian kernels and rdma-core.
+
+    run.py PAIR AREA...        PAIR: trixie, forky or mixed (server trixie, client forky)
+
+The areas of one call share the guests of one boot (areas with another layout get a boot of their
+own). Exit status: 0 when every case passed or was skipped with its reason, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from harness import Area, Case, Context, LabError, Runner, Tally  # noqa: E402
+
+from lab.guest import GuestSpec  # noqa: E402
+from lab.janitor import new_log_dir  # noqa: E402
+from lab.proc import exit_on_signals  # noqa: E402
+from lab.progress import set_quiet  # noqa: E402
+from lab.session import Lab  # noqa: E402
+
+PAIRS = {"trixie": ("trixie", "trixie"), "forky": ("forky", "forky"), "mixed": ("trixie", "forky")}
+AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")
+                     if path.stem != "__init__"))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("pair", choices=PAIRS, help="suites of the guests")
+    parser.add_argument("area", nargs="+", choices=AREAS, metavar="AREA",
+                        help=f"what is tested: {', '.join(AREAS)}")
+    parser.add_argument("--list", action="store_true", help="print the cases, run none")
+    parser.add_argument("--case", metavar="REGEX", help="only cases whose title matches")
+    parser.add_argument("--long", action="store_true", help="the full matrices too")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N",
+                        help="rounds of each lifecycle case (default 3)")
+    parser.add_argument("--cpus", type=int, default=1, metavar="N",
+                        help="CPUs of each guest (default 1; 2 give two Ethernet queues)")
+    parser.add_argument("--manad", type=Path, metavar="PATH",
+                        default=os.environ.get("OPENMANA_MANAD"),
+                        help="this manad instead of the build's (or set OPENMANA_MANAD)")
+    parser.add_argument("--manad-arg", action="append", default=[], metavar="ARG",
+                        help="one more argument for manad; repeatable")
+    parser.add_argument("--table", type=Path, metavar="FILE",
+                        help="pyverbs: write the table of results to this file")
+    parser.add_argument("--keep-logs", action="store_true", help="keep the logs of a good run too")
+    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds needs a number above 0")
+    if arguments.case is not None:
+        try:
+            re.compile(arguments.case)
+        except re.error as error:
+            parser.error(f"--case {arguments.case}: {error}")
+    if arguments.manad is not None and not os.access(arguments.manad, os.X_OK):
+        parser.error(f"--manad {arguments.manad}: no such program")
+    return arguments
+
+
+def chosen(area: Area, arguments: argparse.Namespace) -> list[Case]:
+    """The cases of an area that are to run."""
+    return [case for case in area.cases
+            if (arguments.long or not case.long)
+            and (arguments.case is None or re.search(arguments.case, case.title))]
+
+
+def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, tally: Tally,
+               runner_number: int) -> int:
+    """Boots the guests of a layout and runs its areas. Returns the number of the last case."""
+    suites = PAIRS[arguments.pair]
+    specs = [GuestSpec(suite, cpus=arguments.cpus) for suite in suites]
+    ends = ((0, 0), (1, 0))
+    nics = 1
+    if layout == "one":
+        specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus))]
+        ends = ((0, 0), (0, 0))
+        nics = 2
+    folder: list[Path] = []
+
+    def keep() -> Path:
+        if not folder:
+            folder.append(new_log_dir(f"vm-{arguments.pair}"))
+        return folder[0]
+
+    with Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
+             manad_args=tuple(arguments.manad_arg), keep_logs=arguments.keep_logs) as lab:
+        context = Context(lab, arguments.pair, arguments, ends)
+        runner = Runner(context, tally, keep, runner_number)
+        runner.start()
+        lab.configure_network()
+        for area in areas:
+            runner.run_area(area, chosen(area, arguments))
+        return runner.number
+
+
+def main() -> int:
+    """Runs what was asked for."""
+    arguments = parse()
+    exit_on_signals()
+    set_quiet(arguments.quiet)
+    os.environ["OPENMANA_VM_ROUNDS"] = str(arguments.rounds)
+    areas = [importlib.import_module(f"areas.{name}").AREA
+             for name in dict.fromkeys(arguments.area)]
+    if arguments.list:
+        for area in areas:
+            for case in chosen(area, arguments):
+                suites = f" ({', '.join(case.only)} only)" if case.only else ""
+                print(f"{arguments.pair}.stock.stock.{area.name}: {case.title}{suites}")
+        return 0
+    if not any(chosen(area, arguments) for area in areas):
+        print(f"run.py: no case matches {arguments.case}", file=sys.stderr)
+        return 2
+    tally = Tally()
+    begin = time.monotonic()
+    number = 0
+    for layout in ("pair", "one"):
+        mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
+        if not mine:
+            continue
+        try:
+            number = run_layout(layout, mine, arguments, tally, number)
+        except LabError as error:
+            tally.failed += 1
+            number += 1
+            names = ", ".join(area.name for area in mine)
+            tally.failures.append(f"{arguments.pair}: lab of {names}")
+            print(f"not ok {number} - {arguments.pair}: lab of {names}: {error}", flush=True)
+    skipped = f", {tally.skipped} skipped" if tally.skipped else ""
+    print(f"{tally.passed} passed, {tally.failed} failed{skipped} "
+          f"({time.monotonic() - begin:.0f} s)", flush=True)
+    for name in tally.failures:
+        print(f"failed: {name}")
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,7 +12,6 @@ namespace {
 constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
 constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
-constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::uint16_t kRocePort = 4791;
 
 gdma::FunctionConfig function_config(const NicConfig& config) {
@@ -43,6 +42,8 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
     : config_(std::move(config)),
       executor_(executor),
       switch_(network),
+      flap_timer_(executor, [this] { flap(); }),
+      path_(executor, config_.name, config_.mac, *this),
       ethernet_sink_(*this),
       function_(executor, memory, irq, function_config(config_)),
       ethernet_(function_, ethernet_config(config_), ethernet_sink_),
@@ -53,27 +54,59 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
 Nic::~Nic() { switch_.detach(*this); }
 
 void Nic::set_link(bool up) {
+    link_wanted_ = up;
+    update_link();
+}
+
+void Nic::update_link() {
+    const bool up = link_wanted_ && !flapped_down_;
+    if (up == link()) return;
     link_.store(up, std::memory_order_release);
     ethernet_.set_link(up);
 }
 
-void Nic::send(std::span<const std::byte> frame) {
+void Nic::set_flaps(const std::optional<FlapConfig>& config) {
+    flaps_ = config;
+    flapped_down_ = false;
+    flap_timer_.cancel();
+    if (flaps_) flap_timer_.arm(flaps_->up);
+    update_link();
+}
+
+void Nic::flap() {
+    flapped_down_ = !flapped_down_;
+    if (flapped_down_) path_.fault_counters().flaps.add();
+    flap_timer_.arm(flapped_down_ ? flaps_->down : flaps_->up);
+    update_link();
+}
+
+void Nic::send(base::Frame frame) {
+    if (!link()) {
+        counters_.link_down.add();
+        return;
+    }
+    path_.from_guest(std::move(frame));
+}
+
+void Nic::to_network(base::Frame frame) {
     if (!link()) {
         counters_.link_down.add();
         return;
     }
     counters_.tx_frames.add();
     counters_.tx_bytes.add(frame.size());
-    switch_.forward(*this, frame);
-}
-
-void Nic::transmit(base::Frame frame) {
-    // RDMA to oneself never reaches the switch, which would not send a frame back to where it came from.
-    if (frame.size() >= config_.mac.size() && std::memcmp(frame.data(), config_.mac.data(), 6) == 0) {
-        if (link()) rdma_.receive(frame);
+    // RDMA to oneself never reaches the switch, which would not send a frame back to where it came from. Nor does it
+    // pass the stages of the other direction: it is one link, crossed once.
+    const bool to_self = frame.size() >= config_.mac.size() &&
+                         std::memcmp(frame.data(), config_.mac.data(), config_.mac.size()) == 0;
+    if (to_self && is_rdma(frame)) {
+        switch_.observe(frame);
+        counters_.rx_frames.add();
+        counters_.rx_bytes.add(frame.size());
+        rdma_.receive(frame);
         return;
     }
-    send(frame);
+    switch_.forward(*this, frame);
 }
 
 bool Nic::is_rdma(std::span<const std::byte> frame) const {
@@ -113,6 +146,14 @@ void Nic::deliver(std::span<const std::byte> frame) {
     }
     counters_.rx_frames.add();
     counters_.rx_bytes.add(frame.size());
+    path_.from_network(frame);
+}
+
+void Nic::to_guest(std::span<const std::byte> frame) {
+    if (!link()) {  // went down while a stage held the frame
+        counters_.link_down.add();
+        return;
+    }
     const auto hand_over = [&] {
         if (is_rdma(frame)) return true;
         ethernet_.receive(frame);
@@ -130,11 +171,11 @@ void Nic::deliver(std::span<const std::byte> frame) {
 
 rnic::Rnic* Nic::local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                             const base::MacAddr& mac) {
-    if (!link()) return nullptr;
+    if (!link() || path_.needs_packets() || switch_.observed()) return nullptr;
     if (mac == config_.mac) return source.owns(destination) ? &rdma_ : nullptr;
     // Only NICs have fixed addresses.
     auto* peer = static_cast<Nic*>(switch_.fixed_port(mac));
-    if (peer == nullptr || !peer->link()) return nullptr;
+    if (peer == nullptr || !peer->link() || peer->path_.needs_packets()) return nullptr;
     if (peer->executor_.on_thread()) return peer->rdma_.owns(destination) ? &peer->rdma_ : nullptr;
     const base::Gate::Visit visit(peer->function_.gate());
     return peer->rdma_.owns(destination) ? &peer->rdma_ : nullptr;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -12,6 +13,8 @@
 #include "base/frame.h"
 #include "base/guest_memory.h"
 #include "eth/ethernet_device.h"
+#include "fabric/faults.h"
+#include "fabric/port_path.h"
 #include "fabric/switch.h"
 #include "gdma/function.h"
 #include "pci/function_model.h"
@@ -41,7 +44,7 @@ OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 ///
 /// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch and the peers on
 /// it are made before traffic starts and stay until it has ended.
-class Nic final : public Port, private rnic::Network {
+class Nic final : public Port, private rnic::Network, private PortPath::Exits {
 public:
     Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network, NicConfig config);
     ~Nic() override;
@@ -53,6 +56,11 @@ public:
     [[nodiscard]] const PortCounters& counters() const { return counters_; }
 
     void set_link(bool up);
+    /// Takes the link down and up again, over and over, whenever set_link has it up. Without a value: no more.
+    void set_flaps(const std::optional<FlapConfig>& config);
+    [[nodiscard]] const std::optional<FlapConfig>& flaps() const { return flaps_; }
+    /// The stages between the guest and the switch.
+    [[nodiscard]] PortPath& path() { return path_; }
     [[nodiscard]] bool link() const { return link_.load(std::memory_order_acquire); }
 
     /// Calls f(CounterInfo, value) for every counter of the NIC's layers, from any thread.
@@ -62,6 +70,7 @@ public:
         ethernet_.counters().visit(f);
         rdma_.counters().visit(f);
         counters_.visit(f);
+        path_.visit_counters(f);
     }
 
     /// Port: a frame for this NIC; RoCEv2 to an address of the adapter goes to the RDMA device.
@@ -72,13 +81,17 @@ private:
     class EthernetSink final : public base::FrameSink {
     public:
         explicit EthernetSink(Nic& nic) : nic_(nic) {}
-        void transmit(base::Frame frame) override { nic_.send(frame); }
+        void transmit(base::Frame frame) override { nic_.send(std::move(frame)); }
 
     private:
         Nic& nic_;
     };
-    void send(std::span<const std::byte> frame);
-    void transmit(base::Frame frame) override;
+    void send(base::Frame frame);
+    void transmit(base::Frame frame) override { send(std::move(frame)); }
+    void to_network(base::Frame frame) override;
+    void to_guest(std::span<const std::byte> frame) override;
+    void update_link();
+    void flap();
     rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                            const base::MacAddr& mac) override;
     [[nodiscard]] bool is_rdma(std::span<const std::byte> frame) const;
@@ -88,6 +101,11 @@ private:
     Switch& switch_;
     PortCounters counters_;
     std::atomic<bool> link_{true};
+    bool link_wanted_ = true;   // by set_link; the rest on the executor
+    bool flapped_down_ = false;
+    std::optional<FlapConfig> flaps_;
+    base::Timer flap_timer_;
+    PortPath path_;
     EthernetSink ethernet_sink_;
     gdma::Function function_;
     eth::EthernetDevice ethernet_;

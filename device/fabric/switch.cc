@@ -80,6 +80,7 @@ void Switch::forward(Port& from, std::span<const std::byte> frame) {
         counters_.malformed.add();
         return;
     }
+    observe(frame);
     bool flood = false;
     Port* target = look_up(from, frame, flood);
     if (!flood) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -10,6 +11,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/frame.h"
+#include "fabric/capture.h"
 
 namespace openmana::fabric {
 
@@ -45,6 +47,14 @@ public:
     void detach(Port& port);
     /// Sends a frame that came in on `from` to where it belongs.
     void forward(Port& from, std::span<const std::byte> frame);
+    /// From now on `tap` sees each frame once, as it enters the switch; it outlives the switch. Before traffic starts.
+    void set_tap(FrameTap& tap) { tap_.store(&tap, std::memory_order_release); }
+    /// True if there is a tap, so that everything has to be frames.
+    [[nodiscard]] bool observed() const { return tap_.load(std::memory_order_acquire) != nullptr; }
+    /// Shows the tap a frame that a port keeps to itself.
+    void observe(std::span<const std::byte> frame) {
+        if (FrameTap* const tap = tap_.load(std::memory_order_acquire)) tap->frame(frame);
+    }
     /// The port with this fixed address, or null.
     [[nodiscard]] Port* fixed_port(const base::MacAddr& mac) const;
     [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
@@ -59,6 +69,7 @@ private:
     Port* look_up(Port& from, std::span<const std::byte> frame, bool& flood);
 
     const base::Clock& clock_;
+    std::atomic<FrameTap*> tap_{nullptr};
     mutable std::mutex mutex_;  // protects table_ and ports_; nothing is called under it
     std::unordered_map<std::uint64_t, Entry> table_;
     std::vector<Port*> ports_;

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pcap/pcap.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/result.h"
+#include "base/wall_time.h"
+
+namespace openmana::fabric {
+
+/// Sees frames that pass a point, in their order. From any thread.
+class FrameTap {
+public:
+    virtual ~FrameTap() = default;
+    virtual void frame(std::span<const std::byte> frame) = 0;
+};
+
+#define OM_CAPTURE_COUNTERS(X)                                        \
+    X(frames, "fabric.capture.frames", "frames written to a capture") \
+    X(lost, "fabric.capture.lost", "frames not written because the file could not take them")
+
+OM_COUNTERS(CaptureCounters, OM_CAPTURE_COUNTERS);
+
+/// A capture file in pcap format with nanosecond time stamps, for tshark and Wireshark.
+/// Thread-safe. After an error (disk full) it writes nothing more, says so once in the log, and
+/// keeps the reason.
+class Capture final : public FrameTap {
+public:
+    /// How long a frame may wait for the disk; the owner calls flush() this often.
+    static constexpr base::Duration kFlushInterval = std::chrono::milliseconds(200);
+
+    /// Creates or overwrites the file.
+    static base::Result<std::unique_ptr<Capture>> create(const std::string& path,
+                                                         const base::Clock& clock,
+                                                         base::WallTime wall);
+    ~Capture() override;
+
+    void frame(std::span<const std::byte> frame) override;
+    /// Hands what was written to the system; costs nothing if there is nothing.
+    void flush();
+    /// errno of the error that ended the capture, or 0.
+    [[nodiscard]] int error() const { return error_.load(std::memory_order_relaxed); }
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] const CaptureCounters& counters() const { return counters_; }
+
+private:
+    struct CloseDump {
+        void operator()(pcap_dumper_t* dump) const { pcap_dump_close(dump); }
+    };
+    struct ClosePcap {
+        void operator()(pcap_t* pcap) const { pcap_close(pcap); }
+    };
+    using Pcap = std::unique_ptr<pcap_t, ClosePcap>;
+    using Dump = std::unique_ptr<pcap_dumper_t, CloseDump>;
+    Capture(std::string path, const base::Clock& clock, base::WallTime wall, Pcap pcap, Dump dump)
+        : path_(std::move(path)),
+          clock_(clock),
+          wall_(wall),
+          pcap_(std::move(pcap)),
+          dump_(std::move(dump)) {}
+    void flush_locked();
+
+    const std::string path_;
+    const base::Clock& clock_;
+    const base::WallTime wall_;
+    std::mutex mutex_;  // protects dump_ and dirty_
+    Pcap pcap_;
+    Dump dump_;
+    bool dirty_ = false;
+    std::atomic<int> error_{0};
+    CaptureCounters counters_;
+};
+
+}  // namespace openmana::fabric

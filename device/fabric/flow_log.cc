@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/flow_log.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <iterator>
+
+#include "base/endian.h"
+#include "base/log.h"
+#include "roce/aeth.h"
+#include "roce/packet.h"
+
+namespace openmana::fabric {
+namespace {
+
+constexpr std::size_t kUdpBytes = 8;
+constexpr std::size_t kBthBytes = 12;
+constexpr std::size_t kDethBytes = 8;
+constexpr std::size_t kRethBytes = 16;
+constexpr std::size_t kIcrcBytes = 4;
+constexpr std::uint8_t kTcpFin = 0x01;
+constexpr std::uint8_t kTcpRst = 0x04;
+/// An answer may be this far from the last request that was seen: a READ takes a PSN for each
+/// packet of its answer.
+constexpr std::int32_t kPsnReach = 1 << 16;
+constexpr unsigned kPairingAttempts = 16;
+constexpr std::size_t kMaxCandidates = 256;
+
+std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t offset) {
+    return std::to_integer<std::uint8_t>(bytes[offset]);
+}
+std::uint32_t low24(std::span<const std::byte> bytes, std::size_t offset) {
+    return base::load_be<std::uint32_t>(bytes.data() + offset) & 0xffffff;
+}
+
+std::string address_text(const roce::Gid& gid, bool ipv4) {
+    char text[INET6_ADDRSTRLEN] = "";
+    ::inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.data() + (ipv4 ? 12 : 0), text, sizeof text);
+    return text;
+}
+
+std::string time_text(base::Duration since_1970) {
+    const auto nanoseconds = since_1970.count();
+    const std::time_t seconds = nanoseconds / 1000000000;
+    std::tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", parts, nanoseconds % 1000000000 / 1000);
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<FlowFile>> FlowFile::create(const std::string& path) {
+    base::UniqueFd fd(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0640));
+    if (!fd)
+        return base::fail(base::ErrorCode::kIo, "cannot write the flow log",
+                          static_cast<unsigned>(errno));
+    return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd)));
+}
+
+void FlowFile::line(std::string_view json) {
+    std::string text(json);
+    text += '\n';
+    const std::lock_guard lock(mutex_);
+    std::string_view left = text;
+    while (fd_ && !left.empty()) {
+        const ssize_t n = ::write(fd_.get(), left.data(), left.size());
+        if (n >= 0) {
+            left.remove_prefix(static_cast<std::size_t>(n));
+        } else if (errno != EINTR) {
+            OM_WARN("flow log end: file={} reason={}", path_, std::strerror(errno));
+            fd_.reset();
+        }
+    }
+}
+
+std::size_t FlowTable::KeyHash::operator()(const Key& key) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(key.kind) + 1;
+    const auto mix = [&](std::uint64_t value) {
+        hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+        hash ^= hash >> 29;
+    };
+    for (const roce::Gid* gid : {&key.local_address, &key.remote_address}) {
+        mix(base::load_le<std::uint64_t>(gid->data()));
+        mix(base::load_le<std::uint64_t>(gid->data() + 8));
+    }
+    mix(std::uint64_t{key.local} << 32 | key.remote);
+    return hash;
+}
+
+FlowTable::FlowTable(base::Executor& executor, std::string nic, base::Duration idle,
+                     base::WallTime wall, FlowSink& sink, FlowCounters& counters)
+    : executor_(executor),
+      nic_(std::move(nic)),
+      idle_(idle),
+      wall_(wall),
+      sink_(sink),
+      counters_(counters),
+      timer_(executor, [this] { expire(); }) {}
+
+FlowTable::~FlowTable() {
+    end_all("log closed");
+}
+
+std::optional<FlowTable::Key> FlowTable::key_of(Direction direction, const FrameHeaders& headers,
+                                                std::span<const std::byte> frame) {
+    if (!headers.has_ports()) return std::nullopt;
+    Key key;
+    std::uint32_t source = headers.source_port;
+    std::uint32_t destination = headers.destination_port;
+    key.kind = headers.protocol == kProtocolTcp ? Kind::kTcp : Kind::kUdp;
+    const std::size_t bth = headers.transport + kUdpBytes;
+    if (headers.roce() && headers.end >= bth + kBthBytes + kIcrcBytes) {
+        const auto opcode = static_cast<roce::Opcode>(byte_at(frame, bth));
+        switch (roce::transport(opcode)) {
+            case roce::Transport::kRc:
+            case roce::Transport::kCnp:
+                key.kind = Kind::kRc;
+                break;
+            case roce::Transport::kUc:
+                key.kind = Kind::kUc;
+                break;
+            case roce::Transport::kUd:
+                key.kind = Kind::kUd;
+                break;
+            default:
+                return std::nullopt;
+        }
+        destination = low24(frame, bth + 4);
+        source = kUnknown;
+        if (key.kind == Kind::kUd && headers.end >= bth + kBthBytes + kDethBytes + kIcrcBytes)
+            source = low24(frame, bth + kBthBytes + 4);
+    }
+    const bool sent = direction == Direction::kTransmit;
+    key.local_address = sent ? headers.source : headers.destination;
+    key.remote_address = sent ? headers.destination : headers.source;
+    key.local = sent ? source : destination;
+    key.remote = sent ? destination : source;
+    return key;
+}
+
+FlowTable::Place FlowTable::find(const Key& key, Direction direction, bool ipv4) {
+    if (const auto found = index_.find(key); found != index_.end()) return found->second;
+    if (flows_.size() + closing_.size() >= kMaxFlows) {
+        counters_.evicted.add();
+        end(closing_.empty() ? flows_.begin() : closing_.begin(), "no room");
+    }
+    counters_.started.add();
+    Flow flow;
+    flow.key = key;
+    flow.ipv4 = ipv4;
+    flow.start = flow.last = executor_.now();
+    flow.opened = direction;
+    const Place place = flows_.insert(flows_.end(), flow);
+    index_[key] = place;
+    if (key.kind == Kind::kRc) {
+        Key addresses = key;
+        addresses.local = addresses.remote = kUnknown;
+        unpaired_[addresses].push_back(place);
+    } else {
+        write(*place, true, nullptr);
+    }
+    arm();
+    return place;
+}
+
+void FlowTable::touch(Place flow) {
+    flow->last = executor_.now();
+    if (!flow->closing) flows_.splice(flows_.end(), flows_, flow);
+}
+
+void FlowTable::frame(Direction direction, const FrameHeaders& headers,
+                      std::span<const std::byte> frame, bool denied) {
+    const auto key = key_of(direction, headers, frame);
+    if (!key) {
+        counters_.untracked.add();
+        return;
+    }
+    const Place flow = find(*key, direction, headers.ipv4());
+    touch(flow);
+    if (denied) {
+        ++flow->denied;
+        return;
+    }
+    const std::byte traffic =
+        headers.ipv4() ? frame[headers.network + 1] : frame[headers.network + 1] >> 4;
+    if ((traffic & std::byte{3}) == std::byte{3}) ++flow->marked;
+    Half& half = flow->halves[index(direction)];
+    ++half.frames;
+    half.bytes += frame.size();
+    switch (key->kind) {
+        case Kind::kTcp:
+            count_tcp(flow, direction, headers, frame);
+            break;
+        case Kind::kUdp:
+            half.payload += headers.end - headers.transport - kUdpBytes;
+            break;
+        default:
+            count_rdma(flow, direction, headers, frame);
+    }
+}
+
+void FlowTable::count_tcp(Place flow, Direction direction, const FrameHeaders& headers,
+                          std::span<const std::byte> frame) {
+    const std::size_t header = (byte_at(frame, headers.transport + 12) >> 4) * std::size_t{4};
+    const std::size_t length = headers.end - headers.transport;
+    if (header <= length) flow->halves[index(direction)].payload += length - header;
+    const std::uint8_t flags = byte_at(frame, headers.transport + 13);
+    if ((flags & kTcpRst) != 0) ++flow->errors;
+    if ((flags & kTcpFin) != 0) flow->halves[index(direction)].finished = true;
+    const bool over =
+        (flags & kTcpRst) != 0 || (flow->halves[0].finished && flow->halves[1].finished);
+    if (!over || flow->closing) return;
+    flow->closing = true;
+    closing_.splice(closing_.end(), flows_, flow);
+    arm();
+}
+
+void FlowTable::count_request(Flow& flow, Half& half, std::span<const std::byte> bth) {
+    const roce::OpcodeInfo& info = roce::opcode_info(static_cast<roce::Opcode>(byte_at(bth, 0)));
+    const roce::Psn psn(low24(bth, 8));
+    std::uint64_t read_end = 0;
+    if (info.operation == roce::Operation::kReadRequest && bth.size() >= kBthBytes + kRethBytes)
+        read_end = base::load_be<std::uint64_t>(bth.data() + kBthBytes) +
+                   base::load_be<std::uint32_t>(bth.data() + kBthBytes + 12);
+    // A READ that is asked for again starts where the answers ended, at a new PSN but with the old
+    // end.
+    const bool again = (half.last_request && psn <= *half.last_request) ||
+                       (read_end != 0 && read_end == half.last_read_end);
+    if (again && flow.key.kind == Kind::kRc) {
+        ++flow.retransmits;
+        return;
+    }
+    if (!half.first_request) half.first_request = psn;
+    half.last_request = psn;
+    half.last_read_end = read_end;
+    if (info.position == roce::Position::kLast || info.position == roce::Position::kOnly)
+        ++half.operations;
+    const std::size_t overhead = kBthBytes + info.extension_bytes + (byte_at(bth, 1) >> 4 & 3U);
+    if (info.payload && bth.size() > overhead) half.payload += bth.size() - overhead;
+}
+
+void FlowTable::count_rdma(Place flow, Direction direction, const FrameHeaders& headers,
+                           std::span<const std::byte> frame) {
+    const std::size_t start = headers.transport + kUdpBytes;
+    if (headers.end < start + kBthBytes + kIcrcBytes) return;
+    const auto bth = frame.subspan(start, headers.end - start - kIcrcBytes);
+    const roce::OpcodeInfo& info = roce::opcode_info(static_cast<roce::Opcode>(byte_at(bth, 0)));
+    if (!info.known() || info.operation == roce::Operation::kCnp) return;
+    if (!info.response) {
+        count_request(*flow, flow->halves[index(direction)], bth);
+        return;
+    }
+    const roce::Psn psn(low24(bth, 8));
+    flow = pair(flow, direction, psn);
+    Half& half = flow->halves[index(direction)];
+    if (info.has(roce::kHasAeth) && bth.size() >= kBthBytes + 4) {
+        const std::uint8_t syndrome = byte_at(bth, kBthBytes);
+        if (roce::aeth_kind(syndrome) == roce::AethKind::kRnrNak) ++flow->rnr;
+        if (roce::aeth_kind(syndrome) == roce::AethKind::kNak &&
+            roce::nak_code(syndrome) != roce::NakCode::kSequenceError)
+            ++flow->errors;
+    }
+    if (!info.payload) return;
+    if (half.last_response && psn <= *half.last_response) {
+        ++flow->retransmits;
+        return;
+    }
+    half.last_response = psn;
+    const std::size_t overhead = kBthBytes + info.extension_bytes + (byte_at(bth, 1) >> 4 & 3U);
+    if (bth.size() > overhead) half.payload += bth.size() - overhead;
+}
+
+FlowTable::Place FlowTable::pair(Place flow, Direction direction, roce::Psn psn) {
+    const std::size_t other_side = 1 - index(direction);
+    const auto reach = [&](const Flow& candidate) {
+        const Half& half = candidate.halves[other_side];
+        if (!half.last_request) return false;
+        return psn >= *half.first_request - 1 && psn - *half.last_request < kPsnReach;
+    };
+    if (flow->paired()) {
+        const auto& asked = flow->halves[other_side].last_request;
+        // Far off the requests: the number now belongs to another connection.
+        if (!asked || std::abs(psn - *asked) < kPsnReach) return flow;
+    }
+    if (flow->pairing_attempts >= kPairingAttempts && !flow->paired()) return flow;
+    ++flow->pairing_attempts;
+    Key addresses = flow->key;
+    addresses.local = addresses.remote = kUnknown;
+    const auto candidates = unpaired_.find(addresses);
+    if (candidates == unpaired_.end()) return flow;
+    std::optional<Place> partner;
+    std::size_t examined = 0;
+    for (const Place candidate : candidates->second) {
+        if (++examined > kMaxCandidates) break;
+        const bool opposite = direction == Direction::kReceive ? candidate->key.local == kUnknown
+                                                               : candidate->key.remote == kUnknown;
+        if (candidate == flow || !opposite || !reach(*candidate)) continue;
+        if (partner) return flow;  // two could be meant; a later answer may tell
+        partner = candidate;
+    }
+    if (!partner) return flow;
+    if (flow->paired()) {
+        Key half = flow->key;
+        (direction == Direction::kReceive ? half.remote : half.local) = kUnknown;
+        end(flow, "number in use again");
+        flow = find(half, direction, (*partner)->ipv4);
+    }
+    return join(flow, *partner);
+}
+
+FlowTable::Place FlowTable::join(Place flow, Place other) {
+    forget_unpaired(flow);
+    forget_unpaired(other);
+    if (other->start < flow->start) {
+        flow->start = other->start;
+        flow->opened = other->opened;
+    }
+    if (flow->key.local == kUnknown) flow->key.local = other->key.local;
+    if (flow->key.remote == kUnknown) flow->key.remote = other->key.remote;
+    for (std::size_t i = 0; i < kDirections; ++i)
+        if (other->halves[i].frames != 0) flow->halves[i] = other->halves[i];
+    flow->errors += other->errors;
+    flow->rnr += other->rnr;
+    flow->retransmits += other->retransmits;
+    flow->marked += other->marked;
+    flow->denied += other->denied;
+    index_[other->key] = flow;
+    flows_.erase(other);
+    write(*flow, true, nullptr);
+    return flow;
+}
+
+void FlowTable::forget_unpaired(Place flow) {
+    Key addresses = flow->key;
+    addresses.local = addresses.remote = kUnknown;
+    const auto found = unpaired_.find(addresses);
+    if (found == unpaired_.end()) return;
+    std::erase(found->second, flow);
+    if (found->second.empty()) unpaired_.erase(found);
+}
+
+void FlowTable::end(Place flow, const char* reason) {
+    counters_.ended.add();
+    if (flow->key.kind == Kind::kRc) {
+        if (!flow->paired()) forget_unpaired(flow);
+        Key half = flow->key;
+        half.remote = kUnknown;
+        if (half.local != kUnknown) index_.erase(half);
+        half = flow->key;
+        half.local = kUnknown;
+        if (half.remote != kUnknown) index_.erase(half);
+    } else {
+        index_.erase(flow->key);
+    }
+    write(*flow, false, reason);
+    (flow->closing ? closing_ : flows_).erase(flow);
+}
+
+void FlowTable::end_all(const char* reason) {
+    while (!closing_.empty()) end(closing_.begin(), "closed");
+    while (!flows_.empty()) end(flows_.begin(), reason);
+    timer_.cancel();
+}
+
+void FlowTable::expire() {
+    const base::TimePoint now = executor_.now();
+    while (!closing_.empty() && closing_.front().last + kLinger <= now)
+        end(closing_.begin(), "closed");
+    while (!flows_.empty() && flows_.front().last + idle_ <= now) end(flows_.begin(), "idle");
+    arm();
+}
+
+void FlowTable::arm() {
+    base::TimePoint first = base::TimePoint::max();
+    if (!flows_.empty()) first = flows_.front().last + idle_;
+    if (!closing_.empty()) first = std::min(first, closing_.front().last + kLinger);
+    if (first != base::TimePoint::max()) timer_.arm_at(first);
+}
+
+void FlowTable::write(const Flow& flow, bool start, const char* reason) {
+    constexpr const char* kNames[] = {"tcp", "udp", "rdma-rc", "rdma-uc", "rdma-ud"};
+    const bool rdma = flow.key.kind != Kind::kTcp && flow.key.kind != Kind::kUdp;
+    const auto number = [](std::uint32_t value) {
+        return value == kUnknown ? std::string("null") : fmt::format("{}", value);
+    };
+    std::string text;
+    const auto out = std::back_inserter(text);
+    fmt::format_to(out,
+                   R"({{"event":"{}","nic":"{}","start":"{}","protocol":"{}","opened_by":"{}",)"
+                   R"("local":"{}","local_{}":{},"remote":"{}","remote_{}":{})",
+                   start ? "start" : "end", nic_, time_text(wall_.at(flow.start)),
+                   kNames[static_cast<std::size_t>(flow.key.kind)],
+                   flow.opened == Direction::kTransmit ? "guest" : "network",
+                   address_text(flow.key.local_address, flow.ipv4), rdma ? "qpn" : "port",
+                   number(flow.key.local), address_text(flow.key.remote_address, flow.ipv4),
+                   rdma ? "qpn" : "port", number(flow.key.remote));
+    if (!start) {
+        fmt::format_to(out, R"(,"end":"{}","reason":"{}")", time_text(wall_.at(flow.last)), reason);
+        for (const Direction direction : {Direction::kTransmit, Direction::kReceive}) {
+            const Half& half = flow.halves[index(direction)];
+            const char* const name = direction == Direction::kTransmit ? "tx" : "rx";
+            fmt::format_to(out, R"(,"{0}_frames":{1},"{0}_bytes":{2},"{0}_payload":{3})", name,
+                           half.frames, half.bytes, half.payload);
+            if (rdma) fmt::format_to(out, R"(,"{}_operations":{})", name, half.operations);
+        }
+        fmt::format_to(out, R"(,"errors":{},"denied":{},"marked":{})", flow.errors, flow.denied,
+                       flow.marked);
+        if (rdma) fmt::format_to(out, R"(,"rnr":{},"retransmits":{})", flow.rnr, flow.retransmits);
+    }
+    text += '}';
+    sink_.line(text);
+}
+
+}  // namespace openmana::fabric

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/executor.h"
+#include "base/fd.h"
+#include "base/result.h"
+#include "base/wall_time.h"
+#include "fabric/frame_headers.h"
+#include "roce/psn.h"
+
+namespace openmana::fabric {
+
+#define OM_FLOW_COUNTERS(X)                                                              \
+    X(started, "fabric.flow.started", "connections that the flow log took up")           \
+    X(ended, "fabric.flow.ended", "connections that the flow log closed")                \
+    X(evicted, "fabric.flow.evicted", "connections closed in the flow log to make room") \
+    X(untracked, "fabric.flow.untracked",                                                \
+      "frames that belong to no connection: neither RoCEv2, TCP nor UDP")
+
+OM_COUNTERS(FlowCounters, OM_FLOW_COUNTERS);
+
+/// Takes the lines of a flow log, without newline. From any thread.
+class FlowSink {
+public:
+    virtual ~FlowSink() = default;
+    virtual void line(std::string_view json) = 0;
+};
+
+/// A file of JSON lines, appended to. After an error it says so once in the log and drops the rest.
+class FlowFile final : public FlowSink {
+public:
+    static base::Result<std::unique_ptr<FlowFile>> create(const std::string& path);
+    void line(std::string_view json) override;
+    [[nodiscard]] const std::string& path() const { return path_; }
+
+private:
+    FlowFile(std::string path, base::UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+    const std::string path_;
+    std::mutex mutex_;  // protects fd_, and keeps lines whole
+    base::UniqueFd fd_;
+};
+
+/// The connections of a NIC, found from its frames: TCP and UDP by addresses and ports, RDMA by
+/// queue pair numbers. Writes a line when one starts and one when it ends (docs/network.md). Lives
+/// on one executor.
+///
+/// An RC packet names only the receiver's QP. Each direction is therefore followed on its own until
+/// an answer with the PSN of a request shows which two belong together.
+class FlowTable {
+public:
+    static constexpr std::size_t kMaxFlows = 65536;
+    /// After both ends have closed, for the last acknowledgements.
+    static constexpr base::Duration kLinger = std::chrono::seconds(2);
+
+    FlowTable(base::Executor& executor, std::string nic, base::Duration idle, base::WallTime wall,
+              FlowSink& sink, FlowCounters& counters);
+    ~FlowTable();
+    FlowTable(const FlowTable&) = delete;
+    FlowTable& operator=(const FlowTable&) = delete;
+
+    /// A frame that passes; `denied` if the policy has just refused it.
+    void frame(Direction direction, const FrameHeaders& headers, std::span<const std::byte> frame,
+               bool denied);
+    /// Ends all, as the destructor does.
+    void end_all(const char* reason);
+    [[nodiscard]] std::size_t size() const { return flows_.size(); }
+
+private:
+    enum class Kind : std::uint8_t { kTcp, kUdp, kRc, kUc, kUd };
+    /// Seen from the guest. `local` and `remote` are ports or QP numbers; of RC and UC a frame
+    /// tells only one.
+    static constexpr std::uint32_t kUnknown = 0xffffffff;
+    struct Key {
+        Kind kind = Kind::kTcp;
+        roce::Gid local_address{}, remote_address{};
+        std::uint32_t local = 0, remote = 0;
+        friend bool operator==(const Key&, const Key&) = default;
+    };
+    struct KeyHash {
+        std::size_t operator()(const Key& key) const;
+    };
+    /// One direction's sums and what tells a repetition from something new.
+    struct Half {
+        std::uint64_t frames = 0, bytes = 0, payload = 0, operations = 0;
+        std::optional<roce::Psn> first_request, last_request, last_response;
+        std::uint64_t last_read_end = 0;
+        bool finished = false;  // FIN seen
+    };
+    struct Flow {
+        Key key;
+        bool ipv4 = true;
+        base::TimePoint start{}, last{};
+        Half halves[kDirections];
+        std::uint64_t errors = 0, rnr = 0, retransmits = 0, marked = 0, denied = 0;
+        bool closing = false;
+        Direction opened = Direction::kTransmit;
+        unsigned pairing_attempts = 0;
+        [[nodiscard]] bool paired() const {
+            return key.local != kUnknown && key.remote != kUnknown;
+        }
+    };
+    using List = std::list<Flow>;
+    using Place = List::iterator;
+
+    [[nodiscard]] static std::optional<Key> key_of(Direction direction, const FrameHeaders& headers,
+                                                   std::span<const std::byte> frame);
+    Place find(const Key& key, Direction direction, bool ipv4);
+    void touch(Place flow);
+    void count_tcp(Place flow, Direction direction, const FrameHeaders& headers,
+                   std::span<const std::byte> frame);
+    void count_rdma(Place flow, Direction direction, const FrameHeaders& headers,
+                    std::span<const std::byte> frame);
+    void count_request(Flow& flow, Half& half, std::span<const std::byte> bth);
+    /// The flow that the answer `psn` belongs to, after it was joined with its other direction.
+    Place pair(Place flow, Direction direction, roce::Psn psn);
+    Place join(Place flow, Place other);
+    void forget_unpaired(Place flow);
+    void end(Place flow, const char* reason);
+    void write(const Flow& flow, bool start, const char* reason);
+    void expire();
+    void arm();
+
+    base::Executor& executor_;
+    const std::string nic_;
+    const base::Duration idle_;
+    const base::WallTime wall_;
+    FlowSink& sink_;
+    FlowCounters& counters_;
+    List flows_;                                     // least recently used first
+    List closing_;                                   // in the order in which they close
+    std::unordered_map<Key, Place, KeyHash> index_;  // an RC flow with both numbers has two entries
+    std::unordered_map<Key, std::vector<Place>, KeyHash> unpaired_;  // RC, by addresses alone
+    base::Timer timer_;
+};
+
+}  // namespace openmana::fabric

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/frame.h"
+#include "roce/address.h"
+
+namespace openmana::fabric {
+
+/// Towards the network or towards the guest, as the guest sees it.
+enum class Direction : std::uint8_t { kTransmit, kReceive };
+constexpr std::size_t kDirections = 2;
+[[nodiscard]] constexpr std::size_t index(Direction direction) {
+    return static_cast<std::size_t>(direction);
+}
+
+constexpr std::uint8_t kProtocolIcmp = 1;
+constexpr std::uint8_t kProtocolTcp = 6;
+constexpr std::uint8_t kProtocolUdp = 17;
+constexpr std::uint8_t kProtocolIcmpv6 = 58;
+
+/// What the stages of a port need to know of a frame, behind up to two VLAN tags. Every offset was
+/// checked against the frame, so that what it names may be read.
+struct FrameHeaders {
+    enum class Kind : std::uint8_t {
+        kOther,  ///< neither ARP nor IP
+        kArp,    ///< Ethernet and IPv4, complete
+        kIpv4,
+        kIpv6,
+        kMalformed,  ///< says it is one of those but is not, or hides behind too many headers
+    };
+    Kind kind = Kind::kOther;
+    bool fragment = false;  ///< IP: not the first one, so without a transport header
+    bool first_fragment = false;
+    std::uint8_t protocol = 0;      ///< IP: the last one of the chain of headers
+    std::size_t network = 0;        ///< offset of the ARP or IP header
+    std::size_t transport = 0;      ///< IP: offset of what follows the IP headers
+    std::size_t end = 0;            ///< IP: end of the packet; the rest is padding
+    roce::Gid source{};             ///< IP; of ARP: the sender, as an IPv4-mapped address
+    roce::Gid destination{};        ///< IP; of ARP: the target
+    std::uint16_t source_port = 0;  ///< TCP and UDP, not in later fragments
+    std::uint16_t destination_port = 0;
+
+    [[nodiscard]] bool ip() const { return kind == Kind::kIpv4 || kind == Kind::kIpv6; }
+    [[nodiscard]] bool ipv4() const { return kind == Kind::kIpv4 || kind == Kind::kArp; }
+    [[nodiscard]] bool has_ports() const {
+        return ip() && !fragment && (protocol == kProtocolTcp || protocol == kProtocolUdp);
+    }
+    /// UDP to the port of RoCEv2, in one piece.
+    [[nodiscard]] bool roce() const;
+};
+
+[[nodiscard]] FrameHeaders read_headers(std::span<const std::byte> frame);
+
+/// True for UDP to the port of RoCEv2, without looking further than needed; the fast question of
+/// the shaper and the queue of a port.
+[[nodiscard]] inline bool is_roce_frame(std::span<const std::byte> frame) {
+    return read_headers(frame).roce();
+}
+
+/// Sets "congestion experienced" (RFC 3168) if the packet's sender can handle it; true if the frame
+/// has the mark afterwards. The ICRC of RoCE does not cover the field.
+bool mark_congestion(base::Frame& frame, const FrameHeaders& headers);
+
+}  // namespace openmana::fabric

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/policy.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace openmana::fabric {
+namespace {
+
+constexpr std::uint16_t kDhcpClient = 68;
+constexpr std::uint16_t kDhcpServer = 67;
+constexpr std::byte kNeighborAdvertisement{136};
+constexpr std::size_t kTargetOffset = 8;  // of ICMPv6 neighbour messages (RFC 4861 4.4)
+
+bool unspecified(const roce::Gid& gid, bool ipv4) {
+    return std::all_of(gid.begin() + (ipv4 ? 12 : 0), gid.end(),
+                       [](auto octet) { return octet == 0; });
+}
+
+}  // namespace
+
+bool Filter::may_use(const roce::Gid& address, bool ipv4) const {
+    if (std::any_of(addresses_.begin(), addresses_.end(),
+                    [&](const Prefix& prefix) { return prefix.contains(address, ipv4); }))
+        return true;
+    if (ipv4) return false;
+    // The link-local address that follows from the MAC address is the NIC's own (RFC 4291 2.5.1).
+    const roce::Gid own{0xfe,    0x80,    0,
+                        0,       0,       0,
+                        0,       0,       static_cast<std::uint8_t>(mac_[0] ^ 2),
+                        mac_[1], mac_[2], 0xff,
+                        0xfe,    mac_[3], mac_[4],
+                        mac_[5]};
+    return address == own;
+}
+
+bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte> frame) const {
+    using Kind = FrameHeaders::Kind;
+    switch (headers.kind) {
+        case Kind::kArp:
+            // A probe for an address that is free to take names no sender (RFC 5227).
+            return unspecified(headers.source, true) || may_use(headers.source, true);
+        case Kind::kIpv4:
+            if (unspecified(headers.source, true))
+                return headers.protocol == kProtocolUdp && headers.source_port == kDhcpClient &&
+                       headers.destination_port == kDhcpServer;
+            return may_use(headers.source, true);
+        case Kind::kIpv6: {
+            const bool icmp = headers.protocol == kProtocolIcmpv6 && !headers.fragment;
+            const std::size_t at = headers.transport;
+            if (icmp && headers.end > at && frame[at] == kNeighborAdvertisement) {
+                roce::Gid target{};
+                if (headers.end - at < kTargetOffset + target.size()) return false;
+                std::memcpy(target.data(), frame.data() + at + kTargetOffset, target.size());
+                if (!may_use(target, false)) return false;
+            }
+            // Without an address yet: duplicate address detection and listener reports.
+            if (unspecified(headers.source, false)) return icmp;
+            return may_use(headers.source, false);
+        }
+        default:
+            return true;
+    }
+}
+
+bool Filter::passes(Direction direction, const FrameHeaders& headers,
+                    std::span<const std::byte> frame) const {
+    if (direction == Direction::kTransmit && check_mac_) {
+        constexpr std::size_t kSourceMac = 6;
+        constexpr std::size_t kArpSenderMac = 8;
+        const bool own = frame.size() >= 2 * kSourceMac &&
+                         std::memcmp(frame.data() + kSourceMac, mac_.data(), mac_.size()) == 0;
+        const bool own_arp = headers.kind != FrameHeaders::Kind::kArp ||
+                             std::memcmp(frame.data() + headers.network + kArpSenderMac,
+                                         mac_.data(), mac_.size()) == 0;
+        if (!own || !own_arp) {
+            counters_.spoofed_mac.add();
+            return false;
+        }
+    }
+    const bool check_address = direction == Direction::kTransmit && !addresses_.empty();
+    if (headers.kind == FrameHeaders::Kind::kMalformed && (check_address || !acl_.empty())) {
+        counters_.malformed.add();
+        return false;
+    }
+    if (check_address && !owns_source(headers, frame)) {
+        counters_.spoofed_ip.add();
+        return false;
+    }
+    if (!acl_.allows(direction, headers)) {
+        counters_.denied.add();
+        return false;
+    }
+    return true;
+}
+
+}  // namespace openmana::fabric

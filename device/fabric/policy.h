@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/frame.h"
+#include "fabric/acl.h"
+#include "fabric/frame_headers.h"
+#include "fabric/shaper.h"
+
+namespace openmana::fabric {
+
+/// What the host allows a NIC. The default allows everything.
+struct PolicyConfig {
+    bool check_mac = false;         ///< the guest sends with its own MAC address only
+    std::vector<Prefix> addresses;  ///< and from these IP addresses only, unless empty
+    Acl acl;
+    ShaperConfig shaper;
+    bool shape[kDirections] = {true,
+                               false};  ///< which directions the rates are for, each by itself
+    std::string flow_log;               ///< file; empty: none
+    base::Duration flow_idle = std::chrono::seconds(60);
+
+    [[nodiscard]] bool filters() const {
+        return check_mac || !addresses.empty() || !acl.empty() || !flow_log.empty();
+    }
+    [[nodiscard]] bool shapes() const {
+        return shaper.limit != 0 || shaper.classes[0].limit != 0 || shaper.classes[1].limit != 0;
+    }
+};
+
+#define OM_POLICY_COUNTERS(X)                                             \
+    X(spoofed_mac, "fabric.policy.spoofed_mac",                           \
+      "frames dropped: from a MAC address that is not the NIC's")         \
+    X(spoofed_ip, "fabric.policy.spoofed_ip",                             \
+      "frames dropped: from an IP address that the NIC may not use")      \
+    X(denied, "fabric.policy.denied", "frames dropped by an access rule") \
+    X(malformed, "fabric.policy.malformed",                               \
+      "frames dropped: no rule can be applied to such headers")
+
+OM_COUNTERS(PolicyCounters, OM_POLICY_COUNTERS);
+
+/// Spoof protection and access rules of one NIC. No state but its counters.
+class Filter {
+public:
+    Filter(const base::MacAddr& mac, const PolicyConfig& config, PolicyCounters& counters)
+        : mac_(mac),
+          check_mac_(config.check_mac),
+          addresses_(config.addresses),
+          acl_(config.acl),
+          counters_(counters) {}
+    /// True if the frame may pass; counts if not.
+    [[nodiscard]] bool passes(Direction direction, const FrameHeaders& headers,
+                              std::span<const std::byte> frame) const;
+
+private:
+    [[nodiscard]] bool owns_source(const FrameHeaders& headers,
+                                   std::span<const std::byte> frame) const;
+    [[nodiscard]] bool may_use(const roce::Gid& address, bool ipv4) const;
+
+    const base::MacAddr mac_;
+    const bool check_mac_;
+    const std::vector<Prefix> addresses_;
+    const Acl acl_;
+    PolicyCounters& counters_;
+};
+
+}  // namespace openmana::fabric

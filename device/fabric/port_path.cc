@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/port_path.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace openmana::fabric {
+
+PortPath::PortPath(base::Executor& executor, std::string name, const base::MacAddr& mac,
+                   Exits& exits)
+    : executor_(executor), name_(std::move(name)), mac_(mac), exits_(exits) {}
+
+PortPath::~PortPath() = default;
+
+void PortPath::refresh() {
+    const bool policy = filter_ != nullptr || flows_ != nullptr || tap_ != nullptr;
+    bool any = false;
+    for (Lane& entry : lanes_) {
+        entry.active = policy || entry.shaper || entry.faults;
+        any = any || entry.active;
+    }
+    receive_active_.store(lane(Direction::kReceive).active, std::memory_order_relaxed);
+    needs_packets_.store(any, std::memory_order_relaxed);
+}
+
+void PortPath::set_faults(Direction direction, const std::optional<FaultConfig>& config) {
+    Lane& entry = lane(direction);
+    if (const auto old = std::move(entry.faults)) old->flush();
+    entry.fault_config = config;
+    if (config && config->any()) {
+        FaultConfig own = *config;
+        // The two directions of a NIC see different faults under one seed.
+        own.seed = own.seed * kDirections + index(direction);
+        entry.faults = std::make_unique<FaultInjector>(
+            executor_, own, fault_counters_,
+            [this, direction](base::Frame frame) { leave(direction, std::move(frame)); });
+    }
+    refresh();
+}
+
+void PortPath::set_policy(const std::optional<PolicyConfig>& config,
+                          std::shared_ptr<FlowSink> flows, base::WallTime wall) {
+    for (Lane& entry : lanes_)
+        if (const auto old = std::move(entry.shaper)) old->flush();
+    if (flows_) flows_->end_all("policy changed");
+    flows_.reset();
+    filter_.reset();
+    flow_sink_ = std::move(flows);
+    if (config) {
+        if (config->filters()) filter_ = std::make_unique<Filter>(mac_, *config, policy_counters_);
+        if (flow_sink_)
+            flows_ = std::make_unique<FlowTable>(executor_, name_, config->flow_idle, wall,
+                                                 *flow_sink_, flow_counters_);
+        for (const Direction direction : {Direction::kTransmit, Direction::kReceive}) {
+            if (!config->shapes() || !config->shape[index(direction)]) continue;
+            lane(direction).shaper = std::make_unique<Shaper>(
+                executor_, config->shaper, shaper_counters_, [this, direction](base::Frame frame) {
+                    after_shaper(direction, std::move(frame));
+                });
+        }
+    }
+    refresh();
+}
+
+void PortPath::set_capture(std::shared_ptr<FrameTap> tap) {
+    tap_ = std::move(tap);
+    refresh();
+}
+
+void PortPath::from_guest(base::Frame frame) {
+    if (!lane(Direction::kTransmit).active) {
+        exits_.to_network(std::move(frame));
+        return;
+    }
+    enter(Direction::kTransmit, std::move(frame));
+}
+
+void PortPath::from_network(std::span<const std::byte> frame) {
+    if (!receive_active_.load(std::memory_order_relaxed)) {
+        exits_.to_guest(frame);
+        return;
+    }
+    base::Frame copy(frame.begin(), frame.end());
+    bool first = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (copy.size() > kMaxWaitingBytes - std::min(waiting_bytes_, kMaxWaitingBytes)) {
+            counters_.queue_full.add();
+            return;
+        }
+        if (waiting_bytes_ > kMarkWaitingBytes && mark_congestion(copy, read_headers(copy)))
+            counters_.queue_marked.add();
+        first = waiting_.empty();
+        waiting_bytes_ += copy.size();
+        waiting_.push_back(std::move(copy));
+    }
+    if (!first) return;
+    executor_.post([token = std::weak_ptr<int>(alive_), this] {
+        if (!token.expired()) take_waiting();
+    });
+}
+
+void PortPath::take_waiting() {
+    std::vector<base::Frame> frames;
+    {
+        const std::lock_guard lock(mutex_);
+        frames.swap(waiting_);
+        waiting_bytes_ = 0;
+    }
+    for (base::Frame& frame : frames) enter(Direction::kReceive, std::move(frame));
+}
+
+void PortPath::enter(Direction direction, base::Frame frame) {
+    if (filter_ || flows_) {
+        const FrameHeaders headers = read_headers(frame);
+        const bool passes = !filter_ || filter_->passes(direction, headers, frame);
+        if (flows_) flows_->frame(direction, headers, frame, !passes);
+        if (!passes) return;
+    }
+    after_policy(direction, std::move(frame));
+}
+
+void PortPath::after_policy(Direction direction, base::Frame frame) {
+    if (const auto& shaper = lane(direction).shaper)
+        shaper->push(std::move(frame));
+    else
+        after_shaper(direction, std::move(frame));
+}
+
+void PortPath::after_shaper(Direction direction, base::Frame frame) {
+    if (const auto& faults = lane(direction).faults)
+        faults->push(std::move(frame));
+    else
+        leave(direction, std::move(frame));
+}
+
+void PortPath::leave(Direction direction, base::Frame frame) {
+    if (tap_) tap_->frame(frame);
+    if (direction == Direction::kTransmit)
+        exits_.to_network(std::move(frame));
+    else
+        exits_.to_guest(frame);
+}
+
+}  // namespace openmana::fabric

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/executor.h"
+#include "base/frame.h"
+#include "base/wall_time.h"
+#include "fabric/capture.h"
+#include "fabric/faults.h"
+#include "fabric/flow_log.h"
+#include "fabric/policy.h"
+#include "fabric/shaper.h"
+
+namespace openmana::fabric {
+
+#define OM_PATH_COUNTERS(X)                                      \
+    X(queue_full, "fabric.port.queue_full",                      \
+      "frames dropped: too many wait for the thread of the NIC") \
+    X(queue_marked, "fabric.port.queue_marked",                  \
+      "frames with an ECN mark because many wait for the thread of the NIC")
+
+OM_COUNTERS(PathCounters, OM_PATH_COUNTERS);
+
+/// What happens to the frames of a NIC between guest and switch, in each direction: policy (access
+/// rules, flow log), rate limit, faults, capture. Without any of them frames pass straight through,
+/// and RDMA may take the local path.
+///
+/// Everything is for the NIC's executor, but for `from_network`, `needs_packets` and the counters.
+class PortPath {
+public:
+    /// Where frames come out. On the executor, except that frames without a stage to pass come out
+    /// of `from_network` on its caller's thread.
+    class Exits {
+    public:
+        virtual ~Exits() = default;
+        virtual void to_network(base::Frame frame) = 0;
+        virtual void to_guest(std::span<const std::byte> frame) = 0;
+    };
+    /// Frames waiting for the executor, when a stage needs it.
+    static constexpr std::size_t kMaxWaitingBytes = 64U << 20;
+    static constexpr std::size_t kMarkWaitingBytes = 1U << 20;
+
+    /// `name` and `mac` are the NIC's.
+    PortPath(base::Executor& executor, std::string name, const base::MacAddr& mac, Exits& exits);
+    ~PortPath();
+
+    void from_guest(base::Frame frame);
+    void from_network(std::span<const std::byte> frame);
+
+    /// True while RDMA of this NIC has to be frames.
+    [[nodiscard]] bool needs_packets() const {
+        return needs_packets_.load(std::memory_order_relaxed);
+    }
+
+    /// Replaces the faults of a direction; what is being delayed goes out at once. Without a value:
+    /// none.
+    void set_faults(Direction direction, const std::optional<FaultConfig>& config);
+    [[nodiscard]] const std::optional<FaultConfig>& faults(Direction direction) const {
+        return lane(direction).fault_config;
+    }
+    /// Replaces the policy. `flows`, kept as long as the policy, takes the flow log if it asks for
+    /// one.
+    void set_policy(const std::optional<PolicyConfig>& config, std::shared_ptr<FlowSink> flows,
+                    base::WallTime wall);
+    /// Captures what the guest sends and gets, behind all other stages. Null ends it.
+    void set_capture(std::shared_ptr<FrameTap> tap);
+    [[nodiscard]] FaultCounters& fault_counters() { return fault_counters_; }
+
+    template <typename F>
+    void visit_counters(F&& f) const {
+        counters_.visit(f);
+        policy_counters_.visit(f);
+        shaper_counters_.visit(f);
+        fault_counters_.visit(f);
+        flow_counters_.visit(f);
+    }
+
+private:
+    struct Lane {
+        std::unique_ptr<Shaper> shaper;
+        std::unique_ptr<FaultInjector> faults;
+        std::optional<FaultConfig> fault_config;
+        bool active = false;
+    };
+    [[nodiscard]] Lane& lane(Direction direction) { return lanes_[index(direction)]; }
+    [[nodiscard]] const Lane& lane(Direction direction) const { return lanes_[index(direction)]; }
+    void take_waiting();
+    void enter(Direction direction, base::Frame frame);
+    void after_policy(Direction direction, base::Frame frame);
+    void after_shaper(Direction direction, base::Frame frame);
+    void leave(Direction direction, base::Frame frame);
+    void refresh();
+
+    base::Executor& executor_;
+    const std::string name_;
+    const base::MacAddr mac_;
+    Exits& exits_;
+    PathCounters counters_;
+    PolicyCounters policy_counters_;
+    ShaperCounters shaper_counters_;
+    FaultCounters fault_counters_;
+    FlowCounters flow_counters_;
+
+    std::unique_ptr<Filter> filter_;
+    std::shared_ptr<FlowSink> flow_sink_;
+    std::unique_ptr<FlowTable> flows_;
+    std::shared_ptr<FrameTap> tap_;
+    std::array<Lane, kDirections> lanes_;
+
+    std::atomic<bool> needs_packets_{false};
+    std::atomic<bool> receive_active_{false};  // a hint for from_network; changes on the executor
+    std::mutex mutex_;                         // protects waiting_ and waiting_bytes_
+    std::vector<base::Frame> waiting_;
+    std::size_t waiting_bytes_ = 0;
+    std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
+};
+
+}  // namespace openmana::fabric

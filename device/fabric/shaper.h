@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/executor.h"
+#include "base/frame.h"
+#include "fabric/frame_headers.h"
+
+namespace openmana::fabric {
+
+/// The two kinds of traffic that a shaper knows: RoCEv2, and everything else.
+enum class TrafficClass : std::uint8_t { kRdma, kEthernet };
+constexpr std::size_t kTrafficClasses = 2;
+
+/// Rates are in bit/s of frames as a capture shows them (from the MAC addresses on, no FCS); 0:
+/// none.
+struct ShaperConfig {
+    struct Class {
+        std::uint64_t limit = 0;
+        std::uint64_t guarantee = 0;
+    };
+    std::uint64_t limit = 0;  ///< of both classes together
+    std::array<Class, kTrafficClasses> classes{};
+    std::uint64_t queue_bytes =
+        0;  ///< per class; 0: 20 ms at the rate that bounds it, from 4 MiB to 64 MiB
+    std::uint64_t ecn_bytes = 0;  ///< mark above this fill of the queue; 0: an eighth of the queue
+};
+
+#define OM_SHAPER_COUNTERS(X)                                                                   \
+    X(delayed, "fabric.shaper.delayed", "frames that waited for their turn under a rate limit") \
+    X(dropped, "fabric.shaper.dropped", "frames dropped: the queue of the rate limit was full") \
+    X(marked, "fabric.shaper.marked", "frames with an ECN mark for the fill of the queue")
+
+OM_COUNTERS(ShaperCounters, OM_SHAPER_COUNTERS);
+
+/// Limits the rates of a direction of a port, and shares the total between RDMA and Ethernet: each
+/// class first gets what it is guaranteed, the rest goes in equal parts to those that want more.
+/// Lives on one executor.
+class Shaper {
+public:
+    /// What a rate may lag behind and catch up, so that late timers do not cost throughput.
+    static constexpr base::Duration kBurst = std::chrono::milliseconds(2);
+
+    Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCounters& counters,
+           std::function<void(base::Frame)> next);
+
+    void push(base::Frame frame);
+    /// Hands all frames on, in order, whatever the rates say.
+    void flush();
+    [[nodiscard]] std::uint64_t queued_bytes() const {
+        return classes_[0].queued + classes_[1].queued;
+    }
+
+private:
+    /// A token bucket that goes into debt: open at a moment, and each frame pushes that moment away
+    /// by its own time. What is saved is bounded by kBurst.
+    class Meter {
+    public:
+        explicit Meter(std::uint64_t rate = 0) : rate_(rate) {}
+        [[nodiscard]] bool limited() const { return rate_ != 0; }
+        [[nodiscard]] base::TimePoint open_at() const { return open_at_; }
+        [[nodiscard]] bool open(base::TimePoint now) const { return rate_ == 0 || open_at_ <= now; }
+        void charge(std::size_t bytes, base::TimePoint now);
+
+    private:
+        std::uint64_t rate_ = 0;
+        std::uint64_t remainder_ = 0;  // of the division to nanoseconds
+        base::TimePoint open_at_{};
+    };
+    struct Class {
+        Meter limit;
+        Meter guarantee;
+        std::deque<base::Frame> frames;
+        std::uint64_t queued = 0;
+        std::uint64_t max_queued = 0;
+        std::uint64_t mark_above = 0;
+        std::uint64_t borrowed = 0;  // bytes sent beyond the guarantee, for equal shares
+    };
+    [[nodiscard]] Class* choose(base::TimePoint now);
+    [[nodiscard]] std::optional<base::TimePoint> next_turn() const;
+    void serve();
+
+    base::Executor& executor_;
+    ShaperCounters& counters_;
+    std::function<void(base::Frame)> next_;
+    Meter total_;
+    std::array<Class, kTrafficClasses> classes_;
+    bool serving_ = false;
+    base::Timer timer_;
+};
+
+}  // namespace openmana::fabric

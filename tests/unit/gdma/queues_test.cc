@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mana/queue.h>
+
+#include <thread>
+
+#include "unit/gdma/fixture.h"
+
+namespace openmana::gdma {
+namespace {
+
+class QueueTest : public testing::Test {
+protected:
+    Ring make_ring(std::uint64_t bytes, bool scattered = false) {
+        std::vector<std::uint64_t> pages;
+        const std::uint64_t count = (bytes + 4095) / 4096;
+        if (scattered) {
+            pages = ram.alloc_scattered(count);
+        } else {
+            const auto first = ram.alloc(bytes).value();
+            for (std::uint64_t i = 0; i < count; ++i) pages.push_back(first + i * 4096);
+        }
+        view = {&ram, pages, bytes};
+        return Ring(memory, std::make_unique<DmaRegion>(bytes, 0, 12, pages), bytes);
+    }
+    base::GuestMemory memory;
+    test::GuestRam ram{memory};
+    test::FakeIrq irq;
+    test::RingMemory view;  // of the last make_ring
+};
+
+class EventQueueTest : public QueueTest {
+protected:
+    static constexpr std::uint32_t kEntries = 256;
+    EventQueueTest() : eq(Eqn(9), DoorbellPage(1), make_ring(4096), irq, 3), consumer(view, 16) {}
+    void post(std::uint32_t cq) { eq.post(EqeType::kCompletion, {cq, 0, 0}); }
+    std::optional<std::uint32_t> next() {
+        const auto* entry = consumer.next();
+        if (entry == nullptr) return std::nullopt;
+        return base::load_le<std::uint32_t>(entry);
+    }
+    EventQueue eq;
+    test::EntryRing consumer;
+};
+
+TEST_F(EventQueueTest, BornArmedOneMessagePerArming) {
+    post(1);
+    EXPECT_EQ(irq.count(3), 1U);
+    post(2);
+    EXPECT_EQ(irq.count(3), 1U);
+    EXPECT_EQ(next(), 1U);
+    EXPECT_EQ(next(), 2U);
+    eq.ring_doorbell(consumer.index(), true);
+    EXPECT_EQ(irq.count(3), 1U);
+    post(3);
+    EXPECT_EQ(irq.count(3), 2U);
+}
+
+TEST_F(EventQueueTest, EntryIsByteExact) {
+    eq.post(EqeType::kQpFatal, {0x11223344, 5, 6});
+    const std::array<std::uint8_t, 16> expected{0x44, 0x33, 0x22, 0x11, 5, 0, 0, 0, 6, 0, 0, 0, 176, 0, 0, 0x20};
+    EXPECT_EQ(std::memcmp(view.at(0), expected.data(), 16), 0);
+}
+
+TEST_F(EventQueueTest, ArmingBehindTheProducerInterruptsAtOnce) {
+    post(1);
+    post(2);
+    EXPECT_EQ(next(), 1U);
+    eq.ring_doorbell(consumer.index(), true);
+    EXPECT_EQ(irq.count(3), 2U);
+    post(3);
+    EXPECT_EQ(irq.count(3), 2U);
+}
+
+TEST_F(EventQueueTest, IndexAheadIsNothingPending) {
+    eq.ring_doorbell(kEntries + 5, true);
+    EXPECT_EQ(irq.count(3), 0U);
+    post(1);
+    EXPECT_EQ(irq.count(3), 1U);
+}
+
+TEST_F(EventQueueTest, OwnerBitsOverManyLaps) {
+    for (std::uint32_t i = 0; i < 20 * kEntries; ++i) {
+        post(i);
+        ASSERT_EQ(next(), i);
+        ASSERT_FALSE(next());
+        if (i % 100 == 0) eq.ring_doorbell(consumer.index(), true);
+    }
+    EXPECT_FALSE(consumer.overflowed());
+}
+
+TEST_F(EventQueueTest, HoldsEventsBackWhenFull) {
+    for (std::uint32_t i = 0; i < kEntries + 50; ++i) post(i);
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
+    EXPECT_FALSE(next());
+    const auto before = irq.count(3);
+    eq.ring_doorbell(consumer.index(), true);
+    EXPECT_EQ(irq.count(3), before + 1);
+    for (std::uint32_t i = 0; i < 50; ++i) ASSERT_EQ(next(), kEntries + i);
+    EXPECT_FALSE(next());
+    EXPECT_FALSE(consumer.overflowed());
+}
+
+TEST_F(EventQueueTest, HeldEventsComeInOrderThroughASmallOpening) {
+    for (std::uint32_t i = 0; i < kEntries + 10; ++i) post(i);
+    for (std::uint32_t i = 0; i < kEntries + 10; ++i) {
+        ASSERT_EQ(next(), i);
+        eq.ring_doorbell(consumer.index(), true);
+    }
+    EXPECT_FALSE(next());
+}
+
+TEST_F(EventQueueTest, HeldEventsOfOneObjectAreOne) {
+    for (std::uint32_t i = 0; i < kEntries; ++i) post(i);
+    for (int i = 0; i < 100; ++i) {
+        post(7);
+        eq.post(EqeType::kTest, {0, 0, 0});
+    }
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
+    eq.ring_doorbell(consumer.index(), true);
+    EXPECT_EQ(next(), 7U);
+    EXPECT_EQ(next(), 0U);
+    EXPECT_FALSE(next());
+}
+
+TEST_F(EventQueueTest, LastHeldLinkEventStaysLast) {
+    for (std::uint32_t i = 0; i < kEntries; ++i) post(i);
+    eq.post(EqeType::kReconfigData, {2U << 24, 0, 0});
+    eq.post(EqeType::kReconfigData, {3U << 24, 0, 0});
+    eq.post(EqeType::kReconfigData, {2U << 24, 0, 0});
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
+    eq.ring_doorbell(consumer.index(), true);
+    EXPECT_EQ(next(), 3U << 24);
+    EXPECT_EQ(next(), 2U << 24);
+    EXPECT_FALSE(next());
+}
+
+TEST_F(EventQueueTest, ForgetsHeldEventsOfADeadCq) {
+    for (std::uint32_t i = 0; i < kEntries; ++i) post(i);
+    for (std::uint32_t i = 0; i < 1000; ++i) {
+        post(5000);
+        eq.forget_cq(Cqn(5000));
+    }
+    post(6000);
+    post(5000);
+    eq.forget_cq(Cqn(5000));
+    post(5000);
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
+    eq.ring_doorbell(consumer.index(), true);
+    std::vector<std::uint32_t> got;
+    while (const auto event = next()) got.push_back(*event);
+    std::sort(got.begin(), got.end());
+    EXPECT_EQ(got, (std::vector<std::uint32_t>{5000, 6000}));
+}
+
+TEST_F(EventQueueTest, ADoorbellBackwardsTakesNoSpace) {
+    for (std::uint32_t i = 0; i < 10; ++i) post(i);
+    for (std::uint32_t i = 0; i < 10; ++i) (void)next();
+    eq.ring_doorbell(consumer.index(), true);
+    eq.ring_doorbell(kEntries, true);
+    for (std::uint32_t i = 0; i < kEntries; ++i) post(i);
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
+}
+
+class CompletionQueueTest : public EventQueueTest {
+protected:
+    static constexpr std::uint32_t kCqes = 64;
+    CompletionQueueTest() : cq(Cqn(0x123), DoorbellPage(1), make_ring(4096), &eq), cqes(view, 64) {}
+    std::size_t events() {
+        std::size_t count = 0;
+        while (const auto event = next()) {
+            EXPECT_EQ(*event, 0x123U);
+            ++count;
+        }
+        return count;
+    }
+    CompletionQueue cq;
+    test::EntryRing cqes;
+};
+
+TEST_F(CompletionQueueTest, EntryIsByteExact) {
+    const std::array<std::byte, 3> data{std::byte{1}, std::byte{2}, std::byte{3}};
+    std::memset(view.at(0), 0, 64);
+    cq.post(data, 0x20, true);
+    std::array<std::uint8_t, 64> expected{1, 2, 3};
+    expected[60] = 0x20;
+    expected[63] = 0x21;
+    EXPECT_EQ(std::memcmp(view.at(0), expected.data(), 64), 0);
+    cq.post({}, 0xffffffff, false);
+    EXPECT_EQ(base::load_le<std::uint32_t>(view.at(124)), 0x20ffffffU);
+    EXPECT_EQ(cq.posted(), 2U);
+}
+
+TEST_F(CompletionQueueTest, BornDisarmed) {
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 0U);
+}
+
+TEST_F(CompletionQueueTest, OneEventPerArming) {
+    cq.ring_doorbell(kCqes, true);
+    EXPECT_EQ(events(), 0U);
+    cq.post({}, 1, false);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 1U);
+    cq.ring_doorbell(kCqes + 1, true);  // one newer: at once
+    EXPECT_EQ(events(), 1U);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 0U);
+    cq.ring_doorbell(kCqes + 3, true);
+    EXPECT_EQ(events(), 0U);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 1U);
+}
+
+TEST_F(CompletionQueueTest, IndexAheadArms) {
+    // The provider adds one when it arms twice (RNIC 4.4).
+    cq.ring_doorbell(kCqes, true);
+    cq.ring_doorbell(kCqes + 1, true);
+    cq.ring_doorbell(kCqes + 2, true);
+    EXPECT_EQ(events(), 0U);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 1U);
+}
+
+TEST_F(CompletionQueueTest, UnarmedDoorbellLeavesTheArmedState) {
+    cq.ring_doorbell(kCqes, true);
+    cq.ring_doorbell(kCqes, false);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 1U);
+    cq.ring_doorbell(kCqes, false);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 0U);
+}
+
+TEST_F(CompletionQueueTest, ThresholdIsFourLaps) {
+    // The consumer's index may be laps behind: up to 4N - 1 newer entries fire, from 4N on they do not.
+    for (std::uint32_t i = 0; i < 4 * kCqes - 1; ++i) cq.post({}, 1, false);
+    cq.ring_doorbell(kCqes, true);
+    EXPECT_EQ(events(), 1U);
+    cq.post({}, 1, false);
+    cq.ring_doorbell(kCqes, true);
+    EXPECT_EQ(events(), 0U);
+    cq.post({}, 1, false);
+    EXPECT_EQ(events(), 1U);
+}
+
+TEST_F(CompletionQueueTest, OwnerBitsOverManyLaps) {
+    for (std::uint32_t i = 0; i < 50 * kCqes; ++i) {
+        const std::uint32_t value = i;
+        cq.post(std::as_bytes(std::span(&value, 1)), 5, false);
+        const auto* entry = cqes.next();
+        ASSERT_NE(entry, nullptr);
+        ASSERT_EQ(base::load_le<std::uint32_t>(entry), i);
+        ASSERT_EQ(cqes.next(), nullptr);
+        cq.ring_doorbell(cqes.index(), true);
+        ASSERT_EQ(events(), 0U);
+        if (i % 64 == 0) eq.ring_doorbell(consumer.index(), true);
+        cq.ring_doorbell(cqes.index(), true);
+        // The arming above is used up by the next CQE.
+        cq.post({}, 5, false);
+        ASSERT_NE(cqes.next(), nullptr);
+        ASSERT_EQ(events(), 1U);
+        eq.ring_doorbell(consumer.index(), true);
+    }
+    EXPECT_FALSE(cqes.overflowed());
+}
+
+TEST_F(CompletionQueueTest, RingsOfAnySizeAndShape) {
+    // 7 pages less 3 entries: not a power of two, not contiguous.
+    const std::uint64_t bytes = 7 * 4096 - 3 * 64;
+    CompletionQueue odd(Cqn(5), DoorbellPage(1), make_ring(bytes, true), nullptr);
+    test::EntryRing reader(view, 64);
+    EXPECT_EQ(odd.entries(), 445U);
+    for (std::uint32_t i = 0; i < 20 * 445; ++i) {
+        odd.post(std::as_bytes(std::span(&i, 1)), 5, false);
+        const auto* entry = reader.next();
+        ASSERT_NE(entry, nullptr);
+        ASSERT_EQ(base::load_le<std::uint32_t>(entry), i);
+        odd.ring_doorbell(reader.index(), true);
+    }
+}
+
+TEST_F(CompletionQueueTest, UnmappedRingLosesCompletionsQuietly) {
+    base::GuestMemory empty;
+    const std::uint64_t page = 0x5000;
+    CompletionQueue lost(Cqn(6), DoorbellPage(1), Ring(empty, std::make_unique<DmaRegion>(4096, 0, 12, std::span(&page, 1)), 4096),
+                         &eq, true);
+    lost.post({}, 1, false);
+    EXPECT_EQ(lost.posted(), 1U);
+}
+
+TEST_F(CompletionQueueTest, PostsFromSeveralThreads) {
+    // The consumer keeps up by handshake, so nothing overflows and every value arrives once.
+    constexpr std::uint32_t kThreads = 4;
+    constexpr std::uint32_t kEach = 2000;
+    std::atomic<std::uint32_t> consumed{0};
+    std::atomic<std::uint32_t> tickets{0};
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+            for (std::uint32_t i = 0; i < kEach; ++i) {
+                const std::uint32_t ticket = tickets.fetch_add(1);
+                while (ticket - consumed.load() >= kCqes / 2 && ticket >= consumed.load()) std::this_thread::yield();
+                const std::uint32_t value = t * kEach + i;
+                cq.post(std::as_bytes(std::span(&value, 1)), t, true);
+            }
+        });
+    std::vector<bool> seen(kThreads * kEach);
+    std::uint32_t count = 0;
+    while (count < kThreads * kEach) {
+        const auto* entry = cqes.next();
+        if (entry == nullptr) {
+            cq.ring_doorbell(cqes.index(), true);
+            while (consumer.next() != nullptr) {
+            }
+            eq.ring_doorbell(consumer.index(), true);
+            std::this_thread::yield();
+            continue;
+        }
+        const auto value = base::load_le<std::uint32_t>(entry);
+        ASSERT_LT(value, seen.size());
+        EXPECT_FALSE(seen[value]);
+        seen[value] = true;
+        consumed.store(++count);
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_FALSE(cqes.overflowed());
+}
+
+}  // namespace
+}  // namespace openmana::gdma

@@ -62,7 +62,7 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
     parser.add_argument("--cpus", type=positive, default=1, help="CPUs of a guest (default: 1)")
     parser.add_argument("--memory", type=positive, default=1024, metavar="MIB",
                         help="memory of a guest in MiB (default: 1024)")
-    parser.add_argument("--mtu", type=positive, help="MTU of the guests' interfaces (default: 1500)")
+    parser.add_argument("--mtu", type=positive, help="MTU of the interfaces (default: 1500)")
     if virtio:
         parser.add_argument("--nics", type=int, default=1, metavar="N",
                             help="MANA NICs of a guest (default: 1; 0: none)")

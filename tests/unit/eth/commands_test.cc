@@ -140,6 +140,7 @@ TEST_F(EthCommands, NothingTouchesTheRingsAfterDestroy) {
     const auto tx = guest.tx[0];
     auto rx = guest.rx[0];
     ASSERT_TRUE(guest.down());
+    (void)rx.cq.drain();  // fences
     driver.ring_sq(guest.device.page, tx.sq.id, 32);
     driver.ring_rq(guest.device.page, rx.rq.id, 4096);
     eth.receive(tcp({.destination_mac = kOwnMac}, {}));

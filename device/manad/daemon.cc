@@ -81,16 +81,27 @@ json Daemon::status() {
         const auto& config = nic->nic().config();
         std::size_t qps = 0;
         bool client = false;
+        gdma::ObjectCounts counts;
         nic->call([&] {
             qps = nic->nic().rdma().qp_status().size();
             client = nic->client_connected();
+            counts = nic->nic().function().object_counts();
         });
+        const json objects = {{"eqs", counts.eqs},
+                              {"cqs", counts.cqs},
+                              {"sqs", counts.sqs},
+                              {"rqs", counts.rqs},
+                              {"pds", counts.pds},
+                              {"mrs", counts.keys},
+                              {"regions", counts.regions},
+                              {"doorbell_pages", counts.doorbell_pages}};
         rows.push_back({{"nic", config.name},
                         {"mac", to_string(config.mac)},
                         {"link", nic->nic().link() ? "up" : "down"},
                         {"client", client},
                         {"mtu", config.max_mtu},
                         {"qps", qps},
+                        {"objects", objects},
                         {"socket", nic->socket()}});
     }
     return {{"ok", true}, {"nics", rows}};

@@ -433,10 +433,7 @@ class Runner:
         if self.context.lab.manad is None:
             return {}
         status = json.loads(self.context.lab.manactl("status", "--json"))
-        kept = ("qps", "mrs", "cqs", "pds", "eqs", "wqs", "queues", "regions", "dma_regions",
-                "objects", "ahs")
-        return {str(nic.get("nic")): {name: nic[name] for name in kept if name in nic}
-                for nic in status.get("nics", [])}
+        return {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]} for nic in status["nics"]}
 
     def _check_clean(self, _context: Context) -> None:
         lab = self.context.lab

@@ -135,8 +135,8 @@ class FakeLab:
     def manactl(self, *words: str, check: bool = True) -> str:
         """status and stats."""
         self.manad.check()
-        return json.dumps({"nics": [{"nic": "g0n0", "qps": self.qps}], "asked": words,
-                           "checked": check})
+        return json.dumps({"nics": [{"nic": "g0n0", "qps": self.qps, "objects": {"mrs": 2}}],
+                           "asked": words, "checked": check})
 
 
 class HarnessTest(unittest.TestCase):

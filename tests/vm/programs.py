@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the areas do with the guests: perftest, ping, transfers, our own programs, network set-up."""
+"""What the areas do with the guests: perftest, ping, transfers, our own programs, set-up."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ MODES: dict[str, tuple[str, Expected]] = {
 }
 
 
-def wanted(peer: Peer, plan: tuple[int, int] | None, count: int) -> list[tuple[int, tuple[int, ...]]]:
+def wanted(peer: Peer, plan: tuple[int, int] | None, count: int
+           ) -> list[tuple[int, tuple[int, ...]]]:
     """Status and allowed vendor codes of each completion of a queue."""
     if plan is None:
         return []

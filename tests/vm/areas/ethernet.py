@@ -42,7 +42,8 @@ def lspci(context: Context) -> None:
         for wanted in ("Ethernet controller", "MSI-X: Enable+", "Express", "Power Management",
                        "FLReset+"):
             check(wanted in text, f"{peer.name}: no '{wanted}' in lspci -vv")
-        check("!!!" not in text and "<access denied>" not in text, f"{peer.name}: lspci -vv: {text}")
+        check("!!!" not in text and "<access denied>" not in text,
+              f"{peer.name}: lspci -vv: {text}")
 
 
 @AREA.case("ping over IPv4 and IPv6, both ways")

@@ -18,7 +18,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from areas import errors  # noqa: E402
+from areas import errors, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
                      check)
 from programs import rows_of  # noqa: E402
@@ -342,6 +342,50 @@ class PiecesTest(unittest.TestCase):
             context = Context(FakeLab(Path(name)), "mixed")
             self.assertEqual(errors.wanted(context.a, (0, 0x1c6), 1), [(21, (0x1c6,))])
             self.assertEqual(errors.wanted(context.b, (0, 0x1c6), 1), [(12, (0x1c6,))])
+
+    def test_results_of_python_tests(self) -> None:
+        text = """test_a (tests.test_pd.PDTest.test_a)
+Does a thing ... ok
+test_b (tests.test_pd.PDTest.test_b) ... some noise
+skipped 'no such "verb"'
+test_c (tests.test_pd.PDTest.test_c)
+Does c ... ERROR
+test_d (tests.test_pd.PDTest.test_d) ... FAIL
+test_e (tests.test_pd.PDTest.test_e) ... \
+======================================================================
+ERROR: test_c (tests.test_pd.PDTest.test_c)
+Does c
+----------------------------------------------------------------------
+Traceback (most recent call last):
+  File "pd.py", line 1, in <module>
+pyverbs.pyverbs_error.PyverbsRDMAError: Failed to query QP. Errno: 95, Operation not supported
+
+======================================================================
+FAIL: test_d (tests.test_pd.PDTest.test_d)
+----------------------------------------------------------------------
+Traceback (most recent call last):
+AssertionError: 1 != 2
+
+----------------------------------------------------------------------
+Ran 4 tests in 0.003s
+"""
+        outcome = pyverbs.parse(text)
+        self.assertEqual(outcome.results, {
+            "test_pd.PDTest.test_a": "ok", "test_pd.PDTest.test_b": "skipped",
+            "test_pd.PDTest.test_c": "failed", "test_pd.PDTest.test_d": "failed"})
+        self.assertIn("Errno: 95", outcome.words["test_pd.PDTest.test_c"])
+        self.assertEqual(outcome.words["test_pd.PDTest.test_d"], "AssertionError: 1 != 2")
+
+    def test_parts_of_the_table_are_replaced_by_suite(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "table.md"
+            for suite, text in (("trixie", "one"), ("forky", "two"), ("trixie", "three")):
+                pyverbs.update_document(path, suite,
+                                        f"<!-- {suite} -->\n{text}\n<!-- end of {suite} -->")
+            text = path.read_text()
+        self.assertIn("three", text)
+        self.assertIn("two", text)
+        self.assertNotIn("one\n<", text)
 
     def test_list_names_cases_by_pair_driver_provider_and_area(self) -> None:
         done = subprocess.run([sys.executable, HERE / "run.py", "forky", "cm", "verify", "--list"],

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rdma-core's own Python tests, file by file, with both ends on one NIC.
+
+What stock driver or provider cannot do is listed, with its reason, in pyverbs_table.py; every other
+failure is the device's. A file whose process crashes is run again test by test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyverbs_table
+from harness import Area, Context, Peer, check, skip
+
+AREA = Area("pyverbs", layout="one")
+FOLDER = "/usr/share/doc/rdma-core/tests"
+MODULES = ("addr", "atomic", "buf", "cq", "cq_events", "cqex", "device", "dmah", "flow", "fork",
+           "mr", "odp", "parent_domain", "pd", "phc_timestamp", "qp", "qpex", "rdmacm",
+           "relaxed_ordering", "rss_traffic", "shared_pd", "srq", "tag_matching")
+# "test_x (tests.test_y.Class.test_x)", perhaps the first line of its docstring, " ... ok"
+HEADER = re.compile(r"^(test_\w+) \(tests\.(test_\w+)\.(\w+)(?:\.test_\w+)?\)", re.M)
+RESULT = re.compile(r"(ok|FAIL|ERROR|skipped ['\"](.*)['\"]|expected failure)$", re.M)
+
+
+@dataclass
+class Outcome:
+    """How the tests of a module ended."""
+
+    results: dict[str, str] = field(default_factory=dict)  # test -> ok, failed, skipped, crashed
+    words: dict[str, str] = field(default_factory=dict)  # test -> why
+    crash: str = ""
+
+
+OUTCOMES: dict[str, dict[str, Outcome]] = {}
+
+
+def words_of(text: str, test: str) -> str:
+    """The last line of the traceback of a test."""
+    name, _, place = test.rpartition(".")
+    cls = name.rpartition(".")[2]
+    for block in re.split(r"^={20,}$", text, flags=re.M):
+        if re.match(rf"\s*(FAIL|ERROR): {place} \(tests\.\w+\.{cls}\b", block):
+            lines = [line.strip() for line in block.split("-" * 70)[1].splitlines()
+                     if line.strip()] if "-" * 70 in block else []
+            return lines[-1][:200] if lines else ""
+    return ""
+
+
+def parse(text: str) -> Outcome:
+    """The output of unittest -v."""
+    outcome = Outcome()
+    shown = re.split(r"^={20,}$|^-{20,}$", text, maxsplit=1, flags=re.M)[0]
+    headers = list(HEADER.finditer(shown))
+    for header, following in zip(headers, [*headers[1:], None]):
+        chunk = shown[header.end():following.start() if following else len(shown)]
+        _, _, chunk = chunk.partition(" ... ")
+        found = RESULT.search(chunk)
+        if found is None:
+            continue  # the process ended in this test
+        test = f"{header[2]}.{header[3]}.{header[1]}"
+        if found[1].startswith("skipped"):
+            outcome.results[test] = "skipped"
+            outcome.words[test] = found[2]
+        elif found[1] in ("FAIL", "ERROR"):
+            outcome.results[test] = "failed"
+            outcome.words[test] = words_of(text, test)
+        else:
+            outcome.results[test] = "ok"
+    # set-up of a class that fails has a line of its own
+    for found in re.finditer(r"^setUpClass \(tests\.(\S+)\) \.\.\. (ERROR|skipped '(.*)')", text,
+                             re.M):
+        outcome.results[found[1] + ".setUpClass"] = \
+            "skipped" if found[2].startswith("skipped") else "failed"
+        outcome.words[found[1] + ".setUpClass"] = found[3] or "ERROR"
+    return outcome
+
+
+def names_of(peer: Peer, module: str) -> list[str]:
+    """All tests of a module."""
+    text = peer.out(f"cd {FOLDER} && python3 run_tests.py --dev {peer.rdma} --list-tests "
+                    f"2>/dev/null | grep '^tests[.]{module}[.]'", timeout=120)
+    return text.split()
+
+
+def run_tests(peer: Peer, what: str, timeout: float) -> tuple[str, int]:
+    """Output and status of one process."""
+    result = peer.run(f"cd {FOLDER} && timeout {timeout:.0f} python3 run_tests.py "
+                      f"--dev {peer.rdma} --gid 1 -v tests.{what} 2>&1", timeout=timeout + 30,
+                      check=False)
+    return result.stdout, result.status
+
+
+def run(module: str, context: Context) -> None:
+    """One file."""
+    peer = context.a
+    if peer.run(f"test -e {FOLDER}/{module}.py", check=False).status != 0:
+        skip(f"rdma-core of {peer.suite} has no {module}.py")
+    text, status = run_tests(peer, module, 240)
+    outcome = parse(text)
+    if status not in (0, 1):
+        ended = re.search(r"^Ran \d+ tests? in", text, re.M)
+        how = "took longer than 240 s" if status == 124 else f"status {status}"
+        outcome.crash = f"{how}, {'after' if ended else 'before'} its last test"
+        if not ended:
+            for test in names_of(peer, module):
+                name = test.removeprefix("tests.")
+                if name in outcome.results:
+                    continue
+                one, ended_with = run_tests(peer, name, 60)
+                parsed = parse(one)
+                outcome.results.update(parsed.results)
+                outcome.words.update(parsed.words)
+                if name not in parsed.results:
+                    outcome.results[name] = "crashed"
+                    outcome.words[name] = f"status {ended_with}"
+    OUTCOMES.setdefault(peer.suite, {})[module] = outcome
+    write_table(context)
+    check(outcome.results or outcome.crash, f"no test ran: {text[-300:]}")
+    wrong = [f"{test} ({outcome.words.get(test, '')})" for test, result in outcome.results.items()
+             if result in ("failed", "crashed") and not pyverbs_table.reason(peer.suite, test)]
+    if outcome.crash and not pyverbs_table.crash_reason(peer.suite, module):
+        wrong.append(f"{module} crashed: {outcome.crash}")
+    counts = Counter(outcome.results.values())
+    context.note(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+    check(not wrong, "; ".join(wrong))
+
+
+def write_table(context: Context) -> None:
+    """Updates the part of this suite in the document, if one was asked for."""
+    path = getattr(context.options, "table", None)
+    if path is None:
+        return
+    suite = context.a.suite
+    kernel = context.a.out("uname -r").strip()
+    version = context.a.out("dpkg-query -W -f '${Version}' libibverbs1").strip()
+    lines = [f"<!-- {suite} -->", f"## {suite}: kernel {kernel}, rdma-core {version}", "",
+             "| file | ok | skipped | failed | remark |", "|---|---|---|---|---|"]
+    reasons: dict[str, list[str]] = {}
+    for module, outcome in OUTCOMES[suite].items():
+        counts = Counter(outcome.results.values())
+        bad = [test for test, result in outcome.results.items() if result in ("failed", "crashed")]
+        for test in bad:
+            why = pyverbs_table.reason(suite, test) or "**not explained: the device's**"
+            reasons.setdefault(why, []).append(test)
+        remark = ""
+        if outcome.crash:
+            why = pyverbs_table.crash_reason(suite, module) or "not explained"
+            remark = f"process: {outcome.crash} ({why})"
+        lines.append(f"| {module} | {counts['ok']} | {counts['skipped']} | {len(bad)} | "
+                     f"{remark} |")
+    lines += ["", "| failing tests | because |", "|---|---|"]
+    lines += [f"| {', '.join(f'`{test}`' for test in sorted(tests))} | {why} |"
+              for why, tests in reasons.items()]
+    lines += ["", f"<!-- end of {suite} -->"]
+    update_document(Path(path), suite, "\n".join(lines))
+
+
+def update_document(path: Path, suite: str, part: str) -> None:
+    """Replaces the part of a suite, and keeps the rest."""
+    head = """# rdma-core's Python tests on stock driver and provider
+
+For developers: what `run_tests.py --dev mana_0` of the package `rdma-core` shows in a guest, file
+by file, both ends on one NIC. Written by `tests/vm/run.py SUITE pyverbs --table docs/pyverbs.md`;
+the reasons are kept in `tests/vm/pyverbs_table.py`. Files for other hardware (mlx5, efa, irdma,
+CUDA) are left out.
+"""
+    text = path.read_text() if path.exists() else head
+    begin, end = f"<!-- {suite} -->", f"<!-- end of {suite} -->"
+    if begin in text and end in text:
+        text = text[:text.index(begin)] + part + text[text.index(end) + len(end):]
+    else:
+        text = text.rstrip("\n") + "\n\n" + part + "\n"
+    path.write_text(text)
+
+
+for _module in MODULES:
+    AREA.add(f"test_{_module}", partial(run, f"test_{_module}"), timeout=900.0)

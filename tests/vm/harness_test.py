@@ -351,7 +351,7 @@ skipped 'no such "verb"'
 test_c (tests.test_pd.PDTest.test_c)
 Does c ... ERROR
 test_d (tests.test_pd.PDTest.test_d) ... FAIL
-test_e (tests.test_pd.PDTest.test_e) ... \
+test_e (tests.test_pd.PDTest.test_e)
 ======================================================================
 ERROR: test_c (tests.test_pd.PDTest.test_c)
 Does c

@@ -44,8 +44,9 @@ def words_of(text: str, test: str) -> str:
     cls = name.rpartition(".")[2]
     for block in re.split(r"^={20,}$", text, flags=re.M):
         if re.match(rf"\s*(FAIL|ERROR): {place} \(tests\.\w+\.{cls}\b", block):
-            lines = [line.strip() for line in block.split("-" * 70)[1].splitlines()
-                     if line.strip()] if "-" * 70 in block else []
+            parts = re.split(r"^-{20,}$", block, flags=re.M)
+            lines = [line.strip() for line in parts[1].splitlines() if line.strip()] \
+                if len(parts) > 1 else []
             return lines[-1][:200] if lines else ""
     return ""
 

@@ -74,7 +74,7 @@ public:
         put_bytes(offset, std::as_bytes(std::span<const T, 1>(&value, 1)));
     }
     void put_bytes(std::size_t offset, std::span<const std::byte> data) {
-        if (offset >= bytes_.size()) return;
+        if (offset >= bytes_.size() || data.empty()) return;
         const std::size_t n = std::min(data.size(), bytes_.size() - offset);
         std::memcpy(bytes_.data() + offset, data.data(), n);
     }

@@ -27,7 +27,7 @@ void CompletionQueue::event_locked() {
 void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq) {
     mana_hw_cqe cqe{};
     OM_CHECK(data.size() <= sizeof cqe.data);
-    std::memcpy(cqe.data, data.data(), data.size());
+    if (!data.empty()) std::memcpy(cqe.data, data.data(), data.size());
     cqe.word = (queue_id & MANA_HW_CQE_QUEUE_ID) | (is_sq ? MANA_HW_CQE_IS_SQ : 0);
     const std::lock_guard lock(mutex_);
     cqe.word |= static_cast<std::uint32_t>(producer_ / entries_ & 7) << MANA_HW_OWNER_SHIFT;

@@ -27,7 +27,7 @@ Request::Request(std::uint32_t opcode, std::size_t size, std::uint32_t room, std
 
 Request& Request::put_bytes(std::size_t offset, std::span<const std::byte> data) {
     if (offset + data.size() > bytes.size()) bytes.resize(offset + data.size());
-    std::memcpy(bytes.data() + offset, data.data(), data.size());
+    if (!data.empty()) std::memcpy(bytes.data() + offset, data.data(), data.size());
     return *this;
 }
 

@@ -146,6 +146,8 @@ bool Function::Impl::doorbell64(DoorbellPage page, std::uint32_t offset, std::ui
         case MANA_HW_DB_EQ:
             return ring_eq(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page, index, arm, false);
         case MANA_HW_DB_RQ_CLIENT: {
+            // Other codes than 1 beside the id mean something else (RNIC 3.8).
+            if ((value >> MANA_HW_DB_WQE_COUNT_SHIFT & 0xff) != 1) return false;
             if (id >= rqs.size() || rqs[id].target == nullptr || rqs[id].page != page) return false;
             rqs[id].target->arm_client(high & 0xffffff);
             return true;

@@ -13,8 +13,8 @@
 
 namespace openmana::rnic {
 
-/// The adapter of a function: its addresses and objects, and who is served next. Tables change on the executor under an
-/// exclusion of the gate; visitors read them.
+/// The adapter of a function: its addresses and objects, and who is served next. Tables change on
+/// the executor under an exclusion of the gate; visitors read them.
 struct Rnic::Impl {
     Impl(Rnic& owner, gdma::Function& function, RnicConfig config, Network& network);
 
@@ -35,8 +35,8 @@ struct Rnic::Impl {
     /// Runs `task(qp)` on the executor if the QP is then still in the same life. From any thread.
     template <typename F>
     void post_to(const Qp& qp, F task) {
-        function.executor().post([token = std::weak_ptr<int>(alive), this, qpn = qp.qpn(), life = qp.life,
-                                  epoch = function_epoch, task] {
+        function.executor().post([token = std::weak_ptr<int>(alive), this, qpn = qp.qpn(),
+                                  life = qp.life, epoch = function_epoch, task] {
             if (token.expired() || epoch != function_epoch) return;
             Qp* found = find_qp(qpn);
             if (found != nullptr && found->life == life) task(*found);
@@ -75,11 +75,11 @@ struct Rnic::Impl {
         gdma::CompletionQueue* queue = nullptr;
         std::uint32_t users = 0;
     };
-    std::vector<Cq> cqs;                    // by id
-    std::vector<std::unique_ptr<Qp>> qps;   // by QPN
+    std::vector<Cq> cqs;                   // by id
+    std::vector<std::unique_ptr<Qp>> qps;  // by QPN
     std::uint32_t qp_count = 0;
-    std::uint64_t function_epoch = 0;       // counts resets of ours
-    std::uint64_t next_life = 1;            // of QPs: never given twice
+    std::uint64_t function_epoch = 0;  // counts resets of ours
+    std::uint64_t next_life = 1;       // of QPs: never given twice
 
 private:
     friend class Rnic;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that make and destroy objects (RNIC 2). All run on the executor under an exclusion of the gate.
+// The commands that make and destroy objects (RNIC 2). All run on the executor under an exclusion
+// of the gate.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -47,7 +48,8 @@ void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
     std::uint32_t status = gdma::kHwcUnsupported;
     if (opcode == MANA_HW_RNIC_CREATE_ADAPTER) {
         status = create_adapter(request, reply);
-    } else if (opcode >= MANA_HW_RNIC_DESTROY_ADAPTER && opcode <= MANA_HW_RNIC_QUERY_DEVICE_COUNTERS &&
+    } else if (opcode >= MANA_HW_RNIC_DESTROY_ADAPTER &&
+               opcode <= MANA_HW_RNIC_QUERY_DEVICE_COUNTERS &&
                (!created || request.get<std::uint64_t>(40) != kAdapterHandle)) {
         status = gdma::kHwcNotFound;
     } else {
@@ -56,15 +58,33 @@ void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
                 reset();
                 status = gdma::kHwcSuccess;
                 break;
-            case MANA_HW_RNIC_CONFIG_ADDRESS: status = config_address(request); break;
-            case MANA_HW_RNIC_CONFIG_MAC: status = config_mac(request); break;
-            case MANA_HW_RNIC_CREATE_CQ: status = create_cq(request, reply); break;
-            case MANA_HW_RNIC_DESTROY_CQ: status = destroy_cq(request); break;
-            case MANA_HW_RNIC_CREATE_RC_QP: status = create_rc_qp(request, reply); break;
-            case MANA_HW_RNIC_DESTROY_RC_QP: status = destroy_qp(request, true); break;
-            case MANA_HW_RNIC_CREATE_UD_QP: status = create_ud_qp(request, reply); break;
-            case MANA_HW_RNIC_DESTROY_UD_QP: status = destroy_qp(request, false); break;
-            case MANA_HW_RNIC_SET_QP_STATE: status = set_qp_state(request); break;
+            case MANA_HW_RNIC_CONFIG_ADDRESS:
+                status = config_address(request);
+                break;
+            case MANA_HW_RNIC_CONFIG_MAC:
+                status = config_mac(request);
+                break;
+            case MANA_HW_RNIC_CREATE_CQ:
+                status = create_cq(request, reply);
+                break;
+            case MANA_HW_RNIC_DESTROY_CQ:
+                status = destroy_cq(request);
+                break;
+            case MANA_HW_RNIC_CREATE_RC_QP:
+                status = create_rc_qp(request, reply);
+                break;
+            case MANA_HW_RNIC_DESTROY_RC_QP:
+                status = destroy_qp(request, true);
+                break;
+            case MANA_HW_RNIC_CREATE_UD_QP:
+                status = create_ud_qp(request, reply);
+                break;
+            case MANA_HW_RNIC_DESTROY_UD_QP:
+                status = destroy_qp(request, false);
+                break;
+            case MANA_HW_RNIC_SET_QP_STATE:
+                status = set_qp_state(request);
+                break;
             case MANA_HW_RNIC_QUERY_VF_COUNTERS:
                 vf_counters(reply);
                 status = gdma::kHwcSuccess;
@@ -73,7 +93,8 @@ void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
                 device_counters(reply);
                 status = gdma::kHwcSuccess;
                 break;
-            default: break;
+            default:
+                break;
         }
     }
     reply.set_status(status);
@@ -120,9 +141,10 @@ std::uint32_t Rnic::Impl::config_address(const HwcRequest& request) {
     const auto message = read<mana_hw_rnic_config_address_req>(request);
     roce::Gid gid{};
     std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
-    if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4)) return gdma::kHwcInvalidParameter;
-    const auto found =
-        std::find_if(addresses.begin(), addresses.end(), [&](const Address& a) { return a.gid == gid; });
+    if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
+        return gdma::kHwcInvalidParameter;
+    const auto found = std::find_if(addresses.begin(), addresses.end(),
+                                    [&](const Address& a) { return a.gid == gid; });
     if (message.operation == MANA_HW_RNIC_CONFIG_ADD) {
         // The same address comes once for each interface that has it.
         if (found != addresses.end())
@@ -232,7 +254,8 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     if (!pd || send_cq == nullptr || recv_cq == nullptr) return gdma::kHwcNotFound;
     if (!function.doorbell_page_valid(page)) return gdma::kHwcInvalidParameter;
     if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
-    // All checks come before the first region is taken: a failing command leaves them with the driver.
+    // All checks come before the first region is taken: a failing command leaves them with the
+    // driver.
     for (std::size_t i = 0; i < MANA_HW_RNIC_RC_QUEUES; ++i) {
         const std::uint64_t handle = message.regions[i];
         if (handle == 0 && i == MANA_HW_RNIC_FAST_REGISTER_SQ) continue;
@@ -266,7 +289,8 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
     // Ids: RNIC 3.2.
     const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1)};
-    auto qp = std::make_unique<Qp>(*this, QpType::kRc, ids, **pd, *send_cq, *recv_cq, std::move(queues));
+    auto qp =
+        std::make_unique<Qp>(*this, QpType::kRc, ids, **pd, *send_cq, *recv_cq, std::move(queues));
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_rnic_create_rc_qp_resp answer{};
@@ -289,14 +313,15 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
     const auto send = function.region(gdma::RegionHandle(message.sq_region));
     const auto receive = function.region(gdma::RegionHandle(message.rq_region));
-    if (!pd || send_cq == nullptr || recv_cq == nullptr || !send || !receive) return gdma::kHwcNotFound;
+    if (!pd || send_cq == nullptr || recv_cq == nullptr || !send || !receive)
+        return gdma::kHwcNotFound;
     const bool gsi = message.type == MANA_HW_RNIC_UD_GSI;
     if ((!gsi && message.type != MANA_HW_RNIC_UD_USER) || message.sq_region == message.rq_region ||
         !function.doorbell_page_valid(page))
         return gdma::kHwcInvalidParameter;
     const std::uint64_t limit = 1ULL << 31;
-    if ((*send)->length() < kMinSendRing || (*send)->length() > limit || (*receive)->length() < kMinReceiveRing ||
-        (*receive)->length() > limit)
+    if ((*send)->length() < kMinSendRing || (*send)->length() > limit ||
+        (*receive)->length() < kMinReceiveRing || (*receive)->length() > limit)
         return gdma::kHwcInvalidParameter;
     if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
     const auto sq = function.allocate_sqs(1, 1);
@@ -310,8 +335,8 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
     queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
     const Qp::Ids ids{*sq, *rq, gdma::Rqn{}};
-    auto qp = std::make_unique<Qp>(*this, gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq, *recv_cq,
-                                   std::move(queues));
+    auto qp = std::make_unique<Qp>(*this, gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq,
+                                   *recv_cq, std::move(queues));
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
     answer.sq_id = sq->value();

@@ -7,7 +7,8 @@ namespace openmana::rnic {
 
 namespace {
 
-/// An application that looks only at the CQ of the side that did not fail learns of it after this long.
+/// An application that looks only at the CQ of the side that did not fail learns of it after this
+/// long.
 constexpr base::Duration kHold = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -41,7 +42,8 @@ bool Requester::report_error(std::uint16_t vendor, bool on_rreq) {
     if (acked() != reported_) post_armed();
     adapter_.counters.error_cqes.add();
     mana_hw_rnic_error_cqe cqe{};
-    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor} << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
+    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
+                                                   << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
     cqe.psn_opcode = acked().value();
     cqe.responder_psn = 0xffffffff;
     const std::uint32_t id = on_rreq ? qp_.ids.rreq.value() : qp_.ids.sq.value();
@@ -64,7 +66,8 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
         set_state(MANA_HW_RNIC_QP_ERR);
         ++errors;
     }
-    OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", adapter.function.config().name, qpn(), vendor);
+    OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", adapter.function.config().name, qpn(),
+             vendor);
     adapter.counters.fatal_errors.add();
     requester.stop();
     responses.clear();
@@ -93,7 +96,8 @@ void Qp::responder_failed() {
         hold_timer.arm(kHold);
         return;
     }
-    // Neither side has a status of its own: flush both, and tell the host by the event if there is nothing to flush.
+    // Neither side has a status of its own: flush both, and tell the host by the event if there is
+    // nothing to flush.
     bool flushed = requester.report_error(MANA_HW_RNIC_VE_FLUSHED, false);
     {
         const std::lock_guard lock(responder.mutex);
@@ -151,7 +155,8 @@ void Qp::ReceiveBell::ring(std::uint32_t position) {
             {
                 const std::lock_guard lock(qp.responder.mutex);
                 qp.set_state(MANA_HW_RNIC_QP_ERR);
-                if (qp.adapter.error_cqes()) qp.responder.report_error(MANA_HW_RNIC_VE_RX_MISBEHAVING);
+                if (qp.adapter.error_cqes())
+                    qp.responder.report_error(MANA_HW_RNIC_VE_RX_MISBEHAVING);
             }
             qp.responder_failed();
         }

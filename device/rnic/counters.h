@@ -5,59 +5,67 @@
 
 namespace openmana::rnic {
 
-// The first part are the counters that the guest can read (RNIC 2.11); the rest names what was dropped and why.
-#define OM_RNIC_COUNTERS(X)                                                                                      \
-    X(timeouts, "rnic.requester.timeouts", "local ACK timeouts")                                                 \
-    X(oos_naks, "rnic.requester.sequence_naks", "NAKs for a sequence error received")                            \
-    X(rnr_naks, "rnic.requester.rnr_naks", "RNR NAKs received")                                                  \
-    X(rnr_naks_sent, "rnic.responder.rnr_naks", "RNR NAKs sent")                                                 \
-    X(out_of_sequence, "rnic.responder.out_of_sequence", "requests ahead of the expected PSN")                   \
-    X(duplicates, "rnic.responder.duplicates", "requests behind the expected PSN")                               \
-    X(implicit_naks, "rnic.requester.implicit_naks", "answers that skipped a READ response")                     \
-    X(read_psn_mismatches, "rnic.requester.read_psn_mismatches", "READ responses outside of what was asked for") \
-    X(nak_invalid_request, "rnic.requester.nak_invalid_request", "NAKs for an invalid request received")         \
-    X(nak_access, "rnic.requester.nak_access", "NAKs for a remote access error received")                        \
-    X(nak_operation, "rnic.requester.nak_operation", "NAKs for a remote operation error received")               \
-    X(receive_too_long, "rnic.responder.too_long", "messages longer than their receive buffer")                  \
-    X(send_protection, "rnic.requester.protection_errors", "SGEs of the requester refused")                      \
-    X(remote_access, "rnic.responder.access_errors", "requests refused for their rkey or rights")                \
-    X(receive_qp_errors, "rnic.responder.operation_errors", "receive buffers that could not be used")            \
-    X(malformed_receives, "rnic.responder.malformed_wqes", "receive WQEs that make no sense")                    \
-    X(malformed_sends, "rnic.requester.malformed_wqes", "send WQEs that make no sense")                          \
-    X(rnr_exceeded, "rnic.requester.rnr_retries_exceeded", "QPs failed because the peer had no receive")         \
-    X(retries_exceeded, "rnic.requester.retries_exceeded", "QPs failed because the peer did not answer")         \
-    X(fatal_errors, "rnic.qp.errors", "QPs that moved to ERR by themselves")                                     \
-    X(cnps, "rnic.cnp.received", "congestion notifications received")                                            \
-    X(ecn_marked, "rnic.ecn.received", "packets received with a congestion mark")                                \
-    X(tx_bytes, "rnic.tx.bytes", "payload bytes sent")                                                           \
-    X(rx_bytes, "rnic.rx.bytes", "payload bytes received")                                                       \
-    X(rx_sends, "rnic.rx.sends", "SENDs executed")                                                               \
-    X(rx_writes, "rnic.rx.writes", "WRITEs executed")                                                            \
-    X(rx_reads, "rnic.rx.reads", "READs executed")                                                               \
-    X(tx_packets, "rnic.tx.packets", "packets sent, or that the local path saved")                               \
-    X(rx_packets, "rnic.rx.packets", "packets received, or that the local path saved")                           \
-    X(tx_frames, "rnic.tx.frames", "frames sent")                                                                \
-    X(rx_frames, "rnic.rx.frames", "frames received")                                                            \
-    X(local_visits, "rnic.local.visits", "steps on the local path")                                              \
-    X(retransmits, "rnic.requester.retransmits", "times that a requester went back")                             \
-    X(ghosts, "rnic.requester.ghosts", "answers to what is not outstanding")                                     \
-    X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                                 \
-    X(error_cqes, "rnic.cqe.errors", "error completions written")                                                \
-    X(fatal_events, "rnic.qp.fatal_events", "QP-fatal events sent")                                              \
-    X(bad_doorbell, "rnic.doorbell.invalid", "doorbells with an impossible position")                            \
-    X(rx_overflow, "rnic.drop.backlog", "frames dropped because too many were waiting")                          \
-    X(drop_not_roce, "rnic.drop.not_roce", "frames that are not RoCEv2")                                         \
-    X(drop_malformed, "rnic.drop.malformed", "frames with broken headers")                                       \
-    X(drop_icrc, "rnic.drop.icrc", "frames with a wrong ICRC")                                                   \
-    X(drop_opcode, "rnic.drop.opcode", "packets with an opcode or version that has no meaning here")             \
-    X(drop_qpn, "rnic.drop.qpn", "packets for a QP that does not exist or is of another type")                   \
-    X(drop_state, "rnic.drop.state", "packets for a QP whose state does not take them")                          \
-    X(drop_address, "rnic.drop.address", "packets from or to an address that is not the QP's")                   \
-    X(drop_pkey, "rnic.drop.pkey", "packets of another partition")                                               \
-    X(drop_qkey, "rnic.drop.qkey", "datagrams with a wrong Q_Key")                                               \
-    X(drop_no_receive, "rnic.drop.no_receive", "datagrams without a usable receive buffer")                      \
-    X(drop_source, "rnic.drop.source", "messages not sent: their source address is not ours")                    \
-    X(drop_datagram, "rnic.drop.datagram", "datagrams not sent: too long, or a buffer that cannot be read")
+// The first part are the counters that the guest can read (RNIC 2.11); the rest names what was
+// dropped and why.
+#define OM_RNIC_COUNTERS(X)                                                                        \
+    X(timeouts, "rnic.requester.timeouts", "local ACK timeouts")                                   \
+    X(oos_naks, "rnic.requester.sequence_naks", "NAKs for a sequence error received")              \
+    X(rnr_naks, "rnic.requester.rnr_naks", "RNR NAKs received")                                    \
+    X(rnr_naks_sent, "rnic.responder.rnr_naks", "RNR NAKs sent")                                   \
+    X(out_of_sequence, "rnic.responder.out_of_sequence", "requests ahead of the expected PSN")     \
+    X(duplicates, "rnic.responder.duplicates", "requests behind the expected PSN")                 \
+    X(implicit_naks, "rnic.requester.implicit_naks", "answers that skipped a READ response")       \
+    X(read_psn_mismatches, "rnic.requester.read_psn_mismatches",                                   \
+      "READ responses outside of what was asked for")                                              \
+    X(nak_invalid_request, "rnic.requester.nak_invalid_request",                                   \
+      "NAKs for an invalid request received")                                                      \
+    X(nak_access, "rnic.requester.nak_access", "NAKs for a remote access error received")          \
+    X(nak_operation, "rnic.requester.nak_operation", "NAKs for a remote operation error received") \
+    X(receive_too_long, "rnic.responder.too_long", "messages longer than their receive buffer")    \
+    X(send_protection, "rnic.requester.protection_errors", "SGEs of the requester refused")        \
+    X(remote_access, "rnic.responder.access_errors", "requests refused for their rkey or rights")  \
+    X(receive_qp_errors, "rnic.responder.operation_errors",                                        \
+      "receive buffers that could not be used")                                                    \
+    X(malformed_receives, "rnic.responder.malformed_wqes", "receive WQEs that make no sense")      \
+    X(malformed_sends, "rnic.requester.malformed_wqes", "send WQEs that make no sense")            \
+    X(rnr_exceeded, "rnic.requester.rnr_retries_exceeded",                                         \
+      "QPs failed because the peer had no receive")                                                \
+    X(retries_exceeded, "rnic.requester.retries_exceeded",                                         \
+      "QPs failed because the peer did not answer")                                                \
+    X(fatal_errors, "rnic.qp.errors", "QPs that moved to ERR by themselves")                       \
+    X(cnps, "rnic.cnp.received", "congestion notifications received")                              \
+    X(ecn_marked, "rnic.ecn.received", "packets received with a congestion mark")                  \
+    X(tx_bytes, "rnic.tx.bytes", "payload bytes sent")                                             \
+    X(rx_bytes, "rnic.rx.bytes", "payload bytes received")                                         \
+    X(rx_sends, "rnic.rx.sends", "SENDs executed")                                                 \
+    X(rx_writes, "rnic.rx.writes", "WRITEs executed")                                              \
+    X(rx_reads, "rnic.rx.reads", "READs executed")                                                 \
+    X(tx_packets, "rnic.tx.packets", "packets sent, or that the local path saved")                 \
+    X(rx_packets, "rnic.rx.packets", "packets received, or that the local path saved")             \
+    X(tx_frames, "rnic.tx.frames", "frames sent")                                                  \
+    X(rx_frames, "rnic.rx.frames", "frames received")                                              \
+    X(local_visits, "rnic.local.visits", "steps on the local path")                                \
+    X(retransmits, "rnic.requester.retransmits", "times that a requester went back")               \
+    X(ghosts, "rnic.requester.ghosts", "answers to what is not outstanding")                       \
+    X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                   \
+    X(error_cqes, "rnic.cqe.errors", "error completions written")                                  \
+    X(fatal_events, "rnic.qp.fatal_events", "QP-fatal events sent")                                \
+    X(bad_doorbell, "rnic.doorbell.invalid", "doorbells with an impossible position")              \
+    X(rx_overflow, "rnic.drop.backlog", "frames dropped because too many were waiting")            \
+    X(drop_not_roce, "rnic.drop.not_roce", "frames that are not RoCEv2")                           \
+    X(drop_malformed, "rnic.drop.malformed", "frames with broken headers")                         \
+    X(drop_icrc, "rnic.drop.icrc", "frames with a wrong ICRC")                                     \
+    X(drop_opcode, "rnic.drop.opcode",                                                             \
+      "packets with an opcode or version that has no meaning here")                                \
+    X(drop_qpn, "rnic.drop.qpn", "packets for a QP that does not exist or is of another type")     \
+    X(drop_state, "rnic.drop.state", "packets for a QP whose state does not take them")            \
+    X(drop_address, "rnic.drop.address", "packets from or to an address that is not the QP's")     \
+    X(drop_pkey, "rnic.drop.pkey", "packets of another partition")                                 \
+    X(drop_qkey, "rnic.drop.qkey", "datagrams with a wrong Q_Key")                                 \
+    X(drop_no_receive, "rnic.drop.no_receive", "datagrams without a usable receive buffer")        \
+    X(drop_source, "rnic.drop.source", "messages not sent: their source address is not ours")      \
+    X(drop_datagram, "rnic.drop.datagram",                                                         \
+      "datagrams not sent: too long, or a buffer that cannot be read")
 
 OM_COUNTERS(RnicCounters, OM_RNIC_COUNTERS);
 

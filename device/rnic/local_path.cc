@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The local path: the peer's QP lives in this process, so a request is executed on the requester's thread, from guest
-// memory to guest memory.
+// The local path: the peer's QP lives in this process, so a request is executed on the requester's
+// thread, from guest memory to guest memory.
 #include <algorithm>
 #include <optional>
 
@@ -46,7 +46,8 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
     }
 }
 
-Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget) {
+Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied,
+                                         Budget& budget) {
     const std::uint32_t begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
     const std::uint64_t before = copied;
@@ -54,7 +55,8 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     segment.kind = wqe.kind;
     segment.psn = send_psn_;
     segment.ack_request = true;
-    segment.reth = {wqe.address + offset, wqe.rkey, static_cast<std::uint32_t>(wqe.length - offset)};
+    segment.reth = {wqe.address + offset, wqe.rkey,
+                    static_cast<std::uint32_t>(wqe.length - offset)};
     segment.packets = wqe.packets - begun;
     if (wqe.is_read()) {
         segment.continued = begun > 0;
@@ -69,8 +71,8 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         segment.value = wqe.value;
         gdma::SpanList& from = adapter_.scratch.from;
         from.clear();
-        const gdma::MrFault fault =
-            gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, segment.length, gdma::kLocalRead, from);
+        const gdma::MrFault fault = gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset,
+                                           segment.length, gdma::kLocalRead, from);
         if (fault != gdma::MrFault::kNone) {
             adapter_.counters.send_protection.add();
             fail(gather_error(fault));
@@ -99,10 +101,15 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
 
 Requester::Step Requester::local_outcome(const Answer& answer) {
     switch (answer.kind) {
-        case Answer::Kind::kAck: on_ack(answer.psn); break;
+        case Answer::Kind::kAck:
+            on_ack(answer.psn);
+            break;
         case Answer::Kind::kNak:
-        case Answer::Kind::kRnr: on_nak(answer.psn, answer.syndrome); break;
-        default: break;
+        case Answer::Kind::kRnr:
+            on_nak(answer.psn, answer.syndrome);
+            break;
+        default:
+            break;
     }
     if (failure_ != 0 || rnr_timer_.armed()) return Step::kLeave;
     if (una_ == send_psn_) return Step::kGo;
@@ -111,7 +118,8 @@ Requester::Step Requester::local_outcome(const Answer& answer) {
     return Step::kWait;
 }
 
-Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied) {
+Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& answer,
+                                      std::uint64_t& copied) {
     const std::uint64_t left = answer.read.length;
     const std::uint64_t offset = wqe.length - left;
     const std::uint64_t length = std::min<std::uint64_t>(left, kVisitBytes);
@@ -120,8 +128,9 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     gdma::SpanList& to = adapter_.scratch.to;
     from.clear();
     to.clear();
-    if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd.id, answer.read.address, length,
-                                      gdma::kRemoteRead, from) != gdma::MrFault::kNone) {
+    if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd.id,
+                                      answer.read.address, length, gdma::kRemoteRead,
+                                      from) != gdma::MrFault::kNone) {
         const Answer refused = target.responder.refuse_read(answer.psn);
         send_psn_ = una_ + 1;
         return local_outcome(refused);

@@ -38,8 +38,8 @@ void copy_spans(Spans from, Spans to, std::uint64_t length) {
     std::atomic_ref<std::byte>(to[out][out_at]).store(from[in][in_at], std::memory_order_release);
 }
 
-gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::Pdn pd, std::uint64_t address,
-                           std::uint64_t length, std::uint32_t need) {
+gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::Pdn pd,
+                           std::uint64_t address, std::uint64_t length, std::uint32_t need) {
     using gdma::MrFault;
     if (length == 0) return MrFault::kNone;
     const gdma::MemoryRegion* region = keys.find(key);
@@ -54,8 +54,8 @@ gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::P
     return MrFault::kNone;
 }
 
-gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
-                         std::uint32_t need) {
+gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd,
+                         std::span<const gdma::Sge> sges, std::uint32_t need) {
     for (const gdma::Sge& sge : sges) {
         const gdma::MrFault fault = check_access(keys, sge.key, pd, sge.address, sge.length, need);
         if (fault != gdma::MrFault::kNone) return fault;
@@ -64,7 +64,8 @@ gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<
 }
 
 gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
-                     std::uint64_t offset, std::uint64_t length, std::uint32_t need, gdma::SpanList& out) {
+                     std::uint64_t offset, std::uint64_t length, std::uint32_t need,
+                     gdma::SpanList& out) {
     for (const gdma::Sge& sge : sges) {
         if (length == 0) break;
         if (offset >= sge.length) {

@@ -12,23 +12,25 @@ namespace openmana::rnic {
 
 using Spans = std::span<const std::span<std::byte>>;
 
-/// Copies `length` bytes from one list of spans to another; both hold at least that much. The last byte is stored last,
-/// with release order: programs poll on it (ROCE 4.9).
+/// Copies `length` bytes from one list of spans to another; both hold at least that much. The last
+/// byte is stored last, with release order: programs poll on it (ROCE 4.9).
 void copy_spans(Spans from, Spans to, std::uint64_t length);
 
-/// What MemoryTable::resolve would say about key, PD, rights and range, without the cost of listing the memory. Guest
-/// memory missing behind the region shows only when it is resolved. Length 0 needs no key.
+/// What MemoryTable::resolve would say about key, PD, rights and range, without the cost of listing
+/// the memory. Guest memory missing behind the region shows only when it is resolved. Length 0
+/// needs no key.
 [[nodiscard]] gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::Pdn pd,
-                                         std::uint64_t address, std::uint64_t length, std::uint32_t need);
+                                         std::uint64_t address, std::uint64_t length,
+                                         std::uint32_t need);
 /// The same for each entry of a list.
-[[nodiscard]] gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
-                                       std::uint32_t need);
+[[nodiscard]] gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd,
+                                       std::span<const gdma::Sge> sges, std::uint32_t need);
 
-/// Appends the memory of `[offset, offset + length)` of the bytes that `sges` describe one after the other. The caller
-/// has compared with their total.
-[[nodiscard]] gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
-                                   std::uint64_t offset, std::uint64_t length, std::uint32_t need,
-                                   gdma::SpanList& out);
+/// Appends the memory of `[offset, offset + length)` of the bytes that `sges` describe one after
+/// the other. The caller has compared with their total.
+[[nodiscard]] gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd,
+                                   std::span<const gdma::Sge> sges, std::uint64_t offset,
+                                   std::uint64_t length, std::uint32_t need, gdma::SpanList& out);
 
 [[nodiscard]] inline std::uint64_t total_length(std::span<const gdma::Sge> sges) {
     std::uint64_t total = 0;

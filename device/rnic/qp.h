@@ -25,7 +25,8 @@ using Adapter = Rnic::Impl;
 
 enum class QpType : std::uint8_t { kRc, kUd, kGsi };
 
-/// What SET_QP_STATE sets (RNIC 2.10). The defaults are for what the request of the 6.12 driver cannot carry.
+/// What SET_QP_STATE sets (RNIC 2.10). The defaults are for what the request of the 6.12 driver
+/// cannot carry.
 struct QpAttributes {
     roce::Gid source{};
     roce::Gid destination{};
@@ -54,8 +55,9 @@ struct Scratch {
     gdma::SpanList cut;
 };
 
-/// The side of an RC QP that executes what the peer asks for (RNIC 6.2, ROCE 4), and the receive queue of a UD QP.
-/// Used by the owner and, on the local path, by visitors; `mutex` orders before those of CQs and EQs.
+/// The side of an RC QP that executes what the peer asks for (RNIC 6.2, ROCE 4), and the receive
+/// queue of a UD QP. Used by the owner and, on the local path, by visitors; `mutex` orders before
+/// those of CQs and EQs.
 class Responder {
 public:
     Responder(Qp& qp, gdma::Ring ring) : qp_(qp), ring_(std::move(ring)) {}
@@ -72,7 +74,8 @@ public:
     /// RQ doorbell. False if the position is impossible.
     [[nodiscard]] bool ring(std::uint32_t position);
     [[nodiscard]] bool outstanding() const {
-        return taken_ || producer_.load(std::memory_order_acquire) != consumer_.load(std::memory_order_relaxed);
+        return taken_ || producer_.load(std::memory_order_acquire) !=
+                             consumer_.load(std::memory_order_relaxed);
     }
     /// Writes the one receive-error CQE between two RESETs, if receives are left. Held: `mutex`.
     bool report_error(std::uint16_t vendor);
@@ -105,8 +108,10 @@ private:
 
     Qp& qp_;
     gdma::Ring ring_;
-    std::atomic<std::uint32_t> producer_{0};  // written by the owner; acquire pairs with release in ring()
-    std::atomic<std::uint32_t> consumer_{0};       // written under `mutex`; release pairs with acquire in ring()
+    std::atomic<std::uint32_t> producer_{
+        0};  // written by the owner; acquire pairs with release in ring()
+    std::atomic<std::uint32_t> consumer_{
+        0};  // written under `mutex`; release pairs with acquire in ring()
     Psn expected_{};
     std::uint32_t msn_ = 0;
     SegmentKind message_ = SegmentKind::kInvalid;  // kind of the message in progress
@@ -124,8 +129,8 @@ private:
     gdma::SpanList from_;  // datagrams: GRH area and payload
 };
 
-/// The side that executes the guest's own work requests (RNIC 6.1, ROCE 3). Owner's executor only, without locks, but for
-/// `acked()`.
+/// The side that executes the guest's own work requests (RNIC 6.1, ROCE 3). Owner's executor only,
+/// without locks, but for `acked()`.
 class Requester {
 public:
     Requester(Qp& qp, gdma::Ring send_ring, std::optional<gdma::Ring> read_ring);
@@ -142,15 +147,19 @@ public:
     /// Enters ERR: no timer fires any more, nothing is sent.
     void stop();
     [[nodiscard]] bool outstanding() const { return !queue_.empty() || consumer_ != producer_; }
-    [[nodiscard]] const gdma::Ring& send_ring() const { return ring_; }  ///< UD QPs use the ring only
+    [[nodiscard]] const gdma::Ring& send_ring() const {
+        return ring_;
+    }  ///< UD QPs use the ring only
     /// PSN of the newest finished WQE. Any thread.
     [[nodiscard]] Psn acked() const { return Psn(acked_.load(std::memory_order_relaxed)); }
-    /// Writes the one send-error CQE between two RESETs, if work is left, with rules a and b of RNIC 3.9.
+    /// Writes the one send-error CQE between two RESETs, if work is left, with rules a and b of
+    /// RNIC 3.9.
     bool report_error(std::uint16_t vendor, bool on_rreq);
 
     /// An ACK, NAK or READ response from the wire.
     void receive(const roce::Packet& packet);
-    /// Ends a batch: fails the QP if the batch asked for it, else writes the armed completion that is due.
+    /// Ends a batch: fails the QP if the batch asked for it, else writes the armed completion that
+    /// is due.
     void settle();
 
     std::uint64_t messages = 0;  ///< figures for QpStatus
@@ -228,7 +237,8 @@ private:
     base::Timer rnr_timer_;
 };
 
-/// Answers of the responder on the wire path, which leave in PSN order (ROCE 4.9, 4.11). Owner's executor.
+/// Answers of the responder on the wire path, which leave in PSN order (ROCE 4.9, 4.11). Owner's
+/// executor.
 class Responses {
 public:
     explicit Responses(Qp& qp) : qp_(qp) {}
@@ -247,12 +257,13 @@ private:
     void send_aeth(const Answer& answer);
 
     Qp& qp_;
-    std::deque<Answer> queue_;   // a READ in front, what must wait behind it; bounded by the READs remembered
+    std::deque<Answer>
+        queue_;  // a READ in front, what must wait behind it; bounded by the READs remembered
     std::optional<Answer> ack_;  // one for a batch
 };
 
-/// A queue pair. Owned by its adapter; created and destroyed under an exclusion of the function's gate, so a visitor that
-/// found it may keep the pointer for the visit.
+/// A queue pair. Owned by its adapter; created and destroyed under an exclusion of the function's
+/// gate, so a visitor that found it may keep the pointer for the visit.
 struct Qp {
     struct Ids {
         gdma::Sqn sq{};    ///< RC: requester SQ; +1 responder SQ, +2 fast register
@@ -263,7 +274,8 @@ struct Qp {
         std::unique_ptr<gdma::DmaRegion> send;
         std::unique_ptr<gdma::DmaRegion> read_scatter;  ///< RC only
         std::unique_ptr<gdma::DmaRegion> receive;
-        std::vector<std::unique_ptr<gdma::DmaRegion>> held;  ///< belong to the QP; the model needs no memory there
+        std::vector<std::unique_ptr<gdma::DmaRegion>>
+            held;  ///< belong to the QP; the model needs no memory there
     };
     Qp(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
        gdma::CompletionQueue& recv_cq, Queues queues);
@@ -276,7 +288,8 @@ struct Qp {
     void set_state(std::uint32_t state) { state_.store(state, std::memory_order_release); }
     [[nodiscard]] bool responds() const {
         const std::uint32_t s = state();
-        return s == MANA_HW_RNIC_QP_RTR || s == MANA_HW_RNIC_QP_RTS || s == MANA_HW_RNIC_QP_SQD || s == MANA_HW_RNIC_QP_SQE;
+        return s == MANA_HW_RNIC_QP_RTR || s == MANA_HW_RNIC_QP_RTS || s == MANA_HW_RNIC_QP_SQD ||
+               s == MANA_HW_RNIC_QP_SQE;
     }
 
     /// A packet of this connection, less opcode, PSN and what the opcode adds.
@@ -323,11 +336,11 @@ struct Qp {
     SendBell send_bell{*this};
     ReadBell read_bell{*this};
     ReceiveBell receive_bell{*this};
-    base::Timer hold_timer;      ///< holds the other side's flush back (RNIC 3.9 rule c)
-    std::uint64_t life = 0;      ///< counts RESETs, for tasks on their way
+    base::Timer hold_timer;  ///< holds the other side's flush back (RNIC 3.9 rule c)
+    std::uint64_t life = 0;  ///< counts RESETs, for tasks on their way
     std::uint64_t errors = 0;
-    bool scheduled = false;      ///< waits for a turn
-    bool in_batch = false;       ///< got frames in this batch
+    bool scheduled = false;  ///< waits for a turn
+    bool in_batch = false;   ///< got frames in this batch
 
     // UD and GSI: see ud.cc
     void ring_datagrams(std::uint32_t position);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// SET_QP_STATE (RNIC 2.10). The drivers check neither transitions nor completeness, so each request that can be stored is
-// accepted.
+// SET_QP_STATE (RNIC 2.10). The drivers check neither transitions nor completeness, so each request
+// that can be stored is accepted.
 #include <algorithm>
 
 #include "rnic/adapter.h"
 
 namespace openmana::rnic {
 
-std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool extended) {
+std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& message,
+                                bool extended) {
     const std::uint64_t mask = message.attr_mask;
     const auto has = [mask](std::uint64_t bit) { return (mask & bit) != 0; };
-    if (has(MANA_HW_RNIC_ATTR_STATE) && message.state > MANA_HW_RNIC_QP_ERR) return gdma::kHwcInvalidParameter;
+    if (has(MANA_HW_RNIC_ATTR_STATE) && message.state > MANA_HW_RNIC_QP_ERR)
+        return gdma::kHwcInvalidParameter;
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU) && (message.path_mtu < 1 || message.path_mtu > 5))
         return gdma::kHwcInvalidParameter;
 
@@ -23,10 +25,14 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
     if (has(MANA_HW_RNIC_ATTR_MIN_RNR_TIMER)) a.min_rnr_timer = message.min_rnr_timer & 31;
     if (has(MANA_HW_RNIC_ATTR_ADDRESS)) {
         const mana_hw_rnic_address& address = message.address;
-        std::reverse_copy(std::begin(address.source_gid), std::end(address.source_gid), a.source.begin());
-        std::reverse_copy(std::begin(address.dest_gid), std::end(address.dest_gid), a.destination.begin());
-        std::reverse_copy(std::begin(address.source_mac), std::end(address.source_mac), a.source_mac.begin());
-        std::reverse_copy(std::begin(address.dest_mac), std::end(address.dest_mac), a.destination_mac.begin());
+        std::reverse_copy(std::begin(address.source_gid), std::end(address.source_gid),
+                          a.source.begin());
+        std::reverse_copy(std::begin(address.dest_gid), std::end(address.dest_gid),
+                          a.destination.begin());
+        std::reverse_copy(std::begin(address.source_mac), std::end(address.source_mac),
+                          a.source_mac.begin());
+        std::reverse_copy(std::begin(address.dest_mac), std::end(address.dest_mac),
+                          a.destination_mac.begin());
         if (!owns(a.source_mac)) a.source_mac = config.mac;
         a.hop_limit = address.hop_limit == 0 ? 64 : address.hop_limit;
         a.dscp = address.dscp & 0x3f;
@@ -44,8 +50,12 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
     if (!has(MANA_HW_RNIC_ATTR_STATE)) return gdma::kHwcSuccess;
 
     switch (message.state) {
-        case MANA_HW_RNIC_QP_RESET: qp.reset(); break;
-        case MANA_HW_RNIC_QP_ERR: qp.enter_error(); break;
+        case MANA_HW_RNIC_QP_RESET:
+            qp.reset();
+            break;
+        case MANA_HW_RNIC_QP_ERR:
+            qp.enter_error();
+            break;
         default:
             qp.set_state(message.state);
             // Not from here: what a turn does to others must not happen under our own exclusion.

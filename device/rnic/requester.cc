@@ -31,7 +31,8 @@ Requester::Requester(Qp& qp, gdma::Ring send_ring, std::optional<gdma::Ring> rea
 void Requester::ring(std::uint32_t position) {
     if (position - consumer_ > ring_.bytes()) {
         adapter_.counters.bad_doorbell.add();
-        if (qp_.state() == MANA_HW_RNIC_QP_RTS) qp_.fail_send(MANA_HW_RNIC_VE_TX_MISBEHAVING, false);
+        if (qp_.state() == MANA_HW_RNIC_QP_RTS)
+            qp_.fail_send(MANA_HW_RNIC_VE_TX_MISBEHAVING, false);
         return;
     }
     if (static_cast<std::int32_t>(position - producer_) > 0) producer_ = position;
@@ -80,8 +81,8 @@ void Requester::fail(std::uint16_t vendor, bool on_rreq) {
 
 bool Requester::can_send() const {
     const std::uint32_t state = qp_.state();
-    return (state == MANA_HW_RNIC_QP_RTS || state == MANA_HW_RNIC_QP_SQD) && failure_ == 0 && !stalled_ &&
-           !rnr_timer_.armed();
+    return (state == MANA_HW_RNIC_QP_RTS || state == MANA_HW_RNIC_QP_SQD) && failure_ == 0 &&
+           !stalled_ && !rnr_timer_.armed();
 }
 
 bool Requester::turn() {
@@ -111,14 +112,17 @@ bool Requester::turn() {
 }
 
 bool Requester::fetch() {
-    if (consumer_ == producer_ || queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS) return false;
+    if (consumer_ == producer_ || queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS)
+        return false;
     // Behind a broken WQE nothing makes sense.
     if (!queue_.empty() && queue_.at(queue_.size() - 1).error != 0) return false;
-    const auto wqe = gdma::Wqe::fetch(ring_, consumer_, producer_ - consumer_, gdma::Wqe::kMaxSendBytes);
+    const auto wqe =
+        gdma::Wqe::fetch(ring_, consumer_, producer_ - consumer_, gdma::Wqe::kMaxSendBytes);
     SendWqe& taken = queue_.push();
     if (!wqe) {
-        taken.error = wqe.error().code == base::ErrorCode::kOutOfRange ? MANA_HW_RNIC_VE_TX_WQE_FETCH
-                                                                       : MANA_HW_RNIC_VE_TX_WQE_SIZE;
+        taken.error = wqe.error().code == base::ErrorCode::kOutOfRange
+                          ? MANA_HW_RNIC_VE_TX_WQE_FETCH
+                          : MANA_HW_RNIC_VE_TX_WQE_SIZE;
         taken.kind = SegmentKind::kInvalid;
         taken.error_on_rreq = false;
         taken.first = fetch_psn_;
@@ -135,7 +139,8 @@ bool Requester::fetch() {
     if (taken.is_read()) {
         take_scatter(taken);
     } else {
-        const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, taken.sges, gdma::kLocalRead);
+        const gdma::MrFault fault =
+            check_sges(adapter_.keys(), qp_.pd.id, taken.sges, gdma::kLocalRead);
         if (fault != gdma::MrFault::kNone) {
             taken.error = gather_error(fault);
             adapter_.counters.send_protection.add();
@@ -145,13 +150,15 @@ bool Requester::fetch() {
     return true;
 }
 
-/// Finds the scatter list of a READ by its PSN; older ones are left over from posts that failed half-way (RNIC 3.6).
+/// Finds the scatter list of a READ by its PSN; older ones are left over from posts that failed
+/// half-way (RNIC 3.6).
 void Requester::take_scatter(SendWqe& wqe) {
     wqe.error_on_rreq = false;
     wqe.error = MANA_HW_RNIC_VE_TX_WQE_FIELD;
     while (read_ring_ && read_consumer_ != read_producer_) {
-        const auto scatter = gdma::Wqe::fetch(*read_ring_, read_consumer_, read_producer_ - read_consumer_,
-                                              gdma::Wqe::kMaxReceiveBytes);
+        const auto scatter =
+            gdma::Wqe::fetch(*read_ring_, read_consumer_, read_producer_ - read_consumer_,
+                             gdma::Wqe::kMaxReceiveBytes);
         if (!scatter) return;
         const Psn psn(base::load_le<std::uint32_t>(scatter->oob().data()));
         if (psn > wqe.first) return;
@@ -163,7 +170,8 @@ void Requester::take_scatter(SendWqe& wqe) {
             wqe.error = MANA_HW_RNIC_VE_READ_LENGTH;
             return;
         }
-        const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalWrite);
+        const gdma::MrFault fault =
+            check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalWrite);
         wqe.error = fault == gdma::MrFault::kNone ? 0 : scatter_error(fault);
         if (wqe.error != 0) adapter_.counters.send_protection.add();
         return;
@@ -185,8 +193,8 @@ SendWqe* Requester::next() {
     return &wqe;
 }
 
-/// Finishes what an acknowledgement of `psn` covers. False if a READ that is not answered stands before it, which says
-/// that its responses were lost (ROCE 3.5).
+/// Finishes what an acknowledgement of `psn` covers. False if a READ that is not answered stands
+/// before it, which says that its responses were lost (ROCE 3.5).
 bool Requester::ack_through(Psn psn) {
     bool moved = false;
     bool complete = true;
@@ -263,7 +271,8 @@ void Requester::on_timeout() {
     settle();
 }
 
-/// Goes back to `psn` for the sake of a lost packet. False if that costs the last retry, or was already done.
+/// Goes back to `psn` for the sake of a lost packet. False if that costs the last retry, or was
+/// already done.
 bool Requester::retry(Psn psn) {
     if (resent_from_ == psn) return false;
     if (retry_left_ == 0) {
@@ -309,7 +318,8 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     const bool fatal = !rnr && code != NakCode::kSequenceError;
     if (psn < una_ || psn >= next_psn_) {
         // Soft-RoCE names the first PSN of a READ that failed half-way (ROCE 11.1).
-        const bool of_read = fatal && !queue_.empty() && queue_.front().is_read() && psn == queue_.front().first;
+        const bool of_read =
+            fatal && !queue_.empty() && queue_.front().is_read() && psn == queue_.front().first;
         if (!of_read) {
             counters.ghosts.add();
             return;

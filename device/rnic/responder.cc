@@ -15,11 +15,12 @@ constexpr std::uint32_t kMaxMessage = 1U << 31;
 }  // namespace
 
 bool Responder::ring(std::uint32_t position) {
-    // Without the lock, which a visitor may hold for a whole step: only the owner moves the producer, and what a visitor
-    // consumes meanwhile makes the distance smaller.
+    // Without the lock, which a visitor may hold for a whole step: only the owner moves the
+    // producer, and what a visitor consumes meanwhile makes the distance smaller.
     const std::uint32_t before = producer_.load(std::memory_order_relaxed);
     if (position - consumer_.load(std::memory_order_acquire) > ring_.bytes()) return false;
-    if (static_cast<std::int32_t>(position - before) > 0) producer_.store(position, std::memory_order_release);
+    if (static_cast<std::int32_t>(position - before) > 0)
+        producer_.store(position, std::memory_order_release);
     return true;
 }
 
@@ -71,7 +72,8 @@ bool Responder::report_error(std::uint16_t vendor) {
     qp_.adapter.counters.error_cqes.add();
     const std::uint32_t acked = qp_.type == QpType::kRc ? qp_.requester.acked().value() : 0;
     mana_hw_rnic_error_cqe cqe{};
-    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor} << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
+    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
+                                                   << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
     cqe.msn_syndrome = msn_;
     cqe.psn_opcode = acked;
     cqe.responder_msn = msn_;
@@ -112,7 +114,8 @@ Answer Responder::execute(const Segment& segment) {
     Adapter& adapter = qp_.adapter;
     RnicCounters& counters = adapter.counters;
     const std::uint32_t state = qp_.state();
-    if (state != MANA_HW_RNIC_QP_RTR && state != MANA_HW_RNIC_QP_RTS && state != MANA_HW_RNIC_QP_SQD) {
+    if (state != MANA_HW_RNIC_QP_RTR && state != MANA_HW_RNIC_QP_RTS &&
+        state != MANA_HW_RNIC_QP_SQD) {
         counters.drop_state.add();
         return {};
     }
@@ -125,15 +128,18 @@ Answer Responder::execute(const Segment& segment) {
     nak_sent_ = false;
 
     // ROCE 4.3, in its order.
-    if (segment.kind == SegmentKind::kInvalid) return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
+    if (segment.kind == SegmentKind::kInvalid)
+        return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
     if (segment.kind == SegmentKind::kRead) {
-        if (message_ != SegmentKind::kInvalid) return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
+        if (message_ != SegmentKind::kInvalid)
+            return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
         return read(segment);
     }
     const bool send = segment.kind == SegmentKind::kSend;
     if (message_ != (segment.first ? SegmentKind::kInvalid : segment.kind))
         return fatal(NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
-    if (!send && segment.first && (qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE) == 0)
+    if (!send && segment.first &&
+        (qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE) == 0)
         return fatal(NakCode::kInvalidRequest, 0);
     const bool needs_receive = send ? segment.first : segment.last && segment.immediate;
     if (needs_receive && !taken_) {
@@ -142,7 +148,9 @@ Answer Responder::execute(const Segment& segment) {
             counters.rnr_naks_sent.add();
             nak_sent_ = true;
             return {Answer::Kind::kRnr,
-                    roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)), expected_, msn_,
+                    roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
+                    expected_,
+                    msn_,
                     {}};
         }
         if (take == Take::kMalformed) {
@@ -160,7 +168,8 @@ Answer Responder::execute(const Segment& segment) {
     const std::uint64_t room = segment.packets * mtu;
     bool fits = segment.length <= room;
     if (!segment.last) fits = segment.length == room;
-    if (segment.last && !(segment.first && segment.length == 0)) fits = fits && segment.length > room - mtu;
+    if (segment.last && !(segment.first && segment.length == 0))
+        fits = fits && segment.length > room - mtu;
     if (!send) {
         const std::uint64_t after = std::uint64_t{offset_} + segment.length;
         fits = fits && write_.length <= kMaxMessage &&
@@ -174,21 +183,23 @@ Answer Responder::execute(const Segment& segment) {
             counters.receive_too_long.add();
             return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
-        const gdma::MrFault fault = gather(adapter.keys(), qp_.pd.id, taken_sges_, offset_, segment.length,
-                                           gdma::kLocalWrite, to_);
+        const gdma::MrFault fault = gather(adapter.keys(), qp_.pd.id, taken_sges_, offset_,
+                                           segment.length, gdma::kLocalWrite, to_);
         if (fault != gdma::MrFault::kNone) {
             counters.receive_qp_errors.add();
             return fatal(NakCode::kRemoteOperational, scatter_error(fault));
         }
     } else {
-        // The whole range before the first byte is placed; each part again, since the region may be gone by then.
+        // The whole range before the first byte is placed; each part again, since the region may be
+        // gone by then.
         gdma::MrFault fault = gdma::MrFault::kNone;
         if (segment.first && !segment.last)
-            fault = check_access(adapter.keys(), gdma::Key(write_.rkey), qp_.pd.id, write_.address, write_.length,
-                                 gdma::kRemoteWrite);
+            fault = check_access(adapter.keys(), gdma::Key(write_.rkey), qp_.pd.id, write_.address,
+                                 write_.length, gdma::kRemoteWrite);
         if (fault == gdma::MrFault::kNone)
-            fault = adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd.id, write_.address + offset_,
-                                           segment.length, gdma::kRemoteWrite, to_);
+            fault =
+                adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd.id, write_.address + offset_,
+                                       segment.length, gdma::kRemoteWrite, to_);
         if (fault != gdma::MrFault::kNone) {
             counters.remote_access.add();
             return fatal(NakCode::kRemoteAccess, 0);
@@ -216,25 +227,29 @@ Answer Responder::execute(const Segment& segment) {
 
 Answer Responder::read(const Segment& segment) {
     RnicCounters& counters = qp_.adapter.counters;
-    if ((qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_READ) == 0 || qp_.attributes.max_read_in == 0 ||
-        segment.reth.length > kMaxMessage || segment.length != 0)
+    if ((qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_READ) == 0 ||
+        qp_.attributes.max_read_in == 0 || segment.reth.length > kMaxMessage || segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
     const gdma::MrFault fault =
-        check_access(qp_.adapter.keys(), gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
-                     segment.reth.length, gdma::kRemoteRead);
+        check_access(qp_.adapter.keys(), gdma::Key(segment.reth.rkey), qp_.pd.id,
+                     segment.reth.address, segment.reth.length, gdma::kRemoteRead);
     if (fault != gdma::MrFault::kNone) {
         counters.remote_access.add();
         return fatal(NakCode::kRemoteAccess, 0);
     }
     if (reads_.empty()) reads_.resize(kReadEntries);
     const std::uint32_t packets = packets_of(segment.reth.length, qp_.attributes.mtu);
-    reads_[next_read_] = {segment.psn, packets, segment.reth.address, segment.reth.rkey, segment.reth.length};
+    reads_[next_read_] = {segment.psn, packets, segment.reth.address, segment.reth.rkey,
+                          segment.reth.length};
     next_read_ = (next_read_ + 1) % kReadEntries;
     expected_ += packets;
     msn_ = (msn_ + 1) & Psn::kMask;
     ++messages;
     counters.rx_reads.add();
-    return {Answer::Kind::kRead, roce::kAckUnlimited, segment.psn, msn_,
+    return {Answer::Kind::kRead,
+            roce::kAckUnlimited,
+            segment.psn,
+            msn_,
             {segment.psn, segment.reth.length, segment.reth.address, segment.reth.rkey, 0}};
 }
 
@@ -248,10 +263,14 @@ Answer Responder::duplicate(const Segment& segment) {
             const std::int32_t behind = segment.psn - entry.first;
             if (behind < 0 || static_cast<std::uint32_t>(behind) >= entry.packets) continue;
             const std::uint64_t skipped = static_cast<std::uint64_t>(behind) * mtu;
-            if (segment.reth.rkey != entry.rkey || segment.reth.address != entry.address + skipped ||
+            if (segment.reth.rkey != entry.rkey ||
+                segment.reth.address != entry.address + skipped ||
                 segment.reth.length != entry.length - skipped)
                 continue;
-            return {Answer::Kind::kRead, roce::kAckUnlimited, segment.psn, msn_,
+            return {Answer::Kind::kRead,
+                    roce::kAckUnlimited,
+                    segment.psn,
+                    msn_,
                     {segment.psn, segment.reth.length, segment.reth.address, segment.reth.rkey, 0}};
         }
         return {};

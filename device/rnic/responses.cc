@@ -17,7 +17,8 @@ constexpr std::uint32_t kStepPackets = 64;
 void Responses::add(const Answer& answer) {
     switch (answer.kind) {
         case Answer::Kind::kDrop:
-        case Answer::Kind::kSilent: return;
+        case Answer::Kind::kSilent:
+            return;
         case Answer::Kind::kAck:
             if (queue_.empty())
                 ack_ = answer;
@@ -29,8 +30,11 @@ void Responses::add(const Answer& answer) {
         case Answer::Kind::kRead: {
             ack_.reset();  // a READ response acknowledges what came before
             const std::uint32_t mtu = qp_.attributes.mtu;
-            const auto last = [mtu](const Answer& a) { return a.read.psn + (packets_of(a.read.length, mtu) - 1); };
-            // The newest request for the same data replaces an older one, so the queue stays bounded.
+            const auto last = [mtu](const Answer& a) {
+                return a.read.psn + (packets_of(a.read.length, mtu) - 1);
+            };
+            // The newest request for the same data replaces an older one, so the queue stays
+            // bounded.
             for (Answer& queued : queue_)
                 if (queued.kind == Answer::Kind::kRead && last(queued) == last(answer)) {
                     queued = answer;
@@ -54,9 +58,13 @@ bool Responses::send() {
         Answer& answer = queue_.front();
         if (answer.kind == Answer::Kind::kRead) {
             switch (send_read(answer, budget)) {
-                case Sent::kPart: return true;
-                case Sent::kRefused: clear(); return false;
-                case Sent::kAll: break;
+                case Sent::kPart:
+                    return true;
+                case Sent::kRefused:
+                    clear();
+                    return false;
+                case Sent::kAll:
+                    break;
             }
         } else {
             send_aeth(answer);
@@ -81,11 +89,12 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
         if (budget == 0) return Sent::kPart;
         const std::uint32_t count = std::min(total - job.done, kStepPackets);
         const std::uint64_t offset = std::uint64_t{job.done} * mtu;
-        std::uint64_t left = std::min<std::uint64_t>(job.length - offset, std::uint64_t{count} * mtu);
+        std::uint64_t left =
+            std::min<std::uint64_t>(job.length - offset, std::uint64_t{count} * mtu);
         gdma::SpanList& from = adapter.scratch.from;
         from.clear();
-        if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd.id, job.address + offset, left, gdma::kRemoteRead,
-                                   from) != gdma::MrFault::kNone) {
+        if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd.id, job.address + offset, left,
+                                   gdma::kRemoteRead, from) != gdma::MrFault::kNone) {
             Answer refused;
             {
                 const std::lock_guard lock(qp_.responder.mutex);
@@ -103,8 +112,8 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
             gdma::SpanList& cut = adapter.scratch.cut;
             cut.clear();
             while (bytes > 0) {
-                const std::size_t n =
-                    static_cast<std::size_t>(std::min<std::uint64_t>(bytes, rest.front().size() - at));
+                const std::size_t n = static_cast<std::size_t>(
+                    std::min<std::uint64_t>(bytes, rest.front().size() - at));
                 if (n > 0) cut.push_back(rest.front().subspan(at, n));
                 bytes -= n;
                 at += n;

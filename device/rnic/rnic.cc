@@ -15,12 +15,24 @@ Rnic::Rnic(gdma::Function& function, RnicConfig config, Network& network)
 
 Rnic::~Rnic() = default;
 
-void Rnic::command(const gdma::HwcRequest& request, gdma::HwcReply& reply) { impl_->command(request, reply); }
-void Rnic::reset() { impl_->reset(); }
-void Rnic::receive(std::span<const std::byte> frame) { impl_->receive(frame); }
-bool Rnic::owns(const roce::Gid& gid) const { return impl_->owns(gid); }
-gdma::Function& Rnic::function() { return impl_->function; }
-const RnicCounters& Rnic::counters() const { return impl_->counters; }
+void Rnic::command(const gdma::HwcRequest& request, gdma::HwcReply& reply) {
+    impl_->command(request, reply);
+}
+void Rnic::reset() {
+    impl_->reset();
+}
+void Rnic::receive(std::span<const std::byte> frame) {
+    impl_->receive(frame);
+}
+bool Rnic::owns(const roce::Gid& gid) const {
+    return impl_->owns(gid);
+}
+gdma::Function& Rnic::function() {
+    return impl_->function;
+}
+const RnicCounters& Rnic::counters() const {
+    return impl_->counters;
+}
 
 std::vector<QpStatus> Rnic::qp_status() const {
     static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
@@ -53,7 +65,8 @@ Rnic::Impl::Impl(Rnic& rnic, gdma::Function& function_, RnicConfig config_, Netw
     : owner(rnic), function(function_), config(config_), network(network_) {}
 
 bool Rnic::Impl::owns(const roce::Gid& gid) const {
-    return std::any_of(addresses.begin(), addresses.end(), [&](const Address& a) { return a.gid == gid; });
+    return std::any_of(addresses.begin(), addresses.end(),
+                       [&](const Address& a) { return a.gid == gid; });
 }
 
 bool Rnic::Impl::owns(const base::MacAddr& mac) const {
@@ -71,7 +84,8 @@ void Rnic::Impl::schedule(Qp& qp) {
     });
 }
 
-/// Each QP that waits gets one turn; then the executor looks after everything else before the next round.
+/// Each QP that waits gets one turn; then the executor looks after everything else before the next
+/// round.
 void Rnic::Impl::pump() {
     pump_posted = false;
     for (std::size_t n = ready.size(); n > 0; --n) {
@@ -93,7 +107,8 @@ void Rnic::Impl::pump() {
 void Rnic::Impl::post_fatal_event(const Qp& qp) {
     counters.fatal_events.add();
     // Looked up each time: the host may have destroyed the EQ before the adapter.
-    if (const auto eq = function.find_eq(event_eq)) (*eq)->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
+    if (const auto eq = function.find_eq(event_eq))
+        (*eq)->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
 }
 
 void Rnic::Impl::transmit(const roce::Packet& packet, Spans payload) {
@@ -110,7 +125,8 @@ void Rnic::Impl::reset() {
         if (qp) remove_qp(*qp);
     qps.clear();
     for (std::size_t id = 0; id < cqs.size(); ++id)
-        if (cqs[id].queue != nullptr) function.destroy_cq(gdma::Cqn(static_cast<std::uint32_t>(id)));
+        if (cqs[id].queue != nullptr)
+            function.destroy_cq(gdma::Cqn(static_cast<std::uint32_t>(id)));
     cqs.clear();
     addresses.clear();
     macs.clear();
@@ -132,7 +148,8 @@ gdma::Ring make_ring(Adapter& adapter, std::unique_ptr<gdma::DmaRegion> region) 
     return {adapter.function.memory(), std::move(region), bytes};
 }
 
-std::optional<gdma::Ring> make_read_ring(Adapter& adapter, std::unique_ptr<gdma::DmaRegion> region) {
+std::optional<gdma::Ring> make_read_ring(Adapter& adapter,
+                                         std::unique_ptr<gdma::DmaRegion> region) {
     if (!region) return std::nullopt;
     return make_ring(adapter, std::move(region));
 }
@@ -157,6 +174,8 @@ Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, gdma::Pd& pd_, gdma::Completio
     ++pd.users;
 }
 
-Qp::~Qp() { --pd.users; }
+Qp::~Qp() {
+    --pd.users;
+}
 
 }  // namespace openmana::rnic

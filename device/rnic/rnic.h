@@ -17,18 +17,20 @@ namespace openmana::rnic {
 struct RnicConfig {
     base::MacAddr mac{};
     std::uint32_t max_qps = 16384;
-    std::uint32_t max_reads = 32;          ///< per QP, both directions
-    /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on an error (RNIC 3.9 rule 1).
+    std::uint32_t max_reads = 32;  ///< per QP, both directions
+    /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on
+    /// an error (RNIC 3.9 rule 1).
     bool error_cqes_unasked = true;
-    std::uint32_t window_packets = 256;    ///< per QP on the wire path: packets sent and not acknowledged
+    std::uint32_t window_packets =
+        256;  ///< per QP on the wire path: packets sent and not acknowledged
 };
 
 /// Figures of one QP for `manactl`.
 struct QpStatus {
     std::uint32_t qpn = 0;
-    const char* type = "";       ///< "RC", "UD", "GSI"
-    const char* state = "";      ///< "RESET" ... "ERR"
-    const char* path = "";       ///< "local", "wire" or "-"
+    const char* type = "";   ///< "RC", "UD", "GSI"
+    const char* state = "";  ///< "RESET" ... "ERR"
+    const char* path = "";   ///< "local", "wire" or "-"
     std::uint32_t remote_qpn = 0;
     std::uint64_t tx_messages = 0, tx_bytes = 0, rx_messages = 0, rx_bytes = 0;
     std::uint64_t retries = 0, rnr_retries = 0, errors = 0;

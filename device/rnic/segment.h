@@ -14,8 +14,8 @@ using roce::Psn;
 
 enum class SegmentKind : std::uint8_t { kSend, kWrite, kRead, kInvalid };
 
-/// A request as the responder sees it: one packet of the wire, or on the local path a run of neighbouring packets of one
-/// message, with its payload where it lies.
+/// A request as the responder sees it: one packet of the wire, or on the local path a run of
+/// neighbouring packets of one message, with its payload where it lies.
 struct Segment {
     SegmentKind kind = SegmentKind::kInvalid;
     bool first = false;
@@ -23,7 +23,7 @@ struct Segment {
     bool immediate = false;
     bool invalidate = false;
     bool ack_request = false;
-    bool continued = false;   ///< local path: the rest of a READ that was answered in part
+    bool continued = false;  ///< local path: the rest of a READ that was answered in part
     Psn psn{};
     std::uint32_t packets = 1;  ///< PSNs that the payload takes
     std::uint32_t length = 0;   ///< payload bytes

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::uint64_t kMaxMessage = 1ULL << 31;
 
-bool valid_mtu(std::uint32_t bytes) { return bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes); }
+bool valid_mtu(std::uint32_t bytes) {
+    return bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes);
+}
 
 }  // namespace
 
@@ -80,17 +82,23 @@ void SendWqe::parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu) 
 
 std::uint16_t gather_error(gdma::MrFault fault) {
     switch (fault) {
-        case gdma::MrFault::kAccess: return MANA_HW_RNIC_VE_TX_DATA_ACCESS;
-        case gdma::MrFault::kRange: return MANA_HW_RNIC_VE_TX_DATA_RANGE;
-        default: return MANA_HW_RNIC_VE_TX_DATA_KEY;
+        case gdma::MrFault::kAccess:
+            return MANA_HW_RNIC_VE_TX_DATA_ACCESS;
+        case gdma::MrFault::kRange:
+            return MANA_HW_RNIC_VE_TX_DATA_RANGE;
+        default:
+            return MANA_HW_RNIC_VE_TX_DATA_KEY;
     }
 }
 
 std::uint16_t scatter_error(gdma::MrFault fault) {
     switch (fault) {
-        case gdma::MrFault::kAccess: return MANA_HW_RNIC_VE_RX_SGE_ACCESS;
-        case gdma::MrFault::kRange: return MANA_HW_RNIC_VE_RX_SGE_RANGE;
-        default: return MANA_HW_RNIC_VE_RX_SGE_KEY;
+        case gdma::MrFault::kAccess:
+            return MANA_HW_RNIC_VE_RX_SGE_ACCESS;
+        case gdma::MrFault::kRange:
+            return MANA_HW_RNIC_VE_RX_SGE_RANGE;
+        default:
+            return MANA_HW_RNIC_VE_RX_SGE_KEY;
     }
 }
 

@@ -11,28 +11,30 @@
 
 namespace openmana::rnic {
 
-/// A send work request, taken over from its WQE: nothing is read from the ring again (RNIC 3.4-3.6).
+/// A send work request, taken over from its WQE: nothing is read from the ring again
+/// (RNIC 3.4-3.6).
 struct SendWqe {
     SegmentKind kind = SegmentKind::kInvalid;
     bool fence = false;
     bool solicited = false;
     bool immediate = false;
     bool invalidate = false;
-    bool error_on_rreq = false;   ///< the error belongs to the READ's scatter list
-    std::uint16_t error = 0;      ///< vendor error to fail with when all earlier work is done; 0: none
-    std::uint32_t mtu = 0;        ///< data unit, by which the host counted the PSNs
+    bool error_on_rreq = false;  ///< the error belongs to the READ's scatter list
+    std::uint16_t error = 0;  ///< vendor error to fail with when all earlier work is done; 0: none
+    std::uint32_t mtu = 0;    ///< data unit, by which the host counted the PSNs
     Psn first{};
-    std::uint32_t packets = 1;    ///< PSNs taken
+    std::uint32_t packets = 1;  ///< PSNs taken
     std::uint32_t length = 0;
     std::uint32_t rkey = 0;
-    std::uint32_t value = 0;      ///< immediate, or rkey to invalidate
+    std::uint32_t value = 0;  ///< immediate, or rkey to invalidate
     std::uint64_t address = 0;
     std::uint32_t done = 0;       ///< READ: packets of data placed
     std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
 
     [[nodiscard]] Psn last() const { return first + (packets - 1); }
     [[nodiscard]] bool is_read() const { return kind == SegmentKind::kRead; }
-    /// Takes the fields over, with vendor error 0x21x in `error` if they make no sense. `expected`: PSN that comes next.
+    /// Takes the fields over, with vendor error 0x21x in `error` if they make no sense. `expected`:
+    /// PSN that comes next.
     void parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu);
 };
 
@@ -40,12 +42,15 @@ struct SendWqe {
 [[nodiscard]] std::uint16_t gather_error(gdma::MrFault fault);
 [[nodiscard]] std::uint16_t scatter_error(gdma::MrFault fault);
 
-/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding and keeps its slots.
+/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding and keeps
+/// its slots.
 class SendQueue {
 public:
     [[nodiscard]] bool empty() const { return size_ == 0; }
     [[nodiscard]] std::uint32_t size() const { return size_; }
-    [[nodiscard]] SendWqe& at(std::uint32_t index) { return slots_[(head_ + index) & (slots_.size() - 1)]; }
+    [[nodiscard]] SendWqe& at(std::uint32_t index) {
+        return slots_[(head_ + index) & (slots_.size() - 1)];
+    }
     [[nodiscard]] SendWqe& front() { return at(0); }
     SendWqe& push() {
         if (size_ == slots_.size()) grow();

@@ -12,8 +12,8 @@ namespace openmana::rnic {
 namespace {
 
 constexpr std::uint32_t kGsiQkey = 0x80010000;
-/// Beyond what the kernel's MAD queue holds: a doorbell of its own is served whole, since its ring may be overwritten
-/// right after (RNIC 7.2).
+/// Beyond what the kernel's MAD queue holds: a doorbell of its own is served whole, since its ring
+/// may be overwritten right after (RNIC 7.2).
 constexpr unsigned kTurnDatagrams = 256;
 
 roce::Gid gid_of_av(const std::uint8_t (&bytes)[16], bool ipv6) {
@@ -40,9 +40,11 @@ void Qp::ring_datagrams(std::uint32_t position) {
 
 bool Qp::send_datagrams() {
     for (unsigned n = 0; n < kTurnDatagrams; ++n) {
-        if (state() != MANA_HW_RNIC_QP_RTS || datagram_consumer_ == datagram_producer_) return false;
-        const auto wqe = gdma::Wqe::fetch(requester.send_ring(), datagram_consumer_,
-                                          datagram_producer_ - datagram_consumer_, gdma::Wqe::kMaxSendBytes);
+        if (state() != MANA_HW_RNIC_QP_RTS || datagram_consumer_ == datagram_producer_)
+            return false;
+        const auto wqe =
+            gdma::Wqe::fetch(requester.send_ring(), datagram_consumer_,
+                             datagram_producer_ - datagram_consumer_, gdma::Wqe::kMaxSendBytes);
         if (!wqe) {
             // Where the next one starts is unknown, and UD send CQEs carry no errors (RNIC 7.4).
             adapter.counters.malformed_sends.add();
@@ -73,8 +75,8 @@ void Qp::send_datagram(const gdma::Wqe& wqe) {
     mana_hw_rnic_av av{};
     gdma::SpanList& from = adapter.scratch.from;
     from.clear();
-    if (wqe.oob().size() < sizeof oob || opcode > MANA_HW_RNIC_WQE_UD_SEND_IMM || !wqe.oob_in_sgl() ||
-        sges.empty() || sges[0].length < sizeof av ||
+    if (wqe.oob().size() < sizeof oob || opcode > MANA_HW_RNIC_WQE_UD_SEND_IMM ||
+        !wqe.oob_in_sgl() || sges.empty() || sges[0].length < sizeof av ||
         gather(adapter.keys(), pd.id, sges.first(1), 0, sizeof av, gdma::kLocalRead, from) !=
             gdma::MrFault::kNone) {
         counters.drop_datagram.add();
@@ -88,12 +90,15 @@ void Qp::send_datagram(const gdma::Wqe& wqe) {
 
     const bool ipv6 = (av.path & MANA_HW_RNIC_AV_IPV6) != 0;
     roce::Packet packet;
-    packet.opcode = opcode == MANA_HW_RNIC_WQE_UD_SEND ? roce::Opcode::kUdSendOnly : roce::Opcode::kUdSendOnlyImm;
+    packet.opcode = opcode == MANA_HW_RNIC_WQE_UD_SEND ? roce::Opcode::kUdSendOnly
+                                                       : roce::Opcode::kUdSendOnlyImm;
     packet.source = gid_of_av(av.source, ipv6);
     packet.destination = gid_of_av(av.dest, ipv6);
     packet.source_mac = adapter.config.mac;
-    std::reverse_copy(std::begin(av.dest_mac), std::end(av.dest_mac), packet.destination_mac.begin());
-    packet.dscp = static_cast<std::uint8_t>(av.path >> MANA_HW_RNIC_AV_DSCP_SHIFT & MANA_HW_RNIC_AV_DSCP);
+    std::reverse_copy(std::begin(av.dest_mac), std::end(av.dest_mac),
+                      packet.destination_mac.begin());
+    packet.dscp =
+        static_cast<std::uint8_t>(av.path >> MANA_HW_RNIC_AV_DSCP_SHIFT & MANA_HW_RNIC_AV_DSCP);
     packet.hop_limit = static_cast<std::uint8_t>(av.path & MANA_HW_RNIC_AV_HOP_LIMIT);
     if (packet.hop_limit == 0) packet.hop_limit = 64;
     packet.udp_source_port = av.udp_source_port;
@@ -112,18 +117,21 @@ void Qp::send_datagram(const gdma::Wqe& wqe) {
     const std::uint64_t length = total_length(payload);
     from.clear();
     if (length > std::min<std::uint64_t>(wqe.client_data_unit(), 4096) ||
-        gather(adapter.keys(), pd.id, payload, 0, length, gdma::kLocalRead, from) != gdma::MrFault::kNone) {
+        gather(adapter.keys(), pd.id, payload, 0, length, gdma::kLocalRead, from) !=
+            gdma::MrFault::kNone) {
         counters.drop_datagram.add();
         return;
     }
-    if (!adapter.owns(packet.source) || roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {
+    if (!adapter.owns(packet.source) ||
+        roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {
         counters.drop_source.add();
         return;
     }
     ++requester.messages;
     requester.bytes += length;
     counters.tx_bytes.add(length);
-    Rnic* peer = adapter.network.local_peer(adapter.owner, packet.destination, packet.destination_mac);
+    Rnic* peer =
+        adapter.network.local_peer(adapter.owner, packet.destination, packet.destination_mac);
     requester.path = peer != nullptr ? "local" : "wire";
     if (peer == nullptr) {
         adapter.transmit(packet, from);

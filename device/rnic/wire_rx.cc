@@ -15,10 +15,14 @@ constexpr std::size_t kMaxInboxBytes = 16U << 20;
 
 SegmentKind kind_of(Operation operation) {
     switch (operation) {
-        case Operation::kSend: return SegmentKind::kSend;
-        case Operation::kWrite: return SegmentKind::kWrite;
-        case Operation::kReadRequest: return SegmentKind::kRead;
-        default: return SegmentKind::kInvalid;
+        case Operation::kSend:
+            return SegmentKind::kSend;
+        case Operation::kWrite:
+            return SegmentKind::kWrite;
+        case Operation::kReadRequest:
+            return SegmentKind::kRead;
+        default:
+            return SegmentKind::kInvalid;
     }
 }
 
@@ -67,12 +71,22 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
     const auto packet = roce::parse(frame);
     if (!packet) {
         switch (roce::drop_reason(packet.error())) {
-            case roce::DropReason::kNotRoce: counters.drop_not_roce.add(); break;
-            case roce::DropReason::kMalformed: counters.drop_malformed.add(); break;
-            case roce::DropReason::kIcrc: counters.drop_icrc.add(); break;
+            case roce::DropReason::kNotRoce:
+                counters.drop_not_roce.add();
+                break;
+            case roce::DropReason::kMalformed:
+                counters.drop_malformed.add();
+                break;
+            case roce::DropReason::kIcrc:
+                counters.drop_icrc.add();
+                break;
             case roce::DropReason::kVersion:
-            case roce::DropReason::kOpcode: counters.drop_opcode.add(); break;
-            case roce::DropReason::kQpn: counters.drop_qpn.add(); break;
+            case roce::DropReason::kOpcode:
+                counters.drop_opcode.add();
+                break;
+            case roce::DropReason::kQpn:
+                counters.drop_qpn.add();
+                break;
         }
         return;
     }
@@ -87,22 +101,28 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
     counters.rx_packets.add();
     if (packet->ecn == roce::kEcnMarked) counters.ecn_marked.add();
     switch (roce::transport(packet->opcode)) {
-        case roce::Transport::kCnp: counters.cnps.add(); return;
+        case roce::Transport::kCnp:
+            counters.cnps.add();
+            return;
         case roce::Transport::kUd: {
             const std::span<std::byte> payload(const_cast<std::byte*>(packet->payload.data()),
                                                packet->payload.size());
             deliver_datagram(*packet, Spans(&payload, 1), payload.size());
             return;
         }
-        case roce::Transport::kRc: break;
-        default: counters.drop_opcode.add(); return;
+        case roce::Transport::kRc:
+            break;
+        default:
+            counters.drop_opcode.add();
+            return;
     }
     Qp* qp = find_qp(packet->destination_qpn.value());
     if (qp == nullptr || qp->type != QpType::kRc) {
         counters.drop_qpn.add();
         return;
     }
-    if (packet->source != qp->attributes.destination || packet->destination != qp->attributes.source) {
+    if (packet->source != qp->attributes.destination ||
+        packet->destination != qp->attributes.source) {
         counters.drop_address.add();
         return;
     }
@@ -118,7 +138,8 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
 
 void Rnic::Impl::handle_request(Qp& qp, const roce::Packet& packet) {
     const roce::OpcodeInfo& info = packet.info();
-    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()), packet.payload.size());
+    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
+                                       packet.payload.size());
     Segment segment;
     segment.kind = kind_of(info.operation);
     segment.first = info.position == Position::kFirst || info.position == Position::kOnly;

@@ -75,7 +75,8 @@ void Requester::send_read(const SendWqe& wqe) {
     packet.opcode = Opcode::kReadRequest;
     packet.psn = send_psn_;
     packet.ack_request = true;
-    packet.reth = {wqe.address + std::uint64_t{done} * wqe.mtu, wqe.rkey, wqe.length - done * wqe.mtu};
+    packet.reth = {wqe.address + std::uint64_t{done} * wqe.mtu, wqe.rkey,
+                   wqe.length - done * wqe.mtu};
     send_psn_ = wqe.last() + 1;
     if (next_psn_ < send_psn_) next_psn_ = send_psn_;
     ++reads_out_;
@@ -91,13 +92,16 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     if (under_way >= window) return false;
     const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
     const std::uint32_t room = window - under_way;
-    const auto affordable = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
+    const auto affordable =
+        static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     const std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
-    std::uint64_t left = std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
+    std::uint64_t left =
+        std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
     gdma::SpanList& from = adapter_.scratch.from;
     from.clear();
-    const gdma::MrFault fault = gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, left, gdma::kLocalRead, from);
+    const gdma::MrFault fault =
+        gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, left, gdma::kLocalRead, from);
     if (fault != gdma::MrFault::kNone) {
         adapter_.counters.send_protection.add();
         wqe.error = gather_error(fault);
@@ -128,13 +132,14 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         }
         packet.opcode = send_opcode(wqe, first, last);
         packet.psn = send_psn_;
-        packet.solicited = wqe.solicited && last && (wqe.kind == SegmentKind::kSend || wqe.immediate);
+        packet.solicited =
+            wqe.solicited && last && (wqe.kind == SegmentKind::kSend || wqe.immediate);
         packet.reth = {wqe.address, wqe.rkey, wqe.length};
         base::store_be<std::uint32_t>(packet.immediate.data(), wqe.value);
         packet.invalidate_rkey = wqe.value;
         ++since_ack_request_;
-        packet.ack_request =
-            last || since_ack_request_ >= std::min(kAckRequestEvery, window) || (i + 1 == count && count == room);
+        packet.ack_request = last || since_ack_request_ >= std::min(kAckRequestEvery, window) ||
+                             (i + 1 == count && count == room);
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;
         adapter_.transmit(packet, cut);
@@ -154,13 +159,20 @@ void Requester::receive(const roce::Packet& packet) {
     switch (packet.info().operation) {
         case Operation::kAcknowledge:
             switch (roce::aeth_kind(syndrome)) {
-                case roce::AethKind::kAck: on_ack(packet.psn); break;
+                case roce::AethKind::kAck:
+                    on_ack(packet.psn);
+                    break;
                 case roce::AethKind::kNak:
-                case roce::AethKind::kRnrNak: on_nak(packet.psn, syndrome); break;
-                case roce::AethKind::kReserved: break;
+                case roce::AethKind::kRnrNak:
+                    on_nak(packet.psn, syndrome);
+                    break;
+                case roce::AethKind::kReserved:
+                    break;
             }
             break;
-        case Operation::kReadResponse: on_read_response(packet); break;
+        case Operation::kReadResponse:
+            on_read_response(packet);
+            break;
         default:
             // An atomic's answer: nothing of ours asks for one.
             if (packet.psn >= una_ && packet.psn < next_psn_) fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
@@ -174,7 +186,8 @@ void Requester::on_read_response(const roce::Packet& packet) {
         adapter_.counters.ghosts.add();
         return;
     }
-    if (packet.info().has(roce::kHasAeth) && roce::aeth_kind(packet.aeth.syndrome) != roce::AethKind::kAck) {
+    if (packet.info().has(roce::kHasAeth) &&
+        roce::aeth_kind(packet.aeth.syndrome) != roce::AethKind::kAck) {
         fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
         return;
     }
@@ -214,14 +227,16 @@ void Requester::on_read_response(const roce::Packet& packet) {
     }
     gdma::SpanList& to = adapter_.scratch.to;
     to.clear();
-    const gdma::MrFault fault = gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, want, gdma::kLocalWrite, to);
+    const gdma::MrFault fault =
+        gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, want, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
         adapter_.counters.send_protection.add();
         fail(scatter_error(fault), true);
         return;
     }
     // The frame is ours and is not written to.
-    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()), packet.payload.size());
+    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
+                                       packet.payload.size());
     copy_spans(Spans(&payload, 1), to, want);
     adapter_.counters.rx_bytes.add(want);
     ++wqe.done;

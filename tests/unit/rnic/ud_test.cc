@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GSI QP and UD QPs (RNIC 7), each case on the local path and on the wire.
+#include "rnic_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+constexpr std::uint32_t kGsiQkey = 0x80010000;
+
+/// A UD QP as the 7.2 kernel makes it.
+struct UdQp {
+    std::uint64_t handle = 0;
+    DriverCq cq;
+    DriverWq send, recv;
+    base::GuestAddr buffer{};
+    DriverMr mr;
+};
+
+class UdTest : public ::testing::TestWithParam<bool> {
+protected:
+    UdTest() : network(world), a(world, network, 1), b(world, network, 2) {
+        network.local = GetParam();
+        for (Node* node : {&a, &b}) EXPECT_TRUE(node->host.bring_up());
+    }
+    UdQp create(Node& node, std::uint32_t type, std::uint32_t qkey = kGsiQkey) {
+        auto& host = node.host;
+        UdQp qp;
+        qp.cq = *host.create_cq();
+        const RingMemory send = host.hwc().alloc_ring(8192);
+        const RingMemory recv = host.hwc().alloc_ring(16384);
+        Request create(MANA_HW_RNIC_CREATE_UD_QP, 112, 48, 3);
+        create.put<std::uint64_t>(40, host.adapter)
+            .put<std::uint64_t>(48, host.pd.handle)
+            .put<std::uint64_t>(56, qp.cq.handle)
+            .put<std::uint64_t>(64, qp.cq.handle)
+            .put<std::uint64_t>(72, *host.hwc().create_region(send))
+            .put<std::uint64_t>(80, *host.hwc().create_region(recv))
+            .put<std::uint32_t>(88, type)
+            .put<std::uint32_t>(92, host.device.page);
+        const Response response = host.hwc().call(create.fit());
+        EXPECT_TRUE(response.ok());
+        qp.handle = response.get<std::uint64_t>(32);
+        qp.send = host.hwc().make_wq(send, response.get<std::uint32_t>(40), host.device.page, true);
+        qp.recv =
+            host.hwc().make_wq(recv, response.get<std::uint32_t>(44), host.device.page, false);
+        qp.buffer = node.ram.alloc(65536);
+        qp.mr = *host.hwc().create_mr(host.pd, qp.buffer, 65536, 3);
+        for (const std::uint32_t state : {1U, 2U, 3U}) {
+            Request set(MANA_HW_RNIC_SET_QP_STATE, 184, 32, 3, 3);
+            set.put<std::uint64_t>(40, host.adapter)
+                .put<std::uint64_t>(48, qp.handle)
+                .put<std::uint64_t>(56, state == 1 ? 0x41 : 1)
+                .put<std::uint32_t>(64, state)
+                .put<std::uint32_t>(168, qkey);
+            EXPECT_TRUE(host.hwc().call(set.fit()).ok());
+        }
+        return qp;
+    }
+    void recv(UdQp& qp, std::uint64_t offset, std::uint32_t length) {
+        const gdma::Sge sge{qp.buffer.value() + offset, gdma::Key(qp.mr.lkey), length};
+        const std::array<std::byte, 8> garbage{std::byte{0x77}};
+        qp.recv.post(garbage, std::span(&sge, 1));
+        qp.recv.doorbell();
+    }
+    /// Sends `length` bytes at 4096 of the buffer; the address vector is at 0.
+    void send(UdQp& qp, Node& from, const Node& to, std::uint32_t dest_qpn, std::uint32_t length,
+              std::uint32_t qkey = kGsiQkey) {
+        auto av = from.ram.bytes(qp.buffer, 64);
+        std::ranges::fill(av, std::byte{0});
+        const auto put = [&](std::size_t at, std::uint8_t value) { av[at] = std::byte{value}; };
+        put(10, 0xff);
+        put(11, 0xff);
+        for (std::size_t i = 0; i < 4; ++i) {
+            put(12 + i, to.host.gid()[15 - i]);
+            put(36 + i, from.host.gid()[15 - i]);
+        }
+        for (std::size_t i = 0; i < 6; ++i) put(16 + i, to.host.mac()[5 - i]);
+        put(22, 0x23);
+        put(23, 0xc1);
+        put(40, 64);
+        const gdma::Sge sges[] = {{qp.buffer.value(), gdma::Key(qp.mr.lkey), 48},
+                                  {qp.buffer.value() + 4096, gdma::Key(qp.mr.lkey), length}};
+        const std::array<std::uint32_t, 6> oob{psn++ << 8 | 0x40, dest_qpn, qkey, 0, 0, 0};
+        qp.send.post(std::as_bytes(std::span(oob)), sges, 0, 1U << 11 | 1024U << 16);
+        qp.send.doorbell();
+        world.advance(std::chrono::microseconds(10));
+    }
+    SimWorld world;
+    TestNetwork network;
+    Node a, b;
+    std::uint32_t psn = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Paths, UdTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Local" : "Wire"; });
+
+TEST_P(UdTest, GsiDeliversWithTheGrhArea) {
+    UdQp from = create(a, 1);
+    UdQp to = create(b, 1);
+    EXPECT_EQ(to.recv.id, 1U);
+    recv(to, 0, 296);
+    recv(to, 512, 296);
+    Connection::fill(a.ram.bytes(from.buffer + 4096, 256), 4);
+    send(from, a, b, 1, 256, 0x1234);
+    send(from, a, b, 1, 100);
+
+    const auto sent = from.cq.poll();
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->get<std::uint32_t>(0), 1U) << "type 1, vendor error 0";
+    EXPECT_TRUE(sent->is_sq);
+    EXPECT_EQ(sent->queue_id, from.send.id);
+    EXPECT_TRUE(from.cq.poll());
+    EXPECT_FALSE(from.cq.poll());
+
+    const auto first = to.cq.poll();
+    ASSERT_TRUE(first);
+    EXPECT_EQ(first->get<std::uint32_t>(0), 1U);
+    EXPECT_EQ(first->get<std::uint32_t>(4), 296U);
+    EXPECT_EQ(first->get<std::uint32_t>(8), 1U);
+    EXPECT_EQ(first->queue_id, 1U);
+    EXPECT_FALSE(first->is_sq);
+    const auto second = to.cq.poll();
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second->get<std::uint32_t>(16), 32U);
+
+    EXPECT_TRUE(
+        std::ranges::equal(a.ram.bytes(from.buffer + 4096, 256), b.ram.bytes(to.buffer + 40, 256)));
+    const auto grh = b.ram.bytes(to.buffer, 40);
+    EXPECT_TRUE(std::ranges::all_of(grh.first(20), [](std::byte x) { return x == std::byte{0}; }));
+    EXPECT_EQ(grh[20], std::byte{0x45});
+    std::uint32_t sum = 0;
+    for (std::size_t i = 20; i < 40; i += 2) sum += base::load_be<std::uint16_t>(&grh[i]);
+    EXPECT_EQ((sum & 0xffff) + (sum >> 16), 0xffffU) << "a valid checksum";
+    EXPECT_TRUE(std::memcmp(&grh[32], a.host.gid().data() + 12, 4) == 0);
+    EXPECT_TRUE(std::memcmp(&grh[36], b.host.gid().data() + 12, 4) == 0);
+}
+
+TEST_P(UdTest, BadDatagramsVanish) {
+    UdQp from = create(a, 4, 0x11);
+    UdQp to = create(b, 4, 0x11);
+    send(from, a, b, to.recv.id, 10, 0x11);  // no receive
+    recv(to, 0, 100);
+    send(from, a, b, to.recv.id, 10, 0x12);    // wrong Q_Key
+    send(from, a, b, to.recv.id, 61, 0x11);    // too long for the receive, which is kept
+    send(from, a, b, 0x7777, 10, 0x11);        // nobody
+    send(from, a, b, to.recv.id, 2000, 0x11);  // longer than the MTU: not sent
+    EXPECT_FALSE(to.cq.poll());
+    send(from, a, b, to.recv.id, 60, 0x80000000);  // high bit: the QP's own Q_Key
+    const auto cqe = to.cq.poll();
+    ASSERT_TRUE(cqe);
+    EXPECT_EQ(cqe->get<std::uint32_t>(4), 100U);
+    EXPECT_EQ(cqe->get<std::uint32_t>(8), from.recv.id);
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(from.cq.poll()) << "one CQE for each send, " << i;
+    EXPECT_FALSE(from.cq.poll());
+    EXPECT_EQ(b.rnic.counters().drop_qkey.value(), 1U);
+    EXPECT_EQ(b.rnic.counters().drop_no_receive.value(), 2U);
+}
+
+TEST_P(UdTest, Loopback) {
+    UdQp gsi = create(a, 1);
+    recv(gsi, 8192, 296);
+    send(gsi, a, a, 1, 64);
+    const auto one = gsi.cq.poll();
+    const auto two = gsi.cq.poll();
+    ASSERT_TRUE(one && two);
+    EXPECT_NE(one->is_sq, two->is_sq);
+}
+
+TEST_P(UdTest, OneGsiQpOnly) {
+    UdQp first = create(a, 1);
+    auto& host = a.host;
+    Request create(MANA_HW_RNIC_CREATE_UD_QP, 112, 48, 3);
+    create.put<std::uint64_t>(40, host.adapter)
+        .put<std::uint64_t>(48, host.pd.handle)
+        .put<std::uint64_t>(56, first.cq.handle)
+        .put<std::uint64_t>(64, first.cq.handle)
+        .put<std::uint64_t>(72, *host.hwc().create_region(host.hwc().alloc_ring(8192)))
+        .put<std::uint64_t>(80, *host.hwc().create_region(host.hwc().alloc_ring(8192)))
+        .put<std::uint32_t>(88, 1)
+        .put<std::uint32_t>(92, host.device.page);
+    EXPECT_FALSE(host.hwc().call(create.fit()).ok());
+}
+
+TEST_P(UdTest, ForeignSourceAddressIsNotSent) {
+    UdQp from = create(a, 4, 0x11);
+    UdQp to = create(b, 4, 0x11);
+    recv(to, 0, 200);
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), false));
+    send(from, a, b, to.recv.id, 10, 0x11);
+    EXPECT_TRUE(from.cq.poll());
+    EXPECT_FALSE(to.cq.poll());
+    EXPECT_EQ(a.rnic.counters().drop_source.value(), 1U);
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -10,8 +10,10 @@ namespace openmana::base {
 /// set meanwhile is not followed.
 class WallTime {
 public:
+    /// Clock time as it is.
+    WallTime() = default;
     /// `offset` is calendar time (since 1970, UTC) less clock time.
-    explicit WallTime(Duration offset = Duration::zero()) : offset_(offset) {}
+    explicit WallTime(Duration offset) : offset_(offset) {}
     /// As the host has it now.
     [[nodiscard]] static WallTime of_host(const Clock& clock) {
         const auto calendar = std::chrono::system_clock::now().time_since_epoch();
@@ -22,7 +24,7 @@ public:
     [[nodiscard]] Duration at(TimePoint time) const { return time.time_since_epoch() + offset_; }
 
 private:
-    Duration offset_;
+    Duration offset_{};
 };
 
 }  // namespace openmana::base

@@ -148,7 +148,7 @@ FrameHeaders read_headers(std::span<const std::byte> frame) {
     return headers;
 }
 
-bool mark_congestion(base::Frame& frame, const FrameHeaders& headers) {
+bool mark_congestion(std::span<std::byte> frame, const FrameHeaders& headers) {
     std::byte* const ip = frame.data() + headers.network;
     if (headers.kind == FrameHeaders::Kind::kIpv4) {
         const std::byte before = ip[1];

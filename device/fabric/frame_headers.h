@@ -63,6 +63,6 @@ struct FrameHeaders {
 
 /// Sets "congestion experienced" (RFC 3168) if the packet's sender can handle it; true if the frame
 /// has the mark afterwards. The ICRC of RoCE does not cover the field.
-bool mark_congestion(base::Frame& frame, const FrameHeaders& headers);
+bool mark_congestion(std::span<std::byte> frame, const FrameHeaders& headers);
 
 }  // namespace openmana::fabric

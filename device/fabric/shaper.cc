@@ -110,8 +110,10 @@ void Shaper::serve() {
         entry->frames.pop_front();
         entry->queued -= frame.size();
         const bool guaranteed = entry->guarantee.limited() && entry->guarantee.open(now);
-        if (entry->guarantee.limited()) entry->guarantee.charge(frame.size(), now);
-        if (!guaranteed) entry->borrowed += frame.size();
+        if (guaranteed)
+            entry->guarantee.charge(frame.size(), now);
+        else
+            entry->borrowed += frame.size();
         entry->limit.charge(frame.size(), now);
         total_.charge(frame.size(), now);
         next_(std::move(frame));

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/stream_uplink.h"
+
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/endian.h"
+#include "base/log.h"
+#include "fabric/frame_headers.h"
+
+namespace openmana::fabric {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kInputBytes = 256U << 10;
+constexpr int kReadsPerTurn = 16;
+
+/// Does not wait for a server whose queue is full.
+base::UniqueFd connect_now(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        fd.reset();
+    return fd;
+}
+
+}  // namespace
+
+StreamUplink::StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
+                           std::optional<base::UnixListener> listener)
+    : Uplink(loop, network, config.name),
+      path_(config.path),
+      listener_(std::move(listener)),
+      retry_(loop, [this] { try_connect(); }),
+      input_(kInputBytes) {}
+
+base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop& loop,
+                                                                 Switch& network,
+                                                                 const UplinkConfig& config) {
+    if (config.path.empty() || config.path.size() >= sizeof(sockaddr_un::sun_path))
+        return base::fail(base::ErrorCode::kInvalidArgument, "not a path that a socket can have");
+    std::optional<base::UnixListener> listener;
+    if (config.listen) {
+        TRY(auto created, base::UnixListener::create(config.path));
+        listener.emplace(std::move(created));
+    }
+    std::unique_ptr<StreamUplink> uplink(
+        new StreamUplink(loop, network, config, std::move(listener)));
+    if (uplink->listener_) {
+        TRY_VOID(loop.add(uplink->listener_->fd(), EPOLLIN,
+                          [raw = uplink.get()](std::uint32_t) { raw->accept(); }));
+    } else {
+        uplink->try_connect();
+    }
+    return uplink;
+}
+
+StreamUplink::~StreamUplink() {
+    // No frame comes once the switch has let go of the port.
+    network_.detach(*this);
+    if (fd_) loop_.remove(fd_.get());
+    if (listener_) loop_.remove(listener_->fd());
+}
+
+bool StreamUplink::connected() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<bool>(fd_);
+}
+
+void StreamUplink::try_connect() {
+    base::UniqueFd fd = connect_now(path_);
+    if (fd)
+        adopt(std::move(fd));
+    else
+        retry_.arm(kRetry);
+}
+
+void StreamUplink::accept() {
+    base::UniqueFd fd = listener_->accept();
+    if (!fd) return;
+    // Others wait in the listener's queue until this one goes.
+    loop_.remove(listener_->fd());
+    adopt(std::move(fd));
+}
+
+void StreamUplink::adopt(base::UniqueFd fd) {
+    const int number = fd.get();
+    {
+        const std::lock_guard lock(mutex_);
+        fd_ = std::move(fd);
+        unsent_.clear();
+    }
+    filled_ = 0;
+    counters_.connects.add();
+    OM_INFO("uplink connect: uplink={}", name_);
+    if (!loop_.add(number, EPOLLIN, [this](std::uint32_t events) { serve(events); }))
+        disconnect("no room to watch the connection");
+}
+
+void StreamUplink::disconnect(const char* reason) {
+    OM_INFO("uplink disconnect: uplink={} reason={}", name_, reason);
+    {
+        const std::lock_guard lock(mutex_);
+        loop_.remove(fd_.get());
+        fd_.reset();
+        unsent_.clear();
+    }
+    if (!listener_) {
+        retry_.arm(kRetry);
+    } else if (!loop_.add(listener_->fd(), EPOLLIN, [this](std::uint32_t) { accept(); })) {
+        OM_ERROR("uplink end: uplink={} reason=cannot watch its socket", name_);
+    }
+}
+
+void StreamUplink::serve(std::uint32_t events) {
+    if ((events & EPOLLOUT) != 0) {
+        bool alive = false;
+        bool rest = false;
+        {
+            const std::lock_guard lock(mutex_);
+            alive = write_locked();
+            rest = !unsent_.empty();
+        }
+        if (!alive) {
+            disconnect("write failed");
+            return;
+        }
+        if (!rest && !loop_.modify(fd_.get(), EPOLLIN)) {
+            disconnect("cannot watch the connection");
+            return;
+        }
+    }
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+    for (int i = 0; i < kReadsPerTurn; ++i) {
+        const std::size_t before = filled_;
+        if (!read()) {
+            disconnect("the other end is gone");
+            return;
+        }
+        if (filled_ == before) return;
+        if (!parse()) {
+            counters_.protocol_errors.add();
+            disconnect("what came is no frame");
+            return;
+        }
+    }
+}
+
+/// False when the connection is over.
+bool StreamUplink::read() {
+    const ssize_t n =
+        ::recv(fd_.get(), input_.data() + filled_, input_.size() - filled_, MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR;
+    filled_ += static_cast<std::size_t>(n);
+    return n != 0;
+}
+
+/// Takes the whole frames out of the input. False if there is something else in it.
+bool StreamUplink::parse() {
+    std::size_t at = 0;
+    while (filled_ - at >= kLengthBytes) {
+        const std::size_t length = base::load_be<std::uint32_t>(input_.data() + at);
+        if (length == 0 || length > kMaxFrame) return false;
+        if (filled_ - at - kLengthBytes < length) break;
+        receive({input_.data() + at + kLengthBytes, length});
+        at += kLengthBytes + length;
+    }
+    std::memmove(input_.data(), input_.data() + at, filled_ - at);
+    filled_ -= at;
+    return true;
+}
+
+/// Sends what it can of what waits. False when the connection is over.
+bool StreamUplink::write_locked() {
+    std::size_t sent = 0;
+    bool alive = true;
+    while (sent < unsent_.size()) {
+        const ssize_t n = ::send(fd_.get(), unsent_.data() + sent, unsent_.size() - sent,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n >= 0) {
+            sent += static_cast<std::size_t>(n);
+            continue;
+        }
+        if (errno == EINTR) continue;
+        alive = errno == EAGAIN;
+        break;
+    }
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
+    return alive;
+}
+
+void StreamUplink::want_output() {
+    loop_.post([token = std::weak_ptr<int>(alive_), this] {
+        if (token.expired() || !fd_) return;
+        if (!loop_.modify(fd_.get(), EPOLLIN | EPOLLOUT)) disconnect("cannot watch the connection");
+    });
+}
+
+void StreamUplink::deliver(std::span<const std::byte> frame) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t needed = frame.size() + kLengthBytes;
+    if (!fd_ || frame.empty() || frame.size() > kMaxFrame ||
+        needed > kMaxUnsent - std::min(unsent_.size(), kMaxUnsent)) {
+        counters_.tx_dropped.add();
+        return;
+    }
+    counters_.tx_frames.add();
+    counters_.tx_bytes.add(frame.size());
+    std::byte length[kLengthBytes];
+    base::store_be(length, static_cast<std::uint32_t>(frame.size()));
+    std::size_t sent = 0;
+    const bool waiting = !unsent_.empty();
+    if (!waiting) {
+        iovec parts[2] = {{length, kLengthBytes},
+                          {const_cast<std::byte*>(frame.data()), frame.size()}};
+        msghdr message{};
+        message.msg_iov = parts;
+        message.msg_iovlen = 2;
+        const ssize_t n = ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        // An error is left to the loop, which sees it too and ends the connection.
+        if (n > 0) sent = static_cast<std::size_t>(n);
+        if (sent == needed) return;
+    }
+    const bool slow = unsent_.size() > kMarkUnsent;
+    if (sent < kLengthBytes) unsent_.insert(unsent_.end(), length + sent, length + kLengthBytes);
+    const std::size_t done = sent > kLengthBytes ? sent - kLengthBytes : 0;
+    unsent_.insert(unsent_.end(), frame.begin() + static_cast<std::ptrdiff_t>(done), frame.end());
+    if (slow && sent == 0) {
+        const std::span<std::byte> copy(unsent_.data() + unsent_.size() - frame.size(),
+                                        frame.size());
+        if (mark_congestion(copy, read_headers(copy))) counters_.tx_marked.add();
+    }
+    if (!waiting) want_output();
+}
+
+}  // namespace openmana::fabric

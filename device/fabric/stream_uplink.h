@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/fd.h"
+#include "base/unix_socket.h"
+#include "fabric/uplink.h"
+
+namespace openmana::fabric {
+
+/// QEMU's `-netdev stream` over a Unix socket: each frame behind its length in four bytes of
+/// network order. Serves one other end at a time, and gets it back by itself when it has gone.
+class StreamUplink final : public Uplink {
+public:
+    /// What QEMU accepts: a 64 KiB segment with its headers.
+    static constexpr std::size_t kMaxFrame = 65536 + 4096;
+    /// Of frames that the other end does not take yet.
+    static constexpr std::size_t kMaxUnsent = 4U << 20;
+    static constexpr std::size_t kMarkUnsent = 256U << 10;
+    static constexpr base::Duration kRetry = std::chrono::milliseconds(500);
+
+    static base::Result<std::unique_ptr<StreamUplink>> create(base::EventLoop& loop,
+                                                              Switch& network,
+                                                              const UplinkConfig& config);
+    ~StreamUplink() override;
+
+    void deliver(std::span<const std::byte> frame) override;
+    [[nodiscard]] bool connected() const override;
+
+private:
+    StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
+                 std::optional<base::UnixListener> listener);
+    void try_connect();
+    void accept();
+    void adopt(base::UniqueFd fd);
+    void serve(std::uint32_t events);
+    bool read();
+    bool parse();
+    bool write_locked();
+    void disconnect(const char* reason);
+    void want_output();
+
+    const std::string path_;
+    std::optional<base::UnixListener> listener_;
+    base::Timer retry_;
+    std::vector<std::byte> input_;
+    std::size_t filled_ = 0;
+    mutable std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone
+    base::UniqueFd fd_;
+    std::vector<std::byte> unsent_;
+    std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
+};
+
+}  // namespace openmana::fabric

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/counters.h"
+#include "base/event_loop.h"
+#include "base/result.h"
+#include "fabric/switch.h"
+
+namespace openmana::fabric {
+
+/// An IPv4 or IPv6 address with a port.
+struct SocketAddress {
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    /// "10.0.0.1:4000" or "[fd00::1]:4000".
+    [[nodiscard]] static base::Result<SocketAddress> parse(std::string_view text);
+    [[nodiscard]] const sockaddr* get() const {
+        return reinterpret_cast<const sockaddr*>(&storage);
+    }
+};
+
+struct UplinkConfig {
+    enum class Kind : std::uint8_t {
+        kUdp,     ///< one frame a datagram, as QEMU's `-netdev dgram` has it
+        kTap,     ///< a TAP device of the host
+        kStream,  ///< a Unix socket with QEMU's `-netdev stream` on the other end: length (4 bytes,
+                  ///< network order), frame
+    };
+    Kind kind = Kind::kUdp;
+    std::string name;  ///< in log lines and counters
+    SocketAddress local, remote;
+    std::string interface;
+    std::string path;
+    bool listen = false;  ///< stream: wait for the other end instead of going to it
+};
+
+#define OM_UPLINK_COUNTERS(X)                                                        \
+    X(tx_frames, "fabric.uplink.tx_frames", "frames sent through an uplink")         \
+    X(tx_bytes, "fabric.uplink.tx_bytes", "their bytes")                             \
+    X(tx_dropped, "fabric.uplink.tx_dropped",                                        \
+      "frames that the uplink could not take: other end absent or too slow")         \
+    X(tx_marked, "fabric.uplink.tx_marked",                                          \
+      "frames with an ECN mark because the other end is slow")                       \
+    X(rx_frames, "fabric.uplink.rx_frames", "frames that came in through an uplink") \
+    X(rx_bytes, "fabric.uplink.rx_bytes", "their bytes")                             \
+    X(connects, "fabric.uplink.connects", "connections of a stream uplink")          \
+    X(protocol_errors, "fabric.uplink.protocol_errors",                              \
+      "connections ended because what came was no sequence of frames")
+
+OM_COUNTERS(UplinkCounters, OM_UPLINK_COUNTERS);
+
+/// A port of the switch with the world outside the process behind it. The switch learns who is
+/// there. Reads on its loop; `deliver` from any thread. Made and destroyed while the loop does not
+/// run, or on it.
+class Uplink : public Port {
+public:
+    ~Uplink() override { network_.detach(*this); }
+    static base::Result<std::unique_ptr<Uplink>> create(base::EventLoop& loop, Switch& network,
+                                                        const UplinkConfig& config);
+    [[nodiscard]] const std::string& name() const { return name_; }
+    [[nodiscard]] const UplinkCounters& counters() const { return counters_; }
+    /// True if frames can go out: always, but for a stream without its other end.
+    [[nodiscard]] virtual bool connected() const { return true; }
+
+protected:
+    Uplink(base::EventLoop& loop, Switch& network, std::string name)
+        : loop_(loop), network_(network), name_(std::move(name)) {
+        network_.attach(*this, nullptr);
+    }
+    void receive(std::span<const std::byte> frame) {
+        counters_.rx_frames.add();
+        counters_.rx_bytes.add(frame.size());
+        network_.forward(*this, frame);
+    }
+
+    base::EventLoop& loop_;
+    Switch& network_;
+    const std::string name_;
+    UplinkCounters counters_;
+};
+
+}  // namespace openmana::fabric

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/capture.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using ::openmana::test::SimWorld;
+
+class CaptureTest : public ::testing::Test {
+protected:
+    CaptureTest() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "capture-XXXXXX").string();
+        directory = ::mkdtemp(pattern.data());
+        path = (directory / "a.pcap").string();
+    }
+    ~CaptureTest() override { std::filesystem::remove_all(directory); }
+    std::unique_ptr<Capture> open() {
+        // The clock starts at one second; the calendar then says 1700000000.5 s.
+        auto capture = Capture::create(path, world, base::WallTime(1699999999s + 500ms));
+        EXPECT_TRUE(capture.has_value());
+        return std::move(*capture);
+    }
+    std::string bytes() const {
+        std::ifstream file(path, std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    std::filesystem::path directory;
+    std::string path;
+    SimWorld world;
+};
+
+template <typename T>
+T field(const std::string& bytes, std::size_t at) {
+    return base::load_le<T>(bytes.data() + at);
+}
+
+TEST_F(CaptureTest, WritesPcapWithNanoseconds) {
+    const auto capture = open();
+    world.advance(7ns);
+    capture->frame(test::numbered(1, 64));
+    capture->flush();
+    const std::string file = bytes();
+    ASSERT_EQ(file.size(), 24u + 16 + 64);
+    EXPECT_EQ(field<std::uint32_t>(file, 0), 0xa1b23c4d) << "pcap magic of nanosecond files";
+    EXPECT_EQ(field<std::uint16_t>(file, 4), 2);
+    EXPECT_EQ(field<std::uint16_t>(file, 6), 4);
+    EXPECT_EQ(field<std::uint32_t>(file, 20), 1u) << "LINKTYPE_ETHERNET";
+    EXPECT_EQ(field<std::uint32_t>(file, 24), 1700000000u);
+    EXPECT_EQ(field<std::uint32_t>(file, 28), 500000007u);
+    EXPECT_EQ(field<std::uint32_t>(file, 32), 64u);
+    EXPECT_EQ(field<std::uint32_t>(file, 36), 64u);
+    const base::Frame frame = test::numbered(1, 64);
+    EXPECT_EQ(std::memcmp(file.data() + 40, frame.data(), frame.size()), 0);
+}
+
+TEST_F(CaptureTest, TheFileIsValidFromTheStartAndWholeAtTheEnd) {
+    auto capture = open();
+    EXPECT_EQ(bytes().size(), 24u);
+    for (std::uint32_t i = 0; i < 100; ++i) capture->frame(test::numbered(i, 64));
+    capture.reset();
+    EXPECT_EQ(bytes().size(), 24u + 100 * 80);
+}
+
+TEST_F(CaptureTest, SaysWhyItCannotStart) {
+    const auto missing = Capture::create(directory / "no" / "a.pcap", world, {});
+    ASSERT_FALSE(missing.has_value());
+    EXPECT_EQ(missing.error().code, base::ErrorCode::kIo);
+    EXPECT_EQ(missing.error().detail, static_cast<unsigned>(ENOENT));
+    EXPECT_FALSE(Capture::create("-", world, {}).has_value());
+}
+
+TEST_F(CaptureTest, AFullDiskEndsItOnce) {
+    const auto full = Capture::create("/dev/full", world, {});
+    ASSERT_FALSE(full.has_value());
+    EXPECT_EQ(full.error().detail, static_cast<unsigned>(ENOSPC));
+    // A disk that fills up later.
+    const auto capture = open();
+    std::FILE* const file = std::fopen("/dev/full", "wb");
+    ASSERT_NE(file, nullptr);
+    for (int fd = 3; fd < 1024; ++fd) {
+        std::error_code error;
+        if (std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), error) == path) {
+            ASSERT_EQ(::dup2(::fileno(file), fd), fd);
+        }
+    }
+    std::fclose(file);
+    capture->frame(test::numbered(1));
+    capture->flush();
+    EXPECT_EQ(capture->error(), ENOSPC);
+    capture->frame(test::numbered(2));
+    EXPECT_EQ(capture->counters().lost.value(), 1u);
+    EXPECT_EQ(capture->counters().frames.value(), 1u);
+}
+
+TEST_F(CaptureTest, TakesFramesFromManyThreads) {
+    auto capture = open();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+        threads.emplace_back([&] {
+            for (std::uint32_t n = 0; n < 500; ++n) capture->frame(test::numbered(n, 64));
+        });
+    for (int i = 0; i < 10; ++i) capture->flush();
+    for (auto& thread : threads) thread.join();
+    capture.reset();
+    const std::string file = bytes();
+    ASSERT_EQ(file.size(), 24u + 2000 * 80);
+    for (std::size_t at = 24; at < file.size(); at += 80)
+        ASSERT_EQ(field<std::uint32_t>(file, at + 8), 64u);
+}
+
+}  // namespace
+}  // namespace openmana::fabric

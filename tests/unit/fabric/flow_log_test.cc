@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/flow_log.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "roce/aeth.h"
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::openmana::test::SimExecutor;
+using ::openmana::test::SimWorld;
+using test::FrameMaker;
+using test::gid;
+
+constexpr auto kTx = Direction::kTransmit;
+constexpr auto kRx = Direction::kReceive;
+
+class Lines final : public FlowSink {
+public:
+    void line(std::string_view text) override { all.push_back(json::parse(text)); }
+    std::vector<json> all;
+};
+
+roce::Packet packet(roce::Opcode opcode, std::uint32_t qpn, std::uint32_t psn) {
+    roce::Packet result;
+    result.opcode = opcode;
+    result.destination_qpn = roce::Qpn(qpn);
+    result.psn = roce::Psn(psn);
+    return result;
+}
+roce::Packet answer(std::uint32_t qpn, std::uint32_t psn, std::uint8_t syndrome = 0x1f) {
+    roce::Packet result = packet(roce::Opcode::kAcknowledge, qpn, psn);
+    result.aeth.syndrome = syndrome;
+    return result;
+}
+
+class FlowLogTest : public ::testing::Test {
+protected:
+    void pass(Direction direction, const base::Frame& frame, bool denied = false) {
+        table.frame(direction, read_headers(frame), frame, denied);
+    }
+    void send(const roce::Packet& packet, std::size_t bytes = 0) {
+        pass(kTx, out.roce(packet, bytes));
+    }
+    void get(const roce::Packet& packet, std::size_t bytes = 0) {
+        pass(kRx, in.roce(packet, bytes));
+    }
+    std::vector<json> ends() const {
+        std::vector<json> result;
+        for (const json& line : lines.all)
+            if (line["event"] == "end") result.push_back(line);
+        return result;
+    }
+    json only_end() {
+        table.end_all("test");
+        const auto found = ends();
+        EXPECT_EQ(found.size(), 1u);
+        return found.empty() ? json::object() : found.front();
+    }
+
+    SimWorld world;
+    SimExecutor executor{world};
+    FlowCounters counters;
+    Lines lines;
+    FrameMaker out;
+    FrameMaker in = out.reversed();
+    FlowTable table{executor, "a", 60s, base::WallTime(1699999999s), lines, counters};
+};
+
+TEST_F(FlowLogTest, FollowsATcpConnectionFromStartToEnd) {
+    const base::Frame syn = out.tcp(40000, 22, 0x02);
+    const base::Frame data = in.tcp(22, 40000, 0x18, 100);
+    pass(kTx, syn);
+    ASSERT_EQ(lines.all.size(), 1u);
+    EXPECT_EQ(lines.all[0]["event"], "start");
+    EXPECT_EQ(lines.all[0]["nic"], "a");
+    EXPECT_EQ(lines.all[0]["protocol"], "tcp");
+    EXPECT_EQ(lines.all[0]["opened_by"], "guest");
+    EXPECT_EQ(lines.all[0]["local"], "10.0.0.1");
+    EXPECT_EQ(lines.all[0]["local_port"], 40000);
+    EXPECT_EQ(lines.all[0]["remote"], "10.0.0.2");
+    EXPECT_EQ(lines.all[0]["remote_port"], 22);
+    EXPECT_EQ(lines.all[0]["start"], "2023-11-14T22:13:20.000000Z");
+    world.advance(1500ms);
+    pass(kRx, data);
+    pass(kTx, out.tcp(40000, 22, 0x11));
+    pass(kRx, in.tcp(22, 40000, 0x11));
+    pass(kTx, out.tcp(40000, 22, 0x10));
+    EXPECT_EQ(table.size(), 0u);
+    EXPECT_TRUE(ends().empty()) << "the last acknowledgements still belong to it";
+    world.advance(10s);
+    ASSERT_EQ(ends().size(), 1u);
+    const json end = ends()[0];
+    EXPECT_EQ(end["reason"], "closed");
+    EXPECT_EQ(end["end"], "2023-11-14T22:13:21.500000Z");
+    EXPECT_EQ(end["tx_frames"], 3);
+    EXPECT_EQ(end["tx_bytes"], 3 * syn.size());
+    EXPECT_EQ(end["rx_frames"], 2);
+    EXPECT_EQ(end["rx_bytes"], data.size() + syn.size());
+    EXPECT_EQ(end["rx_payload"], 100);
+    EXPECT_EQ(end["errors"], 0);
+}
+
+TEST_F(FlowLogTest, ATcpResetEndsWithAnError) {
+    pass(kTx, out.tcp(40000, 22, 0x02));
+    pass(kRx, in.tcp(22, 40000, 0x14));
+    world.advance(10s);
+    ASSERT_EQ(ends().size(), 1u);
+    EXPECT_EQ(ends()[0]["errors"], 1);
+}
+
+TEST_F(FlowLogTest, UdpEndsWhenItIsIdle) {
+    pass(kRx, in.udp(53, 5000, 40));
+    world.advance(50s);
+    pass(kTx, out.udp(5000, 53, 20));
+    world.advance(59s);
+    EXPECT_TRUE(ends().empty());
+    world.advance(2s);
+    ASSERT_EQ(ends().size(), 1u);
+    EXPECT_EQ(ends()[0]["reason"], "idle");
+    EXPECT_EQ(ends()[0]["opened_by"], "network");
+    EXPECT_EQ(ends()[0]["rx_payload"], 40);
+    EXPECT_EQ(ends()[0]["tx_payload"], 20);
+}
+
+TEST_F(FlowLogTest, FindsTheTwoNumbersOfAnRcConnection) {
+    send(packet(roce::Opcode::kWriteFirst, 200, 7000), 1024);
+    send(packet(roce::Opcode::kWriteLast, 200, 7001), 500);
+    EXPECT_TRUE(lines.all.empty()) << "one number is not known yet";
+    get(answer(100, 7001));
+    ASSERT_EQ(lines.all.size(), 1u);
+    EXPECT_EQ(lines.all[0]["event"], "start");
+    EXPECT_EQ(lines.all[0]["protocol"], "rdma-rc");
+    EXPECT_EQ(lines.all[0]["local_qpn"], 100);
+    EXPECT_EQ(lines.all[0]["remote_qpn"], 200);
+    get(packet(roce::Opcode::kSendOnly, 100, 42), 64);
+    send(answer(200, 42));
+    const json end = only_end();
+    EXPECT_EQ(end["tx_frames"], 3);
+    EXPECT_EQ(end["rx_frames"], 2);
+    EXPECT_EQ(end["tx_payload"], 1524);
+    EXPECT_EQ(end["rx_payload"], 64);
+    EXPECT_EQ(end["tx_operations"], 1);
+    EXPECT_EQ(end["rx_operations"], 1);
+    EXPECT_EQ(counters.untracked.value(), 0u);
+}
+
+TEST_F(FlowLogTest, AccountsForEveryByteOfFrames) {
+    std::uint64_t sent = 0;
+    for (std::uint32_t i = 0; i < 50; ++i) {
+        const base::Frame frame =
+            out.roce(packet(roce::Opcode::kSendOnly, 200, 1000 + i), 10 * i + 1);
+        sent += frame.size();
+        pass(kTx, frame);
+        if (i % 8 == 0) get(answer(100, 1000 + i));
+    }
+    const json end = only_end();
+    EXPECT_EQ(end["tx_bytes"], sent);
+    EXPECT_EQ(end["tx_payload"], 50 * 49 / 2 * 10 + 50) << "without pad";
+    EXPECT_EQ(end["tx_operations"], 50);
+}
+
+TEST_F(FlowLogTest, RepetitionsAreNoNewOperations) {
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 10);
+    send(packet(roce::Opcode::kSendOnly, 200, 6), 10);
+    get(answer(100, 5, roce::nak_syndrome(roce::NakCode::kSequenceError)));
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 10);
+    send(packet(roce::Opcode::kSendOnly, 200, 6), 10);
+    get(answer(100, 6));
+    const json end = only_end();
+    EXPECT_EQ(end["tx_operations"], 2);
+    EXPECT_EQ(end["tx_payload"], 20);
+    EXPECT_EQ(end["tx_frames"], 4);
+    EXPECT_EQ(end["retransmits"], 2);
+    EXPECT_EQ(end["errors"], 0);
+}
+
+TEST_F(FlowLogTest, AReadIsOneOperationEvenIfAskedForAgainInTheMiddle) {
+    roce::Packet read = packet(roce::Opcode::kReadRequest, 200, 10);
+    read.reth = {0x10000, 1, 3000};
+    send(read);
+    get(packet(roce::Opcode::kReadResponseFirst, 100, 10), 1024);
+    read.psn = roce::Psn(11);
+    read.reth = {0x10000 + 1024, 1, 3000 - 1024};
+    send(read);
+    get(packet(roce::Opcode::kReadResponseFirst, 100, 11), 1024);
+    get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
+    get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
+    const json end = only_end();
+    EXPECT_EQ(end["tx_operations"], 1);
+    EXPECT_EQ(end["rx_payload"], 3000);
+    EXPECT_EQ(end["retransmits"], 2);
+}
+
+TEST_F(FlowLogTest, CountsErrorsAndRnr) {
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 10);
+    get(answer(100, 5, roce::rnr_syndrome(14)));
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 10);
+    get(answer(100, 5, roce::nak_syndrome(roce::NakCode::kRemoteAccess)));
+    const json end = only_end();
+    EXPECT_EQ(end["rnr"], 1);
+    EXPECT_EQ(end["errors"], 1);
+}
+
+TEST_F(FlowLogTest, ManyConnectionsBetweenTwoHostsStayApart) {
+    for (std::uint32_t i = 0; i < 20; ++i)
+        send(packet(roce::Opcode::kSendOnly, 200 + i, 100000 * i), i);
+    for (std::uint32_t i = 0; i < 20; ++i) get(answer(100 + i, 100000 * i));
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 20u);
+    for (const json& end : ends()) {
+        EXPECT_EQ(end["remote_qpn"].get<int>() - 200, end["local_qpn"].get<int>() - 100);
+        EXPECT_EQ(end["tx_payload"], end["local_qpn"].get<int>() - 100);
+    }
+}
+
+TEST_F(FlowLogTest, AnAnswerThatCouldBelongToTwoWaitsForAClearOne) {
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 1);
+    send(packet(roce::Opcode::kSendOnly, 201, 5), 2);
+    get(answer(100, 5));
+    EXPECT_TRUE(lines.all.empty());
+    for (std::uint32_t psn = 6; psn < 0x20006; psn += 0x4000)
+        send(packet(roce::Opcode::kSendOnly, 201, psn), 0);
+    get(answer(100, 0x1c006));
+    ASSERT_EQ(lines.all.size(), 1u);
+    EXPECT_EQ(lines.all[0]["remote_qpn"], 201);
+}
+
+TEST_F(FlowLogTest, ANumberInUseAgainStartsANewConnection) {
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 1);
+    get(answer(100, 5));
+    send(packet(roce::Opcode::kSendOnly, 300, 0x800000), 1);
+    get(answer(100, 0x800000));
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 2u);
+    EXPECT_EQ(ends()[0]["reason"], "number in use again");
+    EXPECT_EQ(ends()[0]["remote_qpn"], 200);
+    EXPECT_EQ(ends()[1]["remote_qpn"], 300);
+    EXPECT_EQ(ends()[1]["local_qpn"], 100);
+}
+
+TEST_F(FlowLogTest, UdNamesBothNumbers) {
+    roce::Packet datagram = packet(roce::Opcode::kUdSendOnly, 1, 0);
+    datagram.deth = {0x80010000, roce::Qpn(77)};
+    send(datagram, 256);
+    const json end = only_end();
+    EXPECT_EQ(end["protocol"], "rdma-ud");
+    EXPECT_EQ(end["local_qpn"], 77);
+    EXPECT_EQ(end["remote_qpn"], 1);
+    EXPECT_EQ(end["tx_payload"], 256);
+    EXPECT_EQ(end["tx_operations"], 1);
+}
+
+TEST_F(FlowLogTest, AHalfWithoutAnswerIsLoggedWithWhatIsKnown) {
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 1);
+    const json end = only_end();
+    EXPECT_EQ(end["remote_qpn"], 200);
+    EXPECT_TRUE(end["local_qpn"].is_null());
+}
+
+TEST_F(FlowLogTest, DeniedFramesAreCountedApart) {
+    pass(kRx, in.tcp(5, 22, 2), true);
+    const json end = only_end();
+    EXPECT_EQ(end["denied"], 1);
+    EXPECT_EQ(end["rx_frames"], 0);
+    EXPECT_EQ(end["rx_bytes"], 0);
+}
+
+TEST_F(FlowLogTest, CountsCongestionMarks) {
+    out.ecn = 3;
+    pass(kTx, out.udp(1, 2));
+    EXPECT_EQ(only_end()["marked"], 1);
+}
+
+TEST_F(FlowLogTest, AFullTableMakesRoom) {
+    for (std::uint32_t i = 0; i < FlowTable::kMaxFlows + 10; ++i) {
+        FrameMaker maker;
+        maker.destination[14] = static_cast<std::uint8_t>(i >> 16);
+        pass(kTx, maker.udp(i & 0xffff, 7, 0));
+    }
+    EXPECT_EQ(table.size(), FlowTable::kMaxFlows);
+    EXPECT_EQ(counters.evicted.value(), 10u);
+    EXPECT_EQ(ends().size(), 10u);
+}
+
+TEST_F(FlowLogTest, OtherProtocolsAreCounted) {
+    pass(kTx, out.arp());
+    pass(kTx, base::Frame(60));
+    EXPECT_EQ(counters.untracked.value(), 2u);
+    EXPECT_EQ(table.size(), 0u);
+}
+
+TEST_F(FlowLogTest, ShortRdmaPacketsAreRead) {
+    // Cut inside every header, with lengths that agree.
+    for (std::size_t bytes = 0; bytes < 40; ++bytes) {
+        base::Frame frame = out.udp(1, 4791, bytes);
+        for (int opcode = 0; opcode < 256; ++opcode) {
+            if (bytes > 0) frame[42] = static_cast<std::byte>(opcode);
+            base::Frame exact(frame.begin(), frame.end());
+            pass(kTx, exact);
+            pass(kRx, exact);
+        }
+    }
+}
+
+TEST(FlowFile, AppendsLines) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "flows-XXXXXX").string();
+    const std::filesystem::path directory = ::mkdtemp(pattern.data());
+    const std::string path = directory / "flows.json";
+    for (int run = 0; run < 2; ++run) {
+        auto file = FlowFile::create(path);
+        ASSERT_TRUE(file.has_value());
+        (*file)->line("{\"a\":1}");
+    }
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(text, "{\"a\":1}\n{\"a\":1}\n");
+    EXPECT_FALSE(FlowFile::create(directory / "no" / "flows").has_value());
+    std::filesystem::remove_all(directory);
+}
+
+TEST(FlowFile, AFullDiskDoesNotEndTheProcess) {
+    auto file = FlowFile::create("/dev/full");
+    ASSERT_TRUE(file.has_value());
+    (*file)->line("{}");
+    (*file)->line("{}");
+}
+
+}  // namespace
+}  // namespace openmana::fabric

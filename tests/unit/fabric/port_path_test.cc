@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/port_path.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using ::openmana::test::SimExecutor;
+using ::openmana::test::SimWorld;
+using test::FrameMaker;
+using test::number_of;
+using test::numbered;
+
+class RecordingTap final : public FrameTap {
+public:
+    void frame(std::span<const std::byte> frame) override { seen.push_back(number_of(frame)); }
+    std::vector<std::uint32_t> seen;
+};
+
+class RecordingSink final : public FlowSink {
+public:
+    void line(std::string_view text) override { lines.emplace_back(text); }
+    std::vector<std::string> lines;
+};
+
+class PortPathTest : public ::testing::Test, public PortPath::Exits {
+protected:
+    void to_network(base::Frame frame) override { network.push_back(number_of(frame)); }
+    void to_guest(std::span<const std::byte> frame) override { guest.push_back(number_of(frame)); }
+    void policy(const PolicyConfig& config, std::shared_ptr<FlowSink> sink = nullptr) {
+        path.set_policy(config, std::move(sink), {});
+    }
+    std::uint64_t counter(const std::string& name) const {
+        std::uint64_t result = 999;
+        path.visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
+            if (name == info.name) result = value;
+        });
+        return result;
+    }
+
+    SimWorld world;
+    SimExecutor executor{world};
+    std::vector<std::uint32_t> network;
+    std::vector<std::uint32_t> guest;
+    PortPath path{executor, "a", test::kMacA, *this};
+};
+
+TEST_F(PortPathTest, WithoutStagesFramesPassAtOnceAndNobodyNeedsPackets) {
+    EXPECT_FALSE(path.needs_packets());
+    path.from_guest(numbered(1));
+    path.from_network(numbered(2));
+    EXPECT_EQ(network, std::vector<std::uint32_t>{1});
+    EXPECT_EQ(guest, std::vector<std::uint32_t>{2});
+}
+
+TEST_F(PortPathTest, EachStageNeedsPacketsWhileItIsThere) {
+    FaultConfig faults;
+    faults.loss_ppm = 1;
+    path.set_faults(Direction::kReceive, faults);
+    EXPECT_TRUE(path.needs_packets());
+    path.set_faults(Direction::kReceive, {});
+    EXPECT_FALSE(path.needs_packets());
+    path.set_faults(Direction::kTransmit, FaultConfig{});
+    EXPECT_FALSE(path.needs_packets()) << "no fault in it";
+
+    path.set_capture(std::make_shared<RecordingTap>());
+    EXPECT_TRUE(path.needs_packets());
+    path.set_capture(nullptr);
+    EXPECT_FALSE(path.needs_packets());
+
+    PolicyConfig config;
+    policy(config);
+    EXPECT_FALSE(path.needs_packets()) << "allows everything";
+    config.shaper.classes[0].limit = 1000;
+    policy(config);
+    EXPECT_TRUE(path.needs_packets());
+    path.set_policy({}, nullptr, {});
+    EXPECT_FALSE(path.needs_packets());
+    config = {};
+    config.check_mac = true;
+    policy(config);
+    EXPECT_TRUE(path.needs_packets());
+}
+
+TEST_F(PortPathTest, ReceivedFramesGoThroughTheExecutor) {
+    path.set_capture(std::make_shared<RecordingTap>());
+    path.from_network(numbered(1));
+    path.from_network(numbered(2));
+    EXPECT_TRUE(guest.empty());
+    world.run_until_idle();
+    EXPECT_EQ(guest, (std::vector<std::uint32_t>{1, 2}));
+}
+
+TEST_F(PortPathTest, CaptureSeesWhatComesThrough) {
+    const auto tap = std::make_shared<RecordingTap>();
+    path.set_capture(tap);
+    FaultConfig faults;
+    faults.loss_ppm = 1000000;
+    path.set_faults(Direction::kTransmit, faults);
+    path.from_guest(numbered(1));
+    path.from_network(numbered(2));
+    world.run_until_idle();
+    EXPECT_EQ(tap->seen, std::vector<std::uint32_t>{2});
+    EXPECT_TRUE(network.empty());
+    EXPECT_EQ(counter("fabric.fault.lost"), 1u);
+}
+
+TEST_F(PortPathTest, DirectionsHaveFaultsOfTheirOwn) {
+    FaultConfig faults;
+    faults.loss_ppm = 500000;
+    path.set_faults(Direction::kTransmit, faults);
+    path.set_faults(Direction::kReceive, faults);
+    for (std::uint32_t i = 0; i < 100; ++i) {
+        path.from_guest(numbered(i));
+        path.from_network(numbered(i));
+    }
+    world.run_until_idle();
+    EXPECT_NE(network, guest);
+    EXPECT_EQ(path.faults(Direction::kReceive)->loss_ppm, 500000u);
+}
+
+TEST_F(PortPathTest, PolicyComesFirstAndCounts) {
+    PolicyConfig config;
+    config.acl = *Acl::parse("deny rx udp to any port 2000");
+    const auto sink = std::make_shared<RecordingSink>();
+    config.flow_log = "file";
+    policy(config, sink);
+    path.from_network(numbered(1));
+    path.from_guest(numbered(2));
+    world.run_until_idle();
+    EXPECT_TRUE(guest.empty());
+    EXPECT_EQ(network, std::vector<std::uint32_t>{2});
+    EXPECT_EQ(counter("fabric.policy.denied"), 1u);
+    EXPECT_EQ(counter("fabric.flow.started"), 2u);
+    path.set_policy({}, nullptr, {});
+    EXPECT_EQ(sink->lines.size(), 4u);
+    EXPECT_EQ(counter("fabric.flow.ended"), 2u);
+}
+
+TEST_F(PortPathTest, ChangingAStageLosesNoFrame) {
+    FaultConfig faults;
+    faults.delay = 1s;
+    path.set_faults(Direction::kTransmit, faults);
+    PolicyConfig config;
+    config.shaper.limit = 8000;
+    policy(config);
+    for (std::uint32_t i = 0; i < 10; ++i) path.from_guest(numbered(i));
+    EXPECT_TRUE(network.empty());
+    path.set_policy({}, nullptr, {});
+    path.set_faults(Direction::kTransmit, {});
+    EXPECT_EQ(network.size(), 10u);
+    EXPECT_TRUE(std::is_sorted(network.begin(), network.end()));
+}
+
+TEST_F(PortPathTest, RateLimitIsForTheDirectionsNamed) {
+    PolicyConfig config;
+    config.shaper.limit = 8000;
+    config.shape[0] = false;
+    config.shape[1] = true;
+    policy(config);
+    for (std::uint32_t i = 0; i < 10; ++i) path.from_guest(numbered(i, 1000));
+    for (std::uint32_t i = 0; i < 10; ++i) path.from_network(numbered(i, 1000));
+    world.run_until_idle();
+    EXPECT_EQ(network.size(), 10u);
+    EXPECT_EQ(guest.size(), 1u);
+    world.advance(4500ms);
+    EXPECT_EQ(guest.size(), 5u);
+}
+
+TEST_F(PortPathTest, WhatWaitsForTheThreadIsMarkedThenDropped) {
+    path.set_capture(std::make_shared<RecordingTap>());
+    FrameMaker maker;
+    maker.ecn = 2;
+    const base::Frame big = maker.udp(1, 2, 60000);
+    const std::size_t fits = PortPath::kMaxWaitingBytes / big.size();
+    for (std::size_t i = 0; i < fits + 3; ++i) path.from_network(big);
+    EXPECT_EQ(counter("fabric.port.queue_full"), 3u);
+    EXPECT_EQ(counter("fabric.port.queue_marked"),
+              fits - PortPath::kMarkWaitingBytes / big.size() - 1);
+    world.run_until_idle();
+    EXPECT_EQ(guest.size(), fits);
+}
+
+TEST_F(PortPathTest, APostedFrameDoesNotOutliveThePath) {
+    auto other = std::make_unique<PortPath>(executor, "b", test::kMacB, *this);
+    other->set_capture(std::make_shared<RecordingTap>());
+    other->from_network(numbered(1));
+    other.reset();
+    world.run_until_idle();
+    EXPECT_TRUE(guest.empty());
+}
+
+}  // namespace
+}  // namespace openmana::fabric

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/shaper.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using ::openmana::test::SimExecutor;
+using ::openmana::test::SimWorld;
+using test::FrameMaker;
+
+constexpr std::uint64_t kGigabit = 1000000000;
+constexpr std::size_t kRdma = 0;
+constexpr std::size_t kEthernet = 1;
+
+class ShaperTest : public ::testing::Test {
+protected:
+    void start() {
+        shaper = std::make_unique<Shaper>(executor, config, counters, [this](base::Frame frame) {
+            const auto headers = read_headers(frame);
+            sent[headers.roce() ? kRdma : kEthernet] += frame.size();
+            if (headers.ip() && (frame[15] & std::byte{3}) == std::byte{3}) ++marked;
+            last = std::move(frame);
+        });
+    }
+    /// Offers both kinds of traffic, each at its rate (bit/s), in frames of about 4 KiB.
+    void offer(std::uint64_t rdma, std::uint64_t ethernet, base::Duration time) {
+        const base::Frame packet = FrameMaker{}.roce({}, 4096);
+        const base::Frame datagram = FrameMaker{}.udp(1, 2, 4096);
+        const base::TimePoint begin = world.now();
+        std::uint64_t offered[2] = {0, 0};
+        while (world.now() - begin < time) {
+            world.advance(10us);
+            const auto elapsed = static_cast<double>((world.now() - begin).count()) / 1e9;
+            while (static_cast<double>(offered[kRdma]) * 8 < elapsed * static_cast<double>(rdma)) {
+                shaper->push(packet);
+                offered[kRdma] += packet.size();
+            }
+            while (static_cast<double>(offered[kEthernet]) * 8 <
+                   elapsed * static_cast<double>(ethernet)) {
+                shaper->push(datagram);
+                offered[kEthernet] += datagram.size();
+            }
+        }
+    }
+    double rate(std::size_t traffic, base::Duration time) const {
+        return static_cast<double>(sent[traffic]) * 8e9 / static_cast<double>(time.count());
+    }
+
+    SimWorld world;
+    SimExecutor executor{world};
+    ShaperConfig config;
+    ShaperCounters counters;
+    std::unique_ptr<Shaper> shaper;
+    std::uint64_t sent[2] = {0, 0};
+    int marked = 0;
+    base::Frame last;
+};
+
+TEST_F(ShaperTest, HoldsALimitWithinFivePercent) {
+    for (const std::uint64_t limit : {10 * kGigabit / 1000, kGigabit / 3, 7 * kGigabit}) {
+        config.limit = limit;
+        config.queue_bytes = 256 << 10;
+        sent[kRdma] = 0;
+        start();
+        offer(2 * limit, 0, 500ms);
+        EXPECT_NEAR(rate(kRdma, 500ms) / static_cast<double>(limit), 1.0, 0.05) << limit;
+        EXPECT_GT(counters.dropped.value(), 0u);
+    }
+}
+
+TEST_F(ShaperTest, DoesNotTouchWhatIsBelowTheLimit) {
+    config.limit = kGigabit;
+    start();
+    offer(kGigabit * 8 / 10, 0, 100ms);
+    EXPECT_NEAR(rate(kRdma, 100ms) / 0.8e9, 1.0, 0.01);
+    EXPECT_EQ(counters.dropped.value(), 0u);
+}
+
+TEST_F(ShaperTest, LimitsEachClassByItself) {
+    config.classes[kRdma].limit = kGigabit / 10;
+    config.queue_bytes = 1 << 20;
+    start();
+    offer(kGigabit, kGigabit, 200ms);
+    EXPECT_NEAR(rate(kRdma, 200ms) / 0.1e9, 1.0, 0.05);
+    EXPECT_NEAR(rate(kEthernet, 200ms) / 1e9, 1.0, 0.01);
+}
+
+TEST_F(ShaperTest, SharesTheTotalEquallyWithoutGuarantees) {
+    config.limit = kGigabit;
+    config.queue_bytes = 1 << 20;
+    start();
+    offer(kGigabit, 2 * kGigabit, 200ms);
+    EXPECT_NEAR(rate(kRdma, 200ms) / 0.5e9, 1.0, 0.05);
+    EXPECT_NEAR(rate(kEthernet, 200ms) / 0.5e9, 1.0, 0.05);
+}
+
+TEST_F(ShaperTest, GivesEachClassItsGuaranteeAndSharesTheRest) {
+    config.limit = kGigabit;
+    config.classes[kRdma].guarantee = kGigabit * 6 / 10;
+    config.classes[kEthernet].guarantee = kGigabit * 2 / 10;
+    config.queue_bytes = 1 << 20;
+    start();
+    offer(2 * kGigabit, 2 * kGigabit, 300ms);
+    EXPECT_NEAR(rate(kRdma, 300ms) / 0.7e9, 1.0, 0.05);
+    EXPECT_NEAR(rate(kEthernet, 300ms) / 0.3e9, 1.0, 0.05);
+    EXPECT_NEAR((rate(kRdma, 300ms) + rate(kEthernet, 300ms)) / 1e9, 1.0, 0.05);
+}
+
+TEST_F(ShaperTest, WhatOneDoesNotUseTheOtherGets) {
+    config.limit = kGigabit;
+    config.classes[kRdma].guarantee = kGigabit * 9 / 10;
+    config.queue_bytes = 1 << 20;
+    start();
+    offer(kGigabit / 10, 2 * kGigabit, 200ms);
+    EXPECT_NEAR(rate(kRdma, 200ms) / 0.1e9, 1.0, 0.05);
+    EXPECT_NEAR(rate(kEthernet, 200ms) / 0.9e9, 1.0, 0.05);
+}
+
+TEST_F(ShaperTest, MarksAboveTheThresholdWhoCanHandleIt) {
+    config.limit = kGigabit / 1000;
+    config.ecn_bytes = 10000;
+    start();
+    FrameMaker maker;
+    maker.ecn = 2;
+    const base::Frame packet = maker.roce({}, 1024);
+    for (int i = 0; i < 20; ++i) shaper->push(packet);
+    world.advance(10s);
+    EXPECT_EQ(counters.marked.value(), static_cast<std::uint64_t>(marked));
+    EXPECT_GE(marked, 8);
+    EXPECT_LE(marked, 12);
+    marked = 0;
+    maker.ecn = 0;
+    for (int i = 0; i < 20; ++i) shaper->push(maker.roce({}, 1024));
+    world.advance(10s);
+    EXPECT_EQ(marked, 0);
+}
+
+TEST_F(ShaperTest, QueueIsBoundedAndDropsAreCounted) {
+    config.limit = 8000;
+    config.queue_bytes = 10000;
+    start();
+    for (int i = 0; i < 100; ++i) shaper->push(FrameMaker{}.udp(1, 2, 958));  // 1000 bytes each
+    EXPECT_EQ(shaper->queued_bytes(), 10000u);
+    EXPECT_EQ(counters.dropped.value() + counters.delayed.value() + 1, 100u);
+}
+
+TEST_F(ShaperTest, KeepsTheOrderOfAClass) {
+    config.limit = kGigabit / 100;
+    std::vector<std::uint32_t> order;
+    Shaper ordered(executor, config, counters,
+                   [&](base::Frame frame) { order.push_back(test::number_of(frame)); });
+    for (std::uint32_t i = 0; i < 100; ++i) ordered.push(test::numbered(i, 200));
+    world.advance(1s);
+    ASSERT_EQ(order.size(), 100u);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(ShaperTest, FlushLosesNothing) {
+    config.limit = 8000;
+    start();
+    for (int i = 0; i < 10; ++i) shaper->push(FrameMaker{}.udp(1, 2, 958));
+    shaper->flush();
+    EXPECT_EQ(sent[kEthernet], 10000u);
+    EXPECT_EQ(shaper->queued_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace openmana::fabric

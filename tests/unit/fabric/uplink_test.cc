@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/uplink.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/unix_socket.h"
+#include "fabric/stream_uplink.h"
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using test::number_of;
+using test::numbered;
+
+/// A port that remembers numbers, and ends the loop when it has seen enough.
+class CountingPort final : public Port {
+public:
+    CountingPort(base::EventLoop& loop) : loop_(loop) {}
+    void deliver(std::span<const std::byte> frame) override {
+        seen.push_back(number_of(frame));
+        sizes.push_back(frame.size());
+        if (seen.size() == wanted) loop_.stop();
+    }
+    std::size_t wanted = 1;
+    std::vector<std::uint32_t> seen;
+    std::vector<std::size_t> sizes;
+
+private:
+    base::EventLoop& loop_;
+};
+
+/// Two switches joined by uplinks on one loop; a test sends on one and runs the loop until the
+/// other has it.
+class UplinkTest : public ::testing::Test {
+protected:
+    UplinkTest() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "uplink-XXXXXX").string();
+        directory = ::mkdtemp(pattern.data());
+        near.attach(near_port, &test::kMacA);
+        far.attach(far_port, &test::kMacB);
+    }
+    ~UplinkTest() override {
+        near_uplink.reset();
+        far_uplink.reset();
+        std::filesystem::remove_all(directory);
+    }
+    std::unique_ptr<Uplink> make(Switch& network, const UplinkConfig& config) {
+        auto uplink = Uplink::create(*loop, network, config);
+        EXPECT_TRUE(uplink.has_value()) << (uplink ? "" : uplink.error().text);
+        return uplink ? std::move(*uplink) : nullptr;
+    }
+    UplinkConfig stream(bool listen) const {
+        UplinkConfig config;
+        config.kind = UplinkConfig::Kind::kStream;
+        config.name = listen ? "server" : "client";
+        config.path = directory / "s";
+        config.listen = listen;
+        return config;
+    }
+    /// Serves until `done`, looking after each bit of work.
+    void serve_until(const std::function<bool()>& done) {
+        std::function<void()> look = [&] {
+            if (done())
+                loop->stop();
+            else
+                loop->post(look);
+        };
+        loop->post(look);
+        loop->run();
+    }
+    void join_streams() {
+        far_uplink = make(far, stream(true));
+        near_uplink = make(near, stream(false));
+        serve_until([&] { return near_uplink->connected() && far_uplink->connected(); });
+    }
+
+    std::filesystem::path directory;
+    base::SystemClock clock;
+    std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
+    Switch near{clock};
+    Switch far{clock};
+    CountingPort near_port{*loop};
+    CountingPort far_port{*loop};
+    std::unique_ptr<Uplink> near_uplink;
+    std::unique_ptr<Uplink> far_uplink;
+};
+
+/// Two UDP ports of the loopback that are free, by asking for any.
+std::pair<SocketAddress, SocketAddress> free_addresses() {
+    SocketAddress result[2];
+    for (SocketAddress& address : result) {
+        const base::UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        address = *SocketAddress::parse("127.0.0.1:1");
+        reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = 0;
+        EXPECT_EQ(::bind(fd.get(), address.get(), address.length), 0);
+        EXPECT_EQ(
+            ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length),
+            0);
+    }
+    return {result[0], result[1]};
+}
+
+TEST_F(UplinkTest, UdpCarriesFramesBothWaysAndTheSwitchLearns) {
+    UplinkConfig config;
+    std::tie(config.local, config.remote) = free_addresses();
+    near_uplink = make(near, config);
+    std::swap(config.local, config.remote);
+    far_uplink = make(far, config);
+    far_port.wanted = 2;
+    near.forward(near_port, numbered(1));
+    near.forward(near_port, numbered(2, 9018));
+    loop->run();
+    EXPECT_EQ(far_port.seen, (std::vector<std::uint32_t>{1, 2}));
+    EXPECT_EQ(far_port.sizes, (std::vector<std::size_t>{60, 9018}));
+    EXPECT_EQ(far.counters().learned.value(), 1u);
+    base::Frame answer = test::FrameMaker{}.reversed().udp(1, 2, 18);
+    far.forward(far_port, answer);
+    loop->run();
+    EXPECT_EQ(near_port.seen.size(), 1u);
+    EXPECT_EQ(far.counters().forwarded.value() + far.counters().flooded.value(), 3u);
+    EXPECT_EQ(near_uplink->counters().tx_frames.value(), 2u);
+    EXPECT_EQ(near_uplink->counters().rx_frames.value(), 1u);
+}
+
+TEST_F(UplinkTest, UdpWithoutAnotherEndGoesOn) {
+    UplinkConfig config;
+    std::tie(config.local, config.remote) = free_addresses();
+    near_uplink = make(near, config);
+    for (std::uint32_t i = 0; i < 5; ++i) near.forward(near_port, numbered(i));
+    std::swap(config.local, config.remote);
+    far_uplink = make(far, config);
+    near.forward(near_port, numbered(7));
+    loop->run();
+    EXPECT_EQ(far_port.seen, std::vector<std::uint32_t>{7});
+}
+
+TEST_F(UplinkTest, StreamCarriesFramesBothWays) {
+    join_streams();
+    far_port.wanted = 100;
+    for (std::uint32_t i = 0; i < 100; ++i) near.forward(near_port, numbered(i, 60 + i * 90));
+    loop->run();
+    ASSERT_EQ(far_port.seen.size(), 100u);
+    for (std::uint32_t i = 0; i < 100; ++i) {
+        EXPECT_EQ(far_port.seen[i], i);
+        EXPECT_EQ(far_port.sizes[i], 60 + i * 90);
+    }
+    far.forward(far_port, test::FrameMaker{}.reversed().udp(1, 2));
+    loop->run();
+    EXPECT_EQ(near_port.seen.size(), 1u);
+}
+
+TEST_F(UplinkTest, StreamFramesHaveTheirLengthInFront) {
+    auto listener = base::UnixListener::create(directory / "s");
+    ASSERT_TRUE(listener.has_value());
+    near_uplink = make(near, stream(false));
+    const base::UniqueFd qemu = listener->accept();
+    ASSERT_TRUE(qemu);
+    near.forward(near_port, numbered(1, 300));
+    unsigned char bytes[400];
+    ASSERT_EQ(::recv(qemu.get(), bytes, sizeof bytes, 0), 304);
+    EXPECT_EQ(bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3], 300);
+    EXPECT_EQ(std::memcmp(bytes + 4, numbered(1, 300).data(), 300), 0);
+    // The other way, in pieces that cut everything.
+    const base::Frame frame = test::FrameMaker{}.reversed().udp(1, 2);
+    std::vector<std::byte> stream(4);
+    base::store_be(stream.data(), static_cast<std::uint32_t>(frame.size()));
+    stream.insert(stream.end(), frame.begin(), frame.end());
+    std::size_t at = 0;
+    std::function<void()> drip = [&] {
+        ASSERT_EQ(::send(qemu.get(), stream.data() + at, 1, MSG_NOSIGNAL), 1);
+        if (++at < stream.size()) loop->post(drip);
+    };
+    loop->post(drip);
+    loop->run();
+    EXPECT_EQ(near_port.sizes, std::vector<std::size_t>{frame.size()});
+}
+
+TEST_F(UplinkTest, ASlowOtherEndLosesWholeFramesOnly) {
+    auto listener = base::UnixListener::create(directory / "s");
+    ASSERT_TRUE(listener.has_value());
+    near_uplink = make(near, stream(false));
+    const base::UniqueFd qemu = listener->accept();
+    const base::Frame frame = numbered(5, 9018);
+    std::uint64_t sent = 0;
+    for (; near_uplink->counters().tx_dropped.value() == 0; ++sent) near.forward(near_port, frame);
+    EXPECT_GT(sent, 400u);
+    const std::size_t expected = (sent - 1) * (frame.size() + 4);
+    std::size_t received = 0;
+    std::vector<std::byte> last;
+    // The other end wakes up.
+    ASSERT_EQ(::fcntl(qemu.get(), F_SETFL, O_NONBLOCK), 0);
+    serve_until([&] {
+        std::byte buffer[65536];
+        for (ssize_t n = 0; (n = ::recv(qemu.get(), buffer, sizeof buffer, 0)) > 0;) {
+            received += static_cast<std::size_t>(n);
+            last.insert(last.end(), buffer, buffer + n);
+        }
+        return received >= expected;
+    });
+    ASSERT_EQ(received, expected);
+    for (std::size_t at = 0; at < last.size(); at += frame.size() + 4) {
+        ASSERT_EQ(base::load_be<std::uint32_t>(last.data() + at), frame.size());
+        ASSERT_EQ(std::memcmp(last.data() + at + 4, frame.data(), frame.size()), 0);
+    }
+}
+
+TEST_F(UplinkTest, AServerComesBackAfterItsClientHasGone) {
+    join_streams();
+    near_uplink.reset();
+    serve_until([&] { return !far_uplink->connected(); });
+    far.forward(far_port, test::FrameMaker{}.reversed().udp(1, 2));
+    EXPECT_EQ(far_uplink->counters().tx_dropped.value(), 1u);
+    near_uplink = make(near, stream(false));
+    serve_until([&] { return near_uplink->connected() && far_uplink->connected(); });
+    near.forward(near_port, numbered(9));
+    loop->run();
+    EXPECT_EQ(far_port.seen, std::vector<std::uint32_t>{9});
+    EXPECT_EQ(far_uplink->counters().connects.value(), 2u);
+}
+
+TEST_F(UplinkTest, AClientGoesBackToItsServer) {
+    near_uplink = make(near, stream(false));
+    EXPECT_FALSE(near_uplink->connected());
+    far_uplink = make(far, stream(true));
+    serve_until([&] { return near_uplink->connected() && far_uplink->connected(); });
+    far_uplink.reset();
+    far_uplink = make(far, stream(true));
+    serve_until(
+        [&] { return near_uplink->counters().connects.value() == 2 && far_uplink->connected(); });
+}
+
+TEST_F(UplinkTest, WhatIsNoFrameEndsTheConnection) {
+    far_uplink = make(far, stream(true));
+    for (const std::uint32_t length :
+         {0U, 0x7fffffffU, static_cast<std::uint32_t>(StreamUplink::kMaxFrame + 1)}) {
+        const auto before = far_uplink->counters().protocol_errors.value();
+        auto client = base::connect_unix(directory / "s");
+        ASSERT_TRUE(client.has_value());
+        std::byte bytes[4];
+        base::store_be(bytes, length);
+        ASSERT_EQ(::send(client->get(), bytes, 4, MSG_NOSIGNAL), 4);
+        serve_until([&] { return far_uplink->counters().protocol_errors.value() > before; });
+        EXPECT_FALSE(far_uplink->connected());
+    }
+}
+
+TEST_F(UplinkTest, SaysWhatItCannotHave) {
+    UplinkConfig config = stream(true);
+    config.path = directory / "no" / "s";
+    EXPECT_FALSE(Uplink::create(*loop, near, config).has_value());
+    config.kind = UplinkConfig::Kind::kTap;
+    config.interface = "a-name-that-is-too-long";
+    EXPECT_FALSE(Uplink::create(*loop, near, config).has_value());
+    config.kind = UplinkConfig::Kind::kUdp;
+    config.local = *SocketAddress::parse("192.0.2.1:4000");
+    config.remote = *SocketAddress::parse("127.0.0.1:4000");
+    const auto udp = Uplink::create(*loop, near, config);
+    ASSERT_FALSE(udp.has_value());
+    EXPECT_EQ(udp.error().detail, static_cast<unsigned>(EADDRNOTAVAIL));
+    // Nothing of it is left on the switch.
+    near.forward(near_port, numbered(1));
+}
+
+TEST(SocketAddress, ReadsBothIpVersions) {
+    EXPECT_EQ(SocketAddress::parse("10.0.0.1:4000")->storage.ss_family, AF_INET);
+    EXPECT_EQ(SocketAddress::parse("[fd00::1]:4000")->storage.ss_family, AF_INET6);
+    for (const char* text :
+         {"10.0.0.1", "10.0.0.1:0", "10.0.0.1:70000", "host:1", "fd00::1:4000", ":1", "[]:1"})
+        EXPECT_FALSE(SocketAddress::parse(text).has_value()) << text;
+}
+
+}  // namespace
+}  // namespace openmana::fabric

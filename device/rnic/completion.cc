@@ -71,22 +71,18 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
     adapter.counters.fatal_errors.add();
     requester.stop();
     responses.clear();
-    if (!adapter.error_cqes()) {
-        adapter.post_fatal_event(*this);
-        return;
-    }
-    if (!requester.report_error(vendor, on_rreq)) adapter.post_fatal_event(*this);
-    hold_timer.arm(kHold);
+    const bool told = adapter.error_cqes() && requester.report_error(vendor, on_rreq);
+    // A driver that did not ask for error CQEs may know nothing of them.
+    if (!told || !adapter.error_cqes_wanted) adapter.post_fatal_event(*this);
+    if (adapter.error_cqes()) hold_timer.arm(kHold);
 }
 
 void Qp::responder_failed() {
     if (state() != MANA_HW_RNIC_QP_ERR) return;
     OM_DEBUG("qp responder error: nic={} qpn={:#x}", adapter.function.config().name, qpn());
     requester.stop();
-    if (!adapter.error_cqes()) {
-        adapter.post_fatal_event(*this);
-        return;
-    }
+    if (!adapter.error_cqes_wanted) adapter.post_fatal_event(*this);
+    if (!adapter.error_cqes()) return;
     bool told = false;
     {
         const std::lock_guard lock(responder.mutex);
@@ -103,7 +99,7 @@ void Qp::responder_failed() {
         const std::lock_guard lock(responder.mutex);
         flushed = responder.report_error(MANA_HW_RNIC_VE_FLUSHED) || flushed;
     }
-    if (!flushed) adapter.post_fatal_event(*this);
+    if (!flushed && adapter.error_cqes_wanted) adapter.post_fatal_event(*this);
 }
 
 void Qp::flush_other_side() {

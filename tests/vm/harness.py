@@ -9,6 +9,7 @@ of its own, and goes on as long as the guests and manad live.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import shutil
@@ -163,7 +164,7 @@ class Peer:
 
     def ip(self, version: int = 4) -> str:
         """Address of the NIC."""
-        return str(self.guest.ip(self.nic, version))
+        return str(ipaddress.ip_address(self.guest.ip(self.nic, version)))
 
     def run(self, command: str | list[str], timeout: float = 60.0, check: bool = True,
             **options: Any) -> Any:
@@ -433,7 +434,7 @@ class Runner:
         if self.context.lab.manad is None:
             return {}
         status = json.loads(self.context.lab.manactl("status", "--json"))
-        return {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]} for nic in status["nics"]}
+        return {str(nic["nic"]): {"qps": nic["qps"], **nic.get("objects", {})} for nic in status["nics"]}
 
     def _check_clean(self, _context: Context) -> None:
         lab = self.context.lab

@@ -127,10 +127,9 @@ def perftest(context: Context, tool: str, *options: str, server: Peer | None = N
     rows = rows_of(result.stdout)
     check(len(rows) == sizes, f"{tool} {' '.join(options)}: {len(rows)} rows in its table, "
           f"expected {sizes}")
-    for row in rows:
-        # bandwidth: size, iterations, peak, average; latency: ..., min, max, typical
-        value = row[3] if "_bw" in tool else row[4]
-        check(float(value) > 0, f"{tool} {' '.join(options)}: nothing measured in {' '.join(row)}")
+    # bandwidth: size, iterations, peak, average; latency: ..., min, max, typical
+    largest = max(float(row[3] if "_bw" in tool else row[4]) for row in rows)
+    check(largest > 0, f"{tool} {' '.join(options)}: nothing measured")
     return rows
 
 

@@ -55,12 +55,6 @@ struct FrameHeaders {
 
 [[nodiscard]] FrameHeaders read_headers(std::span<const std::byte> frame);
 
-/// True for UDP to the port of RoCEv2, without looking further than needed; the fast question of
-/// the shaper and the queue of a port.
-[[nodiscard]] inline bool is_roce_frame(std::span<const std::byte> frame) {
-    return read_headers(frame).roce();
-}
-
 /// Sets "congestion experienced" (RFC 3168) if the packet's sender can handle it; true if the frame
 /// has the mark afterwards. The ICRC of RoCE does not cover the field.
 bool mark_congestion(std::span<std::byte> frame, const FrameHeaders& headers);

@@ -10,11 +10,14 @@ namespace {
 
 using nlohmann::json;
 
-json failure(std::string text) { return {{"ok", false}, {"error", std::move(text)}}; }
+json failure(std::string text) {
+    return {{"ok", false}, {"error", std::move(text)}};
+}
 
 template <typename Counters>
 void add_counters(json& into, const Counters& counters) {
-    counters.visit([&](const base::CounterInfo& info, std::uint64_t value) { into[info.name] = value; });
+    counters.visit(
+        [&](const base::CounterInfo& info, std::uint64_t value) { into[info.name] = value; });
 }
 
 }  // namespace
@@ -28,11 +31,13 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
         TRY(auto server, NicServer::create(nic, daemon->switch_));
         daemon->nics_.push_back(std::move(server));
     }
+    TRY_VOID(daemon->network_.apply(options, subject));
     if (!options.control.empty()) {
         subject = options.control;
-        TRY(daemon->control_, ControlServer::create(*daemon->loop_, options.control, [raw = daemon.get()](const json& request) {
-                return raw->handle(request);
-            }));
+        TRY(daemon->control_, ControlServer::create(*daemon->loop_, options.control,
+                                                    [raw = daemon.get()](const json& request) {
+                                                        return raw->handle(request);
+                                                    }));
     }
     return daemon;
 }
@@ -40,20 +45,24 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
 Daemon::~Daemon() {
     // All threads end before the first NIC goes: they reach each other's NICs.
     for (const auto& nic : nics_) nic->stop();
+    network_.stop();
 }
 
 void Daemon::run() {
     for (const auto& nic : nics_) nic->start();
+    network_.start();
     loop_->run();
 }
 
 json Daemon::handle(const json& request) {
     const auto text = [&](const char* key) {
         const auto found = request.find(key);
-        return found != request.end() && found->is_string() ? found->get<std::string>() : std::string();
+        return found != request.end() && found->is_string() ? found->get<std::string>()
+                                                            : std::string();
     };
     const std::string command = text("command");
     const std::string name = text("nic");
+    if (auto answer = network_.handle(command, request)) return std::move(*answer);
     std::vector<NicServer*> chosen;
     for (const auto& nic : nics_)
         if (name.empty() || nic->nic().config().name == name) chosen.push_back(nic.get());
@@ -61,7 +70,8 @@ json Daemon::handle(const json& request) {
     if (command == "status") return status();
     if (command == "stats") return stats(chosen);
     if (command == "qps") return qps(chosen);
-    if (command != "link" && command != "reset") return failure(fmt::format("unknown command '{}'", command));
+    if (command != "link" && command != "reset")
+        return failure(fmt::format("unknown command '{}'", command));
     if (name.empty()) return failure(fmt::format("'{}' needs a NIC", command));
     NicServer& nic = *chosen.front();
     if (command == "reset") {
@@ -87,14 +97,11 @@ json Daemon::status() {
             client = nic->client_connected();
             counts = nic->nic().function().object_counts();
         });
-        const json objects = {{"eqs", counts.eqs},
-                              {"cqs", counts.cqs},
-                              {"sqs", counts.sqs},
-                              {"rqs", counts.rqs},
-                              {"pds", counts.pds},
-                              {"mrs", counts.keys},
-                              {"regions", counts.regions},
-                              {"doorbell_pages", counts.doorbell_pages}};
+        const json objects = {
+            {"eqs", counts.eqs},         {"cqs", counts.cqs},
+            {"sqs", counts.sqs},         {"rqs", counts.rqs},
+            {"pds", counts.pds},         {"mrs", counts.keys},
+            {"regions", counts.regions}, {"doorbell_pages", counts.doorbell_pages}};
         rows.push_back({{"nic", config.name},
                         {"mac", to_string(config.mac)},
                         {"link", nic->nic().link() ? "up" : "down"},
@@ -111,7 +118,9 @@ json Daemon::stats(const std::vector<NicServer*>& nics) {
     json rows = json::array();
     for (NicServer* nic : nics) {
         json counters = json::object();
-        nic->visit_counters([&](const base::CounterInfo& info, std::uint64_t value) { counters[info.name] = value; });
+        nic->visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
+            counters[info.name] = value;
+        });
         rows.push_back({{"nic", nic->nic().config().name}, {"counters", counters}});
     }
     json network = json::object();

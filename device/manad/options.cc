@@ -22,25 +22,6 @@ struct BadOption {
     std::string text;
 };
 
-using Keys = std::map<std::string, std::string>;
-
-/// "key=value,key=value" of `--nic`, each key at most once.
-tl::expected<Keys, BadOption> split(const std::string& text) {
-    Keys keys;
-    std::size_t at = 0;
-    while (at <= text.size()) {
-        const std::size_t end = std::min(text.find(',', at), text.size());
-        const std::string item = text.substr(at, end - at);
-        const std::size_t equals = item.find('=');
-        if (equals == std::string::npos || equals == 0)
-            return tl::unexpected(BadOption{fmt::format("--nic: '{}' is not key=value", item)});
-        if (!keys.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
-            return tl::unexpected(BadOption{fmt::format("--nic: '{}' is given twice", item.substr(0, equals))});
-        at = end + 1;
-    }
-    return keys;
-}
-
 std::optional<base::MacAddr> parse_mac(const std::string& text) {
     base::MacAddr mac{};
     if (text.size() != 17) return std::nullopt;
@@ -57,20 +38,22 @@ template <typename T>
 std::optional<T> parse_number(const std::string& text, T low, T high) {
     T value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) return std::nullopt;
+    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
+        return std::nullopt;
     return value;
 }
 
 bool valid_name(const std::string& name) {
     if (name.empty() || name.size() > 32) return false;
     for (const char c : name)
-        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.') return false;
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.')
+            return false;
     return true;
 }
 
 tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
-    auto keys = split(text);
-    if (!keys) return tl::unexpected(keys.error());
+    auto keys = split_keys(text);
+    if (!keys) return tl::unexpected(BadOption{"--nic: " + keys.error()});
     NicOptions options;
     bool has_mac = false;
     const auto bad = [](const std::string& key, const std::string& value, const char* want) {
@@ -78,7 +61,8 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
     };
     for (const auto& [key, value] : *keys) {
         if (key == "id") {
-            if (!valid_name(value)) return bad(key, value, "a name of 1 to 32 letters, digits, '-', '_' and '.'");
+            if (!valid_name(value))
+                return bad(key, value, "a name of 1 to 32 letters, digits, '-', '_' and '.'");
             options.nic.name = value;
         } else if (key == "socket") {
             if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
@@ -86,7 +70,8 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
             options.socket = value;
         } else if (key == "mac") {
             const auto mac = parse_mac(value);
-            if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{}) return bad(key, value, "a unicast address");
+            if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{})
+                return bad(key, value, "a unicast address");
             options.nic.mac = *mac;
             has_mac = true;
         } else if (key == "mtu") {
@@ -98,7 +83,8 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
             if (!speed) return bad(key, value, "a speed in Mbit/s from 1 to 1000000");
             options.nic.link_speed_mbps = *speed;
         } else if (key == "error-cqes") {
-            if (value != "always" && value != "asked") return bad(key, value, "'always' or 'asked'");
+            if (value != "always" && value != "asked")
+                return bad(key, value, "'always' or 'asked'");
             options.nic.error_cqes_unasked = value == "always";
         } else if (key == "ext") {
             // No extension exists yet, so both settings describe the same NIC.
@@ -124,7 +110,39 @@ std::optional<BadOption> find_conflict(const Options& options) {
         if (!sockets.insert(nic.socket).second)
             return BadOption{fmt::format("socket {} is named twice", nic.socket)};
         if (!macs.insert(nic.nic.mac).second)
-            return BadOption{fmt::format("--nic: two NICs have the address {}", to_string(nic.nic.mac))};
+            return BadOption{
+                fmt::format("--nic: two NICs have the address {}", to_string(nic.nic.mac))};
+    }
+    for (const fabric::UplinkConfig& uplink : options.uplinks)
+        if (uplink.listen && !sockets.insert(uplink.path).second)
+            return BadOption{fmt::format("socket {} is named twice", uplink.path)};
+    std::set<std::pair<std::string, std::size_t>> faulty;
+    for (const FaultOptions& fault : options.faults) {
+        if (!names.contains(fault.nic))
+            return BadOption{fmt::format("--fault: there is no NIC '{}'", fault.nic)};
+        for (std::size_t i = 0; i < fabric::kDirections; ++i)
+            if (fault.faults.any() && fault.directions[i] && !faulty.insert({fault.nic, i}).second)
+                return BadOption{
+                    fmt::format("--fault: {} has faults of this direction already", fault.nic)};
+    }
+    std::set<std::string> ruled;
+    for (const PolicyOptions& policy : options.policies) {
+        if (!names.contains(policy.nic))
+            return BadOption{fmt::format("--policy: there is no NIC '{}'", policy.nic)};
+        if (!ruled.insert(policy.nic).second)
+            return BadOption{fmt::format("--policy: {} has a policy already", policy.nic)};
+    }
+    return std::nullopt;
+}
+
+/// Reads each text of an option that may come several times.
+template <typename T>
+std::optional<BadOption> read_all(const char* option, const std::vector<std::string>& texts,
+                                  Parsed<T> (*parse)(const std::string&), std::vector<T>& into) {
+    for (const std::string& text : texts) {
+        auto value = parse(text);
+        if (!value) return BadOption{fmt::format("{}: {}", option, value.error())};
+        into.push_back(std::move(*value));
     }
     return std::nullopt;
 }
@@ -140,7 +158,8 @@ base::MacAddr default_mac(const std::string& name) {
 }
 
 std::string to_string(const base::MacAddr& mac) {
-    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3],
+                       mac[4], mac[5]);
 }
 
 ParsedOptions parse_options(int argc, const char* const* argv) {
@@ -149,14 +168,41 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     app.set_version_flag("--version", "manad " OPENMANA_VERSION);
     std::vector<std::string> nics;
     std::string level = "info";
-    app.add_option("--nic", nics,
-                   "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
-                   "[,error-cqes=always|asked][,ext=on|off]; repeatable")
+    app.add_option(
+           "--nic", nics,
+           "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
+           "[,error-cqes=always|asked][,ext=on|off]; repeatable")
         ->required()
         ->take_all()
         ->expected(1)
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    const auto repeatable = [&](const char* name, std::vector<std::string>& texts,
+                                const char* help) {
+        app.add_option(name, texts, help)
+            ->take_all()
+            ->expected(1)
+            ->allow_extra_args(false)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    };
+    std::vector<std::string> uplinks;
+    std::vector<std::string> faults;
+    std::vector<std::string> policies;
+    repeatable("--uplink", uplinks,
+               "A way out of the switch: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
+               "stream=PATH[,listen]; "
+               "repeatable");
+    repeatable("--fault", faults,
+               "Faults of a NIC's link: "
+               "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"
+               "[,delay=10us][,jitter=5us][,flap=UP/DOWN][,seed=N]; repeatable");
+    repeatable(
+        "--policy", policies,
+        "What a NIC may do: nic=NAME[,mac-check=on][,ips=ADDR[/LEN]+..][,acl=RULE;..][,limit=10G]"
+        "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
+        "queue=..]"
+        "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
+    app.add_option("--pcap", parsed.options.pcap, "Write every frame to this file, for Wireshark");
     app.add_option("--control", parsed.options.control, "Socket for manactl");
     app.add_option("--log", level, "Least severe line to log")
         ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
@@ -164,7 +210,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {
         parsed.exit = true;
-        parsed.text = success.get_name() == "CallForVersion" ? "manad " OPENMANA_VERSION "\n" : app.help();
+        parsed.text =
+            success.get_name() == "CallForVersion" ? "manad " OPENMANA_VERSION "\n" : app.help();
         return parsed;
     } catch (const CLI::ParseError& error) {
         parsed.exit = true;
@@ -186,6 +233,12 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
         if (!nic) return refuse(nic.error());
         parsed.options.nics.push_back(std::move(*nic));
     }
+    if (const auto bad = read_all("--uplink", uplinks, parse_uplink, parsed.options.uplinks))
+        return refuse(*bad);
+    if (const auto bad = read_all("--fault", faults, parse_faults, parsed.options.faults))
+        return refuse(*bad);
+    if (const auto bad = read_all("--policy", policies, parse_policy, parsed.options.policies))
+        return refuse(*bad);
     if (const auto conflict = find_conflict(parsed.options)) return refuse(*conflict);
     return parsed;
 }

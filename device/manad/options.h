@@ -9,6 +9,8 @@
 
 #include "base/frame.h"
 #include "fabric/nic.h"
+#include "fabric/uplink.h"
+#include "manad/network_options.h"
 
 namespace openmana::manad {
 
@@ -20,11 +22,16 @@ struct NicOptions {
 
 struct Options {
     std::vector<NicOptions> nics;
+    std::vector<fabric::UplinkConfig> uplinks;
+    std::vector<FaultOptions> faults;
+    std::vector<PolicyOptions> policies;
+    std::string pcap;     ///< file for all frames; empty: none
     std::string control;  ///< path of the control socket; empty: none
     spdlog::level::level_enum log_level = spdlog::level::info;
 };
 
-/// What a command line came to: options, or a text and an exit status (help, version, or an error in one line).
+/// What a command line came to: options, or a text and an exit status (help, version, or an error
+/// in one line).
 struct ParsedOptions {
     Options options;
     bool exit = false;
@@ -34,7 +41,8 @@ struct ParsedOptions {
 
 [[nodiscard]] ParsedOptions parse_options(int argc, const char* const* argv);
 
-/// A locally administered unicast address that depends on the name alone, so that a NIC keeps it over restarts.
+/// A locally administered unicast address that depends on the name alone, so that a NIC keeps it
+/// over restarts.
 [[nodiscard]] base::MacAddr default_mac(const std::string& name);
 /// "xx:xx:xx:xx:xx:xx", lower case.
 [[nodiscard]] std::string to_string(const base::MacAddr& mac);

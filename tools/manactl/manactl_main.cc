@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// manactl: asks a running manad through its control socket, and prints the answer as a table or as JSON.
+// manactl: asks a running manad through its control socket, and prints the answer as a table or as
+// JSON.
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -66,7 +68,8 @@ void print_table(const std::vector<std::string>& columns, const json& rows) {
     std::vector<std::size_t> widths;
     for (const auto& column : columns) {
         std::size_t width = column.size();
-        for (const auto& row : rows) width = std::max(width, cell(row.value(column, json(""))).size());
+        for (const auto& row : rows)
+            width = std::max(width, cell(row.value(column, json(""))).size());
         widths.push_back(width);
     }
     const auto print = [&](std::size_t i, const std::string& text, bool right) {
@@ -94,16 +97,102 @@ void print_stats(const json& reply, bool all) {
         if (all || value != 0) std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
 }
 
+/// The commands about captures, faults and policies: each is start or set, stop or clear, and show.
+class NetworkCommands {
+public:
+    explicit NetworkCommands(CLI::App& app) {
+        capture_ =
+            app.add_subcommand("capture", "Write the frames of a NIC to a file, for Wireshark");
+        add(*capture_, "start", "Start to write")->add_option("file", file_, "File")->required();
+        add(*capture_, "stop", "End it, and say how many frames there were");
+        fault_ = app.add_subcommand("fault", "Make the link of a NIC a bad one");
+        add_options(
+            *add(*fault_, "set",
+                 "Set faults: dir=tx|rx|both,loss=1%,dup=..,reorder=..,corrupt=..,delay=10us,"
+                 "jitter=..,flap=UP/DOWN,seed=N"));
+        add(*fault_, "clear", "Take all faults away");
+        policy_ = app.add_subcommand("policy", "What a NIC may do, and how fast");
+        add_options(*add(*policy_, "set", "Replace the policy: keys as of manad --policy"));
+        add(*policy_, "clear", "Allow everything");
+        for (CLI::App* command : {capture_, fault_, policy_}) {
+            command->require_subcommand(1);
+            command->add_subcommand("show", "What is set, for all NICs");
+        }
+        uplinks_ = app.add_subcommand("uplinks", "Uplinks and their counters");
+    }
+    [[nodiscard]] bool parsed() const { return command() != nullptr; }
+    [[nodiscard]] json request() const {
+        json request = {{"command", command()->get_name()}};
+        if (command() == uplinks_) return request;
+        const std::string action = command()->get_subcommands().front()->get_name();
+        request["action"] = action;
+        if (!nic_.empty()) request["nic"] = nic_;
+        // A relative path is one of this program's directory, not of manad's.
+        if (!file_.empty()) request["file"] = std::filesystem::absolute(file_).string();
+        if (action == "set") {
+            std::string text;
+            for (const std::string& part : options_) text += (text.empty() ? "" : ",") + part;
+            request["options"] = text;
+        }
+        return request;
+    }
+    void print(const json& reply) const {
+        if (command() == uplinks_) {
+            for (const auto& uplink : reply["uplinks"]) {
+                std::printf("%s  %s\n", uplink["uplink"].get<std::string>().c_str(),
+                            uplink["connected"] == true ? "connected" : "not connected");
+                for (const auto& [name, value] : uplink["counters"].items())
+                    std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
+            }
+        } else if (reply.contains("rows") && command() == capture_) {
+            print_table({"nic", "frames", "lost", "file", "error"}, reply["rows"]);
+        } else if (reply.contains("rows")) {
+            const bool directions = command() == fault_;
+            print_table(directions ? std::vector<std::string>{"nic", "dir", "options"}
+                                   : std::vector<std::string>{"nic", "options"},
+                        reply["rows"]);
+        } else if (reply.contains("frames")) {
+            std::printf("%s frames in %s\n", reply["frames"].dump().c_str(),
+                        reply["file"].get<std::string>().c_str());
+        }
+    }
+
+private:
+    CLI::App* add(CLI::App& command, const char* action, const char* help) {
+        CLI::App* const added = command.add_subcommand(action, help);
+        added->add_option("nic", nic_, "NIC")->required();
+        return added;
+    }
+    void add_options(CLI::App& command) {
+        command.add_option("options", options_, "key=value,...")->required();
+    }
+    [[nodiscard]] const CLI::App* command() const {
+        for (const CLI::App* command : {capture_, fault_, policy_, uplinks_})
+            if (command->parsed()) return command;
+        return nullptr;
+    }
+
+    CLI::App* capture_;
+    CLI::App* fault_;
+    CLI::App* policy_;
+    CLI::App* uplinks_;
+    std::string nic_;
+    std::string file_;
+    std::vector<std::string> options_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"manactl: look at a running manad and change its links"};
+    CLI::App app{"manactl: look at a running manad and change its network"};
     app.set_version_flag("--version", "manactl " OPENMANA_VERSION);
     app.require_subcommand(1);
     app.fallthrough();
     std::string control;
     bool as_json = false;
-    app.add_option("--control", control, "Control socket of manad")->envname("MANAD_CONTROL")->required();
+    app.add_option("--control", control, "Control socket of manad")
+        ->envname("MANAD_CONTROL")
+        ->required();
     app.add_flag("--json", as_json, "Print the answer as JSON");
 
     std::string nic;
@@ -117,9 +206,13 @@ int main(int argc, char** argv) {
     stats->add_flag("--all", all, "Counters that are zero too");
     auto* link = app.add_subcommand("link", "Take the link of a NIC up or down");
     link->add_option("nic", nic, "NIC")->required();
-    link->add_option("state", link_state, "up or down")->required()->check(CLI::IsMember({"up", "down"}));
-    auto* reset = app.add_subcommand("reset", "Reset the function of a NIC, as a function-level reset does");
+    link->add_option("state", link_state, "up or down")
+        ->required()
+        ->check(CLI::IsMember({"up", "down"}));
+    auto* reset =
+        app.add_subcommand("reset", "Reset the function of a NIC, as a function-level reset does");
     reset->add_option("nic", nic, "NIC")->required();
+    NetworkCommands network(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {
@@ -129,18 +222,24 @@ int main(int argc, char** argv) {
         return 2;
     }
 
-    json request = {{"command", status->parsed() ? "status" : reset->parsed() ? "reset" : link->parsed() ? "link" : "stats"}};
+    json request = {{"command", status->parsed()  ? "status"
+                                : reset->parsed() ? "reset"
+                                : link->parsed()  ? "link"
+                                                  : "stats"}};
     if (!nic.empty()) request["nic"] = nic;
     if (link->parsed()) request["state"] = link_state;
     if (stats->parsed() && qps) request["command"] = "qps";
+    if (network.parsed()) request = network.request();
     const json reply = ask(control, request);
     if (as_json) {
         std::printf("%s\n", reply.dump(2).c_str());
+    } else if (network.parsed()) {
+        network.print(reply);
     } else if (status->parsed()) {
         print_table({"nic", "mac", "link", "client", "mtu", "qps", "socket"}, reply["nics"]);
     } else if (stats->parsed() && qps) {
-        print_table({"nic", "qpn", "type", "state", "path", "remote_qpn", "tx_messages", "tx_bytes", "rx_messages",
-                     "rx_bytes", "retries", "rnr_retries", "errors"},
+        print_table({"nic", "qpn", "type", "state", "path", "remote_qpn", "tx_messages", "tx_bytes",
+                     "rx_messages", "rx_bytes", "retries", "rnr_retries", "errors"},
                     reply["qps"]);
     } else if (stats->parsed()) {
         print_stats(reply, all);

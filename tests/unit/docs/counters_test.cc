@@ -12,7 +12,9 @@
 
 #include "eth/counters.h"
 #include "fabric/nic.h"
+#include "fabric/port_path.h"
 #include "fabric/switch.h"
+#include "fabric/uplink.h"
 #include "gdma/function.h"
 #include "pci/counters.h"
 #include "rnic/counters.h"
@@ -30,6 +32,13 @@ const Table kTables[] = {
     {"vfio-user", vfio_user::Counters::kInfo}, {"PCI", pci::Counters::kInfo},
     {"GDMA", gdma::FunctionCounters::kInfo},   {"Ethernet", eth::EthernetCounters::kInfo},
     {"RDMA", rnic::RnicCounters::kInfo},       {"Port", fabric::PortCounters::kInfo},
+    {"Port: queue", fabric::PathCounters::kInfo},
+    {"Port: policy", fabric::PolicyCounters::kInfo},
+    {"Port: rate limits", fabric::ShaperCounters::kInfo},
+    {"Port: faults", fabric::FaultCounters::kInfo},
+    {"Port: flow log", fabric::FlowCounters::kInfo},
+    {"Capture", fabric::CaptureCounters::kInfo},
+    {"Uplink", fabric::UplinkCounters::kInfo},
     {"Switch", fabric::SwitchCounters::kInfo},
 };
 

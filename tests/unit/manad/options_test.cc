@@ -59,7 +59,7 @@ TEST(Options, HelpAndVersionEndWell) {
 
 TEST(Options, SayInOneLineWhatIsWrong) {
     EXPECT_NE(refusal({}).find("--nic"), std::string::npos);
-    EXPECT_NE(refusal({"--frobnicate"}).find("frobnicate"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--frobnicate"}).find("frobnicate"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a"}).find("socket= is missing"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "socket=/tmp/a"}).find("id= is missing"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,color=red"}).find("unknown key 'color'"), std::string::npos);

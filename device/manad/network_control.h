@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "base/result.h"
+#include "base/wall_time.h"
+#include "fabric/capture.h"
+#include "fabric/flow_log.h"
+#include "fabric/switch.h"
+#include "manad/network_options.h"
+#include "manad/nic_server.h"
+#include "manad/options.h"
+#include "manad/uplink_server.h"
+
+namespace openmana::manad {
+
+/// The host's hand on the network of a daemon: captures, faults and policies of its NICs, and the
+/// uplinks. Lives on the daemon's loop; outlives the threads of the NICs, but not the NICs.
+class NetworkControl {
+public:
+    NetworkControl(base::EventLoop& loop, fabric::Switch& network,
+                   const std::vector<std::unique_ptr<NicServer>>& nics);
+    ~NetworkControl();
+
+    /// Sets up what the command line asks for, before any thread runs. `subject` gets what the
+    /// error is about.
+    base::Result<void> apply(const Options& options, std::string& subject);
+    void start();
+    void stop();
+
+    /// Answers the requests `capture`, `fault`, `policy` and `uplinks`; nothing for others.
+    std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
+
+private:
+    /// What is set for one NIC, besides what the NIC itself knows.
+    struct Settings {
+        std::shared_ptr<fabric::Capture> capture;
+        std::array<std::string, fabric::kDirections> faults;
+        std::string flaps;
+        std::string policy;
+        std::shared_ptr<fabric::FlowFile> flow_file;
+    };
+    [[nodiscard]] NicServer* find(const std::string& name) const;
+    void set_faults(NicServer& nic, const FaultOptions& options);
+    void clear_faults(NicServer& nic);
+    base::Result<void> set_policy(NicServer& nic, const PolicyOptions& options);
+    void clear_policy(NicServer& nic);
+    base::Result<std::shared_ptr<fabric::FlowFile>> flow_file(const std::string& path);
+    nlohmann::json capture(NicServer& nic, const std::string& action,
+                           const nlohmann::json& request);
+    nlohmann::json fault(NicServer& nic, const std::string& action, const nlohmann::json& request);
+    nlohmann::json policy(NicServer& nic, const std::string& action, const nlohmann::json& request);
+    [[nodiscard]] nlohmann::json show(const std::string& command) const;
+    [[nodiscard]] nlohmann::json uplinks() const;
+    void flush();
+    void watch_captures();
+
+    base::EventLoop& loop_;
+    fabric::Switch& network_;
+    const std::vector<std::unique_ptr<NicServer>>& nics_;
+    const base::WallTime wall_;
+    std::shared_ptr<fabric::Capture> everything_;  // --pcap
+    std::unordered_map<const NicServer*, Settings> settings_;
+    std::vector<std::unique_ptr<UplinkServer>> uplinks_;
+    base::Timer flush_timer_;
+};
+
+}  // namespace openmana::manad

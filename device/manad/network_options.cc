@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/network_options.h"
+
+#include <fmt/format.h>
+#include <net/if.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace openmana::manad {
+namespace {
+
+constexpr std::uint64_t kMinRate = 8000;
+constexpr std::uint64_t kMaxRate = 1000000000000;
+constexpr std::uint64_t kMinQueue = 64U << 10;
+constexpr std::uint64_t kMaxQueue = 1U << 30;
+constexpr base::Duration kMaxDelay = std::chrono::seconds(60);
+constexpr base::Duration kMinFlap = std::chrono::milliseconds(1);
+
+/// "12" or "12.5" times `unit`, exactly; nothing if it has more digits than the unit, or is too
+/// large.
+std::optional<std::uint64_t> scaled(std::string_view number, std::uint64_t unit) {
+    const std::size_t point = number.find('.');
+    const std::string_view whole = number.substr(0, point);
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(whole.data(), whole.data() + whole.size(), value);
+    if (error != std::errc{} || end != whole.data() + whole.size()) return std::nullopt;
+    if (value > (UINT64_MAX >> 1) / unit) return std::nullopt;
+    value *= unit;
+    if (point == std::string_view::npos) return value;
+    const std::string_view digits = number.substr(point + 1);
+    if (digits.empty()) return std::nullopt;
+    for (const char digit : digits) {
+        if (digit < '0' || digit > '9' || unit % 10 != 0) return std::nullopt;
+        unit /= 10;
+        value += static_cast<std::uint64_t>(digit - '0') * unit;
+    }
+    return value;
+}
+
+/// A number with one of the units; "" stands for no unit.
+std::optional<std::uint64_t> with_unit(
+    std::string_view text,
+    std::initializer_list<std::pair<std::string_view, std::uint64_t>> units) {
+    for (const auto& [name, unit] : units) {
+        if (!text.ends_with(name)) continue;
+        const std::string_view number = text.substr(0, text.size() - name.size());
+        if (number.empty() || number.back() < '0' || number.back() > '9') continue;
+        return scaled(number, unit);
+    }
+    return std::nullopt;
+}
+
+auto wrong(const std::string& key, const std::string& value, const char* want) {
+    return tl::unexpected(fmt::format("{}={} is not {}", key, value, want));
+}
+
+constexpr const char* kWantChance = "a chance such as 1% or 200ppm";
+constexpr const char* kWantDelay = "a time such as 10us, 2ms or 1s, at most 60s";
+constexpr const char* kWantRate = "a rate in bit/s such as 10G or 500M, from 8K to 1000G";
+constexpr const char* kWantSize = "a size such as 256K or 4M, from 64K to 1G";
+constexpr const char* kWantDirection = "tx, rx or both";
+constexpr const char* kWantFlap = "UP/DOWN with two times of at least 1ms";
+
+bool parse_directions(const std::string& text, bool& transmit, bool& receive) {
+    if (text != "tx" && text != "rx" && text != "both") return false;
+    transmit = text != "rx";
+    receive = text != "tx";
+    return true;
+}
+
+std::optional<fabric::FlapConfig> parse_flap(const std::string& text) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) return std::nullopt;
+    const auto up = parse_duration(text.substr(0, slash));
+    const auto down = parse_duration(text.substr(slash + 1));
+    if (!up || !down || *up < kMinFlap || *down < kMinFlap) return std::nullopt;
+    return fabric::FlapConfig{*up, *down};
+}
+
+/// The text without its NIC, for those who ask later what is set.
+std::string without_nic(const Keys& keys) {
+    std::string text;
+    for (const auto& [key, value] : keys)
+        if (key != "nic") text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+    return text;
+}
+
+/// What is wrong with the rates of a policy, taken together.
+std::optional<std::string> find_contradiction(const fabric::ShaperConfig& shaper) {
+    std::uint64_t guaranteed = 0;
+    for (const auto& entry : shaper.classes) {
+        guaranteed += entry.guarantee;
+        if (entry.limit != 0 && entry.guarantee > entry.limit)
+            return "a guarantee is higher than the limit of its class";
+    }
+    if (guaranteed > 0 && shaper.limit == 0)
+        return "a guarantee is a share of limit=, which is missing";
+    if (guaranteed > shaper.limit) return "the guarantees are more than limit=";
+    if (shaper.queue_bytes != 0 && shaper.ecn_bytes > shaper.queue_bytes)
+        return "ecn= is larger than queue=";
+    return std::nullopt;
+}
+
+Parsed<std::vector<fabric::Prefix>> parse_addresses(const std::string& text) {
+    std::vector<fabric::Prefix> result;
+    std::size_t at = 0;
+    while (at <= text.size()) {
+        const std::size_t end = std::min(text.find('+', at), text.size());
+        const auto prefix = fabric::Prefix::parse(text.substr(at, end - at));
+        if (!prefix)
+            return tl::unexpected(
+                fmt::format("ips: '{}': {}", text.substr(at, end - at), prefix.error().text));
+        result.push_back(*prefix);
+        at = end + 1;
+    }
+    return result;
+}
+
+/// A key of `--policy` that is a rate or a size; false if it is none. `failed` says what was wanted
+/// instead.
+bool parse_amount(const std::string& key, const std::string& value, fabric::ShaperConfig& shaper,
+                  const char*& failed) {
+    auto& rdma = shaper.classes[static_cast<std::size_t>(fabric::TrafficClass::kRdma)];
+    auto& ethernet = shaper.classes[static_cast<std::size_t>(fabric::TrafficClass::kEthernet)];
+    const std::pair<const char*, std::uint64_t*> rates[] = {{"limit", &shaper.limit},
+                                                            {"rdma-limit", &rdma.limit},
+                                                            {"eth-limit", &ethernet.limit},
+                                                            {"rdma-guarantee", &rdma.guarantee},
+                                                            {"eth-guarantee", &ethernet.guarantee}};
+    for (const auto& [name, target] : rates) {
+        if (key != name) continue;
+        const auto rate = parse_rate(value);
+        if (!rate || *rate < kMinRate || *rate > kMaxRate)
+            failed = kWantRate;
+        else
+            *target = *rate;
+        return true;
+    }
+    if (key != "queue" && key != "ecn") return false;
+    const auto size = parse_size(value);
+    if (!size || *size < (key == "queue" ? kMinQueue : 1) || *size > kMaxQueue)
+        failed = kWantSize;
+    else
+        (key == "queue" ? shaper.queue_bytes : shaper.ecn_bytes) = *size;
+    return true;
+}
+
+Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
+                                              fabric::UplinkConfig config) {
+    const auto keys = split_keys(text);
+    if (!keys) return tl::unexpected(keys.error());
+    for (const auto& [key, value] : *keys) {
+        if (key != "local" && key != "remote")
+            return tl::unexpected(fmt::format("unknown key '{}'", key));
+        const auto address = fabric::SocketAddress::parse(value);
+        if (!address)
+            return tl::unexpected(fmt::format("{}={}: {}", key, value, address.error().text));
+        (key == "local" ? config.local : config.remote) = *address;
+    }
+    if (config.local.length == 0 || config.remote.length == 0)
+        return tl::unexpected(std::string("udp needs local=ADDRESS:PORT,remote=ADDRESS:PORT"));
+    if (config.local.storage.ss_family != config.remote.storage.ss_family)
+        return tl::unexpected(std::string("local and remote are not of one IP version"));
+    return config;
+}
+
+}  // namespace
+
+Parsed<Keys> split_keys(const std::string& text) {
+    Keys keys;
+    std::size_t at = 0;
+    while (at <= text.size()) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        const std::string item = text.substr(at, end - at);
+        const std::size_t equals = item.find('=');
+        if (equals == std::string::npos || equals == 0)
+            return tl::unexpected(fmt::format("'{}' is not key=value", item));
+        if (!keys.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
+            return tl::unexpected(fmt::format("'{}' is given twice", item.substr(0, equals)));
+        at = end + 1;
+    }
+    return keys;
+}
+
+std::optional<std::uint32_t> parse_chance(const std::string& text) {
+    const auto ppm = with_unit(text, {{"%", 10000}, {"ppm", 1}});
+    if (!ppm || *ppm > 1000000) return std::nullopt;
+    return static_cast<std::uint32_t>(*ppm);
+}
+
+std::optional<base::Duration> parse_duration(const std::string& text) {
+    const auto nanoseconds =
+        with_unit(text, {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}});
+    if (!nanoseconds) return std::nullopt;
+    return base::Duration(static_cast<base::Duration::rep>(*nanoseconds));
+}
+
+std::optional<std::uint64_t> parse_rate(const std::string& text) {
+    return with_unit(text, {{"G", 1000000000}, {"M", 1000000}, {"K", 1000}, {"", 1}});
+}
+
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+    return with_unit(text, {{"G", 1U << 30}, {"M", 1U << 20}, {"K", 1U << 10}, {"", 1}});
+}
+
+Parsed<FaultOptions> parse_faults(const std::string& text) {
+    const auto keys = split_keys(text);
+    if (!keys) return tl::unexpected(keys.error());
+    FaultOptions options;
+    options.text = without_nic(*keys);
+    const std::pair<const char*, std::uint32_t*> chances[] = {
+        {"loss", &options.faults.loss_ppm},
+        {"dup", &options.faults.duplicate_ppm},
+        {"reorder", &options.faults.reorder_ppm},
+        {"corrupt", &options.faults.corrupt_ppm}};
+    for (const auto& [key, value] : *keys) {
+        const auto chance = std::find_if(std::begin(chances), std::end(chances),
+                                         [&](const auto& entry) { return key == entry.first; });
+        if (chance != std::end(chances)) {
+            const auto ppm = parse_chance(value);
+            if (!ppm) return wrong(key, value, kWantChance);
+            *chance->second = *ppm;
+        } else if (key == "nic") {
+            options.nic = value;
+        } else if (key == "dir") {
+            if (!parse_directions(value, options.directions[0], options.directions[1]))
+                return wrong(key, value, kWantDirection);
+        } else if (key == "delay" || key == "jitter") {
+            const auto time = parse_duration(value);
+            if (!time || *time > kMaxDelay) return wrong(key, value, kWantDelay);
+            (key == "delay" ? options.faults.delay : options.faults.jitter) = *time;
+        } else if (key == "seed") {
+            const auto [end, error] =
+                std::from_chars(value.data(), value.data() + value.size(), options.faults.seed);
+            if (error != std::errc{} || end != value.data() + value.size())
+                return wrong(key, value, "a number");
+        } else if (key == "flap") {
+            const auto flap = parse_flap(value);
+            if (!flap) return wrong(key, value, kWantFlap);
+            options.flaps = *flap;
+        } else {
+            return tl::unexpected(fmt::format("unknown key '{}'", key));
+        }
+    }
+    if (!options.faults.any() && !options.flaps.any())
+        return tl::unexpected(
+            std::string("names no fault: one of loss, dup, reorder, corrupt, delay, jitter and "
+                        "flap is needed"));
+    return options;
+}
+
+Parsed<PolicyOptions> parse_policy(const std::string& text) {
+    const auto keys = split_keys(text);
+    if (!keys) return tl::unexpected(keys.error());
+    PolicyOptions options;
+    options.text = without_nic(*keys);
+    fabric::PolicyConfig& policy = options.policy;
+    for (const auto& [key, value] : *keys) {
+        const char* failed = nullptr;
+        if (key == "nic") {
+            options.nic = value;
+        } else if (key == "mac-check") {
+            if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
+            policy.check_mac = value == "on";
+        } else if (key == "ips") {
+            auto addresses = parse_addresses(value);
+            if (!addresses) return tl::unexpected(addresses.error());
+            policy.addresses = std::move(*addresses);
+        } else if (key == "acl") {
+            auto acl = fabric::Acl::parse(value);
+            if (!acl) return tl::unexpected(fmt::format("acl: '{}': {}", value, acl.error().text));
+            policy.acl = std::move(*acl);
+        } else if (key == "dir") {
+            if (!parse_directions(value, policy.shape[0], policy.shape[1]))
+                return wrong(key, value, kWantDirection);
+        } else if (key == "flow-log") {
+            if (value.empty()) return wrong(key, value, "a file");
+            policy.flow_log = value;
+        } else if (key == "flow-idle") {
+            const auto time = parse_duration(value);
+            if (!time || *time < std::chrono::seconds(1) || *time > std::chrono::hours(24))
+                return wrong(key, value, "a time from 1s to 86400s");
+            policy.flow_idle = *time;
+        } else if (parse_amount(key, value, policy.shaper, failed)) {
+            if (failed != nullptr) return wrong(key, value, failed);
+        } else {
+            return tl::unexpected(fmt::format("unknown key '{}'", key));
+        }
+    }
+    if (auto contradiction = find_contradiction(policy.shaper))
+        return tl::unexpected(std::move(*contradiction));
+    return options;
+}
+
+Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text) {
+    using Kind = fabric::UplinkConfig::Kind;
+    fabric::UplinkConfig config;
+    config.name = text;
+    const std::size_t equals = text.find('=');
+    const std::string kind = text.substr(0, equals);
+    std::string rest = equals == std::string::npos ? "" : text.substr(equals + 1);
+    if (kind == "udp") return parse_udp_uplink(rest, config);
+    if (kind == "tap") {
+        config.kind = Kind::kTap;
+        if (rest.empty() || rest.size() >= IFNAMSIZ || rest.find('/') != std::string::npos)
+            return wrong("tap", rest, "a name that an interface can have");
+        config.interface = rest;
+        return config;
+    }
+    if (kind == "stream") {
+        config.kind = Kind::kStream;
+        constexpr std::string_view kListen = ",listen";
+        config.listen = rest.ends_with(kListen);
+        if (config.listen) rest.resize(rest.size() - kListen.size());
+        if (rest.empty() || rest.size() >= sizeof(sockaddr_un::sun_path) ||
+            rest.find(',') != std::string::npos)
+            return wrong("stream", rest, "a path that a socket can have");
+        config.path = rest;
+        return config;
+    }
+    return tl::unexpected(
+        fmt::format("'{}' is not udp=..., tap=INTERFACE or stream=PATH[,listen]", text));
+}
+
+}  // namespace openmana::manad

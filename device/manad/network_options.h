@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "fabric/faults.h"
+#include "fabric/frame_headers.h"
+#include "fabric/policy.h"
+#include "fabric/uplink.h"
+
+namespace openmana::manad {
+
+/// A value, or what is wrong with the text it was to be read from, in words for the one who typed
+/// it.
+template <typename T>
+using Parsed = tl::expected<T, std::string>;
+
+using Keys = std::map<std::string, std::string>;
+/// "key=value,key=value", each key at most once.
+[[nodiscard]] Parsed<Keys> split_keys(const std::string& text);
+
+/// One `--fault`: what it sets, for the directions named.
+struct FaultOptions {
+    std::string nic;  ///< empty if not given
+    std::array<bool, fabric::kDirections> directions{true, true};
+    fabric::FaultConfig faults;
+    fabric::FlapConfig flaps;
+    std::string text;  ///< as given, without the NIC
+};
+[[nodiscard]] Parsed<FaultOptions> parse_faults(const std::string& text);
+
+/// One `--policy`.
+struct PolicyOptions {
+    std::string nic;
+    fabric::PolicyConfig policy;
+    std::string text;
+};
+[[nodiscard]] Parsed<PolicyOptions> parse_policy(const std::string& text);
+
+[[nodiscard]] Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text);
+
+/// "1.5%" or "200ppm", to parts per million.
+[[nodiscard]] std::optional<std::uint32_t> parse_chance(const std::string& text);
+/// "10us", "1.5ms", "2s", "100ns".
+[[nodiscard]] std::optional<base::Duration> parse_duration(const std::string& text);
+/// Bit/s: "10G", "2.5M", "800K", "64000".
+[[nodiscard]] std::optional<std::uint64_t> parse_rate(const std::string& text);
+/// Bytes: "1M", "256K", "65536".
+[[nodiscard]] std::optional<std::uint64_t> parse_size(const std::string& text);
+
+}  // namespace openmana::manad

@@ -259,15 +259,17 @@ def down_up(context: Context) -> None:
     check("from fe80::" in found, f"{a.name}: nobody answers to ff02::1")
 
 
-@AREA.case("manactl link down and up is seen as carrier")
+@AREA.case("manactl link down stops the traffic, up brings it back; 7.2 sees it as carrier")
 def link_state(context: Context) -> None:
     a, b = context.a, context.b
-    nic = context.lab.manad.nics[0].name
-    context.lab.manactl("link", nic, "down")
+    carrier = f"$(cat /sys/class/net/{a.interface}/carrier)"
+    context.lab.manactl("link", context.lab.manad.nics[0].name, "down")
     try:
-        a.until(f'[ "$(cat /sys/class/net/{a.interface}/carrier)" = 0 ]', "carrier stays on")
+        if a.suite != "trixie":  # the driver of 6.12 knows no link events
+            a.until(f'[ "{carrier}" = 0 ]', "carrier stays on")
+        ping(b, a.ip(), count=1, expect=False)
     finally:
-        context.lab.manactl("link", nic, "up")
-    a.until(f'[ "$(cat /sys/class/net/{a.interface}/carrier)" = 1 ]', "carrier stays off")
+        context.lab.manactl("link", context.lab.manad.nics[0].name, "up")
+    a.until(f'[ "{carrier}" = 1 ]', "carrier stays off")
     configure(context, a)
     ping(a, b.ip())

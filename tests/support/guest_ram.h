@@ -20,12 +20,14 @@ class GuestRam {
 public:
     static constexpr std::uint64_t kPage = 4096;
 
+    /// With an fd: its memory, shared, from its start on.
     explicit GuestRam(base::GuestMemory& memory, std::uint64_t bytes = 64ULL << 20,
-                      base::GuestAddr start = base::GuestAddr(0x1'0000'0000ULL))
+                      base::GuestAddr start = base::GuestAddr(0x1'0000'0000ULL), int fd = -1)
         : memory_(memory), bytes_(bytes), start_(start), next_(start.value()) {
         // Anonymous memory: a big RAM costs only what a test touches.
-        void* host = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* host =
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, fd, 0);
         OM_CHECK(host != MAP_FAILED);
         host_ = static_cast<std::byte*>(host);
         OM_CHECK(memory.map_host(start, {host_, bytes_}).has_value());
@@ -59,6 +61,11 @@ public:
     }
     void free(base::GuestAddr address, std::uint64_t length) {
         free_[round(length)].push_back(address.value());
+    }
+    /// Takes everything back.
+    void free_all() {
+        next_ = start_.value();
+        free_.clear();
     }
     /// `count` pages of which no two neighbours follow each other in memory.
     std::vector<std::uint64_t> alloc_scattered(std::size_t count) {

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients of a manad process that die by SIGKILL, in the handshake and in full traffic. The NIC's
+// next client is served each time, the peer's requests to the dead one end with the right error,
+// the daemon loses nothing.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <mana/rnic_queue.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "kill_protocol.h"
+#include "support/rdma_host.h"
+#include "support/remote_nic.h"
+
+extern char** environ;
+
+namespace openmana::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPatience = std::chrono::seconds(60);
+
+/// A child process with pipes to its stdin and stdout; killed at the end if it still lives.
+class Process {
+public:
+    explicit Process(std::vector<std::string> words) {
+        int in[2];
+        int out[2];
+        if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) return;
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+        posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+        std::vector<char*> argv;
+        for (std::string& word : words) argv.push_back(word.data());
+        argv.push_back(nullptr);
+        if (::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+        posix_spawn_file_actions_destroy(&actions);
+        ::close(in[0]);
+        ::close(out[1]);
+        in_ = base::UniqueFd(in[1]);
+        out_ = base::UniqueFd(out[0]);
+    }
+    ~Process() {
+        if (pid_ < 0) return;
+        ::kill(pid_, SIGKILL);
+        (void)wait();
+    }
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    [[nodiscard]] const base::UniqueFd& in() const { return in_; }
+    /// As many bytes as asked for, or false at the end or when patience has run out.
+    bool read(void* target, std::size_t size) const {
+        auto* at = static_cast<char*>(target);
+        while (size > 0) {
+            pollfd wait{.fd = out_.get(), .events = POLLIN, .revents = 0};
+            if (::poll(&wait, 1, 60000) <= 0) return false;
+            const ssize_t n = ::read(out_.get(), at, size);
+            if (n <= 0) return false;
+            at += n;
+            size -= static_cast<std::size_t>(n);
+        }
+        return true;
+    }
+    /// Its wait status.
+    std::optional<int> wait() {
+        int status = 0;
+        if (pid_ < 0 || ::waitpid(pid_, &status, 0) != pid_) return std::nullopt;
+        pid_ = -1;
+        return status;
+    }
+    [[nodiscard]] bool running() const {
+        siginfo_t info{};
+        return pid_ >= 0 &&
+               ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               info.si_pid == 0;
+    }
+
+private:
+    pid_t pid_ = -1;
+    base::UniqueFd in_;
+    base::UniqueFd out_;
+};
+
+class KillTest : public testing::Test {
+protected:
+    void SetUp() override {
+        ::signal(SIGPIPE, SIG_IGN);
+        char name[] = "/tmp/openmana-kill-XXXXXX";
+        ASSERT_NE(::mkdtemp(name), nullptr);
+        folder_ = name;
+        manad_.emplace(std::vector<std::string>{
+            OPENMANA_MANAD, "--nic", "id=a,mac=02:00:00:00:00:01,socket=" + folder_ + "/a", "--nic",
+            "id=b,mac=02:00:00:00:00:02,socket=" + folder_ + "/b", "--log", "error"});
+        char ready[6] = {};
+        ASSERT_TRUE(manad_->read(ready, sizeof ready));
+        ASSERT_EQ(std::string(ready, sizeof ready), "ready\n");
+        nic_ = RemoteNic::attach(folder_ + "/b");
+        ASSERT_NE(nic_, nullptr);
+        host_ = std::make_unique<RdmaHost>(*nic_, nic_->ram(), nic_->irq(), test_mac(kTestHost),
+                                           ipv4_gid(kTestHost));
+        ASSERT_TRUE(host_->bring_up());
+        buffer_ = host_->ram().alloc(kBufferBytes);
+        const auto mr = host_->hwc().create_mr(host_->pd, buffer_, kBufferBytes, 15);
+        ASSERT_TRUE(mr.has_value());
+        mr_ = *mr;
+    }
+    void TearDown() override {
+        if (manad_ && manad_->running()) {
+            ::kill(manad_->pid(), SIGTERM);
+            const auto status = manad_->wait();
+            EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0)
+                << "manad did not end well";
+        }
+        std::filesystem::remove_all(folder_);
+    }
+    [[nodiscard]] std::size_t open_files() const {
+        std::size_t count = 0;
+        for ([[maybe_unused]] const auto& entry :
+             std::filesystem::directory_iterator("/proc/" + std::to_string(manad_->pid()) + "/fd"))
+            ++count;
+        return count;
+    }
+    /// True once manad has as many files open as then: it notices a death a moment later.
+    [[nodiscard]] bool files_back_to(std::size_t count) const {
+        for (const auto end = Clock::now() + kPatience; Clock::now() < end;
+             std::this_thread::yield())
+            if (open_files() == count) return true;
+        return false;
+    }
+    /// Serves one client that dies at its n-th access, as its RDMA peer. Gives its wait status, and
+    /// the vendor error that our own request to it ended with after its death.
+    struct Outcome {
+        std::optional<int> status;
+        std::optional<std::uint32_t> vendor;
+    };
+    Outcome serve(std::uint64_t n) {
+        Outcome outcome;
+        Process client({OPENMANA_DYING_CLIENT, folder_ + "/a", std::to_string(n)});
+        QpCard card;
+        if (!client.read(&card, sizeof card)) {
+            outcome.status = client.wait();
+            return outcome;
+        }
+        auto cq = host_->create_cq();
+        auto qp = cq ? host_->create_rc(*cq, *cq) : nullptr;
+        EXPECT_TRUE(qp != nullptr);
+        if (!qp) return outcome;
+        EXPECT_TRUE(host_->connect(
+            *qp, kTestPsn, {ipv4_gid(kClientHost), test_mac(kClientHost), card.qpn, kClientPsn},
+            4096, 10, 2));
+        const QpCard mine{qp->qpn(), mr_.rkey, buffer_.value()};
+        EXPECT_EQ(::write(client.in().get(), &mine, sizeof mine),
+                  static_cast<ssize_t>(sizeof mine));
+        outcome.status = client.wait();
+        if (outcome.status && WIFSIGNALED(*outcome.status)) {
+            HostQp* const list = qp.get();
+            const SendWr write{.opcode = MANA_HW_RNIC_WQE_WRITE,
+                               .sges = {{buffer_.value() + 32768, gdma::Key(mr_.lkey), 4096}},
+                               .remote_address = card.address,
+                               .rkey = card.rkey,
+                               .id = 1};
+            // Until manad has noticed the death a WRITE may still go well.
+            for (const auto end = Clock::now() + kPatience;
+                 !outcome.vendor && Clock::now() < end;) {
+                EXPECT_TRUE(host_->post_send(*qp, write));
+                std::vector<Completion> completions;
+                while (completions.empty() && Clock::now() < end) {
+                    host_->poll(*cq, std::span(&list, 1), completions);
+                    std::this_thread::yield();
+                }
+                for (const Completion& completion : completions)
+                    if (completion.vendor != 0) outcome.vendor = completion.vendor;
+            }
+        }
+        EXPECT_TRUE(host_->destroy_rc(*qp));
+        EXPECT_TRUE(host_->destroy_cq(*cq));
+        return outcome;
+    }
+
+    std::string folder_;
+    std::optional<Process> manad_;
+    std::unique_ptr<RemoteNic> nic_;
+    std::unique_ptr<RdmaHost> host_;
+    base::GuestAddr buffer_{};
+    DriverMr mr_;
+};
+
+TEST_F(KillTest, NextClientIsServedAfterEachOfTwentyDeaths) {
+    const auto first = serve(0);
+    ASSERT_TRUE(first.status && WIFEXITED(*first.status) && WEXITSTATUS(*first.status) == 0);
+    const std::size_t files = open_files();
+    base::Random random(20);
+    unsigned in_traffic = 0;
+    for (int round = 0; round < 20; ++round) {
+        // Half of them early: the set-up takes some hundred accesses, a message three.
+        const std::uint64_t n = round % 2 == 0 ? 1 + random.below(250) : 400 + random.below(600);
+        SCOPED_TRACE("death at access " + std::to_string(n));
+        const auto outcome = serve(n);
+        ASSERT_TRUE(outcome.status.has_value());
+        ASSERT_TRUE(WIFSIGNALED(*outcome.status))
+            << "the client ended with status " << *outcome.status;
+        EXPECT_EQ(WTERMSIG(*outcome.status), SIGKILL);
+        if (outcome.vendor) {
+            ++in_traffic;
+            EXPECT_EQ(*outcome.vendor, static_cast<std::uint32_t>(MANA_HW_RNIC_VE_RETRY));
+        }
+        ASSERT_TRUE(manad_->running());
+    }
+    EXPECT_GE(in_traffic, 8U) << "too few died in traffic";
+    const auto last = serve(0);
+    EXPECT_TRUE(last.status && WIFEXITED(*last.status) && WEXITSTATUS(*last.status) == 0);
+    EXPECT_TRUE(files_back_to(files)) << open_files() << " files open, " << files << " before";
+    EXPECT_TRUE(nic_->alive());
+}
+
+}  // namespace
+}  // namespace openmana::test

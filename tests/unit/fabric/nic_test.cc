@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two whole NICs on a switch, with drivers and an RC connection, and the stages of their ports.
+#include "fabric/nic.h"
+
+#include <gtest/gtest.h>
+#include <mana/rnic.h>
+#include <mana/rnic_queue.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "support/rdma_host.h"
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using ::openmana::test::Completion;
+using ::openmana::test::DriverCq;
+using ::openmana::test::DriverMr;
+using ::openmana::test::FakeIrq;
+using ::openmana::test::GuestRam;
+using ::openmana::test::HostQp;
+using ::openmana::test::Peer;
+using ::openmana::test::RdmaHost;
+using ::openmana::test::SendWr;
+using ::openmana::test::SimExecutor;
+using ::openmana::test::SimWorld;
+
+constexpr std::uint64_t kMr = 4U << 20;
+constexpr std::uint32_t kAll =
+    gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteRead | gdma::kRemoteWrite;
+
+NicConfig nic_config(std::uint8_t number) {
+    NicConfig config;
+    config.name = number == 1 ? "a" : "b";
+    config.mac = ::openmana::test::test_mac(number);
+    return config;
+}
+
+/// A NIC, its driver, and one queue pair.
+struct Machine {
+    Machine(SimWorld& world, Switch& network, std::uint8_t number)
+        : executor(world),
+          ram(memory),
+          nic(executor, memory, irq, network, nic_config(number)),
+          host(nic.function(), ram, irq, nic.config().mac, ::openmana::test::ipv4_gid(number)) {
+        OM_CHECK(host.bring_up());
+        send_cq = *host.create_cq(16384);
+        recv_cq = *host.create_cq(16384);
+        qp = host.create_rc(send_cq, recv_cq, 16384, 4096);
+        buffer = ram.alloc(kMr);
+        mr = *host.hwc().create_mr(host.pd, buffer, kMr, kAll);
+    }
+    [[nodiscard]] std::span<std::byte> bytes(std::uint64_t length) {
+        return ram.bytes(buffer, length);
+    }
+    void poll() {
+        HostQp* const qps[] = {qp.get()};
+        host.poll(send_cq, qps, done);
+        host.poll(recv_cq, qps, done);
+    }
+    [[nodiscard]] Peer as_peer(std::uint32_t psn) const {
+        return {host.gid(), host.mac(), qp->qpn(), psn};
+    }
+
+    SimExecutor executor;
+    base::GuestMemory memory;
+    GuestRam ram;
+    FakeIrq irq;
+    Nic nic;
+    RdmaHost host;
+    DriverCq send_cq, recv_cq;
+    std::unique_ptr<HostQp> qp;
+    base::GuestAddr buffer{};
+    DriverMr mr;
+    std::vector<Completion> done;
+};
+
+class CountingTap final : public FrameTap {
+public:
+    void frame(std::span<const std::byte> frame) override {
+        if (read_headers(frame).roce()) ++roce;
+    }
+    std::uint64_t roce = 0;
+};
+class Lines final : public FlowSink {
+public:
+    void line(std::string_view text) override { all.push_back(nlohmann::json::parse(text)); }
+    std::vector<nlohmann::json> all;
+};
+
+class NicTest : public ::testing::Test {
+protected:
+    void connect(Machine& from, Machine& to, std::uint32_t mtu = 1024) {
+        ASSERT_TRUE(to.host.connect(*to.qp, 0x900, from.as_peer(0x100), mtu));
+        ASSERT_TRUE(from.host.connect(*from.qp, 0x100, to.as_peer(0x900), mtu));
+        world.run_until_idle();
+    }
+    /// Writes the start of A's buffer to B's, `count` times, and waits for all completions.
+    bool write(std::uint32_t length, std::size_t count = 1, Machine* from = nullptr,
+               Machine* to = nullptr) {
+        Machine& source = from != nullptr ? *from : a;
+        Machine& target = to != nullptr ? *to : b;
+        base::Random random(++fills);
+        for (std::byte& byte : source.bytes(length)) byte = static_cast<std::byte>(random.next());
+        source.done.clear();
+        for (std::size_t i = 0; i < count; ++i) {
+            SendWr request;
+            request.opcode = MANA_HW_RNIC_WQE_WRITE;
+            request.id = i;
+            request.sges = {{source.buffer.value(), gdma::Key(source.mr.lkey), length}};
+            request.remote_address = target.buffer.value() + (&source == &target ? kMr / 2 : 0);
+            request.rkey = target.mr.rkey;
+            if (!source.host.post_send(*source.qp, request)) return false;
+        }
+        return world.run_until(
+            [&] {
+                source.poll();
+                return source.done.size() >= count;
+            },
+            60s);
+    }
+    bool wrote(std::uint32_t length) {
+        return write(length) && a.done[0].vendor == 0 &&
+               std::ranges::equal(a.bytes(length), b.bytes(length));
+    }
+    std::uint64_t counter(Machine& machine, const std::string& name) {
+        std::uint64_t result = 0;
+        machine.nic.visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
+            if (name == info.name) result = value;
+        });
+        return result;
+    }
+    void policy(Machine& machine, const PolicyConfig& config,
+                std::shared_ptr<FlowSink> sink = nullptr) {
+        machine.nic.path().set_policy(config, std::move(sink), base::WallTime());
+    }
+
+    SimWorld world;
+    Switch network{world};
+    Machine a{world, network, 1};
+    Machine b{world, network, 2};
+    std::uint64_t fills = 0;
+};
+
+TEST_F(NicTest, RdmaMakesFramesOnlyWhileAStageOfEitherEndNeedsThem) {
+    connect(a, b);
+    ASSERT_TRUE(wrote(100000));
+    EXPECT_EQ(a.nic.counters().tx_frames.value(), 0u);
+    for (Machine* const machine : {&a, &b}) {
+        const auto tap = std::make_shared<CountingTap>();
+        machine->nic.path().set_capture(tap);
+        const auto before = a.nic.counters().tx_frames.value() + b.nic.counters().tx_frames.value();
+        ASSERT_TRUE(wrote(100000));
+        machine->nic.path().set_capture(nullptr);
+        const auto after = a.nic.counters().tx_frames.value() + b.nic.counters().tx_frames.value();
+        EXPECT_GE(after - before, 98u);
+        EXPECT_EQ(tap->roce, after - before);
+        ASSERT_TRUE(wrote(100000));
+        EXPECT_EQ(a.nic.counters().tx_frames.value() + b.nic.counters().tx_frames.value(), after);
+    }
+}
+
+TEST_F(NicTest, TheTapOfTheSwitchSeesEachFrameOnce) {
+    CountingTap tap;
+    network.set_tap(tap);
+    connect(a, b);
+    ASSERT_TRUE(wrote(100000));
+    EXPECT_EQ(tap.roce, a.nic.counters().tx_frames.value() + b.nic.counters().tx_frames.value());
+}
+
+TEST_F(NicTest, RdmaToItselfIsSeenOnceToo) {
+    CountingTap tap;
+    network.set_tap(tap);
+    ASSERT_TRUE(a.host.connect(*a.qp, 0x100, a.as_peer(0x100), 1024));
+    ASSERT_TRUE(write(50000, 1, &a, &a));
+    EXPECT_EQ(a.done[0].vendor, 0u);
+    EXPECT_TRUE(std::ranges::equal(a.bytes(50000), a.ram.bytes(a.buffer + kMr / 2, 50000)));
+    EXPECT_EQ(tap.roce, a.nic.counters().tx_frames.value());
+    EXPECT_EQ(tap.roce, a.nic.counters().rx_frames.value());
+}
+
+TEST_F(NicTest, DataIsRightThroughABadLink) {
+    FaultConfig faults{10000, 10000, 20000, 10000, 2us, 3us, 5};
+    for (const Direction direction : {Direction::kTransmit, Direction::kReceive}) {
+        a.nic.path().set_faults(direction, faults);
+        b.nic.path().set_faults(direction, faults);
+    }
+    connect(a, b);
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(wrote(300000)) << i;
+    EXPECT_GT(counter(a, "fabric.fault.lost"), 0u);
+    EXPECT_GT(counter(b, "fabric.fault.corrupted"), 0u);
+}
+
+TEST_F(NicTest, TheRateLimitHoldsWithinFivePercent) {
+    PolicyConfig config;
+    config.shaper.classes[0].limit = 1000000000;
+    policy(a, config);
+    connect(a, b, 4096);
+    const base::TimePoint begin = world.now();
+    ASSERT_TRUE(write(1 << 20, 60));
+    const double seconds = static_cast<double>((world.now() - begin).count()) / 1e9;
+    EXPECT_NEAR(static_cast<double>(a.nic.counters().tx_bytes.value()) * 8 / seconds / 1e9, 1.0,
+                0.05);
+    EXPECT_NEAR(60.0 * (1 << 20) * 8 / seconds / 1e9, 1.0, 0.05)
+        << "and no bandwidth goes into repetitions";
+    EXPECT_EQ(counter(a, "fabric.shaper.dropped"), 0u);
+}
+
+TEST_F(NicTest, ARuleStopsWhatItNamesAndNothingElse) {
+    connect(a, b);
+    PolicyConfig config;
+    config.acl = *Acl::parse("deny rdma to 10.0.0.77; deny tcp");
+    policy(a, config);
+    EXPECT_TRUE(wrote(5000));
+    config.acl = *Acl::parse("deny tx rdma to 10.0.0.2");
+    policy(a, config);
+    ASSERT_TRUE(write(5000));
+    EXPECT_NE(a.done[0].vendor, 0u);
+    EXPECT_GT(counter(a, "fabric.policy.denied"), 0u);
+}
+
+TEST_F(NicTest, AForeignAddressStaysInside) {
+    connect(a, b);
+    PolicyConfig config;
+    config.addresses = {*Prefix::parse("10.9.0.1")};
+    policy(a, config);
+    ASSERT_TRUE(write(5000));
+    EXPECT_NE(a.done[0].vendor, 0u);
+    EXPECT_GT(counter(a, "fabric.policy.spoofed_ip"), 0u);
+}
+
+TEST_F(NicTest, TheFlowLogAccountsForEveryByte) {
+    const auto lines = std::make_shared<Lines>();
+    PolicyConfig config;
+    config.flow_log = "file";
+    policy(b, config, lines);
+    connect(a, b);
+    ASSERT_TRUE(write(123456, 7));
+    const std::uint64_t received = b.nic.counters().rx_bytes.value();
+    const std::uint64_t sent = b.nic.counters().tx_bytes.value();
+    b.nic.path().set_policy({}, nullptr, {});
+    ASSERT_EQ(lines->all.size(), 2u);
+    const auto& end = lines->all[1];
+    EXPECT_EQ(end["local_qpn"], b.qp->qpn());
+    EXPECT_EQ(end["remote_qpn"], a.qp->qpn());
+    EXPECT_EQ(end["rx_operations"], 7);
+    EXPECT_EQ(end["rx_payload"], 7 * 123456);
+    EXPECT_EQ(end["rx_bytes"], received);
+    EXPECT_EQ(end["tx_bytes"], sent);
+    EXPECT_EQ(end["errors"], 0);
+}
+
+TEST_F(NicTest, AFlappingLinkComesBack) {
+    connect(a, b);
+    a.nic.set_flaps(FlapConfig{5ms, 1ms});
+    world.advance(4ms);
+    EXPECT_TRUE(a.nic.link());
+    world.advance(1500us);
+    EXPECT_FALSE(a.nic.link());
+    world.advance(1ms);
+    EXPECT_TRUE(a.nic.link());
+    a.nic.set_link(false);
+    world.advance(6ms);
+    EXPECT_FALSE(a.nic.link()) << "set_link has the last word";
+    a.nic.set_link(true);
+    EXPECT_TRUE(wrote(100000));
+    a.nic.set_flaps({});
+    EXPECT_TRUE(a.nic.link());
+    EXPECT_GE(counter(a, "fabric.fault.flaps"), 2u);
+}
+
+}  // namespace
+}  // namespace openmana::fabric

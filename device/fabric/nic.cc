@@ -51,7 +51,9 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
     switch_.attach(*this, &config_.mac);
 }
 
-Nic::~Nic() { switch_.detach(*this); }
+Nic::~Nic() {
+    switch_.detach(*this);
+}
 
 void Nic::set_link(bool up) {
     link_wanted_ = up;
@@ -95,8 +97,8 @@ void Nic::to_network(base::Frame frame) {
     }
     counters_.tx_frames.add();
     counters_.tx_bytes.add(frame.size());
-    // RDMA to oneself never reaches the switch, which would not send a frame back to where it came from. Nor does it
-    // pass the stages of the other direction: it is one link, crossed once.
+    // RDMA to oneself never reaches the switch, which would not send a frame back to where it came
+    // from. Nor does it pass the stages of the other direction: it is one link, crossed once.
     const bool to_self = frame.size() >= config_.mac.size() &&
                          std::memcmp(frame.data(), config_.mac.data(), config_.mac.size()) == 0;
     if (to_self && is_rdma(frame)) {
@@ -123,7 +125,8 @@ bool Nic::is_rdma(std::span<const std::byte> frame) const {
         const std::size_t header = (version_ihl & 15) * 4;
         if (version_ihl >> 4 != 4 || header < 20) return false;
         if (std::to_integer<std::uint8_t>(frame[at + 9]) != kProtocolUdp) return false;
-        if ((base::load_be<std::uint16_t>(frame.data() + at + 6) & 0x3fff) != 0) return false;  // a fragment
+        if ((base::load_be<std::uint16_t>(frame.data() + at + 6) & 0x3fff) != 0)
+            return false;  // a fragment
         destination[10] = 0xff;
         destination[11] = 0xff;
         std::memcpy(destination.data() + 12, frame.data() + at + 16, 4);

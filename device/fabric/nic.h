@@ -31,22 +31,23 @@ struct NicConfig {
     bool error_cqes_unasked = true;
 };
 
-#define OM_PORT_COUNTERS(X)                                                            \
-    X(tx_frames, "fabric.port.tx_frames", "frames from the NIC to the switch")          \
-    X(tx_bytes, "fabric.port.tx_bytes", "their bytes")                                  \
-    X(rx_frames, "fabric.port.rx_frames", "frames from the switch to the NIC")          \
-    X(rx_bytes, "fabric.port.rx_bytes", "their bytes")                                  \
+#define OM_PORT_COUNTERS(X)                                                    \
+    X(tx_frames, "fabric.port.tx_frames", "frames from the NIC to the switch") \
+    X(tx_bytes, "fabric.port.tx_bytes", "their bytes")                         \
+    X(rx_frames, "fabric.port.rx_frames", "frames from the switch to the NIC") \
+    X(rx_bytes, "fabric.port.rx_bytes", "their bytes")                         \
     X(link_down, "fabric.port.link_down", "frames dropped, either way, while the link was down")
 
 OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 
 /// One whole NIC: the GDMA function with its Ethernet and RDMA devices, on a port of the switch.
 ///
-/// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch and the peers on
-/// it are made before traffic starts and stay until it has ended.
+/// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch
+/// and the peers on it are made before traffic starts and stay until it has ended.
 class Nic final : public Port, private rnic::Network, private PortPath::Exits {
 public:
-    Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network, NicConfig config);
+    Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network,
+        NicConfig config);
     ~Nic() override;
 
     [[nodiscard]] const NicConfig& config() const { return config_; }
@@ -56,7 +57,8 @@ public:
     [[nodiscard]] const PortCounters& counters() const { return counters_; }
 
     void set_link(bool up);
-    /// Takes the link down and up again, over and over, whenever set_link has it up. Without a value: no more.
+    /// Takes the link down and up again, over and over, whenever set_link has it up. Without a
+    /// value: no more.
     void set_flaps(const std::optional<FlapConfig>& config);
     [[nodiscard]] const std::optional<FlapConfig>& flaps() const { return flaps_; }
     /// The stages between the guest and the switch.
@@ -101,7 +103,7 @@ private:
     Switch& switch_;
     PortCounters counters_;
     std::atomic<bool> link_{true};
-    bool link_wanted_ = true;   // by set_link; the rest on the executor
+    bool link_wanted_ = true;  // by set_link; the rest on the executor
     bool flapped_down_ = false;
     std::optional<FlapConfig> flaps_;
     base::Timer flap_timer_;

@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::size_t kEthernetHeader = 14;
 
-bool is_group(const std::uint8_t* mac) { return (mac[0] & 1) != 0; }
+bool is_group(const std::uint8_t* mac) {
+    return (mac[0] & 1) != 0;
+}
 
 }  // namespace
 
@@ -45,9 +47,11 @@ Port* Switch::look_up(Port& from, std::span<const std::byte> frame, bool& flood)
     const base::TimePoint now = clock_.now();
     const std::lock_guard lock(mutex_);
     Entry* source = nullptr;
-    if (const auto found = table_.find(key(bytes + 6)); found != table_.end()) source = &found->second;
+    if (const auto found = table_.find(key(bytes + 6)); found != table_.end())
+        source = &found->second;
     if (source == nullptr) {
-        // Old entries go when the table is full, so that a flood of made-up addresses cannot pin it for ever.
+        // Old entries go when the table is full, so that a flood of made-up addresses cannot pin it
+        // for ever.
         if (learned_ >= kMaxLearned)
             learned_ -= std::erase_if(table_, [&](const auto& item) {
                 return !item.second.fixed && now - item.second.seen > kAge;
@@ -76,7 +80,8 @@ Port* Switch::look_up(Port& from, std::span<const std::byte> frame, bool& flood)
 }
 
 void Switch::forward(Port& from, std::span<const std::byte> frame) {
-    if (frame.size() < kEthernetHeader || is_group(reinterpret_cast<const std::uint8_t*>(frame.data()) + 6)) {
+    if (frame.size() < kEthernetHeader ||
+        is_group(reinterpret_cast<const std::uint8_t*>(frame.data()) + 6)) {
         counters_.malformed.add();
         return;
     }

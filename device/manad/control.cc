@@ -10,11 +10,14 @@
 
 namespace openmana::manad {
 
-base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLoop& loop, const std::string& path,
+base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLoop& loop,
+                                                                   const std::string& path,
                                                                    Handler handler) {
     TRY(auto listener, base::UnixListener::create(path));
-    std::unique_ptr<ControlServer> server(new ControlServer(loop, std::move(listener), std::move(handler)));
-    TRY_VOID(loop.add(server->listener_.fd(), EPOLLIN, [raw = server.get()](std::uint32_t) { raw->accept(); }));
+    std::unique_ptr<ControlServer> server(
+        new ControlServer(loop, std::move(listener), std::move(handler)));
+    TRY_VOID(loop.add(server->listener_.fd(), EPOLLIN,
+                      [raw = server.get()](std::uint32_t) { raw->accept(); }));
     return server;
 }
 
@@ -27,7 +30,9 @@ void ControlServer::accept() {
     base::UniqueFd fd = listener_.accept();
     if (!fd) return;
     const int number = fd.get();
-    if (!loop_.add(number, EPOLLIN, [this, number](std::uint32_t events) { serve(number, events); })) return;
+    if (!loop_.add(number, EPOLLIN,
+                   [this, number](std::uint32_t events) { serve(number, events); }))
+        return;
     clients_[number].fd = std::move(fd);
 }
 
@@ -39,13 +44,15 @@ void ControlServer::drop(int fd) {
 void ControlServer::serve(int fd, std::uint32_t events) {
     Client& client = clients_.at(fd);
     bool alive = true;
-    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !client.finished) alive = receive(client);
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !client.finished)
+        alive = receive(client);
     if (alive) alive = send(client);
     if (!alive || (client.finished && client.output.empty())) {
         drop(fd);
         return;
     }
-    const std::uint32_t wanted = (client.finished ? 0U : EPOLLIN) | (client.output.empty() ? 0U : EPOLLOUT);
+    const std::uint32_t wanted =
+        (client.finished ? 0U : EPOLLIN) | (client.output.empty() ? 0U : EPOLLOUT);
     if (!loop_.modify(fd, wanted)) drop(fd);
 }
 
@@ -56,11 +63,13 @@ bool ControlServer::receive(Client& client) {
     if (n == 0) client.finished = true;
     client.input.append(buffer, static_cast<std::size_t>(n));
     std::size_t start = 0;
-    for (std::size_t end; (end = client.input.find('\n', start)) != std::string::npos; start = end + 1)
+    for (std::size_t end; (end = client.input.find('\n', start)) != std::string::npos;
+         start = end + 1)
         answer(client, client.input.substr(start, end - start));
     client.input.erase(0, start);
     if (client.input.size() > kMaxLine || client.output.size() > kMaxUnread) {
-        OM_DEBUG("control drop: reason={}", client.input.size() > kMaxLine ? "line too long" : "answers not read");
+        OM_DEBUG("control drop: reason={}",
+                 client.input.size() > kMaxLine ? "line too long" : "answers not read");
         return false;
     }
     return true;
@@ -79,7 +88,8 @@ void ControlServer::answer(Client& client, const std::string& line) {
 
 bool ControlServer::send(Client& client) {
     while (!client.output.empty()) {
-        const ssize_t n = ::send(client.fd.get(), client.output.data(), client.output.size(), MSG_NOSIGNAL);
+        const ssize_t n =
+            ::send(client.fd.get(), client.output.data(), client.output.size(), MSG_NOSIGNAL);
         if (n < 0) return errno == EAGAIN || errno == EINTR;
         client.output.erase(0, static_cast<std::size_t>(n));
     }

@@ -13,18 +13,22 @@
 
 namespace openmana::manad {
 
-/// The control socket: one JSON object a line in, one a line out, in order (docs/manad.md). Lives on one EventLoop.
+/// The control socket: one JSON object a line in, one a line out, in order (docs/manad.md). Lives
+/// on one EventLoop.
 ///
-/// A client that sends more than a line may hold, or does not read its answers, is dropped; others do not notice.
+/// A client that sends more than a line may hold, or does not read its answers, is dropped; others
+/// do not notice.
 class ControlServer {
 public:
     static constexpr std::size_t kMaxLine = 65536;
     static constexpr std::size_t kMaxUnread = 16U << 20;
 
-    /// Gets a request (always an object) and gives the answer. May take its time, but blocks the other clients.
+    /// Gets a request (always an object) and gives the answer. May take its time, but blocks the
+    /// other clients.
     using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
 
-    static base::Result<std::unique_ptr<ControlServer>> create(base::EventLoop& loop, const std::string& path,
+    static base::Result<std::unique_ptr<ControlServer>> create(base::EventLoop& loop,
+                                                               const std::string& path,
                                                                Handler handler);
     ~ControlServer();
 

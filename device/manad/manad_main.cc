@@ -45,7 +45,9 @@ int main(int argc, char** argv) {
     auto created = manad::Daemon::create(parsed.options, subject);
     if (!created) return give_up(subject, created.error());
     manad::Daemon& daemon = **created;
-    if (auto added = daemon.loop().add(signal_fd.get(), EPOLLIN, [&](std::uint32_t) { daemon.stop(); }); !added)
+    if (auto added =
+            daemon.loop().add(signal_fd.get(), EPOLLIN, [&](std::uint32_t) { daemon.stop(); });
+        !added)
         return give_up("signals", added.error());
     std::puts("ready");
     std::fflush(stdout);

@@ -14,14 +14,16 @@ pci::EndpointConfig endpoint_config(const fabric::NicConfig& nic) {
     config.name = nic.name;
     // EUI-64 of the MAC, as real adapters report it.
     const auto& mac = nic.mac;
-    for (const std::uint8_t octet : {mac[0], mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
+    for (const std::uint8_t octet :
+         {mac[0], mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
         config.serial = config.serial << 8 | octet;
     return config;
 }
 
 }  // namespace
 
-NicServer::NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop, fabric::Switch& network)
+NicServer::NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop,
+                     fabric::Switch& network)
     : socket_(options.socket),
       loop_(std::move(loop)),
       memory_(std::make_unique<base::GuestMemory>()),
@@ -30,19 +32,25 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop>
     endpoint_->attach(nic_->function(), nic_->function().gate());
 }
 
-base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options, fabric::Switch& network) {
+base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options,
+                                                           fabric::Switch& network) {
     TRY(auto loop, base::EventLoop::create());
     std::unique_ptr<NicServer> nic(new NicServer(options, std::move(loop), network));
-    TRY(nic->server_, vfio_user::Server::create(*nic->loop_, *nic->endpoint_, options.socket, options.nic.name));
+    TRY(nic->server_,
+        vfio_user::Server::create(*nic->loop_, *nic->endpoint_, options.socket, options.nic.name));
     return nic;
 }
 
-NicServer::~NicServer() { stop(); }
+NicServer::~NicServer() {
+    stop();
+}
 
 void NicServer::start() {
-    OM_INFO("nic start: nic={} mac={} socket={}", nic_->config().name, to_string(nic_->config().mac), socket_);
+    OM_INFO("nic start: nic={} mac={} socket={}", nic_->config().name,
+            to_string(nic_->config().mac), socket_);
     thread_ = std::thread([this] {
-        ::pthread_setname_np(::pthread_self(), ("nic-" + nic_->config().name).substr(0, 15).c_str());
+        ::pthread_setname_np(::pthread_self(),
+                             ("nic-" + nic_->config().name).substr(0, 15).c_str());
         loop_->run();
     });
 }

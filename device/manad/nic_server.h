@@ -18,10 +18,12 @@
 
 namespace openmana::manad {
 
-/// A NIC with its socket and its thread. Made and destroyed on the main thread, while its own does not run.
+/// A NIC with its socket and its thread. Made and destroyed on the main thread, while its own does
+/// not run.
 class NicServer {
 public:
-    static base::Result<std::unique_ptr<NicServer>> create(const NicOptions& options, fabric::Switch& network);
+    static base::Result<std::unique_ptr<NicServer>> create(const NicOptions& options,
+                                                           fabric::Switch& network);
     ~NicServer();
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
@@ -60,7 +62,8 @@ public:
     }
 
 private:
-    NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop, fabric::Switch& network);
+    NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop,
+              fabric::Switch& network);
 
     const std::string socket_;
     std::unique_ptr<base::EventLoop> loop_;

@@ -28,7 +28,9 @@ public:
 
 constexpr base::MacAddr kBroadcast{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
-base::MacAddr mac(std::uint8_t last) { return {0x02, 0, 0, 0, 0, last}; }
+base::MacAddr mac(std::uint8_t last) {
+    return {0x02, 0, 0, 0, 0, last};
+}
 
 base::Frame frame(const base::MacAddr& to, const base::MacAddr& from, int mark) {
     base::Frame bytes(60);
@@ -103,8 +105,12 @@ TEST_F(SwitchTest, DropsWhatIsNoFrame) {
 
 TEST_F(SwitchTest, AFullTableStillForwardsAndTakesNewAddressesWhenOldOnesAge) {
     for (std::uint32_t i = 0; i <= Switch::kMaxLearned; ++i) {
-        base::MacAddr source{0x06, 0, static_cast<std::uint8_t>(i >> 16), static_cast<std::uint8_t>(i >> 8),
-                             static_cast<std::uint8_t>(i), 1};
+        base::MacAddr source{0x06,
+                             0,
+                             static_cast<std::uint8_t>(i >> 16),
+                             static_cast<std::uint8_t>(i >> 8),
+                             static_cast<std::uint8_t>(i),
+                             1};
         network.forward(uplink, frame(kBroadcast, source, 0));
     }
     EXPECT_EQ(network.counters().table_full.value(), 1u);

@@ -19,7 +19,9 @@ protected:
         std::string pattern = (std::filesystem::temp_directory_path() / "control-XXXXXX").string();
         directory = ::mkdtemp(pattern.data());
         path = directory + "/control";
-        server = ControlServer::create(*loop, path, [](const json& request) { return json{{"ok", true}, {"echo", request}}; }).value();
+        server = ControlServer::create(*loop, path, [](const json& request) {
+                     return json{{"ok", true}, {"echo", request}};
+                 }).value();
         thread = std::thread([this] { loop->run(); });
     }
     ~ControlServerTest() override {
@@ -29,7 +31,8 @@ protected:
         std::filesystem::remove_all(directory);
     }
     static void send(const base::UniqueFd& fd, const std::string& text) {
-        ASSERT_EQ(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+        ASSERT_EQ(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(text.size()));
     }
     /// The next line, or what came before the connection ended.
     static std::string line(const base::UniqueFd& fd) {
@@ -99,7 +102,8 @@ TEST_F(ControlServerTest, APathInUseIsRefusedAndOneLeftBehindTakenOver) {
         std::filesystem::rename(directory + "/dead", stale);
     }
     EXPECT_TRUE(ControlServer::create(*other_loop, stale, handler));
-    EXPECT_FALSE(ControlServer::create(*other_loop, directory, handler)) << "a directory is no socket";
+    EXPECT_FALSE(ControlServer::create(*other_loop, directory, handler))
+        << "a directory is no socket";
     EXPECT_FALSE(ControlServer::create(*other_loop, directory + "/none/x", handler));
 }
 

@@ -23,8 +23,9 @@ std::string refusal(std::vector<const char*> arguments) {
 }
 
 TEST(Options, TakeSeveralNics) {
-    const auto parsed = parse({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked", "--nic",
-                               "id=b,socket=/tmp/b,ext=off,speed=25000", "--control", "/tmp/c", "--log", "debug"});
+    const auto parsed = parse(
+        {"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked", "--nic",
+         "id=b,socket=/tmp/b,ext=off,speed=25000", "--control", "/tmp/c", "--log", "debug"});
     ASSERT_FALSE(parsed.exit) << parsed.text;
     ASSERT_EQ(parsed.options.nics.size(), 2u);
     const NicOptions& a = parsed.options.nics[0];
@@ -59,29 +60,42 @@ TEST(Options, HelpAndVersionEndWell) {
 
 TEST(Options, SayInOneLineWhatIsWrong) {
     EXPECT_NE(refusal({}).find("--nic"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--frobnicate"}).find("frobnicate"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--frobnicate"}).find("frobnicate"),
+              std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a"}).find("socket= is missing"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "socket=/tmp/a"}).find("id= is missing"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,color=red"}).find("unknown key 'color'"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,color=red"}).find("unknown key 'color'"),
+              std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,id=b"}).find("given twice"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket"}).find("not key=value"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a b,socket=/tmp/a"}).find("id=a b"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mac=01:00:00:00:00:01"}).find("unicast"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00"}).find("mac="), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=9001"}).find("1500 to 9000"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=15x"}).find("1500 to 9000"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,ext=maybe"}).find("'on' or 'off'"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--log", "loud"}).find("loud"), std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--nic", "id=a,socket=/tmp/b"}).find("two NICs have the id"),
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mac=01:00:00:00:00:01"}).find("unicast"),
               std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--nic", "id=b,socket=/tmp/a"}).find("named twice"),
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00"}).find("mac="),
               std::string::npos);
-    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--control", "/tmp/a"}).find("named twice"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=9001"}).find("1500 to 9000"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=15x"}).find("1500 to 9000"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,ext=maybe"}).find("'on' or 'off'"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--log", "loud"}).find("loud"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--nic", "id=a,socket=/tmp/b"})
+                  .find("two NICs have the id"),
+              std::string::npos);
+    EXPECT_NE(
+        refusal({"--nic", "id=a,socket=/tmp/a", "--nic", "id=b,socket=/tmp/a"}).find("named twice"),
+        std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--control", "/tmp/a"}).find("named twice"),
+              std::string::npos);
     const std::string mac = "id=a,socket=/tmp/a,mac=02:00:00:00:00:01";
     const std::string same = "id=b,socket=/tmp/b,mac=02:00:00:00:00:01";
-    EXPECT_NE(refusal({"--nic", mac.c_str(), "--nic", same.c_str()}).find("the address"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", mac.c_str(), "--nic", same.c_str()}).find("the address"),
+              std::string::npos);
     const std::string long_path = "id=a,socket=/" + std::string(200, 'x');
-    EXPECT_NE(refusal({"--nic", long_path.c_str()}).find("path that a socket can have"), std::string::npos);
+    EXPECT_NE(refusal({"--nic", long_path.c_str()}).find("path that a socket can have"),
+              std::string::npos);
 }
 
 }  // namespace

@@ -218,11 +218,10 @@ class Peer:
 
     def wait_listening(self, port: int, started: Any, timeout: float = 30.0) -> None:
         """Waits until something listens on a TCP port of the guest."""
-        steps = max(1, int(timeout / 0.1))
         result = self.run(
-            f"i=0; until grep -qs ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do "
-            f"sleep 0.1; i=$((i+1)); [ $i -lt {steps} ] || exit 1; done",
-            timeout=timeout + 30, check=False)
+            f"end=$(($(date +%s) + {timeout:.0f})); "
+            f"until grep -qs ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do "
+            "[ $(date +%s) -lt $end ] || exit 1; sleep 0.1; done", timeout + 30, check=False)
         if started.status is not None:
             words = (started.stderr or started.stdout).strip()[-400:]
             raise CaseFailed(f"{self.name}: '{started.text}' ended with status {started.status} "
@@ -232,9 +231,9 @@ class Peer:
 
     def until(self, command: str, what: str, timeout: float = 10.0) -> None:
         """Waits until a shell condition holds in the guest."""
-        steps = max(1, int(timeout / 0.1))
-        result = self.run(f"i=0; until {command}; do sleep 0.1; i=$((i+1)); "
-                          f"[ $i -lt {steps} ] || exit 77; done", timeout + 30, check=False)
+        result = self.run(f"end=$(($(date +%s) + {timeout:.0f})); until {command}; do "
+                          "[ $(date +%s) -lt $end ] || exit 77; sleep 0.1; done", timeout + 30,
+                          check=False)
         if result.status != 0:
             raise CaseFailed(f"{self.name}: {what} (waited {timeout:.0f} s)")
 

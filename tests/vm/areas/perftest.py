@@ -84,7 +84,7 @@ def addressed(version: int, context: Context) -> None:
 def index_of(peer: Peer, version: int) -> int:
     """The index of the GID of a peer's address."""
     wanted = ("::ffff:" if version == 4 else "") + peer.ip(version)
-    text = peer.out(f"ibv_devinfo -v -d {peer.rdma} | grep -i ' {wanted},'")
+    text = peer.out(f"ibv_devinfo -v -d {peer.rdma} | grep -iE '[[:space:]]{wanted},'")
     return int(text.split("[")[1].split("]")[0])
 
 

@@ -227,7 +227,8 @@ class Peer:
             raise CaseFailed(f"{self.name}: '{started.text}' ended with status {started.status} "
                              f"before it listened: {words}")
         if result.status != 0:
-            raise CaseFailed(f"{self.name}: '{started.text}' did not listen within {timeout:.0f} s")
+            raise CaseFailed(f"{self.name}: '{started.text}' did not listen within "
+                             f"{timeout:.0f} s")
 
     def until(self, command: str, what: str, timeout: float = 10.0) -> None:
         """Waits until a shell condition holds in the guest."""
@@ -433,7 +434,7 @@ class Runner:
         if self.context.lab.manad is None:
             return {}
         status = json.loads(self.context.lab.manactl("status", "--json"))
-        return {str(nic["nic"]): {"qps": nic["qps"], **nic.get("objects", {})} for nic in status["nics"]}
+        return {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]} for nic in status["nics"]}
 
     def _check_clean(self, _context: Context) -> None:
         lab = self.context.lab

@@ -22,6 +22,17 @@ KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
      "entries of an RDMA CQ"),
     (BOTH, r"test_device\.DeviceTest\.test_query_device(_ex)?$",
      "the driver leaves sys_image_guid and other attributes 0"),
+    (BOTH, r"test_flow\.FlowTest\.",
+     "the provider makes raw packet QPs only in a parent domain and with the application's own "
+     "buffers (EINVAL)"),
+    (BOTH, r"test_mr\.MWTest\.test_mw_type2",
+     "the provider refuses to post bind MW, local invalidate and send with invalidate (EINVAL)"),
+)
+
+# Errors that libibverbs or the provider gives without asking the device: (suites, words, reason)
+KNOWN_WORDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (BOTH, r"Failed to query QP\. Errno: 95", "the provider has no query QP"),
+    (BOTH, r"Failed to Bind MW\. Errno: 95", "the provider has no bind MW"),
 )
 
 # Modules that may crash after their last test, in the clean-up of Python's objects.
@@ -29,11 +40,12 @@ CRASHES: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 
-def reason(suite: str, test: str) -> str | None:
-    """Why a test fails whatever the device does, or None."""
-    for suites, pattern, text in KNOWN:
-        if suite in suites and re.search(pattern, test):
-            return text
+def reason(suite: str, test: str, words: str = "") -> str | None:
+    """Why a test, which failed with these words, fails whatever the device does, or None."""
+    for table, subject in ((KNOWN, test), (KNOWN_WORDS, words)):
+        for suites, pattern, text in table:
+            if suite in suites and re.search(pattern, subject):
+                return text
     return None
 
 

@@ -122,7 +122,8 @@ def run(module: str, context: Context) -> None:
     write_table(context)
     check(outcome.results or outcome.crash, f"no test ran: {text[-300:]}")
     wrong = [f"{test} ({outcome.words.get(test, '')})" for test, result in outcome.results.items()
-             if result in ("failed", "crashed") and not pyverbs_table.reason(peer.suite, test)]
+             if result in ("failed", "crashed")
+             and not pyverbs_table.reason(peer.suite, test, outcome.words.get(test, ""))]
     if outcome.crash and not pyverbs_table.crash_reason(peer.suite, module):
         wrong.append(f"{module} crashed: {outcome.crash}")
     counts = Counter(outcome.results.values())
@@ -145,7 +146,8 @@ def write_table(context: Context) -> None:
         counts = Counter(outcome.results.values())
         bad = [test for test, result in outcome.results.items() if result in ("failed", "crashed")]
         for test in bad:
-            why = pyverbs_table.reason(suite, test) or "**not explained: the device's**"
+            words = outcome.words.get(test, "")
+            why = pyverbs_table.reason(suite, test, words) or f"**not explained**: {words}"
             reasons.setdefault(why, []).append(test)
         remark = ""
         if outcome.crash:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the seed inputs of the fuzz targets, in corpus/<target>/.
 
-Most targets read their input as a list of decisions, so that any bytes are a run of the target; these get
-deterministic bytes of several lengths. The texts of the control target are written out.
+Most targets read their input as a list of decisions, so that any bytes are a run of the target;
+these get deterministic bytes of several lengths. The texts of the control target are written out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 DECIDED = {"vfio_user": 60, "bar": 50, "hwc": 80, "wqe": 120, "frames": 160}
 LINES = [
     "--nic\nid=a,socket=/run/a",
-    "--nic\nid=a,socket=/run/a,mac=02:00:00:00:00:01,mtu=9000,speed=100000,error-cqes=asked,ext=off",
+    "--nic\nid=a,socket=/run/a,mac=02:00:00:00:00:01,mtu=9000,speed=100000,error-cqes=asked",
     "--nic\nid=a,socket=/run/a\n--nic\nid=b,socket=/run/b\n--control\n/run/c\n--log\ndebug",
     "--nic\nid=a,socket=/run/a,mac=01:00:00:00:00:01",
     "--nic\nid=a",
@@ -44,7 +44,8 @@ def main() -> None:
         source = random.Random(target)
         for number in range(8):
             write(target, number, source.randbytes(unit // 4 << (number // 2)))
-    texts = [b"\x01" + line.encode() for line in LINES] + [b"\x00" + text.encode() for text in REQUESTS]
+    texts = [b"\x01" + line.encode() for line in LINES]
+    texts += [b"\x00" + text.encode() for text in REQUESTS]
     for number, text in enumerate(texts):
         write("control", number, text)
 

@@ -199,9 +199,9 @@ protected:
 };
 
 TEST_F(KillTest, NextClientIsServedAfterEachOfTwentyDeaths) {
+    const std::size_t files = open_files();
     const auto first = serve(0);
     ASSERT_TRUE(first.status && WIFEXITED(*first.status) && WEXITSTATUS(*first.status) == 0);
-    const std::size_t files = open_files();
     base::Random random(20);
     unsigned in_traffic = 0;
     for (int round = 0; round < 20; ++round) {

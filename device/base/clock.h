@@ -28,7 +28,8 @@ public:
 /// Small, fast, seedable generator (xorshift64*), for everything that must replay from a seed.
 class Random {
 public:
-    explicit Random(std::uint64_t seed) : state_(seed * 2685821657736338717ULL + 1442695040888963407ULL) {
+    explicit Random(std::uint64_t seed)
+        : state_(seed * 2685821657736338717ULL + 1442695040888963407ULL) {
         if (state_ == 0) state_ = 1;
     }
     std::uint64_t next() {

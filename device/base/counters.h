@@ -24,17 +24,18 @@ struct CounterInfo {
 }  // namespace openmana::base
 
 // A layer lists its counters once, as X(field, "layer.object.event", "explanation"), and gets with
-// OM_COUNTERS(Type, LIST) a struct with one Counter per line, its table `kInfo`, and `visit(f)`, which calls
-// f(const CounterInfo&, uint64_t value) for each line in order.
+// OM_COUNTERS(Type, LIST) a struct with one Counter per line, its table `kInfo`, and `visit(f)`,
+// which calls f(const CounterInfo&, uint64_t value) for each line in order.
 #define OM_COUNTER_FIELD(field, name, help) ::openmana::base::Counter field;
 #define OM_COUNTER_INFO(field, name, help) ::openmana::base::CounterInfo{name, help},
-#define OM_COUNTER_VISIT(field, name, help) f(::openmana::base::CounterInfo{name, help}, field.value());
-#define OM_COUNTERS(Type, LIST)                                              \
-    struct Type {                                                            \
-        LIST(OM_COUNTER_FIELD)                                               \
+#define OM_COUNTER_VISIT(field, name, help) \
+    f(::openmana::base::CounterInfo{name, help}, field.value());
+#define OM_COUNTERS(Type, LIST)                                                           \
+    struct Type {                                                                         \
+        LIST(OM_COUNTER_FIELD)                                                            \
         static constexpr ::openmana::base::CounterInfo kInfo[] = {LIST(OM_COUNTER_INFO)}; \
-        template <typename F>                                                \
-        void visit(F&& f) const {                                            \
-            LIST(OM_COUNTER_VISIT)                                           \
-        }                                                                    \
+        template <typename F>                                                             \
+        void visit(F&& f) const {                                                         \
+            LIST(OM_COUNTER_VISIT)                                                        \
+        }                                                                                 \
     }

@@ -8,7 +8,8 @@
 #include <span>
 #include <type_traits>
 
-static_assert(std::endian::native == std::endian::little, "hosts are little endian, like the device's ABI");
+static_assert(std::endian::native == std::endian::little,
+              "hosts are little endian, like the device's ABI");
 
 namespace openmana::base {
 

@@ -17,9 +17,12 @@ constexpr int kMaxEvents = 64;
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
     UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll) return fail(ErrorCode::kIo, "cannot create an epoll instance", static_cast<unsigned>(errno));
+    if (!epoll)
+        return fail(ErrorCode::kIo, "cannot create an epoll instance",
+                    static_cast<unsigned>(errno));
     UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake) return fail(ErrorCode::kIo, "cannot create an eventfd", static_cast<unsigned>(errno));
+    if (!wake)
+        return fail(ErrorCode::kIo, "cannot create an eventfd", static_cast<unsigned>(errno));
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = wake.get();
@@ -45,7 +48,8 @@ Result<void> EventLoop::modify(int fd, std::uint32_t epoll_events) {
     event.events = epoll_events;
     event.data.fd = fd;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0)
-        return fail(ErrorCode::kIo, "cannot change a watched descriptor", static_cast<unsigned>(errno));
+        return fail(ErrorCode::kIo, "cannot change a watched descriptor",
+                    static_cast<unsigned>(errno));
     return {};
 }
 
@@ -114,7 +118,8 @@ bool EventLoop::poll(bool may_sleep) {
             [[maybe_unused]] const auto r = ::read(wake_.get(), &count, sizeof count);
             continue;
         }
-        // A handler earlier in this batch may have removed this one; the pointer keeps a running handler alive.
+        // A handler earlier in this batch may have removed this one; the pointer keeps a running
+        // handler alive.
         const auto found = handlers_.find(events[i].data.fd);
         if (found == handlers_.end()) continue;
         const auto handler = found->second;

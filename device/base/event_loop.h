@@ -17,10 +17,12 @@
 
 namespace openmana::base {
 
-/// The real executor: file descriptors (epoll, level triggered), tasks and timers on the thread that calls run().
+/// The real executor: file descriptors (epoll, level triggered), tasks and timers on the thread
+/// that calls run().
 ///
-/// After work it polls for a few microseconds before it sleeps: a doorbell that follows soon then needs no wake-up.
-/// Longer polling starves the guests' own threads on small hosts, and idle loops use no CPU.
+/// After work it polls for a few microseconds before it sleeps: a doorbell that follows soon then
+/// needs no wake-up. Longer polling starves the guests' own threads on small hosts, and idle loops
+/// use no CPU.
 class EventLoop final : public Executor {
 public:
     using Handler = std::function<void(std::uint32_t events)>;
@@ -28,7 +30,8 @@ public:
     static Result<std::unique_ptr<EventLoop>> create();
     ~EventLoop() override;
 
-    /// On the loop's thread, or before run(). A handler may remove any descriptor, its own included.
+    /// On the loop's thread, or before run(). A handler may remove any descriptor, its own
+    /// included.
     Result<void> add(int fd, std::uint32_t epoll_events, Handler handler);
     Result<void> modify(int fd, std::uint32_t epoll_events);
     void remove(int fd);
@@ -59,8 +62,8 @@ private:
     std::vector<std::function<void()>> tasks_;
     std::vector<std::function<void()>> running_tasks_;
     std::atomic<bool> has_tasks_{false};  // hint; set under mutex_
-    /// Set before the loop looks for tasks a last time and sleeps; a poster that sees it writes the eventfd. Both sides
-    /// use sequentially consistent order, so one of them always sees the other.
+    /// Set before the loop looks for tasks a last time and sleeps; a poster that sees it writes the
+    /// eventfd. Both sides use sequentially consistent order, so one of them always sees the other.
     std::atomic<bool> sleeping_{false};
     std::atomic<bool> stop_{false};
     std::atomic<std::thread::id> thread_{};

@@ -10,8 +10,8 @@ namespace openmana::base {
 
 class Timer;
 
-/// The one thread (real or simulated) on which a NIC's own state is touched. `post` may be called from any
-/// thread; everything else only on the executor itself.
+/// The one thread (real or simulated) on which a NIC's own state is touched. `post` may be called
+/// from any thread; everything else only on the executor itself.
 class Executor {
 public:
     virtual ~Executor() = default;
@@ -29,8 +29,9 @@ protected:
     virtual void timer_forget(Timer& timer) = 0;
 };
 
-/// One deadline on an executor. Owned by the object that waits; destruction cancels, but not from its own callback. Not
-/// thread-safe: used on its executor only. Cancelling, and arming later than before, cost no heap operation.
+/// One deadline on an executor. Owned by the object that waits; destruction cancels, but not from
+/// its own callback. Not thread-safe: used on its executor only. Cancelling, and arming later than
+/// before, cost no heap operation.
 class Timer {
 public:
     Timer(Executor& executor, std::function<void()> callback)

@@ -8,10 +8,12 @@ namespace openmana::base {
 void Gate::enter() {
     for (;;) {
         const std::uint32_t before = state_.fetch_add(1, std::memory_order_acquire);
-        if ((before & kClosed) == 0) [[likely]] return;
+        if ((before & kClosed) == 0) [[likely]]
+            return;
         leave();
         state_.wait(kClosed, std::memory_order_relaxed);
-        // The owner may still wait for visitors that entered before: the value then is not kClosed alone.
+        // The owner may still wait for visitors that entered before: the value then is not kClosed
+        // alone.
         while ((state_.load(std::memory_order_relaxed) & kClosed) != 0) ::sched_yield();
     }
 }

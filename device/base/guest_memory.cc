@@ -20,7 +20,9 @@ bool sane(std::uint64_t address, std::uint64_t length) {
 
 }  // namespace
 
-GuestMemory::~GuestMemory() { unmap_all(); }
+GuestMemory::~GuestMemory() {
+    unmap_all();
+}
 
 void GuestMemory::release(const Range& range) {
     if (range.owned) ::munmap(range.host, range.length);
@@ -44,10 +46,11 @@ Result<void> GuestMemory::insert(Range range) {
 
 Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
                                  std::uint64_t offset, bool readable, bool writable) {
-    if (!sane(address.value(), length) || (address.value() & kPageMask) != 0 || (length & kPageMask) != 0 ||
-        (offset & kPageMask) != 0)
-        return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(), length);
-    struct stat status{};
+    if (!sane(address.value(), length) || (address.value() & kPageMask) != 0 ||
+        (length & kPageMask) != 0 || (offset & kPageMask) != 0)
+        return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(),
+                    length);
+    struct stat status {};
     if (::fstat(fd.get(), &status) != 0)
         return fail(ErrorCode::kIo, "cannot examine the memory file", static_cast<unsigned>(errno));
     const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
@@ -55,10 +58,12 @@ Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const 
     if (length > size || offset > size - length)
         return fail(ErrorCode::kOutOfRange, "DMA map passes the end of its file", offset, length);
     const int protection = (readable ? PROT_READ : 0) | (writable ? PROT_READ | PROT_WRITE : 0);
-    void* host = ::mmap(nullptr, length, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
+    void* host =
+        ::mmap(nullptr, length, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
     if (host == MAP_FAILED)
         return fail(ErrorCode::kIo, "cannot map guest memory", static_cast<unsigned>(errno));
-    Range range{address.value(), length, static_cast<std::byte*>(host), readable || writable, writable, true};
+    Range range{address.value(),      length,   static_cast<std::byte*>(host),
+                readable || writable, writable, true};
     auto inserted = insert(range);
     if (!inserted) release(range);
     return inserted;
@@ -66,26 +71,30 @@ Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const 
 
 Result<void> GuestMemory::map_hole(GuestAddr address, std::uint64_t length) {
     if (!sane(address.value(), length))
-        return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(), length);
+        return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(),
+                    length);
     return insert(Range{address.value(), length, nullptr, false, false, false});
 }
 
 Result<void> GuestMemory::map_host(GuestAddr address, std::span<std::byte> memory, bool writable) {
     if (!sane(address.value(), memory.size()))
-        return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(), memory.size());
+        return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(),
+                    memory.size());
     return insert(Range{address.value(), memory.size(), memory.data(), true, writable, false});
 }
 
 Result<std::uint64_t> GuestMemory::unmap(GuestAddr address, std::uint64_t length) {
     if (!sane(address.value(), length))
-        return fail(ErrorCode::kInvalidArgument, "DMA unmap is empty or wraps", address.value(), length);
+        return fail(ErrorCode::kInvalidArgument, "DMA unmap is empty or wraps", address.value(),
+                    length);
     const std::uint64_t last = address.value() + (length - 1);
     std::uint64_t removed = 0;
     for (const Range& range : ranges_) {
         const std::uint64_t range_last = range.address + (range.length - 1);
         if (range_last < address.value() || range.address > last) continue;
         if (range.address < address.value() || range_last > last)
-            return fail(ErrorCode::kInvalidArgument, "DMA unmap would split a map", range.address, range.length);
+            return fail(ErrorCode::kInvalidArgument, "DMA unmap would split a map", range.address,
+                        range.length);
         removed += range.length;
     }
     if (removed == 0) return std::uint64_t{0};
@@ -105,17 +114,19 @@ void GuestMemory::unmap_all() {
 }
 
 const GuestMemory::Range* GuestMemory::range_of(std::uint64_t address) const {
-    const auto after =
-        std::upper_bound(ranges_.begin(), ranges_.end(), address,
-                         [](std::uint64_t value, const Range& range) { return value < range.address; });
+    const auto after = std::upper_bound(
+        ranges_.begin(), ranges_.end(), address,
+        [](std::uint64_t value, const Range& range) { return value < range.address; });
     if (after == ranges_.begin()) return nullptr;
     const Range& range = *std::prev(after);
     return address - range.address < range.length ? &range : nullptr;
 }
 
-std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length, Access access) const {
+std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length,
+                                       Access access) const {
     const Range* range = range_of(address.value());
-    if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable)) return {};
+    if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable))
+        return {};
     const std::uint64_t offset = address.value() - range->address;
     if (length > range->length - offset) return {};
     return {range->host + offset, length};
@@ -126,7 +137,8 @@ bool GuestMemory::resolve(GuestAddr address, std::uint64_t length, Access access
     std::uint64_t at = address.value();
     while (length != 0) {
         const Range* range = range_of(at);
-        if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable)) return false;
+        if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable))
+            return false;
         const std::uint64_t offset = at - range->address;
         const std::uint64_t n = std::min(length, range->length - offset);
         out.emplace_back(range->host + offset, n);

@@ -14,10 +14,12 @@ namespace openmana::base {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// The guest memory that the client of one function has mapped for DMA: bus address ranges to host memory.
+/// The guest memory that the client of one function has mapped for DMA: bus address ranges to host
+/// memory.
 ///
-/// Changed only by the NIC's own thread under an exclusion of the NIC's Gate; read by that thread at any time and by
-/// others during a visit. Pointers obtained are good as long as `generation()` does not change.
+/// Changed only by the NIC's own thread under an exclusion of the NIC's Gate; read by that thread
+/// at any time and by others during a visit. Pointers obtained are good as long as `generation()`
+/// does not change.
 class GuestMemory {
 public:
     GuestMemory() = default;
@@ -25,16 +27,18 @@ public:
     GuestMemory(const GuestMemory&) = delete;
     GuestMemory& operator=(const GuestMemory&) = delete;
 
-    /// Maps `[address, address + length)` to `fd` at `offset`. Fails on overlap, on a zero or unaligned length, if
-    /// the file is too short, or if the system refuses. Takes the fd only for the time of the call.
-    Result<void> map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd, std::uint64_t offset,
-                        bool readable, bool writable);
-    /// Notes a range without memory behind it (device BARs, ROM): accesses to it fail, unmapping it succeeds.
+    /// Maps `[address, address + length)` to `fd` at `offset`. Fails on overlap, on a zero or
+    /// unaligned length, if the file is too short, or if the system refuses. Takes the fd only for
+    /// the time of the call.
+    Result<void> map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
+                        std::uint64_t offset, bool readable, bool writable);
+    /// Notes a range without memory behind it (device BARs, ROM): accesses to it fail, unmapping it
+    /// succeeds.
     Result<void> map_hole(GuestAddr address, std::uint64_t length);
     /// Maps host memory owned by the caller (tests).
     Result<void> map_host(GuestAddr address, std::span<std::byte> memory, bool writable = true);
-    /// Removes every range that lies wholly inside; a range that is only partly covered is an error and nothing is
-    /// removed. Returns the bytes removed.
+    /// Removes every range that lies wholly inside; a range that is only partly covered is an error
+    /// and nothing is removed. Returns the bytes removed.
     Result<std::uint64_t> unmap(GuestAddr address, std::uint64_t length);
     void unmap_all();
 
@@ -42,13 +46,17 @@ public:
     [[nodiscard]] std::uint64_t generation() const { return generation_; }
     [[nodiscard]] std::size_t range_count() const { return ranges_.size(); }
 
-    /// Host memory of `[address, address + length)`, which must lie in one range with the right access; else empty.
-    [[nodiscard]] std::span<std::byte> find(GuestAddr address, std::uint64_t length, Access access) const;
-    /// Appends the host memory of `[address, address + length)`, which may lie in several neighbouring ranges. False if
-    /// any part is not mapped with the right access; then what was appended is meaningless.
+    /// Host memory of `[address, address + length)`, which must lie in one range with the right
+    /// access; else empty.
+    [[nodiscard]] std::span<std::byte> find(GuestAddr address, std::uint64_t length,
+                                            Access access) const;
+    /// Appends the host memory of `[address, address + length)`, which may lie in several
+    /// neighbouring ranges. False if any part is not mapped with the right access; then what was
+    /// appended is meaningless.
     [[nodiscard]] bool resolve(GuestAddr address, std::uint64_t length, Access access,
                                std::vector<std::span<std::byte>>& out) const;
-    /// Copies, across neighbouring ranges too. False, and nothing promised of the target, if any part is not mapped.
+    /// Copies, across neighbouring ranges too. False, and nothing promised of the target, if any
+    /// part is not mapped.
     [[nodiscard]] bool read(GuestAddr address, std::span<std::byte> target) const;
     [[nodiscard]] bool write(GuestAddr address, std::span<const std::byte> source) const;
 

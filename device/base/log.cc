@@ -8,7 +8,8 @@
 namespace openmana::base {
 
 void log_to_stderr(spdlog::level::level_enum level) {
-    auto logger = std::make_shared<spdlog::logger>("openmana", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto logger = std::make_shared<spdlog::logger>(
+        "openmana", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
     logger->set_level(level);
     logger->flush_on(spdlog::level::debug);

@@ -5,7 +5,8 @@
 
 namespace openmana::base {
 
-/// Sends log lines to stderr with a time stamp; `level` as spdlog names them (trace, debug, info, warn, error, off).
+/// Sends log lines to stderr with a time stamp; `level` as spdlog names them (trace, debug, info,
+/// warn, error, off).
 void log_to_stderr(spdlog::level::level_enum level);
 
 }  // namespace openmana::base

@@ -8,7 +8,8 @@
 
 namespace openmana::base {
 
-/// What went wrong, in words that a program can branch on. The text is for the one who reads the log.
+/// What went wrong, in words that a program can branch on. The text is for the one who reads the
+/// log.
 enum class ErrorCode : std::uint8_t {
     kInvalidArgument,  ///< a value that the interface does not allow
     kOutOfRange,       ///< an index, offset or length outside its object
@@ -22,7 +23,8 @@ enum class ErrorCode : std::uint8_t {
     kClosed,           ///< the other side is gone
 };
 
-/// An error: a code, a static text, and up to two numbers. Never allocates; `text` has static storage.
+/// An error: a code, a static text, and up to two numbers. Never allocates; `text` has static
+/// storage.
 struct Error {
     ErrorCode code = ErrorCode::kInvalidArgument;
     const char* text = "";
@@ -47,24 +49,25 @@ inline tl::unexpected<Error> fail(ErrorCode code, const char* text, std::uint64_
 }  // namespace openmana::base
 
 /// A condition that only our own bug can break: aborts in every build type. No side effects inside.
-#define OM_CHECK(expression)                                                        \
-    do {                                                                            \
-        if (!(expression)) [[unlikely]]                                             \
-            ::openmana::base::check_failed(#expression, __FILE__, __LINE__);        \
+#define OM_CHECK(expression)                                                 \
+    do {                                                                     \
+        if (!(expression)) [[unlikely]]                                      \
+            ::openmana::base::check_failed(#expression, __FILE__, __LINE__); \
     } while (false)
 
 #define OM_CONCAT_INNER(a, b) a##b
 #define OM_CONCAT(a, b) OM_CONCAT_INNER(a, b)
 /// `TRY(auto x, f());` hands the error of f() to the caller, else binds its value to x.
-#define TRY(declaration, expression) TRY_IMPL(OM_CONCAT(try_result_, __LINE__), declaration, expression)
-#define TRY_IMPL(name, declaration, expression)                  \
-    auto name = (expression);                                    \
-    if (!name) [[unlikely]]                                      \
+#define TRY(declaration, expression) \
+    TRY_IMPL(OM_CONCAT(try_result_, __LINE__), declaration, expression)
+#define TRY_IMPL(name, declaration, expression)                         \
+    auto name = (expression);                                           \
+    if (!name) [[unlikely]]                                             \
         return ::tl::unexpected<::openmana::base::Error>(name.error()); \
     declaration = std::move(*name)
 /// The same for a Result<void>.
-#define TRY_VOID(expression)                                                       \
-    do {                                                                           \
-        if (auto try_result = (expression); !try_result) [[unlikely]]              \
-            return ::tl::unexpected<::openmana::base::Error>(try_result.error());  \
+#define TRY_VOID(expression)                                                      \
+    do {                                                                          \
+        if (auto try_result = (expression); !try_result) [[unlikely]]             \
+            return ::tl::unexpected<::openmana::base::Error>(try_result.error()); \
     } while (false)

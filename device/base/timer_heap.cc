@@ -24,7 +24,8 @@ void TimerHeap::sift_down(std::size_t index) {
     for (;;) {
         std::size_t child = 2 * index + 1;
         if (child >= heap_.size()) break;
-        if (child + 1 < heap_.size() && heap_[child + 1]->queued_at_ < heap_[child]->queued_at_) ++child;
+        if (child + 1 < heap_.size() && heap_[child + 1]->queued_at_ < heap_[child]->queued_at_)
+            ++child;
         if (timer->queued_at_ <= heap_[child]->queued_at_) break;
         place(index, heap_[child]);
         index = child;

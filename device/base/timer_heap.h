@@ -8,8 +8,9 @@
 
 namespace openmana::base {
 
-/// The deadlines of one executor: a binary heap whose entries know their place, so that any of them can be moved or
-/// taken out in O(log n). A timer that was cancelled or put off stays where it is until its old time comes.
+/// The deadlines of one executor: a binary heap whose entries know their place, so that any of them
+/// can be moved or taken out in O(log n). A timer that was cancelled or put off stays where it is
+/// until its old time comes.
 class TimerHeap {
 public:
     /// Queues the timer at its deadline, or moves it there.
@@ -17,7 +18,8 @@ public:
     void forget(Timer& timer);
     /// When `fire` has something to do next, at the earliest.
     [[nodiscard]] std::optional<TimePoint> next() const;
-    /// Runs the callbacks of all timers that are due, in the order of their deadlines. True if any ran.
+    /// Runs the callbacks of all timers that are due, in the order of their deadlines. True if any
+    /// ran.
     bool fire(TimePoint now);
 
 private:

@@ -33,13 +33,14 @@ Result<UniqueFd> connect_unix(const std::string& path) {
 
 Result<UnixListener> UnixListener::create(const std::string& path) {
     TRY(const sockaddr_un address, address_of(path));
-    struct stat status{};
+    struct stat status {};
     if (::lstat(path.c_str(), &status) == 0) {
         if (!S_ISSOCK(status.st_mode))
             return fail(ErrorCode::kInvalidArgument, "the path exists and is not a socket");
         if (connect_unix(path)) return fail(ErrorCode::kBusy, "the socket is in use");
         if (::unlink(path.c_str()) != 0)
-            return fail(ErrorCode::kIo, "cannot remove the old socket", static_cast<unsigned>(errno));
+            return fail(ErrorCode::kIo, "cannot remove the old socket",
+                        static_cast<unsigned>(errno));
     }
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return fail(ErrorCode::kIo, "cannot create a socket", static_cast<unsigned>(errno));

@@ -8,8 +8,9 @@
 
 namespace openmana::base {
 
-/// A listening Unix stream socket (non-blocking, close-on-exec) that removes its path when it goes. A path left behind by a
-/// process that is gone is taken over; one that somebody serves is kBusy; one that is no socket is kInvalidArgument.
+/// A listening Unix stream socket (non-blocking, close-on-exec) that removes its path when it goes.
+/// A path left behind by a process that is gone is taken over; one that somebody serves is kBusy;
+/// one that is no socket is kInvalidArgument.
 class UnixListener {
 public:
     static Result<UnixListener> create(const std::string& path);

@@ -14,13 +14,13 @@ namespace openmana::eth {
 
 struct EthernetConfig {
     base::MacAddr mac{};
-    std::uint16_t max_mtu = 9000;    ///< adapter L2 MTU less the 14-byte header
-    std::uint32_t max_queues = 64;   ///< queue pairs of the vPort
+    std::uint16_t max_mtu = 9000;   ///< adapter L2 MTU less the 14-byte header
+    std::uint32_t max_queues = 64;  ///< queue pairs of the vPort
     std::uint32_t link_speed_mbps = 100000;
 };
 
-/// The Ethernet device (GDMA type 2) of a function: one vPort (GDMA 6). Commands and TX on the executor; `receive`
-/// from any thread.
+/// The Ethernet device (GDMA type 2) of a function: one vPort (GDMA 6). Commands and TX on the
+/// executor; `receive` from any thread.
 class EthernetDevice final : public gdma::Client {
 public:
     /// Attaches itself to the function. `network` gets the frames that the guest sends.
@@ -31,8 +31,8 @@ public:
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply) override;
     void reset() override;
 
-    /// A frame from the network for this vPort: filtered by destination MAC, steered by RSS, written to the guest.
-    /// The caller visits the function's Gate (or is its executor).
+    /// A frame from the network for this vPort: filtered by destination MAC, steered by RSS,
+    /// written to the guest. The caller visits the function's Gate (or is its executor).
     void receive(std::span<const std::byte> frame);
 
     [[nodiscard]] const base::MacAddr& mac() const;

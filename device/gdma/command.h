@@ -13,7 +13,8 @@
 
 namespace openmana::gdma {
 
-/// One HWC request, copied out of guest memory (GDMA 4.5). Offsets are from the start of the message.
+/// One HWC request, copied out of guest memory (GDMA 4.5). Offsets are from the start of the
+/// message.
 class HwcRequest {
 public:
     /// `message` holds at least the 40-byte header; its own size word may not exceed what was sent.
@@ -53,14 +54,15 @@ private:
     std::span<const std::byte> message_;
 };
 
-/// The response under construction: exactly the size that was asked for, zero where nothing was put (GDMA 4.4).
-/// Fields beyond the requested size are cut.
+/// The response under construction: exactly the size that was asked for, zero where nothing was put
+/// (GDMA 4.4). Fields beyond the requested size are cut.
 class HwcReply {
 public:
     explicit HwcReply(std::size_t size) : bytes_(size) {}
     void set_status(std::uint32_t status) { status_ = status; }
     [[nodiscard]] std::uint32_t status() const { return status_; }
-    /// The newest version of this response that is implemented; the smaller of this and the one asked for is sent.
+    /// The newest version of this response that is implemented; the smaller of this and the one
+    /// asked for is sent.
     void set_version(std::uint16_t version) { version_ = version; }
     [[nodiscard]] std::uint16_t version() const { return version_; }
     /// A whole structure of <mana/*.h>; its header part is overwritten when the response is sent.
@@ -92,11 +94,11 @@ class Client {
 public:
     virtual ~Client() = default;
     [[nodiscard]] virtual std::uint16_t device_type() const = 0;
-    /// Answers the opcodes of this device (those at and above 0x20000). On the executor, under an exclusion of the
-    /// function's Gate. Unknown opcodes: kHwcUnsupported.
+    /// Answers the opcodes of this device (those at and above 0x20000). On the executor, under an
+    /// exclusion of the function's Gate. Unknown opcodes: kHwcUnsupported.
     virtual void command(const HwcRequest& request, HwcReply& reply) = 0;
-    /// Drops every object: SHM destroy, FLR, or the client is gone. On the executor, under an exclusion, before the
-    /// function frees its own objects.
+    /// Drops every object: SHM destroy, FLR, or the client is gone. On the executor, under an
+    /// exclusion, before the function frees its own objects.
     virtual void reset() = 0;
 };
 

@@ -13,13 +13,18 @@ using base::ErrorCode;
 
 namespace {
 
-static_assert(kHwcSuccess == MANA_HW_STATUS_SUCCESS && kHwcMoreEntries == MANA_HW_STATUS_MORE_ENTRIES &&
+static_assert(kHwcSuccess == MANA_HW_STATUS_SUCCESS &&
+              kHwcMoreEntries == MANA_HW_STATUS_MORE_ENTRIES &&
               kHwcUnsupported == MANA_HW_STATUS_UNSUPPORTED);
-static_assert(kLocalRead == MANA_HW_ACCESS_LOCAL_READ && kLocalWrite == MANA_HW_ACCESS_LOCAL_WRITE &&
-              kRemoteRead == MANA_HW_ACCESS_REMOTE_READ && kRemoteWrite == MANA_HW_ACCESS_REMOTE_WRITE &&
-              kRemoteAtomic == MANA_HW_ACCESS_REMOTE_ATOMIC && kBindWindow == MANA_HW_ACCESS_BIND_WINDOW);
+static_assert(kLocalRead == MANA_HW_ACCESS_LOCAL_READ &&
+              kLocalWrite == MANA_HW_ACCESS_LOCAL_WRITE &&
+              kRemoteRead == MANA_HW_ACCESS_REMOTE_READ &&
+              kRemoteWrite == MANA_HW_ACCESS_REMOTE_WRITE &&
+              kRemoteAtomic == MANA_HW_ACCESS_REMOTE_ATOMIC &&
+              kBindWindow == MANA_HW_ACCESS_BIND_WINDOW);
 
-/// Opcodes of a device, by their upper half (GDMA 6.1, RNIC 2.1). Others above are for the device that the request names.
+/// Opcodes of a device, by their upper half (GDMA 6.1, RNIC 2.1). Others above are for the device
+/// that the request names.
 constexpr std::uint32_t kEthernetFamily = 2;
 constexpr std::uint32_t kRdmaFamily = 3;
 constexpr std::uint32_t kQueryDevConfig = 0x20001;
@@ -32,11 +37,16 @@ constexpr std::uint64_t kDeviceMemoryUnit = 64;
 
 std::uint32_t status_of(const base::Error& error) {
     switch (error.code) {
-        case ErrorCode::kNotFound: return kHwcNotFound;
-        case ErrorCode::kExhausted: return kHwcNoResources;
-        case ErrorCode::kBusy: return kHwcBusy;
-        case ErrorCode::kUnsupported: return kHwcUnsupported;
-        default: return kHwcInvalidParameter;
+        case ErrorCode::kNotFound:
+            return kHwcNotFound;
+        case ErrorCode::kExhausted:
+            return kHwcNoResources;
+        case ErrorCode::kBusy:
+            return kHwcBusy;
+        case ErrorCode::kUnsupported:
+            return kHwcUnsupported;
+        default:
+            return kHwcInvalidParameter;
     }
 }
 
@@ -54,15 +64,19 @@ void Function::Impl::command(const HwcRequest& request, HwcReply& reply) {
     };
     // CREATE_MR: the fields of device memory alone may be missing.
     static constexpr std::array<Entry, 20> kTable{{
-        {MANA_HW_VERIFY_DRIVER_VERSION, offsetof(mana_hw_verify_version_req, driver_version), &Impl::verify_version},
+        {MANA_HW_VERIFY_DRIVER_VERSION, offsetof(mana_hw_verify_version_req, driver_version),
+         &Impl::verify_version},
         {MANA_HW_QUERY_MAX_RESOURCES, sizeof(mana_hw_request), &Impl::query_max_resources},
         {MANA_HW_LIST_DEVICES, sizeof(mana_hw_request), &Impl::list_devices},
         {MANA_HW_REGISTER_DEVICE, sizeof(mana_hw_request), &Impl::register_device},
         {MANA_HW_DEREGISTER_DEVICE, sizeof(mana_hw_request), &Impl::deregister_device},
         {MANA_HW_GENERATE_TEST_EQE, sizeof(mana_hw_test_eqe_req), &Impl::test_eqe},
-        {MANA_HW_CREATE_QUEUE, offsetof(mana_hw_create_queue_req, moderation_context), &Impl::create_queue},
-        {MANA_HW_DISABLE_QUEUE, offsetof(mana_hw_disable_queue_req, id_allocated_on_creation), &Impl::disable_queue},
-        {MANA_HW_ALLOCATE_RESOURCE_RANGE, sizeof(mana_hw_allocate_range_req), &Impl::allocate_range},
+        {MANA_HW_CREATE_QUEUE, offsetof(mana_hw_create_queue_req, moderation_context),
+         &Impl::create_queue},
+        {MANA_HW_DISABLE_QUEUE, offsetof(mana_hw_disable_queue_req, id_allocated_on_creation),
+         &Impl::disable_queue},
+        {MANA_HW_ALLOCATE_RESOURCE_RANGE, sizeof(mana_hw_allocate_range_req),
+         &Impl::allocate_range},
         {MANA_HW_DESTROY_RESOURCE_RANGE, sizeof(mana_hw_destroy_range_req), &Impl::destroy_range},
         {MANA_HW_CREATE_DMA_REGION, sizeof(mana_hw_create_region_req), &Impl::create_region},
         {MANA_HW_DMA_REGION_ADD_PAGES, sizeof(mana_hw_add_pages_req), &Impl::add_pages},
@@ -71,13 +85,15 @@ void Function::Impl::command(const HwcRequest& request, HwcReply& reply) {
         {MANA_HW_DESTROY_PD, sizeof(mana_hw_destroy_pd_req), &Impl::destroy_pd},
         {MANA_HW_CREATE_MR, offsetof(mana_hw_create_mr_req, reserved1), &Impl::create_mr},
         {MANA_HW_DESTROY_MR, sizeof(mana_hw_destroy_mr_req), &Impl::destroy_mr},
-        {MANA_HW_QUERY_HWC_TIMEOUT, offsetof(mana_hw_hwc_timeout_req, reserved), &Impl::query_hwc_timeout},
+        {MANA_HW_QUERY_HWC_TIMEOUT, offsetof(mana_hw_hwc_timeout_req, reserved),
+         &Impl::query_hwc_timeout},
         {MANA_HW_ALLOC_DM, sizeof(mana_hw_alloc_dm_req), &Impl::alloc_dm},
         {MANA_HW_DESTROY_DM, sizeof(mana_hw_destroy_dm_req), &Impl::destroy_dm},
     }};
     reply.set_version(1);
-    const auto entry = std::find_if(kTable.begin(), kTable.end(),
-                                    [&](const Entry& other) { return other.opcode == request.opcode(); });
+    const auto entry = std::find_if(kTable.begin(), kTable.end(), [&](const Entry& other) {
+        return other.opcode == request.opcode();
+    });
     if (entry == kTable.end())
         reply.set_status(kHwcUnsupported);
     else if (request.size() < entry->least)
@@ -115,8 +131,9 @@ auto Function::Impl::verify_version(const HwcRequest& request, HwcReply& reply) 
     out.protocol = MANA_HW_PROTOCOL_VERSION;
     out.device_caps[0] = MANA_HW_CAP_HWC_TIMEOUT | MANA_HW_CAP_BIG_PAGES;
     reply.put_struct(out);
-    OM_DEBUG("driver version: nic={} caps={:#x} os={:#x} release={}.{}.{}", config.name, in.driver_caps[0] + 0,
-             in.os_type + 0, in.os_major + 0, in.os_build + 0, in.os_minor + 0);
+    OM_DEBUG("driver version: nic={} caps={:#x} os={:#x} release={}.{}.{}", config.name,
+             in.driver_caps[0] + 0, in.os_type + 0, in.os_major + 0, in.os_build + 0,
+             in.os_minor + 0);
     return kHwcSuccess;
 }
 
@@ -171,8 +188,8 @@ auto Function::Impl::register_device(const HwcRequest& request, HwcReply& reply)
     out.gpa_key = key->value();
     out.doorbell_page = *page;
     reply.put_struct(out);
-    OM_DEBUG("device register: nic={} type={} pdn={:#x} key={:#x} page={}", config.name, request.device_type(),
-             target->pd.value(), key->value(), *page);
+    OM_DEBUG("device register: nic={} type={} pdn={:#x} key={:#x} page={}", config.name,
+             request.device_type(), target->pd.value(), key->value(), *page);
     return kHwcSuccess;
 }
 
@@ -182,7 +199,8 @@ auto Function::Impl::deregister_device(const HwcRequest& request, HwcReply&) -> 
     // A driver that leaves something behind cannot name it any more.
     target->client->reset();
     for (EqSlot& slot : eqs)
-        if (slot.eq && slot.device_type == request.device_type() && slot.cqs == 0) destroy_eq(slot.eq->id());
+        if (slot.eq && slot.device_type == request.device_type() && slot.cqs == 0)
+            destroy_eq(slot.eq->id());
     OM_CHECK(keys.remove(target->gpa_key).has_value());
     destroy_pd(target->pd);
     free_pages(target->page.value(), 1);
@@ -204,7 +222,8 @@ auto Function::Impl::query_hwc_timeout(const HwcRequest& request, HwcReply& repl
 
 auto Function::Impl::test_eqe(const HwcRequest& request, HwcReply&) -> Status {
     const auto in = request.as<mana_hw_test_eqe_req>();
-    if (in.eq_id >= eqs.size() || !eqs[in.eq_id].eq || eqs[in.eq_id].device_type != request.device_type())
+    if (in.eq_id >= eqs.size() || !eqs[in.eq_id].eq ||
+        eqs[in.eq_id].device_type != request.device_type())
         return kHwcNotFound;
     hwc->test_eq_after_response(Eqn(in.eq_id));
     return kHwcSuccess;
@@ -216,7 +235,8 @@ auto Function::Impl::create_queue(const HwcRequest& request, HwcReply& reply) ->
     if (in.type != MANA_HW_QUEUE_EQ) return kHwcUnsupported;
     const Device* const owner = device(request.device_type(), request.device_instance());
     if (owner == nullptr || !owner->registered) return kHwcNotFound;
-    if (in.pd_id != owner->pd.value() || in.doorbell_page != owner->page.value()) return kHwcInvalidParameter;
+    if (in.pd_id != owner->pd.value() || in.doorbell_page != owner->page.value())
+        return kHwcInvalidParameter;
     if (in.msix_index >= irq.vector_count()) return kHwcInvalidParameter;
     const auto found = regions.find(in.region);
     if (found == regions.end() || !found->second.region) return kHwcNotFound;
@@ -224,8 +244,8 @@ auto Function::Impl::create_queue(const HwcRequest& request, HwcReply& reply) ->
     if (in.bytes < MANA_HW_PAGE_BYTES || !std::has_single_bit(std::uint32_t{in.bytes}) ||
         in.bytes > region->length() || region->first_offset() % sizeof(mana_hw_eqe) != 0)
         return kHwcInvalidParameter;
-    auto eq = create_eq(request.device_type(), std::move(region), in.bytes, DoorbellPage(in.doorbell_page),
-                        in.msix_index);
+    auto eq = create_eq(request.device_type(), std::move(region), in.bytes,
+                        DoorbellPage(in.doorbell_page), in.msix_index);
     if (!eq) return status_of(eq.error());
     drop_region(found);
     mana_hw_create_queue_resp out{};
@@ -239,7 +259,8 @@ auto Function::Impl::disable_queue(const HwcRequest& request, HwcReply&) -> Stat
     if (in.type != MANA_HW_QUEUE_EQ) return kHwcUnsupported;
     if (in.queue_id >= eqs.size() || !eqs[in.queue_id].eq) return kHwcNotFound;
     const EqSlot& slot = eqs[in.queue_id];
-    if (slot.device_type != request.device_type() || slot.device_type == MANA_HW_DEVICE_HWC) return kHwcNotFound;
+    if (slot.device_type != request.device_type() || slot.device_type == MANA_HW_DEVICE_HWC)
+        return kHwcNotFound;
     if (slot.cqs != 0) return kHwcBusy;
     destroy_eq(Eqn(in.queue_id));
     return kHwcSuccess;
@@ -250,7 +271,8 @@ auto Function::Impl::disable_queue(const HwcRequest& request, HwcReply&) -> Stat
 auto Function::Impl::allocate_range(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_allocate_range_req>();
     if (in.type != MANA_HW_RESOURCE_DOORBELL_PAGE) return kHwcUnsupported;
-    const auto first = allocate_pages(in.count, in.alignment, in.first_allowed, PageUse::kRangeFirst);
+    const auto first =
+        allocate_pages(in.count, in.alignment, in.first_allowed, PageUse::kRangeFirst);
     if (!first) return status_of(first.error());
     mana_hw_allocate_range_resp out{};
     out.first = *first;
@@ -261,10 +283,12 @@ auto Function::Impl::allocate_range(const HwcRequest& request, HwcReply& reply) 
 auto Function::Impl::destroy_range(const HwcRequest& request, HwcReply&) -> Status {
     const auto in = request.as<mana_hw_destroy_range_req>();
     if (in.type != MANA_HW_RESOURCE_DOORBELL_PAGE) return kHwcUnsupported;
-    if (in.count == 0 || in.count > pages.size() || in.first > pages.size() - in.count) return kHwcInvalidParameter;
+    if (in.count == 0 || in.count > pages.size() || in.first > pages.size() - in.count)
+        return kHwcInvalidParameter;
     // Exactly a range that was allocated.
     for (std::uint32_t i = 0; i < in.count; ++i)
-        if (pages[in.first + i] != (i == 0 ? PageUse::kRangeFirst : PageUse::kRangeNext)) return kHwcNotFound;
+        if (pages[in.first + i] != (i == 0 ? PageUse::kRangeFirst : PageUse::kRangeNext))
+            return kHwcNotFound;
     const std::size_t next = std::size_t{in.first} + in.count;
     if (next < pages.size() && pages[next] == PageUse::kRangeNext) return kHwcNotFound;
     free_pages(in.first, in.count);
@@ -287,7 +311,8 @@ auto Function::Impl::create_region(const HwcRequest& request, HwcReply& reply) -
         return kHwcInvalidParameter;
     const std::uint64_t last_page = (in.first_offset + last_byte) >> entry.page_shift;
     if (last_page >= in.page_count || in.pages_here > in.page_count) return kHwcInvalidParameter;
-    if (regions.size() >= config.max_regions || in.page_count > config.max_region_pages - region_pages)
+    if (regions.size() >= config.max_regions ||
+        in.page_count > config.max_region_pages - region_pages)
         return kHwcNoResources;
     const std::uint64_t handle = next_handle++;
     const Status status = append_pages(handle, entry, request, sizeof in, in.pages_here);
@@ -309,14 +334,17 @@ auto Function::Impl::add_pages(const HwcRequest& request, HwcReply&) -> Status {
 }
 
 /// Leaves the entry as it was, or adds all pages; builds the region with the last one.
-auto Function::Impl::append_pages(std::uint64_t handle, RegionEntry& entry, const HwcRequest& request,
-                                  std::size_t offset, std::uint32_t count) -> Status {
+auto Function::Impl::append_pages(std::uint64_t handle, RegionEntry& entry,
+                                  const HwcRequest& request, std::size_t offset,
+                                  std::uint32_t count) -> Status {
     if (count > entry.page_count - entry.pages.size()) return kHwcInvalidParameter;
-    if (!request.has(offset, std::size_t{count} * sizeof(std::uint64_t))) return kHwcInvalidParameter;
+    if (!request.has(offset, std::size_t{count} * sizeof(std::uint64_t)))
+        return kHwcInvalidParameter;
     const std::size_t before = entry.pages.size();
     const std::uint64_t mask = (std::uint64_t{1} << entry.page_shift) - 1;
     for (std::uint32_t i = 0; i < count; ++i) {
-        const auto page = request.get<std::uint64_t>(offset + std::size_t{i} * sizeof(std::uint64_t));
+        const auto page =
+            request.get<std::uint64_t>(offset + std::size_t{i} * sizeof(std::uint64_t));
         if ((page & mask) != 0) {
             entry.pages.resize(before);
             return kHwcInvalidParameter;
@@ -324,15 +352,16 @@ auto Function::Impl::append_pages(std::uint64_t handle, RegionEntry& entry, cons
         entry.pages.push_back(page);
     }
     if (entry.pages.size() < entry.page_count) return kHwcMoreEntries;
-    auto region = std::make_unique<DmaRegion>(entry.length, entry.first_offset, entry.page_shift, entry.pages);
+    auto region = std::make_unique<DmaRegion>(entry.length, entry.first_offset, entry.page_shift,
+                                              entry.pages);
     const std::uint64_t in_use = extents->load(std::memory_order_relaxed);
     if (in_use > config.max_extents || region->extents().size() > config.max_extents - in_use) {
         entry.pages.resize(before);
         return kHwcNoResources;
     }
     region->charge(extents);
-    OM_TRACE("region complete: nic={} handle={:#x} length={} extents={}", config.name, handle, entry.length,
-             region->extents().size());
+    OM_TRACE("region complete: nic={} handle={:#x} length={} extents={}", config.name, handle,
+             entry.length, region->extents().size());
     entry.region = std::move(region);
     entry.pages = {};
     return kHwcSuccess;
@@ -401,12 +430,15 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
             mr.device_offset = in.u.dm.offset;
             mr.length = in.dm_length;
             const std::uint64_t size = mr.device->size();
-            if (mr.length == 0 || mr.length > size || mr.device_offset > size - mr.length) return kHwcInvalidParameter;
+            if (mr.length == 0 || mr.length > size || mr.device_offset > size - mr.length)
+                return kHwcInvalidParameter;
             break;
         }
         case MANA_HW_MR_WINDOW_TYPE1:
-        case MANA_HW_MR_WINDOW_TYPE2: break;
-        default: return kHwcInvalidParameter;
+        case MANA_HW_MR_WINDOW_TYPE2:
+            break;
+        default:
+            return kHwcInvalidParameter;
     }
     if ((mr.access & ~MANA_HW_ACCESS_ALL) != 0) return kHwcInvalidParameter;
     if (in.type == MANA_HW_MR_GVA || in.type == MANA_HW_MR_ZERO_BASED) {
@@ -433,7 +465,8 @@ auto Function::Impl::destroy_mr(const HwcRequest& request, HwcReply&) -> Status 
     const Key key(static_cast<std::uint32_t>(handle));
     const MemoryRegion* const mr = keys.find(key);
     if (mr == nullptr) return kHwcNotFound;
-    // The keys of the HWC and of the devices live in PDs without a handle: not the guest's to destroy.
+    // The keys of the HWC and of the devices live in PDs without a handle: not the guest's to
+    // destroy.
     Pd& pd = *pds[mr->pd.value()];
     if (!pd_handles.contains(pd.handle.value())) return kHwcNotFound;
     --pd.users;

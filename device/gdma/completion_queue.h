@@ -12,8 +12,9 @@
 
 namespace openmana::gdma {
 
-/// A completion queue (GDMA 3.5, 3.7, 3.10; RNIC 4.1, 4.4). `post` from any thread that is on the executor or visits
-/// the function. There is no flow control: overflow is the consumer's error and shows in the owner bits.
+/// A completion queue (GDMA 3.5, 3.7, 3.10; RNIC 4.1, 4.4). `post` from any thread that is on the
+/// executor or visits the function. There is no flow control: overflow is the consumer's error and
+/// shows in the owner bits.
 class CompletionQueue {
 public:
     /// `eq` may be null (no events). `entries` = ring bytes / 64.
@@ -23,7 +24,8 @@ public:
     [[nodiscard]] DoorbellPage page() const { return page_; }
     [[nodiscard]] EventQueue* eq() const { return eq_; }
     [[nodiscard]] std::uint32_t entries() const { return entries_; }
-    /// Writes a CQE (`data`: at most 60 bytes, the rest is zero) and sends the completion event if armed.
+    /// Writes a CQE (`data`: at most 60 bytes, the rest is zero) and sends the completion event if
+    /// armed.
     void post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq);
     /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4.
     void ring_doorbell(std::uint32_t index, bool arm);

@@ -31,8 +31,8 @@ void EventQueue::append_locked(const Event& event) {
 void EventQueue::hold_locked(const Event& event) {
     const bool added = held_names_.insert(name_of(event)).second;
     if (!added) {
-        // A second completion, test or error event of the same object says nothing new. Of link events the last
-        // one must be the last one.
+        // A second completion, test or error event of the same object says nothing new. Of link
+        // events the last one must be the last one.
         if (event.type != EqeType::kReconfigData) return;
         std::erase_if(held_, [&](const Event& other) { return name_of(other) == name_of(event); });
     }

@@ -24,8 +24,9 @@ enum class EqeType : std::uint8_t {
     kQpFatal = 176,
 };
 
-/// An event queue (GDMA 3.6, 3.10): born armed, one MSI-X message per arming. `post` from any thread that is on the
-/// executor or visits the function; the lock orders last of all (QP < CQ < EQ).
+/// An event queue (GDMA 3.6, 3.10): born armed, one MSI-X message per arming. `post` from any
+/// thread that is on the executor or visits the function; the lock orders last of all (QP < CQ <
+/// EQ).
 class EventQueue {
 public:
     EventQueue(Eqn id, DoorbellPage page, Ring ring, pci::IrqSink& irq, unsigned vector);
@@ -34,9 +35,11 @@ public:
     [[nodiscard]] DoorbellPage page() const { return page_; }
     [[nodiscard]] unsigned vector() const { return vector_; }
     [[nodiscard]] std::uint32_t entries() const { return entries_; }
-    /// Appends an EQE, or holds it back while the consumer has left no free slot; then interrupts if armed.
+    /// Appends an EQE, or holds it back while the consumer has left no free slot; then interrupts
+    /// if armed.
     void post(EqeType type, std::array<std::uint32_t, 3> data);
-    /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are pending.
+    /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are
+    /// pending.
     void ring_doorbell(std::uint32_t index, bool arm);
     /// Drops held-back completion events of a CQ that is going away.
     void forget_cq(Cqn cq);
@@ -65,7 +68,8 @@ private:
     std::uint64_t consumer_;
     bool armed_ = true;
     std::deque<Event> held_;  // in order; an event whose name is not in held_names_ was withdrawn
-    std::unordered_set<std::uint64_t> held_names_;  // one event per type and object: bounded by objects
+    std::unordered_set<std::uint64_t>
+        held_names_;  // one event per type and object: bounded by objects
 };
 
 }  // namespace openmana::gdma

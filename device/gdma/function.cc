@@ -37,8 +37,8 @@ FunctionConfig sane(FunctionConfig config) {
 
 }  // namespace
 
-Function::Impl::Impl(base::Executor& executor_in, base::GuestMemory& memory_in, pci::IrqSink& irq_in,
-                     FunctionConfig config_in)
+Function::Impl::Impl(base::Executor& executor_in, base::GuestMemory& memory_in,
+                     pci::IrqSink& irq_in, FunctionConfig config_in)
     : executor(executor_in),
       memory(memory_in),
       irq(irq_in),
@@ -47,10 +47,13 @@ Function::Impl::Impl(base::Executor& executor_in, base::GuestMemory& memory_in, 
     reset_objects();
 }
 
-Function::Function(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, FunctionConfig config)
+Function::Function(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
+                   FunctionConfig config)
     : impl_(std::make_unique<Impl>(executor, memory, irq, std::move(config))) {}
 
-Function::~Function() { impl_->hwc.reset(); }
+Function::~Function() {
+    impl_->hwc.reset();
+}
 
 void Function::attach(Client& client) {
     Impl::Device device;
@@ -65,15 +68,31 @@ std::uint64_t Function::bar0_size() const {
     return std::bit_ceil(kDoorbellOffset + kDoorbellPageBytes * impl_->config.doorbell_pages);
 }
 
-void Function::reset() { impl_->reset(true); }
+void Function::reset() {
+    impl_->reset(true);
+}
 
-base::Executor& Function::executor() const { return impl_->executor; }
-base::GuestMemory& Function::memory() const { return impl_->memory; }
-base::Gate& Function::gate() { return impl_->gate; }
-const FunctionConfig& Function::config() const { return impl_->config; }
-FunctionCounters& Function::counters() { return impl_->counters; }
-const MemoryTable& Function::keys() const { return impl_->keys; }
-std::uint64_t Function::epoch() const { return impl_->epoch; }
+base::Executor& Function::executor() const {
+    return impl_->executor;
+}
+base::GuestMemory& Function::memory() const {
+    return impl_->memory;
+}
+base::Gate& Function::gate() {
+    return impl_->gate;
+}
+const FunctionConfig& Function::config() const {
+    return impl_->config;
+}
+FunctionCounters& Function::counters() {
+    return impl_->counters;
+}
+const MemoryTable& Function::keys() const {
+    return impl_->keys;
+}
+std::uint64_t Function::epoch() const {
+    return impl_->epoch;
+}
 
 ObjectCounts Function::object_counts() const {
     ObjectCounts counts;
@@ -167,18 +186,21 @@ void Function::Impl::drop_region(std::unordered_map<std::uint64_t, RegionEntry>:
 
 // ---- EQs and CQs
 
-Result<EventQueue*> Function::Impl::create_eq(std::uint16_t device_type, std::unique_ptr<DmaRegion>&& region,
-                                              std::uint64_t bytes, DoorbellPage page, unsigned vector) {
+Result<EventQueue*> Function::Impl::create_eq(std::uint16_t device_type,
+                                              std::unique_ptr<DmaRegion>&& region,
+                                              std::uint64_t bytes, DoorbellPage page,
+                                              unsigned vector) {
     const auto id = eq_ids->take();
     if (!id) return fail(ErrorCode::kExhausted, "no EQ left", config.max_eqs);
     if (*id >= eqs.size()) eqs.resize(*id + 1);
     EqSlot& slot = eqs[*id];
     slot = {};
-    slot.eq = std::make_unique<EventQueue>(Eqn(*id), page, Ring(memory, std::move(region), bytes), irq, vector);
+    slot.eq = std::make_unique<EventQueue>(Eqn(*id), page, Ring(memory, std::move(region), bytes),
+                                           irq, vector);
     slot.device_type = device_type;
     slot.last_index = static_cast<std::uint32_t>(bytes / sizeof(mana_hw_eqe));
-    OM_DEBUG("eq create: nic={} eqn={:#x} device={} page={} vector={}", config.name, *id, device_type, page.value(),
-             vector);
+    OM_DEBUG("eq create: nic={} eqn={:#x} device={} page={} vector={}", config.name, *id,
+             device_type, page.value(), vector);
     return slot.eq.get();
 }
 
@@ -194,24 +216,30 @@ Result<EventQueue*> Function::find_eq(Eqn id) const {
     return impl_->eqs[id.value()].eq.get();
 }
 
-Result<CompletionQueue*> Function::Impl::create_cq(std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes,
-                                                   EventQueue* eq, DoorbellPage page, bool armed) {
-    if (bytes == 0 || bytes % sizeof(mana_hw_cqe) != 0 || bytes / sizeof(mana_hw_cqe) > kMaxCqEntries ||
-        bytes > region->length() || region->first_offset() % sizeof(mana_hw_cqe) != 0)
-        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes, region->length());
+Result<CompletionQueue*> Function::Impl::create_cq(std::unique_ptr<DmaRegion>&& region,
+                                                   std::uint64_t bytes, EventQueue* eq,
+                                                   DoorbellPage page, bool armed) {
+    if (bytes == 0 || bytes % sizeof(mana_hw_cqe) != 0 ||
+        bytes / sizeof(mana_hw_cqe) > kMaxCqEntries || bytes > region->length() ||
+        region->first_offset() % sizeof(mana_hw_cqe) != 0)
+        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
+                    region->length());
     const auto id = cq_ids->take();
     if (!id) return fail(ErrorCode::kExhausted, "no CQ left", config.max_cqs);
     if (*id >= cqs.size()) cqs.resize(*id + 1);
     CqSlot& slot = cqs[*id];
-    slot.cq = std::make_unique<CompletionQueue>(Cqn(*id), page, Ring(memory, std::move(region), bytes), eq, armed);
+    slot.cq = std::make_unique<CompletionQueue>(Cqn(*id), page,
+                                                Ring(memory, std::move(region), bytes), eq, armed);
     slot.last_index = slot.cq->entries();
     if (eq != nullptr) ++eqs[eq->id().value()].cqs;
-    OM_DEBUG("cq create: nic={} cqn={:#x} entries={} page={}", config.name, *id, slot.cq->entries(), page.value());
+    OM_DEBUG("cq create: nic={} cqn={:#x} entries={} page={}", config.name, *id, slot.cq->entries(),
+             page.value());
     return slot.cq.get();
 }
 
-Result<CompletionQueue*> Function::create_cq(std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes,
-                                             EventQueue* eq, DoorbellPage page) {
+Result<CompletionQueue*> Function::create_cq(std::unique_ptr<DmaRegion>&& region,
+                                             std::uint64_t bytes, EventQueue* eq,
+                                             DoorbellPage page) {
     return impl_->create_cq(std::move(region), bytes, eq, page, false);
 }
 
@@ -234,7 +262,8 @@ CompletionQueue* Function::find_cq(Cqn id) const {
 // ---- PDs
 
 Result<Pd*> Function::Impl::create_pd(bool allows_gpa, bool with_handle) {
-    if (with_handle && guest_pds >= config.max_pds) return fail(ErrorCode::kExhausted, "no PD left", config.max_pds);
+    if (with_handle && guest_pds >= config.max_pds)
+        return fail(ErrorCode::kExhausted, "no PD left", config.max_pds);
     const auto id = pd_ids->take();
     if (!id) return fail(ErrorCode::kExhausted, "no PD left", config.max_pds);
     if (*id >= pds.size()) pds.resize(*id + 1);
@@ -259,7 +288,8 @@ void Function::Impl::destroy_pd(Pdn id) {
 
 Result<Pd*> Function::find_pd(PdHandle handle) const {
     const auto found = impl_->pd_handles.find(handle.value());
-    if (found == impl_->pd_handles.end()) return fail(ErrorCode::kNotFound, "no such PD", handle.value());
+    if (found == impl_->pd_handles.end())
+        return fail(ErrorCode::kNotFound, "no such PD", handle.value());
     return found->second;
 }
 
@@ -271,8 +301,8 @@ Result<Pd*> Function::find_pd(Pdn id) const {
 
 // ---- doorbell pages
 
-Result<std::uint32_t> Function::Impl::allocate_pages(std::uint32_t count, std::uint32_t align, std::uint32_t from,
-                                                     PageUse use) {
+Result<std::uint32_t> Function::Impl::allocate_pages(std::uint32_t count, std::uint32_t align,
+                                                     std::uint32_t from, PageUse use) {
     const auto total = static_cast<std::uint32_t>(pages.size());
     if (count == 0 || align == 0 || count > total || from >= total)
         return fail(ErrorCode::kInvalidArgument, "no such range of doorbell pages", count, align);
@@ -281,10 +311,11 @@ Result<std::uint32_t> Function::Impl::allocate_pages(std::uint32_t count, std::u
     for (std::uint32_t pass = 0; pass < 2; ++pass) {
         const std::uint32_t begin = pass == 0 ? start : from;
         // Alignments up to the number of pages: the sum cannot wrap.
-        for (std::uint64_t first = (std::uint64_t{begin} + align - 1) / align * align; first <= total - count;
-             first += align) {
+        for (std::uint64_t first = (std::uint64_t{begin} + align - 1) / align * align;
+             first <= total - count; first += align) {
             const auto at = pages.begin() + static_cast<std::ptrdiff_t>(first);
-            if (!std::all_of(at, at + count, [](PageUse page) { return page == PageUse::kFree; })) continue;
+            if (!std::all_of(at, at + count, [](PageUse page) { return page == PageUse::kFree; }))
+                continue;
             std::fill(at, at + count, use == PageUse::kRangeFirst ? PageUse::kRangeNext : use);
             *at = use;
             next_page = static_cast<std::uint32_t>((first + count) % total);
@@ -322,14 +353,16 @@ bool align_ok(std::uint32_t count, std::uint32_t align) {
 }  // namespace
 
 Result<Sqn> Function::allocate_sqs(std::uint32_t count, std::uint32_t align) {
-    if (!align_ok(count, align)) return fail(ErrorCode::kInvalidArgument, "no such range of SQ ids", count, align);
+    if (!align_ok(count, align))
+        return fail(ErrorCode::kInvalidArgument, "no such range of SQ ids", count, align);
     const auto id = impl_->sq_ids->take(count, align);
     if (!id) return fail(ErrorCode::kExhausted, "no SQ left", impl_->config.max_sqs);
     return Sqn(*id);
 }
 
 Result<Rqn> Function::allocate_rqs(std::uint32_t count, std::uint32_t align) {
-    if (!align_ok(count, align)) return fail(ErrorCode::kInvalidArgument, "no such range of RQ ids", count, align);
+    if (!align_ok(count, align))
+        return fail(ErrorCode::kInvalidArgument, "no such range of RQ ids", count, align);
     const auto id = impl_->rq_ids->take(count, align);
     if (!id) return fail(ErrorCode::kExhausted, "no RQ left", impl_->config.max_rqs);
     return Rqn(*id);
@@ -342,12 +375,14 @@ Result<Rqn> Function::allocate_gsi_rq() {
 }
 
 void Function::free_sqs(Sqn first, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) connect_sq(Sqn(first.value() + i), DoorbellPage(0), nullptr);
+    for (std::uint32_t i = 0; i < count; ++i)
+        connect_sq(Sqn(first.value() + i), DoorbellPage(0), nullptr);
     impl_->sq_ids->give_back(first.value(), count);
 }
 
 void Function::free_rqs(Rqn first, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) connect_rq(Rqn(first.value() + i), DoorbellPage(0), nullptr);
+    for (std::uint32_t i = 0; i < count; ++i)
+        connect_rq(Rqn(first.value() + i), DoorbellPage(0), nullptr);
     if (first.value() == 1)
         impl_->gsi_rq_taken = false;
     else

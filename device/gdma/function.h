@@ -22,27 +22,31 @@ namespace openmana::gdma {
 
 /// What one function offers. The defaults serve the drivers of Linux 6.12 and 7.2.
 struct FunctionConfig {
-    std::string name = "nic";                ///< in log lines
-    std::uint32_t doorbell_pages = 1024;     ///< 4 KiB each in BAR0
-    std::uint32_t max_sqs = 65536;           ///< quotas, per kind
+    std::string name = "nic";             ///< in log lines
+    std::uint32_t doorbell_pages = 1024;  ///< 4 KiB each in BAR0
+    std::uint32_t max_sqs = 65536;        ///< quotas, per kind
     std::uint32_t max_rqs = 65536;
     std::uint32_t max_cqs = 32768;
     std::uint32_t max_eqs = 1024;
     std::uint32_t max_pds = 16384;
     std::uint32_t max_mrs = 1048576;
-    std::uint32_t max_regions = 65536;             ///< DMA regions not yet consumed
-    std::uint64_t max_region_pages = 1ULL << 22;   ///< pages of all incomplete or unconsumed regions together
-    std::uint64_t max_extents = 1ULL << 24;        ///< contiguous stretches of all regions, in MRs and queues too
+    std::uint32_t max_regions = 65536;  ///< DMA regions not yet consumed
+    std::uint64_t max_region_pages =
+        1ULL << 22;  ///< pages of all incomplete or unconsumed regions together
+    std::uint64_t max_extents =
+        1ULL << 24;  ///< contiguous stretches of all regions, in MRs and queues too
     std::uint64_t max_device_memory = 16ULL << 20;
 };
 
-#define OM_GDMA_COUNTERS(X)                                                                       \
-    X(hwc_requests, "gdma.hwc.requests", "HWC requests handled")                                  \
-    X(hwc_failed, "gdma.hwc.failed", "HWC requests answered with an error status")                \
-    X(hwc_malformed, "gdma.hwc.malformed", "HWC requests dropped: no valid message or no room for the answer") \
-    X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")                       \
-    X(doorbell_ignored, "gdma.doorbell.ignored", "doorbells for an unknown queue, or on a page that is not its own") \
-    X(bar_ignored, "gdma.bar.ignored", "BAR0 writes that mean nothing")                           \
+#define OM_GDMA_COUNTERS(X)                                                        \
+    X(hwc_requests, "gdma.hwc.requests", "HWC requests handled")                   \
+    X(hwc_failed, "gdma.hwc.failed", "HWC requests answered with an error status") \
+    X(hwc_malformed, "gdma.hwc.malformed",                                         \
+      "HWC requests dropped: no valid message or no room for the answer")          \
+    X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")        \
+    X(doorbell_ignored, "gdma.doorbell.ignored",                                   \
+      "doorbells for an unknown queue, or on a page that is not its own")          \
+    X(bar_ignored, "gdma.bar.ignored", "BAR0 writes that mean nothing")            \
     X(resets, "gdma.function.resets", "resets of the function")
 
 OM_COUNTERS(FunctionCounters, OM_GDMA_COUNTERS);
@@ -75,15 +79,18 @@ struct ObjectCounts {
     friend bool operator==(const ObjectCounts&, const ObjectCounts&) = default;
 };
 
-/// The GDMA engine of one PCI function: registers, SHM channel, HWC, queue and memory tables. The Ethernet and RDMA
-/// devices are clients of it. Lives on one executor; see Gate for what others may do.
+/// The GDMA engine of one PCI function: registers, SHM channel, HWC, queue and memory tables. The
+/// Ethernet and RDMA devices are clients of it. Lives on one executor; see Gate for what others may
+/// do.
 class Function final : public pci::FunctionModel {
 public:
     /// All references outlive the function.
-    Function(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, FunctionConfig config);
+    Function(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
+             FunctionConfig config);
     ~Function() override;
 
-    /// At set-up only. The device is listed, and gets a PD, a GPA key and a doorbell page of its own when registered.
+    /// At set-up only. The device is listed, and gets a PD, a GPA key and a doorbell page of its
+    /// own when registered.
     void attach(Client& client);
 
     // pci::FunctionModel
@@ -103,7 +110,8 @@ public:
     [[nodiscard]] std::uint64_t epoch() const;
     [[nodiscard]] ObjectCounts object_counts() const;
 
-    /// The region without taking it: a command that fails must leave it with the driver (RNIC 2.3). Only complete ones.
+    /// The region without taking it: a command that fails must leave it with the driver (RNIC 2.3).
+    /// Only complete ones.
     [[nodiscard]] base::Result<const DmaRegion*> region(RegionHandle handle) const;
     [[nodiscard]] base::Result<std::unique_ptr<DmaRegion>> take_region(RegionHandle handle);
     /// Gives a taken region back to the driver, because the command failed after all.
@@ -115,16 +123,17 @@ public:
     /// True if the page was handed out: to a registered device, or by ALLOCATE_RESOURCE_RANGE.
     [[nodiscard]] bool doorbell_page_valid(DoorbellPage page) const;
 
-    /// Creates a CQ with an id from the table shared by all devices (round robin, so that ids come back late) and
-    /// connects it to the CQ doorbell. The ring is the first `bytes` of the region, which is moved from on success only.
-    /// The EQ cannot be destroyed before the CQ.
-    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes, EventQueue* eq,
+    /// Creates a CQ with an id from the table shared by all devices (round robin, so that ids come
+    /// back late) and connects it to the CQ doorbell. The ring is the first `bytes` of the region,
+    /// which is moved from on success only. The EQ cannot be destroyed before the CQ.
+    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region,
+                                             std::uint64_t bytes, EventQueue* eq,
                                              DoorbellPage page);
     void destroy_cq(Cqn id);
     [[nodiscard]] CompletionQueue* find_cq(Cqn id) const;
 
-    /// Takes `count` (at most 4) neighbouring SQ (RQ) ids, the first a multiple of `align` (1, 2 or 4). RQ id 1 is kept for
-    /// the GSI QP: see allocate_gsi_rq. Freed ids come back late.
+    /// Takes `count` (at most 4) neighbouring SQ (RQ) ids, the first a multiple of `align` (1, 2 or
+    /// 4). RQ id 1 is kept for the GSI QP: see allocate_gsi_rq. Freed ids come back late.
     base::Result<Sqn> allocate_sqs(std::uint32_t count, std::uint32_t align);
     base::Result<Rqn> allocate_rqs(std::uint32_t count, std::uint32_t align);
     base::Result<Rqn> allocate_gsi_rq();  ///< id 1; kBusy if taken
@@ -134,7 +143,8 @@ public:
     void connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target);
     void connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target);
 
-    /// Tells the driver through the HWC EQ that the link went up or down (GDMA 4.8; 7.2 acts on it).
+    /// Tells the driver through the HWC EQ that the link went up or down (GDMA 4.8; 7.2 acts on
+    /// it).
     void notify_link(bool up);
 
 private:

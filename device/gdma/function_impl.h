@@ -22,17 +22,18 @@ constexpr std::uint64_t kShmOffset = 0x2000;
 constexpr std::uint64_t kDoorbellOffset = 0x10000;
 constexpr std::uint64_t kDoorbellPageBytes = 0x1000;
 
-/// Private to the gdma layer: the state of a function, and its parts by source file: function.cc (objects, reset),
-/// registers.cc (BAR0, SHM), hwc.cc (the channel), commands.cc (the opcodes).
+/// Private to the gdma layer: the state of a function, and its parts by source file: function.cc
+/// (objects, reset), registers.cc (BAR0, SHM), hwc.cc (the channel), commands.cc (the opcodes).
 struct Function::Impl {
-    Impl(base::Executor& executor_in, base::GuestMemory& memory_in, pci::IrqSink& irq_in, FunctionConfig config_in);
+    Impl(base::Executor& executor_in, base::GuestMemory& memory_in, pci::IrqSink& irq_in,
+         FunctionConfig config_in);
 
     // ---- objects
     struct EqSlot {
         std::unique_ptr<EventQueue> eq;
         std::uint16_t device_type = 0;
-        std::uint32_t cqs = 0;          ///< CQs that send their events here
-        std::uint32_t last_index = 0;   ///< of the last doorbell, for short ones
+        std::uint32_t cqs = 0;         ///< CQs that send their events here
+        std::uint32_t last_index = 0;  ///< of the last doorbell, for short ones
     };
     struct CqSlot {
         std::unique_ptr<CompletionQueue> cq;
@@ -60,18 +61,21 @@ struct Function::Impl {
     };
     enum class PageUse : std::uint8_t { kFree, kDevice, kRangeFirst, kRangeNext };
 
-    base::Result<EventQueue*> create_eq(std::uint16_t device_type, std::unique_ptr<DmaRegion>&& region,
-                                        std::uint64_t bytes, DoorbellPage page, unsigned vector);
+    base::Result<EventQueue*> create_eq(std::uint16_t device_type,
+                                        std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes,
+                                        DoorbellPage page, unsigned vector);
     void destroy_eq(Eqn id);
-    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes,
-                                             EventQueue* eq, DoorbellPage page, bool armed);
+    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region,
+                                             std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
+                                             bool armed);
     base::Result<Pd*> create_pd(bool allows_gpa, bool with_handle);
     void destroy_pd(Pdn id);
-    base::Result<std::uint32_t> allocate_pages(std::uint32_t count, std::uint32_t align, std::uint32_t from,
-                                               PageUse use);
+    base::Result<std::uint32_t> allocate_pages(std::uint32_t count, std::uint32_t align,
+                                               std::uint32_t from, PageUse use);
     void free_pages(std::uint32_t first, std::uint32_t count);
     [[nodiscard]] Device* device(std::uint16_t type, std::uint16_t instance);
-    void connect(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page, DoorbellTarget* target);
+    void connect(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
+                 DoorbellTarget* target);
     void drop_region(std::unordered_map<std::uint64_t, RegionEntry>::iterator entry);
     void reset_objects();
     void reset(bool clear_shm);
@@ -86,8 +90,10 @@ struct Function::Impl {
     [[nodiscard]] bool doorbell32(DoorbellPage page, std::uint32_t offset, std::uint32_t value);
     [[nodiscard]] bool ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
                                std::uint32_t position, bool relative);
-    [[nodiscard]] bool ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm, bool relative);
-    [[nodiscard]] bool ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm, bool relative);
+    [[nodiscard]] bool ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                               bool relative);
+    [[nodiscard]] bool ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                               bool relative);
 
     // ---- commands.cc
     void command(const HwcRequest& request, HwcReply& reply);
@@ -105,8 +111,8 @@ struct Function::Impl {
     Status destroy_range(const HwcRequest& request, HwcReply& reply);
     Status create_region(const HwcRequest& request, HwcReply& reply);
     Status add_pages(const HwcRequest& request, HwcReply& reply);
-    Status append_pages(std::uint64_t handle, RegionEntry& entry, const HwcRequest& request, std::size_t offset,
-                        std::uint32_t count);
+    Status append_pages(std::uint64_t handle, RegionEntry& entry, const HwcRequest& request,
+                        std::size_t offset, std::uint32_t count);
     Status destroy_region(const HwcRequest& request, HwcReply& reply);
     Status create_pd(const HwcRequest& request, HwcReply& reply);
     Status destroy_pd(const HwcRequest& request, HwcReply& reply);
@@ -151,11 +157,13 @@ struct Function::Impl {
     // Never used twice, not even after a reset.
     std::uint64_t next_handle = 0x1000;
     /// Extents of all regions that live, in whatever object.
-    std::shared_ptr<std::atomic<std::uint64_t>> extents = std::make_shared<std::atomic<std::uint64_t>>(0);
+    std::shared_ptr<std::atomic<std::uint64_t>> extents =
+        std::make_shared<std::atomic<std::uint64_t>>(0);
     std::unique_ptr<Hwc> hwc;
 };
 
-/// The hardware channel (GDMA 4): takes requests from its SQ as the doorbell comes in, and answers in its RQ.
+/// The hardware channel (GDMA 4): takes requests from its SQ as the doorbell comes in, and answers
+/// in its RQ.
 class Function::Impl::Hwc final {
 public:
     struct Rings {
@@ -188,7 +196,8 @@ private:
     void announce();
     void requests_posted(std::uint32_t position);
     [[nodiscard]] bool handle_request(const Wqe& wqe);
-    [[nodiscard]] bool gather(const Wqe& wqe, std::uint32_t need, std::uint64_t limit, SpanList& out) const;
+    [[nodiscard]] bool gather(const Wqe& wqe, std::uint32_t need, std::uint64_t limit,
+                              SpanList& out) const;
 
     Impl& function_;
     Ring sq_;

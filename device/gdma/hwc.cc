@@ -50,7 +50,8 @@ Function::Impl::Hwc::~Hwc() {
 }
 
 /// On failure the caller drops all objects of the function: there are no others yet.
-Result<std::unique_ptr<Function::Impl::Hwc>> Function::Impl::Hwc::create(Impl& function, const Rings& rings) {
+Result<std::unique_ptr<Function::Impl::Hwc>> Function::Impl::Hwc::create(Impl& function,
+                                                                         const Rings& rings) {
     const base::GuestMemory& memory = function.memory;
     for (const GuestAddr queue : {rings.eq, rings.cq})
         if (memory.find(queue, kQueueBytes, base::Access::kWrite).empty())
@@ -70,7 +71,8 @@ Result<std::unique_ptr<Function::Impl::Hwc>> Function::Impl::Hwc::create(Impl& f
     everything.type = MrType::kGpa;
     everything.access = kLocalRead | kLocalWrite;
     TRY(hwc->key_, function.keys.insert(std::move(everything)));
-    TRY(hwc->eq_, function.create_eq(MANA_HW_DEVICE_HWC, one_page(rings.eq), kQueueBytes, hwc->page_, rings.vector));
+    TRY(hwc->eq_, function.create_eq(MANA_HW_DEVICE_HWC, one_page(rings.eq), kQueueBytes,
+                                     hwc->page_, rings.vector));
     // Born armed: the driver rings it from its completion handler only (GDMA 3.10).
     TRY(hwc->cq_, function.create_cq(one_page(rings.cq), kQueueBytes, hwc->eq_, hwc->page_, true));
     const auto sq = function.sq_ids->take(1, 1);
@@ -84,7 +86,8 @@ Result<std::unique_ptr<Function::Impl::Hwc>> Function::Impl::Hwc::create(Impl& f
     return hwc;
 }
 
-/// GDMA 4.2. The first event names the doorbell page that the driver needs after its first interrupt.
+/// GDMA 4.2. The first event names the doorbell page that the driver needs after its first
+/// interrupt.
 void Function::Impl::Hwc::announce() {
     const auto data = [&](std::uint32_t type, std::uint32_t value) {
         eq_->post(EqeType::kHwcInitData, {type << MANA_HW_INIT_SHIFT | (value & 0xffffff), 0, 0});
@@ -117,10 +120,12 @@ void Function::Impl::Hwc::requests_posted(std::uint32_t position) {
     }
 }
 
-bool Function::Impl::Hwc::gather(const Wqe& wqe, std::uint32_t need, std::uint64_t limit, SpanList& out) const {
+bool Function::Impl::Hwc::gather(const Wqe& wqe, std::uint32_t need, std::uint64_t limit,
+                                 SpanList& out) const {
     for (const Sge& sge : wqe.sges()) {
         const std::uint64_t n = std::min<std::uint64_t>(sge.length, limit);
-        if (function_.keys.resolve(sge.key, pd_, sge.address, n, need, out) != MrFault::kNone) return false;
+        if (function_.keys.resolve(sge.key, pd_, sge.address, n, need, out) != MrFault::kNone)
+            return false;
         limit -= n;
     }
     return true;
@@ -136,7 +141,9 @@ bool Function::Impl::Hwc::handle_request(const Wqe& wqe) {
     copy_out(pieces, message);
     mana_hw_request header;
     std::memcpy(&header, message.data(), sizeof header);
-    if (header.request.type != 0 || header.request.size < sizeof header || header.request.size > sent) return false;
+    if (header.request.type != 0 || header.request.size < sizeof header ||
+        header.request.size > sent)
+        return false;
     if (header.response.size < sizeof(mana_hw_response)) return false;
 
     const std::uint32_t posted = rq_posted_ - rq_done_;
@@ -158,8 +165,8 @@ bool Function::Impl::Hwc::handle_request(const Wqe& wqe) {
     const bool failed = reply.status() != kHwcSuccess && reply.status() != kHwcMoreEntries;
     if (failed) {
         function_.counters.hwc_failed.add();
-        OM_DEBUG("hwc_req failed: nic={} opcode={:#x} device={} status={:#x}", function_.config.name,
-                 request.opcode(), request.device_type(), reply.status());
+        OM_DEBUG("hwc_req failed: nic={} opcode={:#x} device={} status={:#x}",
+                 function_.config.name, request.opcode(), request.device_type(), reply.status());
     } else {
         OM_TRACE("hwc_req: nic={} opcode={:#x} device={}", function_.config.name, request.opcode(),
                  request.device_type());

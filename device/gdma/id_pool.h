@@ -8,7 +8,8 @@
 
 namespace openmana::gdma {
 
-/// Ids `[first, first + count)`, handed out one by one: fresh ones first, then the one that was freed longest ago.
+/// Ids `[first, first + count)`, handed out one by one: fresh ones first, then the one that was
+/// freed longest ago.
 class IdPool {
 public:
     IdPool(std::uint32_t first, std::uint32_t count) : next_(first), end_(first + count) {}
@@ -33,8 +34,8 @@ private:
     std::deque<std::uint32_t> free_;
 };
 
-/// Queue ids in blocks of four, so that up to four neighbours at a multiple of four are one step (RNIC 3.2). Single
-/// ids share blocks. Block 0 is kept back: ids 0 to 3 are never handed out.
+/// Queue ids in blocks of four, so that up to four neighbours at a multiple of four are one step
+/// (RNIC 3.2). Single ids share blocks. Block 0 is kept back: ids 0 to 3 are never handed out.
 class QueueIdPool {
 public:
     static constexpr std::uint32_t kBlock = 4;
@@ -71,17 +72,21 @@ public:
             taken_[block] = static_cast<std::uint8_t>(taken_[block] & ~bit(id));
             --used_;
             // The block that singles come from is not empty for good yet.
-            if (block != single_block_ || single_next_ == kBlock) release_if_empty(block, single_block_);
+            if (block != single_block_ || single_next_ == kBlock)
+                release_if_empty(block, single_block_);
         }
     }
     [[nodiscard]] std::uint32_t used() const { return used_; }
 
 private:
-    /// So many blocks rest before the first of them is used again, so that late doorbells and packets meet nobody.
+    /// So many blocks rest before the first of them is used again, so that late doorbells and
+    /// packets meet nobody.
     static constexpr std::size_t kResting = 1024;
     static constexpr std::uint32_t kMaxBlocks = (1U << 24) / kBlock;
 
-    static std::uint8_t bit(std::uint32_t id) { return static_cast<std::uint8_t>(1U << id % kBlock); }
+    static std::uint8_t bit(std::uint32_t id) {
+        return static_cast<std::uint8_t>(1U << id % kBlock);
+    }
     std::optional<std::uint32_t> take_block() {
         if (free_.size() < kResting && taken_.size() < kMaxBlocks) {
             if (taken_.empty()) taken_.push_back(0xff);

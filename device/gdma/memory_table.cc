@@ -17,7 +17,8 @@ MemoryTable::MemoryTable(const base::GuestMemory& memory, std::uint32_t max_entr
     : memory_(memory), max_entries_(std::min(max_entries, (1U << (32 - kTagBits)) - 2)) {}
 
 base::Result<Key> MemoryTable::insert(MemoryRegion region) {
-    if (full()) return base::fail(base::ErrorCode::kExhausted, "memory key table is full", max_entries_);
+    if (full())
+        return base::fail(base::ErrorCode::kExhausted, "memory key table is full", max_entries_);
     if (slots_.empty()) slots_.resize(1);
     std::uint32_t index = 0;
     // As long as the table may grow, a freed index rests.
@@ -39,7 +40,8 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
 }
 
 base::Result<void> MemoryTable::remove(Key key) {
-    if (find(key) == nullptr) return base::fail(base::ErrorCode::kNotFound, "no such memory key", key.value());
+    if (find(key) == nullptr)
+        return base::fail(base::ErrorCode::kNotFound, "no such memory key", key.value());
     const std::uint32_t index = key.value() >> kTagBits;
     Slot& slot = slots_[index];
     --per_pd_[slot.region->pd.value()];
@@ -73,12 +75,13 @@ const MemoryRegion* MemoryTable::find(Key key) const {
     return slot.region.get();
 }
 
-MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
-                             SpanList& out) const {
+MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
+                             std::uint32_t need, SpanList& out) const {
     if (length == 0) return MrFault::kNone;
     const MemoryRegion* region = find(key);
     if (region == nullptr || region->pd != pd) return MrFault::kKey;
-    if (region->type == MrType::kWindowType1 || region->type == MrType::kWindowType2) return MrFault::kKey;
+    if (region->type == MrType::kWindowType1 || region->type == MrType::kWindowType2)
+        return MrFault::kKey;
     if ((region->access & need) != need) return MrFault::kAccess;
     const auto access = (need & kWriteRights) != 0 ? base::Access::kWrite : base::Access::kRead;
     const std::size_t before = out.size();

@@ -15,12 +15,17 @@ using base::load_le;
 
 std::uint32_t Function::Impl::read_word(std::uint64_t offset) const {
     switch (offset) {
-        case MANA_HW_REG_DB_OFFSET: return kDoorbellOffset;
-        case MANA_HW_REG_DB_PAGE_SIZE: return kDoorbellPageBytes;
-        case MANA_HW_REG_SHM_OFFSET: return kShmOffset;
-        default: break;
+        case MANA_HW_REG_DB_OFFSET:
+            return kDoorbellOffset;
+        case MANA_HW_REG_DB_PAGE_SIZE:
+            return kDoorbellPageBytes;
+        case MANA_HW_REG_SHM_OFFSET:
+            return kShmOffset;
+        default:
+            break;
     }
-    if (offset >= kShmOffset && offset < kShmOffset + MANA_HW_SHM_BYTES) return shm[(offset - kShmOffset) / 4];
+    if (offset >= kShmOffset && offset < kShmOffset + MANA_HW_SHM_BYTES)
+        return shm[(offset - kShmOffset) / 4];
     return 0;
 }
 
@@ -49,7 +54,8 @@ void Function::bar0_write(std::uint64_t offset, std::span<const std::byte> data)
     }
     for (; !data.empty(); data = data.subspan(4), offset += 4) {
         if (offset >= kShmOffset && offset < kShmOffset + MANA_HW_SHM_BYTES)
-            impl_->write_shm(static_cast<std::uint32_t>((offset - kShmOffset) / 4), load_le<std::uint32_t>(data.data()));
+            impl_->write_shm(static_cast<std::uint32_t>((offset - kShmOffset) / 4),
+                             load_le<std::uint32_t>(data.data()));
         else
             impl_->counters.bar_ignored.add();
     }
@@ -76,7 +82,8 @@ void Function::Impl::shm_request() {
         counters.shm_failed.add();
         OM_DEBUG("shm request failed: nic={} header={:#x} status={}", config.name, header, status);
     }
-    // The driver gets the aperture back with the answer: the whole request runs inside its store (GDMA 2.3).
+    // The driver gets the aperture back with the answer: the whole request runs inside its store
+    // (GDMA 2.3).
     shm.back() = type | MANA_HW_SHM_RESPONSE | status << MANA_HW_SHM_STATUS_SHIFT;
 }
 
@@ -90,22 +97,23 @@ std::uint32_t Function::Impl::establish() {
         const std::uint64_t high = message.frames_high >> shift & 0xf;
         return GuestAddr((high << 48 | low) << MANA_HW_PAGE_SHIFT);
     };
-    const Hwc::Rings rings{address(message.eq_frame, 0), address(message.cq_frame, 4), address(message.rq_frame, 8),
-                           address(message.sq_frame, 12), message.msix_index};
+    const Hwc::Rings rings{address(message.eq_frame, 0), address(message.cq_frame, 4),
+                           address(message.rq_frame, 8), address(message.sq_frame, 12),
+                           message.msix_index};
     if (rings.vector >= irq.vector_count()) return 2;
     // A driver that was killed (kexec) establishes again without a destroy.
     if (hwc) reset(false);
     const base::Gate::Exclusion exclusion(gate);
     auto created = Hwc::create(*this, rings);
     if (!created) {
-        OM_DEBUG("hwc create failed: nic={} reason={} detail={:#x}", config.name, created.error().text,
-                 created.error().detail);
+        OM_DEBUG("hwc create failed: nic={} reason={} detail={:#x}", config.name,
+                 created.error().text, created.error().detail);
         reset_objects();
         return 3;
     }
     hwc = std::move(*created);
-    OM_DEBUG("hwc create: nic={} eq={:#x} cq={:#x} rq={:#x} sq={:#x} vector={}", config.name, rings.eq.value(),
-             rings.cq.value(), rings.rq.value(), rings.sq.value(), rings.vector);
+    OM_DEBUG("hwc create: nic={} eq={:#x} cq={:#x} rq={:#x} sq={:#x} vector={}", config.name,
+             rings.eq.value(), rings.cq.value(), rings.rq.value(), rings.sq.value(), rings.vector);
     return 0;
 }
 
@@ -137,14 +145,19 @@ void Function::Impl::write_doorbells(std::uint64_t offset, std::span<const std::
 bool Function::Impl::doorbell64(DoorbellPage page, std::uint32_t offset, std::uint64_t value) {
     const auto id = static_cast<std::uint32_t>(value & MANA_HW_DB_ID);
     const auto high = static_cast<std::uint32_t>(value >> 32);
-    const auto index = static_cast<std::uint32_t>((value & MANA_HW_DB_INDEX) >> MANA_HW_DB_INDEX_SHIFT);
+    const auto index =
+        static_cast<std::uint32_t>((value & MANA_HW_DB_INDEX) >> MANA_HW_DB_INDEX_SHIFT);
     const bool arm = (value & MANA_HW_DB_ARM) != 0;
     switch (offset) {
-        case MANA_HW_DB_SQ: return ring_wq(sqs, id, page, high, false);
-        case MANA_HW_DB_RQ: return ring_wq(rqs, id, page, high, false);
-        case MANA_HW_DB_CQ: return ring_cq(id, page, index, arm, false);
+        case MANA_HW_DB_SQ:
+            return ring_wq(sqs, id, page, high, false);
+        case MANA_HW_DB_RQ:
+            return ring_wq(rqs, id, page, high, false);
+        case MANA_HW_DB_CQ:
+            return ring_cq(id, page, index, arm, false);
         case MANA_HW_DB_EQ:
-            return ring_eq(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page, index, arm, false);
+            return ring_eq(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page, index, arm,
+                           false);
         case MANA_HW_DB_RQ_CLIENT: {
             // Other codes than 1 beside the id mean something else (RNIC 3.8).
             if ((value >> MANA_HW_DB_WQE_COUNT_SHIFT & 0xff) != 1) return false;
@@ -152,7 +165,8 @@ bool Function::Impl::doorbell64(DoorbellPage page, std::uint32_t offset, std::ui
             rqs[id].target->arm_client(high & 0xffffff);
             return true;
         }
-        default: return false;
+        default:
+            return false;
     }
 }
 
@@ -161,16 +175,21 @@ bool Function::Impl::doorbell32(DoorbellPage page, std::uint32_t offset, std::ui
     const std::uint32_t increment = value & MANA_HW_DB_SHORT_INCREMENT;
     const bool arm = (value & MANA_HW_DB_SHORT_ARM) != 0;
     switch (offset) {
-        case MANA_HW_DB_SQ_SHORT: return ring_wq(sqs, id, page, increment, true);
-        case MANA_HW_DB_RQ_SHORT: return ring_wq(rqs, id, page, increment, true);
-        case MANA_HW_DB_CQ_SHORT: return ring_cq(id, page, increment, arm, true);
-        case MANA_HW_DB_EQ_SHORT: return ring_eq(id, page, increment, arm, true);
-        default: return false;
+        case MANA_HW_DB_SQ_SHORT:
+            return ring_wq(sqs, id, page, increment, true);
+        case MANA_HW_DB_RQ_SHORT:
+            return ring_wq(rqs, id, page, increment, true);
+        case MANA_HW_DB_CQ_SHORT:
+            return ring_cq(id, page, increment, arm, true);
+        case MANA_HW_DB_EQ_SHORT:
+            return ring_eq(id, page, increment, arm, true);
+        default:
+            return false;
     }
 }
 
-bool Function::Impl::ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page, std::uint32_t position,
-                             bool relative) {
+bool Function::Impl::ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
+                             std::uint32_t position, bool relative) {
     if (id >= table.size()) return false;
     WqSlot& slot = table[id];
     if (slot.target == nullptr || slot.page != page) return false;
@@ -179,22 +198,26 @@ bool Function::Impl::ring_wq(std::vector<WqSlot>& table, std::uint32_t id, Doorb
     return true;
 }
 
-bool Function::Impl::ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm, bool relative) {
+bool Function::Impl::ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                             bool relative) {
     if (id >= cqs.size()) return false;
     CqSlot& slot = cqs[id];
     if (!slot.cq || slot.cq->page() != page) return false;
     const std::uint64_t wrap = std::uint64_t{8} * slot.cq->entries();
-    slot.last_index = static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
+    slot.last_index =
+        static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
     slot.cq->ring_doorbell(slot.last_index, arm);
     return true;
 }
 
-bool Function::Impl::ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm, bool relative) {
+bool Function::Impl::ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                             bool relative) {
     if (id >= eqs.size()) return false;
     EqSlot& slot = eqs[id];
     if (!slot.eq || slot.eq->page() != page) return false;
     const std::uint64_t wrap = std::uint64_t{8} * slot.eq->entries();
-    slot.last_index = static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
+    slot.last_index =
+        static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
     slot.eq->ring_doorbell(slot.last_index, arm);
     return true;
 }

@@ -71,7 +71,8 @@ bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry)
     const std::uint64_t offset = position % bytes_;
     std::span<std::byte> host;
     if (!region_->walk(offset, entry.size(), [&](GuestAddr address, std::uint64_t piece) {
-            // An entry is aligned to its size, a piece ends at a page border: it is always in one piece.
+            // An entry is aligned to its size, a piece ends at a page border: it is always in one
+            // piece.
             host = memory_.find(address, piece, base::Access::kWrite);
             return host.size() == entry.size();
         }))
@@ -80,9 +81,10 @@ bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry)
     if (reinterpret_cast<std::uintptr_t>(last) % sizeof(std::uint32_t) != 0) return false;
     std::memcpy(host.data(), entry.data(), entry.size() - sizeof(std::uint32_t));
     // Partner: the read barrier of the consumer between the owner bits and the rest (GDMA 3.11).
-    __atomic_store_n(reinterpret_cast<std::uint32_t*>(last),
-                     base::load_le<std::uint32_t>(entry.data() + (entry.size() - sizeof(std::uint32_t))),
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(
+        reinterpret_cast<std::uint32_t*>(last),
+        base::load_le<std::uint32_t>(entry.data() + (entry.size() - sizeof(std::uint32_t))),
+        __ATOMIC_RELEASE);
     return true;
 }
 

@@ -15,7 +15,8 @@
 
 namespace openmana::gdma {
 
-/// A list of equal-size guest pages that describes a queue buffer or an MR (RNIC 2.3). Immutable once complete.
+/// A list of equal-size guest pages that describes a queue buffer or an MR (RNIC 2.3). Immutable
+/// once complete.
 class DmaRegion {
 public:
     struct Extent {
@@ -30,17 +31,18 @@ public:
     DmaRegion(const DmaRegion&) = delete;
     DmaRegion& operator=(const DmaRegion&) = delete;
 
-    /// Adds the extents to `account` until the region goes: what bounds the memory that a guest can make us use.
+    /// Adds the extents to `account` until the region goes: what bounds the memory that a guest can
+    /// make us use.
     void charge(std::shared_ptr<std::atomic<std::uint64_t>> account);
     [[nodiscard]] std::uint64_t length() const { return length_; }
     [[nodiscard]] std::uint32_t first_offset() const { return first_offset_; }
     [[nodiscard]] const std::vector<Extent>& extents() const { return extents_; }
-    /// Appends the host memory of `[offset, offset + length)`. False if outside, or if guest memory is missing;
-    /// then what was appended is meaningless.
-    [[nodiscard]] bool resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,
-                               base::Access access, SpanList& out) const;
-    /// Calls `visit(address, length)`, which returns false to stop, for the pieces of `[offset, offset + length)`.
-    /// False if outside or stopped.
+    /// Appends the host memory of `[offset, offset + length)`. False if outside, or if guest memory
+    /// is missing; then what was appended is meaningless.
+    [[nodiscard]] bool resolve(const base::GuestMemory& memory, std::uint64_t offset,
+                               std::uint64_t length, base::Access access, SpanList& out) const;
+    /// Calls `visit(address, length)`, which returns false to stop, for the pieces of `[offset,
+    /// offset + length)`. False if outside or stopped.
     template <typename Visit>
     [[nodiscard]] bool walk(std::uint64_t offset, std::uint64_t length, Visit&& visit) const {
         if (length > length_ || offset > length_ - length) return false;
@@ -68,8 +70,9 @@ private:
     std::shared_ptr<std::atomic<std::uint64_t>> account_;
 };
 
-/// A byte ring in guest memory over a region. Positions are running byte counters; the ring takes them modulo its
-/// size. Every read copies; nothing is promised about what the guest writes meanwhile.
+/// A byte ring in guest memory over a region. Positions are running byte counters; the ring takes
+/// them modulo its size. Every read copies; nothing is promised about what the guest writes
+/// meanwhile.
 class Ring {
 public:
     /// `bytes` <= region length; need not be a power of two (user CQs).
@@ -77,8 +80,9 @@ public:
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     /// Copies out, wrapping at the end. False if the guest took the memory away.
     [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
-    /// Writes one queue entry (16 or 64 bytes, does not wrap): all but its last word, then the last word with release
-    /// order, since that word holds the owner bits. The region must be aligned to the entry size.
+    /// Writes one queue entry (16 or 64 bytes, does not wrap): all but its last word, then the last
+    /// word with release order, since that word holds the owner bits. The region must be aligned to
+    /// the entry size.
     [[nodiscard]] bool write_entry(std::uint64_t position, std::span<const std::byte> entry);
 
 private:

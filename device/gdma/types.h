@@ -21,7 +21,8 @@ using PdHandle = base::Strong<struct PdHandleTag, std::uint64_t>;
 using RegionHandle = base::Strong<struct RegionHandleTag, std::uint64_t>;
 using Key = base::Strong<struct KeyTag, std::uint32_t>;  ///< lkey or rkey; never 0 or all-ones
 
-/// Host memory of a stretch of guest memory, in order. Kept by callers and reused, so it allocates only when it grows.
+/// Host memory of a stretch of guest memory, in order. Kept by callers and reused, so it allocates
+/// only when it grows.
 using SpanList = std::vector<std::span<std::byte>>;
 
 /// Rights of a memory region, as in CREATE_MR (GDMA 5.16).
@@ -45,7 +46,8 @@ enum class MrFault : std::uint8_t {
 /// Status words of HWC responses (GDMA 4.6).
 enum HwcStatus : std::uint32_t {
     kHwcSuccess = 0,
-    kHwcInvalidParameter = 0x1,  ///< our choice: any value but the others here is a plain failure to the drivers
+    kHwcInvalidParameter =
+        0x1,  ///< our choice: any value but the others here is a plain failure to the drivers
     kHwcNotFound = 0x2,
     kHwcNoResources = 0x3,
     kHwcBusy = 0x4,

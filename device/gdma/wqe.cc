@@ -17,7 +17,8 @@ using base::load_le;
 base::Result<Wqe> Wqe::fetch(const Ring& ring, std::uint32_t position, std::uint32_t available,
                              std::size_t max_bytes) {
     max_bytes = std::min<std::size_t>(max_bytes, kMaxSendBytes);
-    if (available < MANA_HW_WQE_UNIT) return fail(ErrorCode::kProtocol, "WQE is not posted whole", available);
+    if (available < MANA_HW_WQE_UNIT)
+        return fail(ErrorCode::kProtocol, "WQE is not posted whole", available);
     std::array<std::byte, kMaxSendBytes> raw;
     if (!ring.read(position, std::span(raw).first(MANA_HW_WQE_UNIT)))
         return fail(ErrorCode::kOutOfRange, "WQE is not in guest memory", position);
@@ -27,18 +28,28 @@ base::Result<Wqe> Wqe::fetch(const Ring& ring, std::uint32_t position, std::uint
     wqe.header0_ = load_le<std::uint32_t>(raw.data());
     wqe.header1_ = load_le<std::uint32_t>(raw.data() + 4);
     switch ((wqe.header1_ & MANA_HW_WQE_OOB_CODE) >> MANA_HW_WQE_OOB_CODE_SHIFT) {
-        case MANA_HW_OOB_SMALL: wqe.oob_size_ = 8; break;
-        case MANA_HW_OOB_LARGE: wqe.oob_size_ = 24; break;
-        case MANA_HW_OOB_EXTRA_LARGE: wqe.oob_size_ = 40; break;
-        default: return fail(ErrorCode::kProtocol, "WQE has an unknown OOB size", wqe.header1_);
+        case MANA_HW_OOB_SMALL:
+            wqe.oob_size_ = 8;
+            break;
+        case MANA_HW_OOB_LARGE:
+            wqe.oob_size_ = 24;
+            break;
+        case MANA_HW_OOB_EXTRA_LARGE:
+            wqe.oob_size_ = 40;
+            break;
+        default:
+            return fail(ErrorCode::kProtocol, "WQE has an unknown OOB size", wqe.header1_);
     }
     const std::uint32_t counted = wqe.header1_ & MANA_HW_WQE_SGE_COUNT;
     const std::uint32_t padding = wqe.header0_ & MANA_HW_WQE_PADDING_COUNT;
     const std::uint32_t used = 8 + wqe.oob_size_ + counted * std::uint32_t{sizeof(mana_hw_sge)};
     wqe.size_ = (used + MANA_HW_WQE_UNIT - 1) / MANA_HW_WQE_UNIT * MANA_HW_WQE_UNIT;
-    if (wqe.size_ > max_bytes) return fail(ErrorCode::kProtocol, "WQE is too big", wqe.size_, max_bytes);
-    if (wqe.size_ > available) return fail(ErrorCode::kProtocol, "WQE is not posted whole", wqe.size_, available);
-    if (padding > counted) return fail(ErrorCode::kProtocol, "WQE pads more SGEs than it has", padding, counted);
+    if (wqe.size_ > max_bytes)
+        return fail(ErrorCode::kProtocol, "WQE is too big", wqe.size_, max_bytes);
+    if (wqe.size_ > available)
+        return fail(ErrorCode::kProtocol, "WQE is not posted whole", wqe.size_, available);
+    if (padding > counted)
+        return fail(ErrorCode::kProtocol, "WQE pads more SGEs than it has", padding, counted);
     wqe.sge_count_ = counted - padding;
     // The unit at the head is not read again: a guest that changes it meanwhile changes nothing.
     if (wqe.size_ > MANA_HW_WQE_UNIT &&

@@ -18,23 +18,29 @@ struct Sge {
     std::uint32_t length = 0;
 };
 
-/// A WQE, copied once out of its ring and parsed from the copy (GDMA 3.3, RNIC 3.4). Both ring kinds.
+/// A WQE, copied once out of its ring and parsed from the copy (GDMA 3.3, RNIC 3.4). Both ring
+/// kinds.
 class Wqe {
 public:
     static constexpr std::size_t kMaxSendBytes = 512;
     static constexpr std::size_t kMaxReceiveBytes = 256;
     static constexpr std::size_t kMaxSge = 31;
 
-    /// Reads the WQE at `position`, of which at most `available` bytes have been posted. Fails (kProtocol) if its
-    /// header makes no sense, its size passes `max_bytes` or `available`; kOutOfRange if guest memory is missing.
-    static base::Result<Wqe> fetch(const Ring& ring, std::uint32_t position, std::uint32_t available,
-                                   std::size_t max_bytes);
+    /// Reads the WQE at `position`, of which at most `available` bytes have been posted. Fails
+    /// (kProtocol) if its header makes no sense, its size passes `max_bytes` or `available`;
+    /// kOutOfRange if guest memory is missing.
+    static base::Result<Wqe> fetch(const Ring& ring, std::uint32_t position,
+                                   std::uint32_t available, std::size_t max_bytes);
 
-    [[nodiscard]] std::uint32_t position() const { return position_; }  ///< running byte counter of its start
-    [[nodiscard]] std::uint32_t size() const { return size_; }          ///< bytes, a multiple of 32
+    [[nodiscard]] std::uint32_t position() const {
+        return position_;
+    }  ///< running byte counter of its start
+    [[nodiscard]] std::uint32_t size() const { return size_; }  ///< bytes, a multiple of 32
     [[nodiscard]] std::uint32_t header0() const { return header0_; }
     [[nodiscard]] std::uint32_t header1() const { return header1_; }
-    [[nodiscard]] std::uint8_t last_vbytes() const { return static_cast<std::uint8_t>(header0_ >> 24); }
+    [[nodiscard]] std::uint8_t last_vbytes() const {
+        return static_cast<std::uint8_t>(header0_ >> 24);
+    }
     [[nodiscard]] bool oob_in_sgl() const { return (header1_ & (1U << 11)) != 0; }
     [[nodiscard]] bool check_sn() const { return (header1_ & (1U << 30)) != 0; }
     [[nodiscard]] std::uint16_t client_data_unit() const {

@@ -11,7 +11,8 @@ namespace openmana::pci {
 class IrqSink {
 public:
     virtual ~IrqSink() = default;
-    /// One edge message for the vector; kept pending while the vector has no eventfd. Out of range: ignored. Any thread.
+    /// One edge message for the vector; kept pending while the vector has no eventfd. Out of range:
+    /// ignored. Any thread.
     virtual void raise(unsigned vector) = 0;
     [[nodiscard]] virtual unsigned vector_count() const = 0;
 };
@@ -21,7 +22,8 @@ class FunctionModel {
 public:
     virtual ~FunctionModel() = default;
     [[nodiscard]] virtual std::uint64_t bar0_size() const = 0;
-    /// Fills all of `data`; what does not exist reads as zero. Any offset and length inside the BAR.
+    /// Fills all of `data`; what does not exist reads as zero. Any offset and length inside the
+    /// BAR.
     virtual void bar0_read(std::uint64_t offset, std::span<std::byte> data) = 0;
     virtual void bar0_write(std::uint64_t offset, std::span<const std::byte> data) = 0;
     /// Function-level reset, machine reset, or the client is gone: back to the power-on state.

@@ -13,8 +13,8 @@ using base::GuestAddr;
 
 // ---- messages
 
-Request::Request(std::uint32_t opcode, std::size_t size, std::uint32_t room, std::uint16_t device_type,
-                 std::uint16_t version, std::uint16_t response_version)
+Request::Request(std::uint32_t opcode, std::size_t size, std::uint32_t room,
+                 std::uint16_t device_type, std::uint16_t version, std::uint16_t response_version)
     : bytes(size) {
     put<std::uint32_t>(4, opcode);
     put<std::uint16_t>(8, version);
@@ -63,7 +63,9 @@ std::vector<Eqe> DriverEq::drain() {
     return all;
 }
 
-void DriverEq::arm() { driver->ring_eq(page, id, ring.index(), true); }
+void DriverEq::arm() {
+    driver->ring_eq(page, id, ring.index(), true);
+}
 
 std::optional<Cqe> DriverCq::poll() {
     const std::byte* entry = ring.next();
@@ -82,10 +84,12 @@ std::vector<Cqe> DriverCq::drain() {
     return all;
 }
 
-void DriverCq::arm() { driver->ring_cq(page, id, ring.index(), true); }
+void DriverCq::arm() {
+    driver->ring_cq(page, id, ring.index(), true);
+}
 
-std::uint32_t DriverWq::post(std::span<const std::byte> oob, std::span<const gdma::Sge> sges, std::uint32_t header0,
-                             std::uint32_t header1) {
+std::uint32_t DriverWq::post(std::span<const std::byte> oob, std::span<const gdma::Sge> sges,
+                             std::uint32_t header0, std::uint32_t header1) {
     const std::uint32_t code = oob.size() == 8    ? MANA_HW_OOB_SMALL
                                : oob.size() == 24 ? MANA_HW_OOB_LARGE
                                                   : MANA_HW_OOB_EXTRA_LARGE;
@@ -106,8 +110,10 @@ std::uint32_t DriverWq::post(std::span<const std::byte> oob, std::span<const gdm
 
 std::uint32_t DriverWq::post_raw(std::span<const std::byte> wqe) {
     const std::uint32_t start = head_;
-    for (std::size_t i = 0; i < wqe.size(); ++i) *ring.at((std::uint64_t{start} + i) % ring.bytes) = wqe[i];
-    head_ += static_cast<std::uint32_t>((wqe.size() + MANA_HW_WQE_UNIT - 1) / MANA_HW_WQE_UNIT * MANA_HW_WQE_UNIT);
+    for (std::size_t i = 0; i < wqe.size(); ++i)
+        *ring.at((std::uint64_t{start} + i) % ring.bytes) = wqe[i];
+    head_ += static_cast<std::uint32_t>((wqe.size() + MANA_HW_WQE_UNIT - 1) / MANA_HW_WQE_UNIT *
+                                        MANA_HW_WQE_UNIT);
     return start;
 }
 
@@ -147,12 +153,15 @@ void HwcDriver::write64(std::uint64_t offset, std::uint64_t value) {
     function_.bar0_write(offset, std::as_bytes(std::span(&value, 1)));
 }
 
-std::uint64_t HwcDriver::doorbell_offset(std::uint32_t page) const { return doorbells_ + page_bytes_ * page; }
+std::uint64_t HwcDriver::doorbell_offset(std::uint32_t page) const {
+    return doorbells_ + page_bytes_ * page;
+}
 
 void HwcDriver::ring_sq(std::uint32_t page, std::uint32_t id, std::uint32_t position) {
     write64(doorbell_offset(page) + MANA_HW_DB_SQ, mana_hw_wq_doorbell(id, 0, position));
 }
-void HwcDriver::ring_rq(std::uint32_t page, std::uint32_t id, std::uint32_t position, std::uint8_t count) {
+void HwcDriver::ring_rq(std::uint32_t page, std::uint32_t id, std::uint32_t position,
+                        std::uint8_t count) {
     write64(doorbell_offset(page) + MANA_HW_DB_RQ, mana_hw_wq_doorbell(id, count, position));
 }
 void HwcDriver::ring_rq_client(std::uint32_t page, std::uint32_t id, std::uint32_t psn) {
@@ -181,7 +190,8 @@ bool HwcDriver::bring_up() {
     const auto frame = [&](std::uint8_t(&low)[6], const RingMemory& ring, unsigned shift) {
         const std::uint64_t number = ring.pages[0] >> MANA_HW_PAGE_SHIFT;
         std::memcpy(low, &number, sizeof low);
-        message.frames_high = static_cast<std::uint16_t>(message.frames_high | (number >> 48 & 0xf) << shift);
+        message.frames_high =
+            static_cast<std::uint16_t>(message.frames_high | (number >> 48 & 0xf) << shift);
     };
     frame(message.eq_frame, eq, 0);
     frame(message.cq_frame, cq, 4);
@@ -258,7 +268,8 @@ void HwcDriver::pump_hwc_eq() {
     bool any = false;
     while (const auto eqe = hwc_eq.poll()) {
         any = true;
-        if (eqe->type != MANA_HW_EQE_COMPLETION || eqe->data[0] != hwc_cq.id) events.push_back(*eqe);
+        if (eqe->type != MANA_HW_EQE_COMPLETION || eqe->data[0] != hwc_cq.id)
+            events.push_back(*eqe);
     }
     if (any) hwc_eq.arm();
 }
@@ -323,10 +334,13 @@ bool HwcDriver::free_page(std::uint32_t first, std::uint32_t count) {
     return call(request).ok();
 }
 
-std::optional<std::uint64_t> HwcDriver::create_region(std::span<const std::uint64_t> pages, std::uint64_t length,
-                                                      std::uint32_t first_offset, unsigned page_shift,
+std::optional<std::uint64_t> HwcDriver::create_region(std::span<const std::uint64_t> pages,
+                                                      std::uint64_t length,
+                                                      std::uint32_t first_offset,
+                                                      unsigned page_shift,
                                                       std::size_t per_message) {
-    const std::size_t now = std::min({pages.size(), per_message, std::size_t{MANA_HW_PAGES_PER_CREATE}});
+    const std::size_t now =
+        std::min({pages.size(), per_message, std::size_t{MANA_HW_PAGES_PER_CREATE}});
     Request request(MANA_HW_CREATE_DMA_REGION, 64 + 8 * now, 40);
     request.put<std::uint64_t>(40, length).put<std::uint32_t>(48, first_offset);
     request.put<std::uint32_t>(52, page_shift - MANA_HW_PAGE_SHIFT);
@@ -336,10 +350,12 @@ std::optional<std::uint64_t> HwcDriver::create_region(std::span<const std::uint6
     auto response = call(request);
     const std::uint64_t handle = response.get<std::uint64_t>(32);
     for (std::size_t done = now;;) {
-        const std::uint32_t expected = done < pages.size() ? MANA_HW_STATUS_MORE_ENTRIES : MANA_HW_STATUS_SUCCESS;
+        const std::uint32_t expected =
+            done < pages.size() ? MANA_HW_STATUS_MORE_ENTRIES : MANA_HW_STATUS_SUCCESS;
         if (!response.arrived || response.status != expected || handle == 0) return std::nullopt;
         if (done == pages.size()) return handle;
-        const std::size_t n = std::min({pages.size() - done, per_message, std::size_t{MANA_HW_PAGES_PER_ADD}});
+        const std::size_t n =
+            std::min({pages.size() - done, per_message, std::size_t{MANA_HW_PAGES_PER_ADD}});
         Request more(MANA_HW_DMA_REGION_ADD_PAGES, 56 + 8 * n);
         more.put<std::uint64_t>(40, handle).put<std::uint32_t>(48, static_cast<std::uint32_t>(n));
         more.put_bytes(56, std::as_bytes(pages.subspan(done, n)));
@@ -365,8 +381,9 @@ bool HwcDriver::destroy_region(std::uint64_t handle) {
     return call(Request(MANA_HW_DESTROY_DMA_REGION, 48).put<std::uint64_t>(40, handle)).ok();
 }
 
-std::optional<DriverEq> HwcDriver::create_eq(std::uint16_t device_type, const DeviceRegistration& device,
-                                             std::uint32_t vector, std::uint32_t bytes) {
+std::optional<DriverEq> HwcDriver::create_eq(std::uint16_t device_type,
+                                             const DeviceRegistration& device, std::uint32_t vector,
+                                             std::uint32_t bytes) {
     const RingMemory memory = alloc_ring(bytes);
     const auto region = create_region(memory);
     if (!region) return std::nullopt;
@@ -392,7 +409,8 @@ std::optional<DriverEq> HwcDriver::create_eq(std::uint16_t device_type, const De
 
 bool HwcDriver::test_eq(std::uint16_t device_type, DriverEq& eq) {
     const std::uint64_t interrupts = irq_.count(eq.vector);
-    if (!call(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, device_type).put<std::uint32_t>(40, eq.id)).ok())
+    if (!call(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, device_type).put<std::uint32_t>(40, eq.id))
+             .ok())
         return false;
     const auto eqe = eq.poll();
     if (!eqe || eqe->type != MANA_HW_EQE_TEST || irq_.count(eq.vector) == interrupts) return false;
@@ -402,13 +420,15 @@ bool HwcDriver::test_eq(std::uint16_t device_type, DriverEq& eq) {
 
 bool HwcDriver::destroy_eq(std::uint16_t device_type, const DriverEq& eq) {
     Request request(MANA_HW_DISABLE_QUEUE, 52, 32, device_type);
-    request.put<std::uint32_t>(40, MANA_HW_QUEUE_EQ).put<std::uint32_t>(44, eq.id).put<std::uint32_t>(48, 1);
+    request.put<std::uint32_t>(40, MANA_HW_QUEUE_EQ)
+        .put<std::uint32_t>(44, eq.id)
+        .put<std::uint32_t>(48, 1);
     return call(request).ok();
 }
 
 std::optional<DriverPd> HwcDriver::create_pd(bool allow_gpa) {
-    const auto response =
-        call(Request(MANA_HW_CREATE_PD, 48, 48).put<std::uint32_t>(40, allow_gpa ? MANA_HW_PD_ALLOW_GPA : 0));
+    const auto response = call(Request(MANA_HW_CREATE_PD, 48, 48)
+                                   .put<std::uint32_t>(40, allow_gpa ? MANA_HW_PD_ALLOW_GPA : 0));
     if (!response.ok()) return std::nullopt;
     return DriverPd{response.get<std::uint64_t>(32), response.get<std::uint32_t>(40)};
 }
@@ -421,7 +441,8 @@ namespace {
 
 std::optional<DriverMr> mr_of(const Response& response) {
     if (!response.ok()) return std::nullopt;
-    return DriverMr{response.get<std::uint64_t>(32), response.get<std::uint32_t>(40), response.get<std::uint32_t>(44)};
+    return DriverMr{response.get<std::uint64_t>(32), response.get<std::uint32_t>(40),
+                    response.get<std::uint32_t>(44)};
 }
 
 Request mr_request(const DriverPd& pd, std::uint32_t type) {
@@ -432,8 +453,9 @@ Request mr_request(const DriverPd& pd, std::uint32_t type) {
 
 }  // namespace
 
-std::optional<DriverMr> HwcDriver::create_mr(const DriverPd& pd, GuestAddr address, std::uint64_t length,
-                                             std::uint32_t access, std::optional<std::uint64_t> va) {
+std::optional<DriverMr> HwcDriver::create_mr(const DriverPd& pd, GuestAddr address,
+                                             std::uint64_t length, std::uint32_t access,
+                                             std::optional<std::uint64_t> va) {
     const auto region = create_region(address, length);
     if (!region) return std::nullopt;
     const auto mr = create_mr_of(pd, *region, va.value_or(address.value()), access);
@@ -445,8 +467,8 @@ std::optional<DriverMr> HwcDriver::create_mr(const DriverPd& pd, GuestAddr addre
     return mr;
 }
 
-std::optional<DriverMr> HwcDriver::create_mr_of(const DriverPd& pd, std::uint64_t region, std::uint64_t va,
-                                                std::uint32_t access) {
+std::optional<DriverMr> HwcDriver::create_mr_of(const DriverPd& pd, std::uint64_t region,
+                                                std::uint64_t va, std::uint32_t access) {
     return mr_of(call(mr_request(pd, MANA_HW_MR_GVA)
                           .put<std::uint64_t>(56, region)
                           .put<std::uint64_t>(64, va)
@@ -472,7 +494,8 @@ RingMemory HwcDriver::alloc_ring(std::uint64_t bytes, bool scattered) {
         ring.pages = ram_.alloc_scattered(pages);
     } else {
         const std::uint64_t first = ram_.alloc(bytes).value();
-        for (std::uint64_t i = 0; i < pages; ++i) ring.pages.push_back(first + i * MANA_HW_PAGE_BYTES);
+        for (std::uint64_t i = 0; i < pages; ++i)
+            ring.pages.push_back(first + i * MANA_HW_PAGE_BYTES);
     }
     return ring;
 }
@@ -486,7 +509,8 @@ DriverCq HwcDriver::make_cq(const RingMemory& ring, std::uint32_t id, std::uint3
     return cq;
 }
 
-DriverWq HwcDriver::make_wq(const RingMemory& ring, std::uint32_t id, std::uint32_t page, bool is_sq) {
+DriverWq HwcDriver::make_wq(const RingMemory& ring, std::uint32_t id, std::uint32_t page,
+                            bool is_sq) {
     DriverWq wq;
     wq.id = id;
     wq.page = page;

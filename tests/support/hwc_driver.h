@@ -155,8 +155,8 @@ public:
     RingMemory ring;
     HwcDriver* driver = nullptr;
 
-    /// Writes header, OOB (8, 24 or 40 bytes) and SGEs at the head; returns the position of the WQE. `header1` is
-    /// or-ed to the counts.
+    /// Writes header, OOB (8, 24 or 40 bytes) and SGEs at the head; returns the position of the
+    /// WQE. `header1` is or-ed to the counts.
     std::uint32_t post(std::span<const std::byte> oob, std::span<const gdma::Sge> sges,
                        std::uint32_t header0 = 0, std::uint32_t header1 = 0);
     /// A WQE given as bytes.
@@ -183,9 +183,9 @@ struct DriverMr {
     std::uint32_t rkey = 0;
 };
 
-/// A stand-in for the `mana` driver: the SHM handshake, the hardware channel, and the commands that tests of all
-/// layers need. Everything it does goes through BAR0 and guest memory. Commands that fail return nothing; the
-/// status of the last one is in `last_status`.
+/// A stand-in for the `mana` driver: the SHM handshake, the hardware channel, and the commands that
+/// tests of all layers need. Everything it does goes through BAR0 and guest memory. Commands that
+/// fail return nothing; the status of the last one is in `last_status`.
 class HwcDriver {
 public:
     HwcDriver(pci::FunctionModel& function, GuestRam& ram, FakeIrq& irq);
@@ -197,13 +197,14 @@ public:
     void write64(std::uint64_t offset, std::uint64_t value);
     [[nodiscard]] std::uint64_t doorbell_offset(std::uint32_t page) const;
     void ring_sq(std::uint32_t page, std::uint32_t id, std::uint32_t position);
-    void ring_rq(std::uint32_t page, std::uint32_t id, std::uint32_t position, std::uint8_t count = 0);
+    void ring_rq(std::uint32_t page, std::uint32_t id, std::uint32_t position,
+                 std::uint8_t count = 0);
     void ring_rq_client(std::uint32_t page, std::uint32_t id, std::uint32_t psn);
     void ring_cq(std::uint32_t page, std::uint32_t id, std::uint32_t index, bool arm);
     void ring_eq(std::uint32_t page, std::uint32_t id, std::uint32_t index, bool arm);
 
-    /// Reads the registers, allocates the rings, does the SHM handshake, reads the init EQEs, posts the receive
-    /// buffer. False if any step fails.
+    /// Reads the registers, allocates the rings, does the SHM handshake, reads the init EQEs, posts
+    /// the receive buffer. False if any step fails.
     bool bring_up();
     /// SHM destroy.
     bool shut_down();
@@ -223,11 +224,14 @@ public:
     // Commands.
     std::optional<DeviceRegistration> register_device(std::uint16_t type);
     bool deregister_device(std::uint16_t type);
-    std::uint32_t allocate_page(std::uint32_t count = 1, std::uint32_t alignment = 1);  ///< all-ones on failure
+    std::uint32_t allocate_page(std::uint32_t count = 1,
+                                std::uint32_t alignment = 1);  ///< all-ones on failure
     bool free_page(std::uint32_t first, std::uint32_t count = 1);
-    /// Any list of pages, in as many messages as it takes (`per_message` in each; the most that fit by default).
-    std::optional<std::uint64_t> create_region(std::span<const std::uint64_t> pages, std::uint64_t length,
-                                               std::uint32_t first_offset = 0, unsigned page_shift = 12,
+    /// Any list of pages, in as many messages as it takes (`per_message` in each; the most that fit
+    /// by default).
+    std::optional<std::uint64_t> create_region(std::span<const std::uint64_t> pages,
+                                               std::uint64_t length, std::uint32_t first_offset = 0,
+                                               unsigned page_shift = 12,
                                                std::size_t per_message = 504);
     /// Over contiguous memory, from any byte on.
     std::optional<std::uint64_t> create_region(base::GuestAddr address, std::uint64_t length);
@@ -240,8 +244,9 @@ public:
     std::optional<DriverPd> create_pd(bool allow_gpa = false);
     bool destroy_pd(const DriverPd& pd);
     /// Type 2: `[address, address + length)` known as `va` (default: the address itself).
-    std::optional<DriverMr> create_mr(const DriverPd& pd, base::GuestAddr address, std::uint64_t length,
-                                      std::uint32_t access, std::optional<std::uint64_t> va = {});
+    std::optional<DriverMr> create_mr(const DriverPd& pd, base::GuestAddr address,
+                                      std::uint64_t length, std::uint32_t access,
+                                      std::optional<std::uint64_t> va = {});
     std::optional<DriverMr> create_mr_of(const DriverPd& pd, std::uint64_t region, std::uint64_t va,
                                          std::uint32_t access);
     std::optional<DriverMr> create_gpa_mr(const DriverPd& pd);
@@ -251,7 +256,8 @@ public:
     [[nodiscard]] RingMemory alloc_ring(std::uint64_t bytes, bool scattered = false);
     [[nodiscard]] std::optional<std::uint64_t> create_region(const RingMemory& ring);
     [[nodiscard]] DriverCq make_cq(const RingMemory& ring, std::uint32_t id, std::uint32_t page);
-    [[nodiscard]] DriverWq make_wq(const RingMemory& ring, std::uint32_t id, std::uint32_t page, bool is_sq);
+    [[nodiscard]] DriverWq make_wq(const RingMemory& ring, std::uint32_t id, std::uint32_t page,
+                                   bool is_sq);
 
     [[nodiscard]] GuestRam& ram() { return ram_; }
     [[nodiscard]] FakeIrq& irq() { return irq_; }

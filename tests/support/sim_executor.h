@@ -16,12 +16,13 @@ namespace openmana::test {
 
 class SimExecutor;
 
-/// Virtual time shared by any number of executors. Everything runs on the thread that calls; time moves only in
-/// `advance` and `run_until`.
+/// Virtual time shared by any number of executors. Everything runs on the thread that calls; time
+/// moves only in `advance` and `run_until`.
 class SimWorld final : public base::Clock {
 public:
     [[nodiscard]] base::TimePoint now() const override { return now_; }
-    /// Runs posted tasks and due timers, the executors in turn, until nothing is left to do at the present time.
+    /// Runs posted tasks and due timers, the executors in turn, until nothing is left to do at the
+    /// present time.
     void run_until_idle();
     /// Goes on by `delay`, stopping at each timer on the way.
     void advance(base::Duration delay);

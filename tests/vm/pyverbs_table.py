@@ -22,9 +22,10 @@ KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
      "entries of an RDMA CQ"),
     (BOTH, r"test_device\.DeviceTest\.test_query_device(_ex)?$",
      "the driver leaves sys_image_guid and other attributes 0"),
-    (BOTH, r"test_flow\.FlowTest\.",
+    (BOTH, r"test_flow\.FlowTest\.|test_qp\.QPTest\.\w*_raw_qp|test_rss_traffic\.",
      "the provider makes raw packet QPs only in a parent domain and with the application's own "
      "buffers (EINVAL)"),
+    (BOTH, r"test_qp\.QPTest\.\w*_uc_qp", "the provider has no UC queue pairs (EINVAL)"),
     (BOTH, r"test_mr\.MWTest\.test_mw_type2",
      "the provider refuses to post bind MW, local invalidate and send with invalidate (EINVAL)"),
 )

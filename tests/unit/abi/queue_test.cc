@@ -46,8 +46,8 @@ TEST(AbiWqe, HeadersMatchTheExamples) {
                   1448U << MANA_HW_WQE_DATA_UNIT_SHIFT,
               0x05A80A02U);
     // RNIC 9: WRITE with immediate, READ scatter entry
-    EXPECT_EQ(1U | MANA_HW_OOB_EXTRA_LARGE << MANA_HW_WQE_OOB_CODE_SHIFT | 1024U << MANA_HW_WQE_DATA_UNIT_SHIFT |
-                  MANA_HW_WQE_CHECK_SN,
+    EXPECT_EQ(1U | MANA_HW_OOB_EXTRA_LARGE << MANA_HW_WQE_OOB_CODE_SHIFT |
+                  1024U << MANA_HW_WQE_DATA_UNIT_SHIFT | MANA_HW_WQE_CHECK_SN,
               0x44000701U);
 }
 
@@ -58,8 +58,8 @@ TEST(AbiWqe, SgeHasItsKeyBeforeItsLength) {
 }
 
 TEST(AbiEntry, OwnerWordsMatchTheExamples) {
-    EXPECT_EQ(0x20U | MANA_HW_CQE_IS_SQ | 1U << MANA_HW_OWNER_SHIFT, 0x21000020U);                // GDMA 3.5
-    EXPECT_EQ(MANA_HW_EQE_HWC_INIT_EQ_DB | 1U << MANA_HW_OWNER_SHIFT, 0x20000081U);               // appendix B
+    EXPECT_EQ(0x20U | MANA_HW_CQE_IS_SQ | 1U << MANA_HW_OWNER_SHIFT, 0x21000020U);   // GDMA 3.5
+    EXPECT_EQ(MANA_HW_EQE_HWC_INIT_EQ_DB | 1U << MANA_HW_OWNER_SHIFT, 0x20000081U);  // appendix B
     EXPECT_EQ(MANA_HW_EQE_TEST | 1U << MANA_HW_OWNER_SHIFT, 0x20000040U);
     EXPECT_EQ(MANA_HW_OWNER_BITS, 0xe0000000U);
 }
@@ -77,8 +77,9 @@ TEST(AbiShm, EstablishMessageMatchesTheExamples) {
     frame(message.sq_frame, 0x123459000);
     message.frames_high = 0xf | 2 << 8;
     message.header = MANA_HW_SHM_ESTABLISH;
-    const auto expected = std::array<std::uint32_t, 8>{0x56789ABC, 0x34571234, 0x00000012, 0x00123458,
-                                                       0x34590000, 0x00000012, 0x0000020F, 0x00000001};
+    const auto expected =
+        std::array<std::uint32_t, 8>{0x56789ABC, 0x34571234, 0x00000012, 0x00123458,
+                                     0x34590000, 0x00000012, 0x0000020F, 0x00000001};
     EXPECT_EQ(words(message), expected);
 }
 
@@ -95,8 +96,7 @@ TEST(AbiMessage, TestEqeRequestMatchesTheExample) {
     request.header.response = {0, MANA_HW_GENERATE_TEST_EQE, 1, 0, 32};
     request.header.device = {MANA_HW_DEVICE_HWC, 0};
     request.eq_id = 1;
-    const auto expected =
-        std::array<std::uint32_t, 11>{0, 0xA, 1, 0x2C, 0, 0xA, 1, 0x20, 1, 0, 1};
+    const auto expected = std::array<std::uint32_t, 11>{0, 0xA, 1, 0x2C, 0, 0xA, 1, 0x20, 1, 0, 1};
     EXPECT_EQ(words(request), expected);
 }
 

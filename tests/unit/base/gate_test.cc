@@ -34,8 +34,8 @@ TEST(Gate, StaysClosedUntilTheOutermostExclusionEnds) {
     EXPECT_FALSE(came_in_early);
 }
 
-// A plain integer, written under exclusion and read in visits: any hole in the gate is a race for TSan and a torn pair
-// for everybody else.
+// A plain integer, written under exclusion and read in visits: any hole in the gate is a race for
+// TSan and a torn pair for everybody else.
 TEST(Gate, KeepsVisitorsOutWhileTheOwnerChangesThings) {
     Gate gate;
     struct {

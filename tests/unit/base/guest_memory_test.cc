@@ -28,7 +28,8 @@ TEST_F(GuestMemoryTest, ReadsWhatAnotherMappingOfTheFileWrote) {
     const UniqueFd fd = memory_file(4 * kPage);
     ASSERT_TRUE(memory.map_fd(GuestAddr(0x10000), 2 * kPage, fd, kPage, true, true));
     const char text[] = "written by the guest";
-    ASSERT_EQ(::pwrite(fd.get(), text, sizeof text, kPage + 100), static_cast<ssize_t>(sizeof text));
+    ASSERT_EQ(::pwrite(fd.get(), text, sizeof text, kPage + 100),
+              static_cast<ssize_t>(sizeof text));
     ASSERT_TRUE(memory.read(GuestAddr(0x10000 + 100), std::span(buffer).first(sizeof text)));
     EXPECT_STREQ(reinterpret_cast<const char*>(buffer.data()), text);
 }

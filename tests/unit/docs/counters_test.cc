@@ -29,9 +29,12 @@ struct Table {
 };
 
 const Table kTables[] = {
-    {"vfio-user", vfio_user::Counters::kInfo}, {"PCI", pci::Counters::kInfo},
-    {"GDMA", gdma::FunctionCounters::kInfo},   {"Ethernet", eth::EthernetCounters::kInfo},
-    {"RDMA", rnic::RnicCounters::kInfo},       {"Port", fabric::PortCounters::kInfo},
+    {"vfio-user", vfio_user::Counters::kInfo},
+    {"PCI", pci::Counters::kInfo},
+    {"GDMA", gdma::FunctionCounters::kInfo},
+    {"Ethernet", eth::EthernetCounters::kInfo},
+    {"RDMA", rnic::RnicCounters::kInfo},
+    {"Port", fabric::PortCounters::kInfo},
     {"Port: queue", fabric::PathCounters::kInfo},
     {"Port: policy", fabric::PolicyCounters::kInfo},
     {"Port: rate limits", fabric::ShaperCounters::kInfo},
@@ -44,11 +47,13 @@ const Table kTables[] = {
 
 std::string document() {
     std::ostringstream text;
-    text << "# Counters\n\nFor those who watch a running `manad`. `manactl stats` prints them for each NIC, those of the "
+    text << "# Counters\n\nFor those who watch a running `manad`. `manactl stats` prints them for "
+            "each NIC, those of the "
             "switch once.\nCounts start at zero when `manad` starts, and only rise.\n";
     for (const Table& table : kTables) {
         text << "\n## " << table.title << "\n| counter | counts |\n|---|---|\n";
-        for (const auto& line : table.lines) text << "| `" << line.name << "` | " << line.help << " |\n";
+        for (const auto& line : table.lines)
+            text << "| `" << line.name << "` | " << line.help << " |\n";
     }
     return text.str();
 }
@@ -57,8 +62,10 @@ TEST(CountersDocument, IsWhatTheCodeDeclares) {
     const std::string path = OPENMANA_SOURCE_DIR "/docs/counters.md";
     if (std::getenv("OPENMANA_UPDATE_DOCS") != nullptr) std::ofstream(path) << document();
     std::ifstream file(path);
-    const std::string written{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    EXPECT_EQ(written, document()) << "run this test with OPENMANA_UPDATE_DOCS=1 to write the file anew";
+    const std::string written{std::istreambuf_iterator<char>(file),
+                              std::istreambuf_iterator<char>()};
+    EXPECT_EQ(written, document())
+        << "run this test with OPENMANA_UPDATE_DOCS=1 to write the file anew";
 }
 
 TEST(CountersDocument, NamesAreUniqueAndHaveThreeParts) {

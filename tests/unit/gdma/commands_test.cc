@@ -17,8 +17,8 @@ protected:
         request.put<std::uint64_t>(40, pd).put<std::uint32_t>(48, type);
         return request;
     }
-    MrFault resolve(std::uint32_t key, std::uint32_t pd, std::uint64_t address, std::uint64_t length,
-                    std::uint32_t need = kLocalRead) {
+    MrFault resolve(std::uint32_t key, std::uint32_t pd, std::uint64_t address,
+                    std::uint64_t length, std::uint32_t need = kLocalRead) {
         spans.clear();
         return function.keys().resolve(Key(key), Pdn(pd), address, length, need, spans);
     }
@@ -43,7 +43,8 @@ TEST_F(CommandTest, VerifyVersionOffersTimeoutAndBigPages) {
 
 TEST_F(CommandTest, MaxResourcesTellTheQuotas) {
     const auto response = driver->call(Request(MANA_HW_QUERY_MAX_RESOURCES, 40, 72));
-    const std::array<std::uint32_t, 10> expected{0, 65536, 65536, 32768, 1024, 1024, 1048576, 0, 0, 65};
+    const std::array<std::uint32_t, 10> expected{0,    65536,   65536, 32768, 1024,
+                                                 1024, 1048576, 0,     0,     65};
     for (std::size_t i = 0; i < expected.size(); ++i)
         EXPECT_EQ(response.get<std::uint32_t>(32 + 4 * i), expected[i]) << i;
 }
@@ -58,14 +59,16 @@ TEST_F(CommandTest, ListsTheDevicesByType) {
 }
 
 TEST_F(CommandTest, TimeoutIsNeverZero) {
-    auto response = driver->call(Request(MANA_HW_QUERY_HWC_TIMEOUT, 48, 40).put<std::uint32_t>(40, 12345));
+    auto response =
+        driver->call(Request(MANA_HW_QUERY_HWC_TIMEOUT, 48, 40).put<std::uint32_t>(40, 12345));
     EXPECT_EQ(response.get<std::uint32_t>(32), 12345U);
     response = driver->call(Request(MANA_HW_QUERY_HWC_TIMEOUT, 48, 40));
     EXPECT_EQ(response.get<std::uint32_t>(32), 30000U);
 }
 
 TEST_F(CommandTest, ShortRequestsAreRefused) {
-    for (const std::uint32_t opcode : {1U, 10U, 12U, 13U, 22U, 24U, 25U, 26U, 27U, 29U, 30U, 31U, 32U, 84U, 96U, 97U})
+    for (const std::uint32_t opcode :
+         {1U, 10U, 12U, 13U, 22U, 24U, 25U, 26U, 27U, 29U, 30U, 31U, 32U, 84U, 96U, 97U})
         EXPECT_EQ(status(Request(opcode, 40, 400)), kHwcInvalidParameter) << opcode;
     EXPECT_EQ(function.object_counts(), at_rest);
 }
@@ -93,7 +96,8 @@ TEST_F(CommandTest, RegistrationIsOncePerDevice) {
     EXPECT_EQ(driver->last_status, kHwcBusy);
     EXPECT_FALSE(driver->register_device(1));
     EXPECT_FALSE(driver->register_device(4));
-    EXPECT_EQ(status(Request(MANA_HW_REGISTER_DEVICE, 40, 44, 3).put<std::uint16_t>(34, 1)), kHwcNotFound);
+    EXPECT_EQ(status(Request(MANA_HW_REGISTER_DEVICE, 40, 44, 3).put<std::uint16_t>(34, 1)),
+              kHwcNotFound);
     EXPECT_TRUE(driver->deregister_device(3));
     EXPECT_EQ(rdma.resets, 1);
     EXPECT_FALSE(driver->deregister_device(3));
@@ -158,8 +162,12 @@ TEST_F(CommandTest, EqRefusalsLeaveTheRegion) {
     ASSERT_TRUE(region);
     const auto build = [&] {
         Request request(MANA_HW_CREATE_QUEUE, 96, 36, 3);
-        request.put<std::uint32_t>(40, 4).put<std::uint32_t>(48, rnic.pd).put<std::uint32_t>(52, rnic.page);
-        request.put<std::uint64_t>(56, *region).put<std::uint32_t>(68, 8192).put<std::uint32_t>(76, 1);
+        request.put<std::uint32_t>(40, 4)
+            .put<std::uint32_t>(48, rnic.pd)
+            .put<std::uint32_t>(52, rnic.page);
+        request.put<std::uint64_t>(56, *region)
+            .put<std::uint32_t>(68, 8192)
+            .put<std::uint32_t>(76, 1);
         return request;
     };
     EXPECT_EQ(status(build().put<std::uint32_t>(40, 3)), kHwcUnsupported);
@@ -179,11 +187,15 @@ TEST_F(CommandTest, EqRefusalsLeaveTheRegion) {
 TEST_F(CommandTest, EqsBelongToTheirDevice) {
     const auto eq = driver->create_eq(3, rnic, 1);
     EXPECT_FALSE(driver->destroy_eq(2, *eq));
-    EXPECT_EQ(status(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, 2).put<std::uint32_t>(40, eq->id)), kHwcNotFound);
-    EXPECT_EQ(status(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, 3).put<std::uint32_t>(40, 0xffffffff)), kHwcNotFound);
+    EXPECT_EQ(status(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, 2).put<std::uint32_t>(40, eq->id)),
+              kHwcNotFound);
+    EXPECT_EQ(
+        status(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, 3).put<std::uint32_t>(40, 0xffffffff)),
+        kHwcNotFound);
     EXPECT_FALSE(driver->destroy_eq(1, driver->hwc_eq));
     Request wrong_type(MANA_HW_DISABLE_QUEUE, 52, 32, 3);
-    EXPECT_EQ(status(wrong_type.put<std::uint32_t>(40, 1).put<std::uint32_t>(44, eq->id)), kHwcUnsupported);
+    EXPECT_EQ(status(wrong_type.put<std::uint32_t>(40, 1).put<std::uint32_t>(44, eq->id)),
+              kHwcUnsupported);
     EXPECT_TRUE(driver->destroy_eq(3, *eq));
     EXPECT_FALSE(driver->destroy_eq(3, *eq));
 }
@@ -202,8 +214,10 @@ TEST_F(CommandTest, EqWithCqsCannotBeDestroyed) {
 
 TEST_F(CommandTest, TheHwcEqTakesTestEvents) {
     driver->events.clear();
-    ASSERT_TRUE(
-        driver->call(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, 1).put<std::uint32_t>(40, driver->hwc_eq.id)).ok());
+    ASSERT_TRUE(driver
+                    ->call(Request(MANA_HW_GENERATE_TEST_EQE, 44, 32, 1)
+                               .put<std::uint32_t>(40, driver->hwc_eq.id))
+                    .ok());
     ASSERT_EQ(driver->events.size(), 1U);
     EXPECT_EQ(driver->events[0].type, 64);
 }
@@ -228,7 +242,8 @@ TEST_F(CommandTest, DoorbellPagesAreRanges) {
     EXPECT_EQ(driver->allocate_page(0xffffffff, 1), UINT32_MAX);
     EXPECT_EQ(driver->allocate_page(1, 0xffffffff), 0xffffffffU);
     Request other(MANA_HW_ALLOCATE_RESOURCE_RANGE, 56, 36);
-    EXPECT_EQ(status(other.put<std::uint32_t>(40, 26).put<std::uint32_t>(44, 1).put<std::uint32_t>(48, 1)),
+    EXPECT_EQ(status(other.put<std::uint32_t>(40, 26).put<std::uint32_t>(44, 1).put<std::uint32_t>(
+                  48, 1)),
               kHwcUnsupported);
     Request far(MANA_HW_ALLOCATE_RESOURCE_RANGE, 56, 36);
     far.put<std::uint32_t>(40, 27).put<std::uint32_t>(44, 1).put<std::uint32_t>(48, 1);
@@ -277,7 +292,10 @@ TEST_F(CommandTest, RegionOverSeveralMessagesAnswersExactly) {
     EXPECT_FALSE(function.region(RegionHandle(handle)));
 
     Request add(MANA_HW_DMA_REGION_ADD_PAGES, 56 + 16);
-    add.put<std::uint64_t>(40, handle).put<std::uint32_t>(48, 2).put(56, pages[2]).put(64, pages[3]);
+    add.put<std::uint64_t>(40, handle)
+        .put<std::uint32_t>(48, 2)
+        .put(56, pages[2])
+        .put(64, pages[3]);
     EXPECT_EQ(status(add), 0x105U);
     // Neither too many, nor more than the message holds, nor a crooked page does harm.
     EXPECT_EQ(status(add), kHwcInvalidParameter);
@@ -292,7 +310,8 @@ TEST_F(CommandTest, RegionOverSeveralMessagesAnswersExactly) {
     const auto region = function.region(RegionHandle(handle));
     ASSERT_TRUE(region);
     ASSERT_EQ((*region)->extents().size(), 5U);
-    for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ((*region)->extents()[i].address.value(), pages[i]);
+    for (std::size_t i = 0; i < 5; ++i)
+        EXPECT_EQ((*region)->extents()[i].address.value(), pages[i]);
     EXPECT_EQ(function.object_counts().extents, at_rest.extents + 5);
     EXPECT_TRUE(driver->destroy_region(handle));
     EXPECT_EQ(function.object_counts(), at_rest);
@@ -323,18 +342,23 @@ TEST_F(CommandTest, RegionRefusals) {
         create.put<std::uint64_t>(64, 0x100000000);
         return create;
     };
-    EXPECT_EQ(status(build().put<std::uint64_t>(40, 0)), kHwcInvalidParameter);           // empty
-    EXPECT_EQ(status(build().put<std::uint64_t>(40, 4097)), kHwcInvalidParameter);        // too few pages
-    EXPECT_EQ(status(build().put<std::uint64_t>(40, UINT64_MAX).put<std::uint32_t>(48, 4095)), kHwcInvalidParameter);
-    EXPECT_EQ(status(build().put<std::uint32_t>(48, 1)), kHwcInvalidParameter);           // passes the page
-    EXPECT_EQ(status(build().put<std::uint32_t>(48, 4096)), kHwcInvalidParameter);        // offset outside
-    EXPECT_EQ(status(build().put<std::uint32_t>(60, 2)), kHwcInvalidParameter);           // more than the total
-    EXPECT_EQ(status(build().put<std::uint32_t>(56, 2).put<std::uint32_t>(60, 2)), kHwcInvalidParameter);  // cut
+    EXPECT_EQ(status(build().put<std::uint64_t>(40, 0)), kHwcInvalidParameter);     // empty
+    EXPECT_EQ(status(build().put<std::uint64_t>(40, 4097)), kHwcInvalidParameter);  // too few pages
+    EXPECT_EQ(status(build().put<std::uint64_t>(40, UINT64_MAX).put<std::uint32_t>(48, 4095)),
+              kHwcInvalidParameter);
+    EXPECT_EQ(status(build().put<std::uint32_t>(48, 1)), kHwcInvalidParameter);  // passes the page
+    EXPECT_EQ(status(build().put<std::uint32_t>(48, 4096)),
+              kHwcInvalidParameter);  // offset outside
+    EXPECT_EQ(status(build().put<std::uint32_t>(60, 2)),
+              kHwcInvalidParameter);  // more than the total
+    EXPECT_EQ(status(build().put<std::uint32_t>(56, 2).put<std::uint32_t>(60, 2)),
+              kHwcInvalidParameter);  // cut
     EXPECT_EQ(status(build().put<std::uint64_t>(64, 0x100000001)), kHwcInvalidParameter);
     for (const std::uint32_t type : {11U, 17U, 20U, 52U, 0xffffffffU})
         EXPECT_EQ(status(build().put<std::uint32_t>(52, type)), kHwcInvalidParameter) << type;
     EXPECT_EQ(status(build().put<std::uint32_t>(56, 0xffffffff)), kHwcNoResources);
-    EXPECT_EQ(status(Request(MANA_HW_DMA_REGION_ADD_PAGES, 56).put<std::uint64_t>(40, 1)), kHwcNotFound);
+    EXPECT_EQ(status(Request(MANA_HW_DMA_REGION_ADD_PAGES, 56).put<std::uint64_t>(40, 1)),
+              kHwcNotFound);
     EXPECT_EQ(function.object_counts(), at_rest);
     EXPECT_EQ(status(build()), 0U);
 }
@@ -413,8 +437,8 @@ TEST_F(CommandTest, ZeroBasedMrStartsAtZero) {
     const auto pd = driver->create_pd();
     const auto at = ram.alloc(8192) + 16;
     const auto region = driver->create_region(at, 4096);
-    const auto response =
-        driver->call(mr(pd->handle, 4).put<std::uint64_t>(56, *region).put<std::uint32_t>(64, kLocalRead));
+    const auto response = driver->call(
+        mr(pd->handle, 4).put<std::uint64_t>(56, *region).put<std::uint32_t>(64, kLocalRead));
     ASSERT_TRUE(response.ok());
     EXPECT_EQ(resolve(response.get<std::uint32_t>(40), pd->id, 1, 4095), MrFault::kNone);
     EXPECT_EQ(spans.at(0).data(), ram.at(at + 1));
@@ -475,7 +499,8 @@ TEST_F(CommandTest, DeviceMemoryIsReachedThroughItsMr) {
     EXPECT_EQ(status(Request(MANA_HW_DESTROY_DM, 48).put<std::uint64_t>(40, handle)), 0U);
     EXPECT_EQ(status(Request(MANA_HW_DESTROY_DM, 48).put<std::uint64_t>(40, handle)), kHwcNotFound);
     EXPECT_EQ(status(Request(MANA_HW_ALLOC_DM, 56, 40)), kHwcInvalidParameter);
-    EXPECT_EQ(status(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, UINT64_MAX)), kHwcNoResources);
+    EXPECT_EQ(status(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, UINT64_MAX)),
+              kHwcNoResources);
     EXPECT_TRUE(driver->destroy_pd(*pd));
     EXPECT_EQ(function.object_counts(), at_rest);
 }
@@ -483,15 +508,15 @@ TEST_F(CommandTest, DeviceMemoryIsReachedThroughItsMr) {
 TEST_F(CommandTest, FailedMrLeavesTheRegionWithTheDriver) {
     const auto pd = driver->create_pd();
     const auto region = driver->create_region(ram.alloc(4096), 4096);
-    EXPECT_FALSE(driver->create_mr_of(*pd, *region, 0, 0x40));                       // unknown right
-    EXPECT_FALSE(driver->create_mr_of({pd->handle + 99, 0}, *region, 0, 1));         // no such PD
-    EXPECT_FALSE(driver->create_mr_of(*pd, *region, UINT64_MAX - 4094, 1));          // wraps
-    EXPECT_FALSE(driver->create_mr_of(*pd, *region + 1, 0, 1));                      // no such region
+    EXPECT_FALSE(driver->create_mr_of(*pd, *region, 0, 0x40));                // unknown right
+    EXPECT_FALSE(driver->create_mr_of({pd->handle + 99, 0}, *region, 0, 1));  // no such PD
+    EXPECT_FALSE(driver->create_mr_of(*pd, *region, UINT64_MAX - 4094, 1));   // wraps
+    EXPECT_FALSE(driver->create_mr_of(*pd, *region + 1, 0, 1));               // no such region
     EXPECT_EQ(status(mr(pd->handle, 3)), kHwcInvalidParameter);
     EXPECT_EQ(status(mr(pd->handle, 0)), kHwcInvalidParameter);
     EXPECT_TRUE(function.region(RegionHandle(*region)));
     EXPECT_TRUE(driver->create_mr_of(*pd, *region, UINT64_MAX - 4095, 1));
-    EXPECT_FALSE(driver->create_mr_of(*pd, *region, 0, 1));                          // consumed
+    EXPECT_FALSE(driver->create_mr_of(*pd, *region, 0, 1));  // consumed
     EXPECT_FALSE(driver->destroy_region(*region));
 }
 
@@ -508,7 +533,9 @@ TEST_F(CommandTest, ShortCreateMrOf612Works) {
     const auto pd = driver->create_pd();
     const auto region = driver->create_region(ram.alloc(4096), 4096);
     Request request(MANA_HW_CREATE_MR, 76, 48);
-    request.put<std::uint64_t>(40, pd->handle).put<std::uint32_t>(48, 2).put<std::uint64_t>(56, *region);
+    request.put<std::uint64_t>(40, pd->handle)
+        .put<std::uint32_t>(48, 2)
+        .put<std::uint64_t>(56, *region);
     request.put<std::uint64_t>(64, 0x1000).put<std::uint32_t>(72, 1);
     EXPECT_EQ(status(request), 0U);
 }

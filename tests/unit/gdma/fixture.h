@@ -46,7 +46,8 @@ public:
 /// A function with an Ethernet and an RDMA device and a driver on it, not yet brought up.
 class FunctionFixture : public testing::Test {
 protected:
-    explicit FunctionFixture(FunctionConfig config = {}) : function(executor, memory, irq, std::move(config)) {
+    explicit FunctionFixture(FunctionConfig config = {})
+        : function(executor, memory, irq, std::move(config)) {
         function.attach(rdma);
         function.attach(ethernet);
         driver.emplace(function, ram, irq);

@@ -44,7 +44,8 @@ TEST_F(RegistersTest, StrayWritesAreCounted) {
 
 class ShmTest : public FunctionFixture {
 protected:
-    std::array<std::uint32_t, 8> establish_words(GuestAddr eq, GuestAddr cq, GuestAddr rq, GuestAddr sq) {
+    std::array<std::uint32_t, 8> establish_words(GuestAddr eq, GuestAddr cq, GuestAddr rq,
+                                                 GuestAddr sq) {
         mana_hw_shm_establish message{};
         const auto frame = [](std::uint8_t(&low)[6], GuestAddr address) {
             const std::uint64_t number = address.value() >> 12;
@@ -61,8 +62,8 @@ protected:
     }
 };
 
-/// GDMA appendix B, at its addresses. Ids differ from the example where the document says they must: RQ 1 is the
-/// GSI's (RNIC 3.2).
+/// GDMA appendix B, at its addresses. Ids differ from the example where the document says they
+/// must: RQ 1 is the GSI's (RNIC 3.2).
 TEST(BringUp, MatchesTheWorkedBytes) {
     test::SimWorld world;
     test::SimExecutor executor(world);
@@ -122,12 +123,14 @@ TEST(BringUp, MatchesTheWorkedBytes) {
     driver.write64(0x10000 + 0x000, 0x0000004000000000 | sq_id);
 
     const std::array<std::uint32_t, 8> answer{0, 0xA, 1, 0x20, 1, 0, 0, 0};
-    for (std::size_t i = 0; i < answer.size(); ++i) EXPECT_EQ(ram.read<std::uint32_t>(response + 4 * i), answer[i]);
+    for (std::size_t i = 0; i < answer.size(); ++i)
+        EXPECT_EQ(ram.read<std::uint32_t>(response + 4 * i), answer[i]);
     std::array<std::uint32_t, 16> cqe{};
     cqe[0] = 0xC0;
     cqe[6] = 0x20;
     cqe[15] = 0x20000000 | rq_id;
-    for (std::size_t i = 0; i < cqe.size(); ++i) EXPECT_EQ(ram.read<std::uint32_t>(cq + 4 * i), cqe[i]) << i;
+    for (std::size_t i = 0; i < cqe.size(); ++i)
+        EXPECT_EQ(ram.read<std::uint32_t>(cq + 4 * i), cqe[i]) << i;
     EXPECT_EQ(ram.read<std::uint32_t>(eq + 16 * 11), 1U);
     EXPECT_EQ(ram.read<std::uint32_t>(eq + (16 * 11 + 12)), 0x20000003U);
     EXPECT_EQ(ram.read<std::uint32_t>(eq + (16 * 12 + 12)), 0x20000040U);
@@ -147,16 +150,21 @@ TEST_F(ShmTest, RefusesWhatIsNoRequest) {
 TEST_F(ShmTest, RefusesRingsOutsideGuestMemory) {
     const auto page = [&] { return ram.alloc(4096); };
     const GuestAddr nowhere(0x2000000123458000);
-    EXPECT_EQ(driver->shm_request(establish_words(nowhere, page(), page(), page())) & 0xffff, 0x381U);
-    EXPECT_EQ(driver->shm_request(establish_words(page(), nowhere, page(), page())) & 0xffff, 0x381U);
-    EXPECT_EQ(driver->shm_request(establish_words(page(), page(), nowhere, page())) & 0xffff, 0x381U);
-    EXPECT_EQ(driver->shm_request(establish_words(page(), page(), page(), nowhere)) & 0xffff, 0x381U);
+    EXPECT_EQ(driver->shm_request(establish_words(nowhere, page(), page(), page())) & 0xffff,
+              0x381U);
+    EXPECT_EQ(driver->shm_request(establish_words(page(), nowhere, page(), page())) & 0xffff,
+              0x381U);
+    EXPECT_EQ(driver->shm_request(establish_words(page(), page(), nowhere, page())) & 0xffff,
+              0x381U);
+    EXPECT_EQ(driver->shm_request(establish_words(page(), page(), page(), nowhere)) & 0xffff,
+              0x381U);
     EXPECT_EQ(function.object_counts(), ObjectCounts{});
     EXPECT_TRUE(driver->bring_up());
 }
 
 TEST_F(ShmTest, RefusesAVectorThatDoesNotExist) {
-    auto words = establish_words(ram.alloc(4096), ram.alloc(4096), ram.alloc(4096), ram.alloc(4096));
+    auto words =
+        establish_words(ram.alloc(4096), ram.alloc(4096), ram.alloc(4096), ram.alloc(4096));
     words[6] = 65U << 16;
     EXPECT_EQ(driver->shm_request(words), 0x281U);
 }
@@ -213,7 +221,9 @@ TEST_F(HwcTest, UnknownOpcodeIsUnsupportedWithABareHeader) {
 
 TEST_F(HwcTest, EchoesIdsAndAnswersTheRequestedSize) {
     Request request(MANA_HW_LIST_DEVICES, 40, 500, 0, 1, 7);
-    request.put<std::uint16_t>(10, 0x1234).put<std::uint32_t>(36, 0xabcdef01).put<std::uint16_t>(34, 9);
+    request.put<std::uint16_t>(10, 0x1234)
+        .put<std::uint32_t>(36, 0xabcdef01)
+        .put<std::uint16_t>(34, 9);
     const auto response = driver->call(request);
     EXPECT_TRUE(response.ok());
     EXPECT_EQ(response.bytes.size(), 500U);
@@ -273,11 +283,15 @@ TEST_F(HwcTest, RequestWithoutReceiveBufferIsDroppedUnexecuted) {
 
 TEST_F(HwcTest, MalformedMessagesAreDropped) {
     const auto malformed = function.counters().hwc_malformed.value();
-    EXPECT_FALSE(driver->call(Request(3, 40, 296).put<std::uint32_t>(12, 41)).arrived);   // more than was sent
-    EXPECT_FALSE(driver->call(Request(3, 40, 296).put<std::uint32_t>(12, 39)).arrived);   // less than a header
-    EXPECT_FALSE(driver->call(Request(3, 39, 296).put<std::uint32_t>(28, 296)).arrived);  // short in fact
-    EXPECT_FALSE(driver->call(Request(3, 40, 31)).arrived);                               // no room for a header
-    EXPECT_FALSE(driver->call(Request(3, 40, 296).put<std::uint32_t>(0, 1)).arrived);     // unknown header
+    EXPECT_FALSE(driver->call(Request(3, 40, 296).put<std::uint32_t>(12, 41))
+                     .arrived);  // more than was sent
+    EXPECT_FALSE(driver->call(Request(3, 40, 296).put<std::uint32_t>(12, 39))
+                     .arrived);  // less than a header
+    EXPECT_FALSE(
+        driver->call(Request(3, 39, 296).put<std::uint32_t>(28, 296)).arrived);  // short in fact
+    EXPECT_FALSE(driver->call(Request(3, 40, 31)).arrived);  // no room for a header
+    EXPECT_FALSE(
+        driver->call(Request(3, 40, 296).put<std::uint32_t>(0, 1)).arrived);  // unknown header
     EXPECT_EQ(function.counters().hwc_malformed.value(), malformed + 5);
     EXPECT_TRUE(driver->call(Request(3, 40, 296)).ok());
 }
@@ -321,7 +335,8 @@ TEST_F(HwcTest, LinkEventsReachTheHwcEq) {
 }
 
 TEST_F(HwcTest, CommandsRunUnderAnExclusion) {
-    // Exclusions nest on the owning thread only; one more must not block here, a visit from elsewhere must wait.
+    // Exclusions nest on the owning thread only; one more must not block here, a visit from
+    // elsewhere must wait.
     std::atomic<bool> entered{false};
     std::thread visitor;
     ethernet.handler = [&](const HwcRequest&, HwcReply&) {
@@ -407,7 +422,8 @@ TEST_F(DoorbellTest, AWriteOfManyBytesIsManyDoorbells) {
     function.connect_rq(*rq, DoorbellPage(rnic.page), &target);
     const std::array<std::uint64_t, 2> values{mana_hw_wq_doorbell(rq->value(), 1, 32),
                                               mana_hw_rq_client_doorbell(rq->value(), 5)};
-    function.bar0_write(driver->doorbell_offset(rnic.page) + 0x400, std::as_bytes(std::span(values)));
+    function.bar0_write(driver->doorbell_offset(rnic.page) + 0x400,
+                        std::as_bytes(std::span(values)));
     EXPECT_EQ(target.positions.size(), 1U);
     EXPECT_EQ(target.psns.size(), 1U);
 }

@@ -93,7 +93,8 @@ TEST_F(RingTest, ReadsWrapAndCrossPages) {
     for (const std::uint64_t position : {0ULL, 3900ULL, 8000ULL, 8191ULL, 0xfffffff0ULL}) {
         ASSERT_TRUE(ring.read(position, out));
         for (std::uint64_t i = 0; i < out.size(); ++i)
-            ASSERT_EQ(out[i], static_cast<std::byte>((position + i) % 8192 * 7 >> 3)) << position << " " << i;
+            ASSERT_EQ(out[i], static_cast<std::byte>((position + i) % 8192 * 7 >> 3))
+                << position << " " << i;
     }
 }
 
@@ -145,10 +146,12 @@ TEST_F(MemoryTableTest, KeysAreNeverTrivialAndChangeOnReuse) {
 TEST_F(MemoryTableTest, HoldsAMillionAndNoMore) {
     MemoryTable table(memory, 1 << 20);
     std::uint32_t last = 0;
-    for (int i = 0; i < 1 << 20; ++i) last = table.insert(gpa(static_cast<std::uint32_t>(i % 7)))->value();
+    for (int i = 0; i < 1 << 20; ++i)
+        last = table.insert(gpa(static_cast<std::uint32_t>(i % 7)))->value();
     EXPECT_EQ(table.insert(gpa(1)).error().code, base::ErrorCode::kExhausted);
     const auto at = ram.alloc(4096);
-    EXPECT_EQ(table.resolve(Key(last), Pdn(((1 << 20) - 1) % 7), at.value(), 10, kLocalRead, spans), MrFault::kNone);
+    EXPECT_EQ(table.resolve(Key(last), Pdn(((1 << 20) - 1) % 7), at.value(), 10, kLocalRead, spans),
+              MrFault::kNone);
     EXPECT_TRUE(table.pd_in_use(Pdn(6)));
     EXPECT_FALSE(table.pd_in_use(Pdn(7)));
     table.clear();
@@ -187,9 +190,11 @@ TEST_F(MemoryTableTest, WriteNeedsWritableMemory) {
 class WqeTest : public MemoryTest {
 protected:
     static constexpr std::uint64_t kBytes = 4096;
-    WqeTest() : page_(ram.alloc(kBytes)), ring(memory, region_of({page_.value()}, kBytes), kBytes) {}
+    WqeTest()
+        : page_(ram.alloc(kBytes)), ring(memory, region_of({page_.value()}, kBytes), kBytes) {}
     void put(std::uint64_t position, const std::vector<std::uint32_t>& words) {
-        for (std::size_t i = 0; i < words.size(); ++i) ram.write(page_ + (position + 4 * i) % kBytes, words[i]);
+        for (std::size_t i = 0; i < words.size(); ++i)
+            ram.write(page_ + (position + 4 * i) % kBytes, words[i]);
     }
     base::GuestAddr page_;
     Ring ring;
@@ -197,8 +202,9 @@ protected:
 
 // RNIC 9, "WRITE a b, unsignaled".
 TEST_F(WqeTest, ParsesTheGoldenWrite) {
-    put(64, {0x00000000, 0x04000602, 0x12345905, 0x00000002, 0x00007000, 0x12345678, 0x00cafe01, 0x00000c1c,
-             0x11223340, 0x00007f00, 0x00000102, 3000, 0x55667780, 0x00007f00, 0x00000304, 100});
+    put(64, {0x00000000, 0x04000602, 0x12345905, 0x00000002, 0x00007000, 0x12345678, 0x00cafe01,
+             0x00000c1c, 0x11223340, 0x00007f00, 0x00000102, 3000, 0x55667780, 0x00007f00,
+             0x00000304, 100});
     const auto wqe = Wqe::fetch(ring, 64, 64, Wqe::kMaxSendBytes);
     ASSERT_TRUE(wqe);
     EXPECT_EQ(wqe->position(), 64U);
@@ -217,9 +223,11 @@ TEST_F(WqeTest, ParsesTheGoldenWrite) {
 
 // RNIC 9, "WRITE with immediate a": an OOB of 40 bytes, and one SGE of padding beyond the count.
 TEST_F(WqeTest, ExtraLargeOobTakesTheFirstSgeSlot) {
-    put(kBytes - 32, {0, 0x44000701, 0x12346146, 5, 0x7000, 0x12345678, 0xcafe01, 3000,  // wraps here
-                      0xaabbccdd, 0, 0, 0, 0x11223340, 0x7f00, 0x102, 3000});
-    const auto wqe = Wqe::fetch(ring, static_cast<std::uint32_t>(kBytes - 32), 64, Wqe::kMaxSendBytes);
+    put(kBytes - 32,
+        {0, 0x44000701, 0x12346146, 5, 0x7000, 0x12345678, 0xcafe01, 3000,  // wraps here
+         0xaabbccdd, 0, 0, 0, 0x11223340, 0x7f00, 0x102, 3000});
+    const auto wqe =
+        Wqe::fetch(ring, static_cast<std::uint32_t>(kBytes - 32), 64, Wqe::kMaxSendBytes);
     ASSERT_TRUE(wqe);
     EXPECT_EQ(wqe->size(), 64U);
     EXPECT_EQ(wqe->oob().size(), 40U);
@@ -231,7 +239,8 @@ TEST_F(WqeTest, ExtraLargeOobTakesTheFirstSgeSlot) {
 
 // RNIC 9, "WRITE a, signaled": one SGE of padding in the count.
 TEST_F(WqeTest, PaddingSgesAreNotPayload) {
-    put(0, {0x00000001, 0x04000602, 0x12345645, 1, 0x7000, 0x12345678, 0xcafe01, 3000, 0x11223340, 0x7f00, 0x102, 3000});
+    put(0, {0x00000001, 0x04000602, 0x12345645, 1, 0x7000, 0x12345678, 0xcafe01, 3000, 0x11223340,
+            0x7f00, 0x102, 3000});
     const auto wqe = Wqe::fetch(ring, 0, 64, Wqe::kMaxSendBytes);
     ASSERT_TRUE(wqe);
     EXPECT_EQ(wqe->size(), 64U);
@@ -285,7 +294,8 @@ TEST_F(WqeTest, RandomBytesNeverHarm) {
     for (int i = 0; i < 20000; ++i) {
         for (std::uint32_t word = 0; word < 8; ++word) {
             auto value = static_cast<std::uint32_t>(random.next());
-            if (word == 1 && random.below(2) == 0) value = (value & ~0x7ffU) | 0x600 | static_cast<std::uint32_t>(random.below(33));
+            if (word == 1 && random.below(2) == 0)
+                value = (value & ~0x7ffU) | 0x600 | static_cast<std::uint32_t>(random.below(33));
             ram.write(page_ + 4 * word, value);
         }
         const auto available = static_cast<std::uint32_t>(random.below(700));

@@ -57,7 +57,8 @@ TEST_F(EventQueueTest, BornArmedOneMessagePerArming) {
 
 TEST_F(EventQueueTest, EntryIsByteExact) {
     eq.post(EqeType::kQpFatal, {0x11223344, 5, 6});
-    const std::array<std::uint8_t, 16> expected{0x44, 0x33, 0x22, 0x11, 5, 0, 0, 0, 6, 0, 0, 0, 176, 0, 0, 0x20};
+    const std::array<std::uint8_t, 16> expected{0x44, 0x33, 0x22, 0x11, 5,   0, 0, 0,
+                                                6,    0,    0,    0,    176, 0, 0, 0x20};
     EXPECT_EQ(std::memcmp(view.at(0), expected.data(), 16), 0);
 }
 
@@ -232,7 +233,8 @@ TEST_F(CompletionQueueTest, UnarmedDoorbellLeavesTheArmedState) {
 }
 
 TEST_F(CompletionQueueTest, ThresholdIsFourLaps) {
-    // The consumer's index may be laps behind: up to 4N - 1 newer entries fire, from 4N on they do not.
+    // The consumer's index may be laps behind: up to 4N - 1 newer entries fire, from 4N on they do
+    // not.
     for (std::uint32_t i = 0; i < 4 * kCqes - 1; ++i) cq.post({}, 1, false);
     cq.ring_doorbell(kCqes, true);
     EXPECT_EQ(events(), 1U);
@@ -282,8 +284,10 @@ TEST_F(CompletionQueueTest, RingsOfAnySizeAndShape) {
 TEST_F(CompletionQueueTest, UnmappedRingLosesCompletionsQuietly) {
     base::GuestMemory empty;
     const std::uint64_t page = 0x5000;
-    CompletionQueue lost(Cqn(6), DoorbellPage(1), Ring(empty, std::make_unique<DmaRegion>(4096, 0, 12, std::span(&page, 1)), 4096),
-                         &eq, true);
+    CompletionQueue lost(
+        Cqn(6), DoorbellPage(1),
+        Ring(empty, std::make_unique<DmaRegion>(4096, 0, 12, std::span(&page, 1)), 4096), &eq,
+        true);
     lost.post({}, 1, false);
     EXPECT_EQ(lost.posted(), 1U);
 }
@@ -299,7 +303,8 @@ TEST_F(CompletionQueueTest, PostsFromSeveralThreads) {
         threads.emplace_back([&, t] {
             for (std::uint32_t i = 0; i < kEach; ++i) {
                 const std::uint32_t ticket = tickets.fetch_add(1);
-                while (ticket - consumed.load() >= kCqes / 2 && ticket >= consumed.load()) std::this_thread::yield();
+                while (ticket - consumed.load() >= kCqes / 2 && ticket >= consumed.load())
+                    std::this_thread::yield();
                 const std::uint32_t value = t * kEach + i;
                 cq.post(std::as_bytes(std::span(&value, 1)), t, true);
             }

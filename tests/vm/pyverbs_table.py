@@ -21,7 +21,7 @@ KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
      "the driver takes any completion vector, modulo the number of its EQs, and does not limit the "
      "entries of an RDMA CQ"),
     (BOTH, r"test_device\.DeviceTest\.test_query_device(_ex)?$",
-     "the driver leaves sys_image_guid and other attributes 0"),
+     "the driver never sets sys_image_guid"),
     (BOTH, r"test_flow\.FlowTest\.|test_qp\.QPTest\.\w*_raw_qp|test_rss_traffic\.",
      "the provider makes raw packet QPs only in a parent domain and with the application's own "
      "buffers (EINVAL)"),

@@ -99,7 +99,9 @@ def pingpong(options: str, context: Context) -> None:
     a.wait_listening(port, listener)
     result = b.run(f"ibv_rc_pingpong -d {b.rdma} -g {index_of(b, 4)} -p {port} {options} {a.ip()}")
     a.finish(listener, 30)
-    check("us/iter" in result.stdout, f"ibv_rc_pingpong {options}: {result.stdout[-200:]}")
+    check("usec/iter" in result.stdout, f"ibv_rc_pingpong {options}: {result.stdout[-200:]}")
+    check("invalid data" not in result.stdout + listener.stdout,
+          f"ibv_rc_pingpong {options}: the received data is wrong")
 
 
 AREA.add("ibv_rc_pingpong", partial(pingpong, "-n 500"))

@@ -219,8 +219,9 @@ Parsed<FaultOptions> parse_faults(const std::string& text) {
         {"reorder", &options.faults.reorder_ppm},
         {"corrupt", &options.faults.corrupt_ppm}};
     for (const auto& [key, value] : *keys) {
-        const auto chance = std::find_if(std::begin(chances), std::end(chances),
-                                         [&](const auto& entry) { return key == entry.first; });
+        const auto chance =
+            std::find_if(std::begin(chances), std::end(chances),
+                         [&name = key](const auto& entry) { return name == entry.first; });
         if (chance != std::end(chances)) {
             const auto ppm = parse_chance(value);
             if (!ppm) return wrong(key, value, kWantChance);

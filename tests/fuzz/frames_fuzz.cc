@@ -59,7 +59,10 @@ base::Frame packet(test::Choices& choices, Target& target, test::HostileDriver& 
     packet.atomic.rkey = packet.reth.rkey;
     packet.invalidate_rkey = packet.reth.rkey;
     packet.deth.source = roce::Qpn(7);
-    packet.deth.qkey = choices.chance(128) ? 0x80010000 : choices.value<std::uint32_t>();
+    packet.deth.qkey =
+        choices.chance(32) ? choices.value<std::uint32_t>() : test::HostileDriver::kQkey;
+    if (roce::transport(packet.opcode) == roce::Transport::kUd)
+        packet.destination_qpn = roce::Qpn(driver.qps()[2]->qpn());
     if (choices.chance(16))
         packet.destination_qpn = roce::Qpn(static_cast<std::uint32_t>(choices.below(1 << 24)));
     if (choices.chance(16)) packet.source = test::ipv4_gid(choices.byte());
@@ -123,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         targets.push_back({qp.get(), test::ipv4_gid(1), test::ipv4_gid(9)});
         driver.qps().push_back(std::move(qp));
     }
-    targets.push_back({driver.qps()[0].get(), test::ipv6_gid(1), test::ipv6_gid(9)});
+    targets.push_back({driver.qps()[2].get(), test::ipv6_gid(1), test::ipv6_gid(9)});
     for (unsigned step = 0; step < fuzz::kMaxSteps && choices.more(); ++step) {
         Target& target = choices.pick(targets);
         const gdma::Sge sge{driver.data().value() + choices.below(64) * 1024,
@@ -155,7 +158,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 wr.sges = {sge};
                 wr.remote_address = 4096;
                 wr.rkey = 5;
-                (void)host.post_send(*target.qp, wr);
+                if (target.qp->datagrams)
+                    driver.datagram(*target.qp, choices);
+                else
+                    (void)host.post_send(*target.qp, wr);
                 break;
             }
             default:

@@ -64,8 +64,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 driver.doorbell(choices);
                 break;
             case 10:
-                (void)driver.host().to_state(*choices.pick(driver.qps()),
-                                             static_cast<std::uint32_t>(choices.below(8)));
+                if (choices.chance(128))
+                    driver.renew(choices);
+                else
+                    (void)driver.host().to_state(*choices.pick(driver.qps()),
+                                                 static_cast<std::uint32_t>(choices.below(8)));
                 break;
             case 11:
                 // A peer that vanishes, or memory that does.

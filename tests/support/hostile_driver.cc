@@ -407,14 +407,23 @@ bool HostileDriver::make_pair() {
     for (int i = 0; i < 2; ++i) {
         auto qp = host_->create_rc(cqs_[0], cqs_[1]);
         if (!qp) return false;
-        remember(kQp, qp->handle);
-        for (const auto& [region, ring] : qp->memory) note(ring);
-        qps_.push_back(std::move(qp));
+        adopt(std::move(qp));
     }
     HostQp& a = *qps_[qps_.size() - 2];
     HostQp& b = *qps_.back();
-    return host_->connect(a, 100, {config_.gid, config_.mac, b.qpn(), 200}) &&
-           host_->connect(b, 200, {config_.gid, config_.mac, a.qpn(), 100});
+    if (!host_->connect(a, 100, {config_.gid, config_.mac, b.qpn(), 200}) ||
+        !host_->connect(b, 200, {config_.gid, config_.mac, a.qpn(), 100}))
+        return false;
+    auto datagrams = host_->create_ud(cqs_[0], cqs_[1], kQkey);
+    if (!datagrams) return false;
+    adopt(std::move(datagrams));
+    return true;
+}
+
+void HostileDriver::adopt(std::unique_ptr<HostQp> qp) {
+    remember(kQp, qp->handle);
+    for (const auto& [region, ring] : qp->memory) note(ring);
+    qps_.push_back(std::move(qp));
 }
 
 // ---- values
@@ -429,17 +438,22 @@ std::uint64_t HostileDriver::any_address(Choices& choices) {
 
 gdma::Sge HostileDriver::any_sge(Choices& choices) {
     gdma::Sge sge;
+    // Nearly always right, so that QPs live long enough to get somewhere.
+    if (!choices.chance(20) && !mrs_.empty()) {
+        sge.address = data_.value() + choices.below(56) * 4096 + choices.below(3);
+        sge.key = gdma::Key(mrs_.front().lkey);
+        sge.length = static_cast<std::uint32_t>(choices.below(8192));
+        return sge;
+    }
     sge.address = any_address(choices);
     const std::uint8_t kind = choices.byte();
-    if (kind < 200 && !mrs_.empty()) {
-        const DriverMr& mr = mrs_[kind % mrs_.size()];
-        sge.key = gdma::Key(mr.lkey);
-    } else if (kind < 224) {
+    if (kind < 128 && !mrs_.empty())
+        sge.key = gdma::Key(mrs_[kind % mrs_.size()].lkey);
+    else if (kind < 192)
         sge.key = gdma::Key(host_->device.gpa_key);
-    } else {
+    else
         sge.key = gdma::Key(static_cast<std::uint32_t>(choices.number()));
-    }
-    sge.length = choices.chance(16) ? static_cast<std::uint32_t>(choices.number())
+    sge.length = choices.chance(64) ? static_cast<std::uint32_t>(choices.number())
                                     : static_cast<std::uint32_t>(choices.below(8192));
     return sge;
 }
@@ -509,6 +523,11 @@ void HostileDriver::step(Choices& choices) {
 
 void HostileDriver::request(Choices& choices) {
     const Command& command = choices.pick(commands());
+    // What ends most other work is seldom sent.
+    const bool ends_all = command.opcode == MANA_HW_DEREGISTER_DEVICE ||
+                          command.opcode == MANA_HW_DISABLE_QUEUE ||
+                          command.opcode == MANA_HW_RNIC_DESTROY_ADAPTER;
+    if (ends_all && !choices.chance(16)) return;
     Request request(command.opcode, command.size, command.room, command.device, command.version,
                     command.version);
     for (const Field& field : command.fields) {
@@ -577,28 +596,27 @@ void HostileDriver::restart(Choices& choices) {
 
 void HostileDriver::objects(Choices& choices) {
     spoiler_ = &choices;
-    const std::uint8_t what = choices.byte() % 16;
+    const std::uint8_t what = choices.byte() % 24;
     RdmaHost& host = *host_;
-    if (what < 3 && !cqs_.empty() && qps_.size() < kMaxQps) {
-        if (auto qp = host.create_rc(choices.pick(cqs_), choices.pick(cqs_))) {
-            remember(kQp, qp->handle);
-            for (const auto& [region, ring] : qp->memory) note(ring);
-            qps_.push_back(std::move(qp));
-        }
+    if (what >= 16) {
+        renew(choices);
+    } else if (what < 3 && !cqs_.empty() && qps_.size() < kMaxQps) {
+        const DriverCq& send_cq = choices.pick(cqs_);
+        const DriverCq& recv_cq = choices.pick(cqs_);
+        auto qp = choices.chance(48) ? host.create_ud(send_cq, recv_cq, kQkey, choices.chance(96))
+                                     : host.create_rc(send_cq, recv_cq);
+        if (qp) adopt(std::move(qp));
     } else if (what < 6 && !qps_.empty()) {
         HostQp& qp = *choices.pick(qps_);
         (void)host.reset(qp);
         const auto psn = static_cast<std::uint32_t>(choices.below(1 << 24));
-        if (!config_.victims.empty() && choices.chance(128)) {
-            Peer victim = choices.pick(config_.victims);
-            (void)host.connect(qp, psn, victim, 256U << choices.below(5), 8, 1);
-        } else {
-            (void)host.connect(qp, psn, {config_.gid, config_.mac, choices.pick(qps_)->qpn(), psn},
-                               256U << choices.below(5),
-                               static_cast<std::uint8_t>(choices.below(16)),
-                               static_cast<std::uint32_t>(choices.below(8)));
-        }
-    } else if (what < 8 && !qps_.empty()) {
+        const Peer peer = !config_.victims.empty() && choices.chance(128)
+                              ? choices.pick(config_.victims)
+                              : Peer{config_.gid, config_.mac, choices.pick(qps_)->qpn(), psn};
+        (void)host.connect(qp, psn, peer, 256U << choices.below(5),
+                           static_cast<std::uint8_t>(8 + choices.below(8)),
+                           static_cast<std::uint32_t>(choices.below(8)));
+    } else if (what < 7 && !qps_.empty()) {
         (void)host.to_state(*choices.pick(qps_), static_cast<std::uint32_t>(choices.below(8)));
     } else if (what < 9 && qps_.size() > 2) {
         const std::size_t index = choices.below(qps_.size());
@@ -623,17 +641,76 @@ void HostileDriver::objects(Choices& choices) {
             mrs_.push_back(*mr);
         }
     } else if (what < 14 && mrs_.size() > 1) {
-        const std::size_t index = choices.below(mrs_.size());
+        const std::size_t index = 1 + choices.below(mrs_.size() - 1);
         if (host.hwc().destroy_mr(mrs_[index]))
             mrs_.erase(mrs_.begin() + static_cast<std::ptrdiff_t>(index));
     } else if (what < 15) {
         // A fresh region, so that commands which take one over find it.
         if (const auto region = host.hwc().create_region(data_ + choices.below(32) * 4096, 4096))
             remember(kRegion, *region);
-    } else if (choices.chance(32)) {
+    } else if (choices.chance(96)) {
         restart(choices);
     }
     spoiler_ = nullptr;
+}
+
+/// Two QPs anew, with each other: nearly all work ends in an error some time.
+void HostileDriver::renew(Choices& choices) {
+    if (qps_.empty()) return;
+    RdmaHost& host = *host_;
+    HostQp& a = *choices.pick(qps_);
+    HostQp& b = *choices.pick(qps_);
+    if (a.datagrams || b.datagrams) {
+        HostQp& qp = a.datagrams ? a : b;
+        (void)host.reset(qp);
+        for (std::uint32_t state = MANA_HW_RNIC_QP_INIT; state <= MANA_HW_RNIC_QP_RTS; ++state)
+            (void)host.to_state(qp, state);
+        return;
+    }
+    const auto psn = static_cast<std::uint32_t>(choices.below(1 << 24));
+    const std::uint32_t mtu = 256U << choices.below(5);
+    (void)host.reset(a);
+    (void)host.reset(b);
+    (void)host.connect(a, psn, {config_.gid, config_.mac, b.qpn(), psn}, mtu);
+    (void)host.connect(b, psn, {config_.gid, config_.mac, a.qpn(), psn}, mtu);
+}
+
+/// The address vector is in front (RNIC 3.5); it names a QP of ours, or anything.
+void HostileDriver::datagram(HostQp& qp, Choices& choices) {
+    mana_hw_rnic_av av{};
+    if (roce::is_ipv4(config_.gid)) {
+        av.dest[10] = av.dest[11] = 0xff;
+        for (std::size_t i = 0; i < 4; ++i)
+            av.dest[12 + i] = av.source[12 + i] = config_.gid[15 - i];
+    } else {
+        std::reverse_copy(config_.gid.begin(), config_.gid.end(), av.dest);
+        std::reverse_copy(config_.gid.begin(), config_.gid.end(), av.source);
+        av.path = MANA_HW_RNIC_AV_IPV6;
+    }
+    std::reverse_copy(config_.mac.begin(), config_.mac.end(), av.dest_mac);
+    av.udp_source_port = 0xc001;
+    av.path |= 64;
+    const auto bytes = std::as_writable_bytes(std::span(&av, 1));
+    if (choices.chance(48))
+        bytes[choices.below(bytes.size())] = static_cast<std::byte>(choices.byte());
+    const base::GuestAddr at = data_ + 60 * 4096 + choices.below(64) * 64;
+    std::ranges::copy(bytes, ram_.bytes(at, bytes.size()).begin());
+    std::vector<gdma::Sge> sges{
+        {at.value(), gdma::Key(mrs_.empty() ? 0 : mrs_.front().lkey),
+         static_cast<std::uint32_t>(choices.chance(16) ? choices.number() : sizeof av)}};
+    for (std::uint64_t n = choices.below(3); n > 0; --n) {
+        sges.push_back(any_sge(choices));
+        if (!choices.chance(32)) sges.back().length %= 1024;
+    }
+    mana_hw_rnic_send_oob oob{};
+    oob.flags_psn = MANA_HW_RNIC_OOB_SIGNALED |
+                    (choices.chance(16) ? choices.byte() & 0x1fU
+                                        : static_cast<std::uint32_t>(choices.below(2)));
+    oob.ssn = choices.chance(32) ? static_cast<std::uint32_t>(choices.number())
+                                 : choices.pick(qps_)->qpn();
+    oob.u.ud.qkey = choices.chance(32) ? choices.value<std::uint32_t>() : kQkey;
+    qp.send.post(std::as_bytes(std::span(&oob, 1)), sges, 0, MANA_HW_WQE_OOB_IN_SGL | 4096U << 16);
+    qp.send.doorbell();
 }
 
 void HostileDriver::work(Choices& choices) {
@@ -642,15 +719,21 @@ void HostileDriver::work(Choices& choices) {
     RdmaHost& host = *host_;
     std::vector<gdma::Sge> sges(choices.below(4));
     for (auto& sge : sges) sge = any_sge(choices);
-    if (choices.chance(96)) {
+    if (choices.chance(112)) {
+        if (sges.empty()) sges.push_back(any_sge(choices));
+        if (!choices.chance(64)) sges.back().length = 16384;
         (void)host.post_recv(qp, 1, sges, !choices.chance(32));
+    } else if (qp.datagrams) {
+        datagram(qp, choices);
     } else {
         SendWr wr;
         wr.opcode = static_cast<std::uint32_t>(2 + choices.below(6));
         wr.sges = std::move(sges);
-        wr.remote_address = any_address(choices);
-        if (!mrs_.empty()) wr.rkey = choices.pick(mrs_).rkey;
-        if (choices.chance(32)) wr.rkey = static_cast<std::uint32_t>(choices.number());
+        wr.remote_address =
+            choices.chance(24) ? any_address(choices) : data_.value() + choices.below(56) * 4096;
+        if (!mrs_.empty())
+            wr.rkey = choices.chance(24) ? choices.pick(mrs_).rkey : mrs_.front().rkey;
+        if (choices.chance(8)) wr.rkey = static_cast<std::uint32_t>(choices.number());
         wr.immediate = 0x01020304;
         wr.fence = choices.chance(32);
         (void)host.post_send(qp, wr, !choices.chance(32));
@@ -733,24 +816,37 @@ void HostileDriver::ethernet_work(Choices& choices) {
         base::store_be<std::uint16_t>(frame.data() + (v6 ? 56 : 36), 80);
     }
     mana_hw_eth_tx_oob oob{};
-    oob.flags = choices.chance(32) ? choices.value<std::uint32_t>() : (choices.byte() & 0x7fU);
-    oob.place = choices.chance(32) ? choices.value<std::uint32_t>() : 34;
-    oob.vlan = choices.chance(32) ? choices.value<std::uint32_t>() : 0;
+    const bool small = choices.chance(64);
+    static constexpr std::uint32_t kOffloads[] = {0x00, 0x04, 0x14, 0x24, 0x44,
+                                                  0x34, 0x54, 0x08, 0x28, 0x48};
+    oob.flags = choices.pick(kOffloads) | (small ? 0U : 1U);
+    oob.place = choices.chance(16) ? choices.value<std::uint32_t>() : 34;
+    oob.vlan = choices.chance(32) ? choices.value<std::uint32_t>() & ~1U : 0;
+    std::uint32_t header0 = 0;
+    std::uint32_t header1 = 0;
+    std::size_t head = 14 + choices.below(200);
+    if (choices.chance(64)) {
+        // Segmentation: the headers are the first SGE.
+        frame[14] = std::byte{0x45};
+        frame[23] = std::byte{6};
+        frame[46] = choices.chance(32) ? static_cast<std::byte>(choices.byte()) : std::byte{0x50};
+        oob.flags = 0x24 | (small ? 0U : 1U);
+        head = choices.chance(32) ? head : 54;
+        header1 = MANA_HW_WQE_OOB_IN_SGL | static_cast<std::uint32_t>(choices.below(3000)) << 16;
+    }
+    if (choices.chance(16)) oob.flags = choices.value<std::uint32_t>();
+    if (choices.chance(16)) header0 = static_cast<std::uint32_t>(choices.byte()) << 24;
     std::vector<gdma::Sge> sges;
     std::size_t done = 0;
-    const std::size_t pieces = 1 + choices.below(3);
+    const std::size_t pieces = (header1 != 0 ? 2 : 1) + choices.below(3);
     for (std::size_t i = 0; i < pieces && done < length; ++i) {
-        const std::size_t n =
-            i + 1 == pieces ? length - done : std::min(length - done, 14 + choices.below(200));
+        const std::size_t n = i + 1 == pieces ? length - done : std::min(length - done, head);
         sges.push_back({at + done, gdma::Key(eth_key_), static_cast<std::uint32_t>(n)});
         done += n;
+        head = 14 + choices.below(200);
     }
-    if (choices.chance(24)) sges.push_back(any_sge(choices));
-    const std::uint32_t mss =
-        choices.chance(64) ? 0x800U | (static_cast<std::uint32_t>(choices.below(3000)) << 16) : 0;
-    const bool small = choices.chance(64);
-    eth_sq_.post(std::as_bytes(std::span(&oob, 1)).first(small ? 8 : 24), sges,
-                 choices.chance(128) ? static_cast<std::uint32_t>(choices.byte()) << 24 : 0, mss);
+    if (choices.chance(12)) sges.push_back(any_sge(choices));
+    eth_sq_.post(std::as_bytes(std::span(&oob, 1)).first(small ? 8 : 24), sges, header0, header1);
     eth_sq_.doorbell();
 }
 

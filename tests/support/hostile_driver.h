@@ -31,8 +31,10 @@ public:
     /// HWC, RDMA adapter and, if asked for, Ethernet. False if the device did not answer as it
     /// should.
     bool bring_up(bool ethernet = true);
-    /// CQs, a pair of QPs connected with each other, MRs.
+    /// CQs, a pair of QPs connected with each other, a UD QP, MRs; the first MR grants everything
+    /// on all data.
     bool make_pair();
+    static constexpr std::uint32_t kQkey = 0x11111111;
 
     /// One arbitrary step of any kind.
     void step(Choices& choices);
@@ -40,10 +42,12 @@ public:
     // The kinds.
     void request(
         Choices& choices);  ///< a known command, with fields that are mostly of the right kind
-    void any_request(Choices& choices);  ///< bytes
-    void objects(Choices& choices);      ///< creates, connects, destroys
-    void work(Choices& choices);         ///< work requests, mostly valid, on any QP
-    void raw_work(Choices& choices);     ///< bytes in a ring, and a doorbell
+    void any_request(Choices& choices);           ///< bytes
+    void objects(Choices& choices);               ///< creates, connects, destroys
+    void work(Choices& choices);                  ///< work requests, mostly valid, on any QP
+    void renew(Choices& choices);                 ///< two QPs from RESET to RTS, with each other
+    void datagram(HostQp& qp, Choices& choices);  ///< a UD send
+    void raw_work(Choices& choices);              ///< bytes in a ring, and a doorbell
     void ethernet_work(Choices& choices);
     void doorbell(Choices& choices);
     void bar(Choices& choices);
@@ -116,6 +120,7 @@ private:
     void take_results(const Command& command, const Response& response);
     bool eth_up();
     void note(const RingMemory& ring);
+    void adopt(std::unique_ptr<HostQp> qp);
     void restart(Choices& choices);
     gdma::Sge any_sge(Choices& choices);
     std::uint64_t any_address(Choices& choices);

@@ -178,7 +178,8 @@ std::unique_ptr<HostQp> RdmaHost::create_rc(const DriverCq& send_cq, const Drive
 }
 
 bool RdmaHost::destroy_rc(HostQp& qp) {
-    Request request(MANA_HW_RNIC_DESTROY_RC_QP, 56, 32, kRnic);
+    Request request(qp.datagrams ? MANA_HW_RNIC_DESTROY_UD_QP : MANA_HW_RNIC_DESTROY_RC_QP, 56, 32,
+                    kRnic);
     if (!call(request.put<std::uint64_t>(40, adapter).put<std::uint64_t>(48, qp.handle).fit()).ok())
         return false;
     for (const auto& [region, ring] : qp.memory)
@@ -186,6 +187,50 @@ bool RdmaHost::destroy_rc(HostQp& qp) {
             ram_.free(base::GuestAddr(page), GuestRam::kPage);
     qp.memory.clear();
     return true;
+}
+
+std::unique_ptr<HostQp> RdmaHost::create_ud(const DriverCq& send_cq, const DriverCq& recv_cq,
+                                            std::uint32_t qkey, bool gsi) {
+    auto qp = std::make_unique<HostQp>();
+    const RingMemory send = hwc_.alloc_ring(4096);
+    const RingMemory recv = hwc_.alloc_ring(4096);
+    const auto send_region = region_of(*qp, send);
+    const auto recv_region = region_of(*qp, recv);
+    const auto give_up = [&]() -> std::unique_ptr<HostQp> {
+        for (const auto& [region, memory] : qp->memory) (void)hwc_.destroy_region(region);
+        return nullptr;
+    };
+    if (!send_region || !recv_region) return give_up();
+    Request request(MANA_HW_RNIC_CREATE_UD_QP, 112, 48, kRnic);
+    request.put<std::uint64_t>(40, adapter)
+        .put<std::uint64_t>(48, pd.handle)
+        .put<std::uint64_t>(56, send_cq.handle)
+        .put<std::uint64_t>(64, recv_cq.handle)
+        .put<std::uint64_t>(72, *send_region)
+        .put<std::uint64_t>(80, *recv_region)
+        .put<std::uint32_t>(88, gsi ? MANA_HW_RNIC_UD_GSI : MANA_HW_RNIC_UD_USER)
+        .put<std::uint32_t>(92, device.page)
+        .put<std::uint32_t>(96, 16)
+        .put<std::uint32_t>(100, 16)
+        .put<std::uint32_t>(104, 4)
+        .put<std::uint32_t>(108, 4);
+    const Response response = call(request.fit());
+    if (!response.ok()) return give_up();
+    qp->datagrams = true;
+    qp->handle = response.get<std::uint64_t>(32);
+    qp->ids[0] = response.get<std::uint32_t>(40);
+    qp->ids[4] = response.get<std::uint32_t>(44);
+    qp->send = hwc_.make_wq(send, qp->ids[0], device.page, true);
+    qp->recv = hwc_.make_wq(recv, qp->ids[4], device.page, false);
+    qp->read = qp->recv;
+    for (const std::uint32_t state :
+         {MANA_HW_RNIC_QP_INIT, MANA_HW_RNIC_QP_RTR, MANA_HW_RNIC_QP_RTS}) {
+        Request step =
+            state_request(*qp, state == MANA_HW_RNIC_QP_INIT ? MANA_HW_RNIC_ATTR_QKEY : 0, state);
+        step.put<std::uint32_t>(168, qkey);
+        if (!call(step.fit()).ok()) return qp;
+    }
+    return qp;
 }
 
 Request RdmaHost::state_request(const HostQp& qp, std::uint64_t mask, std::uint32_t state) const {

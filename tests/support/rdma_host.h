@@ -43,6 +43,7 @@ struct HostQp {
     std::uint64_t handle = 0;
     std::array<std::uint32_t, 5> ids{};  ///< in the order of the command; ids[4] is the QPN
     DriverWq send, read, recv;
+    bool datagrams = false;  ///< UD: no `read`, and work requests are the test's to build
     std::uint32_t mtu = 1024;
     std::uint32_t next_psn = 0;
     std::uint32_t ssn = 0;
@@ -94,6 +95,9 @@ public:
                                       std::uint32_t send_bytes = 4096,
                                       std::uint32_t recv_bytes = 4096);
     bool destroy_rc(HostQp& qp);
+    /// A UD QP in RTS; `gsi` for QP 1. Its number is ids[4].
+    std::unique_ptr<HostQp> create_ud(const DriverCq& send_cq, const DriverCq& recv_cq,
+                                      std::uint32_t qkey, bool gsi = false);
     bool to_state(const HostQp& qp, std::uint32_t state);
     /// RESET to RTS; sends from `psn` on, and arms the first completion.
     bool connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uint32_t mtu = 1024,

@@ -130,8 +130,7 @@ std::vector<std::byte> message(test::Choices& choices) {
             put<std::uint16_t>(body, 0);
             put<std::uint16_t>(body, 1);
             static constexpr const char* kTexts[] = {
-                "{\"capabilities\":{\"max_msg_fds\":8,\"max_data_xfer_size\":1048576,\"write_"
-                "multiple\":true}}",
+                "{\"capabilities\":{\"max_msg_fds\":8,\"write_multiple\":true}}",
                 "{\"capabilities\":{\"max_data_xfer_size\":4096,\"migration\":{\"pgsize\":4096}}}",
                 "{}",
                 "{\"capabilities\":{\"max_msg_fds\":-1}}",

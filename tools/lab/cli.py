@@ -124,15 +124,15 @@ def make_parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="as JSON")
 
     test = commands.add_parser("test", help="build and run the tests",
-                               description="Builds the presets release and asan and runs ctest "
-                               "over both; ends with ctest's summary and has its status.")
+                               description="Builds the presets release, asan and fuzz and runs "
+                               "ctest over all; ends with ctest's summary and has its status.")
     test.add_argument("--long", action="store_true", help="also tests labelled *-long")
     test.add_argument("--label", metavar="REGEX", help="only tests with such a label")
     test.add_argument("--filter", metavar="REGEX", help="only tests with such a name")
     test.add_argument("--exclude", metavar="REGEX", help="no tests with such a name")
     test.add_argument("--jobs", type=positive, default=None,
                       help="builds and tests at once (default: CPUs)")
-    test.add_argument("--no-asan", action="store_true", help="leave the asan preset out")
+    test.add_argument("--no-asan", action="store_true", help="leave the presets asan and fuzz out")
     test.add_argument("--list", action="store_true", help="only list the tests")
 
     bench = commands.add_parser("bench", help="MANA beside Soft-RoCE, TCP and memcpy",

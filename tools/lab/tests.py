@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""manalab test: builds two presets and runs one ctest over both."""
+"""manalab test: builds the presets and runs one ctest over all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .proc import end_group, find_program, spawn
 from .progress import say
 from .qemu import find_qemu
 
-PRESETS = ("release", "asan")
+PRESETS = ("release", "asan", "fuzz")
 
 
 def join(presets: tuple[str, ...]) -> Path:

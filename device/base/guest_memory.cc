@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/bus_guard.h"
+
 namespace openmana::base {
 namespace {
 
@@ -25,7 +27,9 @@ GuestMemory::~GuestMemory() {
 }
 
 void GuestMemory::release(const Range& range) {
-    if (range.owned) ::munmap(range.host, range.length);
+    if (!range.owned) return;
+    BusGuard::remove(range.host);
+    ::munmap(range.host, range.length);
 }
 
 Result<void> GuestMemory::insert(Range range) {
@@ -54,7 +58,8 @@ Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const 
     if (::fstat(fd.get(), &status) != 0)
         return fail(ErrorCode::kIo, "cannot examine the memory file", static_cast<unsigned>(errno));
     const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
-    // A mapping past the end of the file would raise SIGBUS on access.
+    // A mapping past the end of the file would raise SIGBUS on access; the client can still shrink
+    // it: see BusGuard.
     if (length > size || offset > size - length)
         return fail(ErrorCode::kOutOfRange, "DMA map passes the end of its file", offset, length);
     const int protection = (readable ? PROT_READ : 0) | (writable ? PROT_READ | PROT_WRITE : 0);
@@ -62,6 +67,10 @@ Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const 
         ::mmap(nullptr, length, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
     if (host == MAP_FAILED)
         return fail(ErrorCode::kIo, "cannot map guest memory", static_cast<unsigned>(errno));
+    if (!BusGuard::add(host, length)) {
+        ::munmap(host, length);
+        return fail(ErrorCode::kExhausted, "too many DMA maps in this process");
+    }
     Range range{address.value(),      length,   static_cast<std::byte*>(host),
                 readable || writable, writable, true};
     auto inserted = insert(range);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/bus_guard.h"
 #include "base/log.h"
 #include "manad/daemon.h"
 #include "manad/options.h"
@@ -40,6 +41,9 @@ int main(int argc, char** argv) {
     sigprocmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
     const base::UniqueFd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+
+    if (auto guarded = base::BusGuard::install(); !guarded)
+        return give_up("signals", guarded.error());
 
     std::string subject;
     auto created = manad::Daemon::create(parsed.options, subject);

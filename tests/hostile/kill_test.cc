@@ -226,5 +226,27 @@ TEST_F(KillTest, NextClientIsServedAfterEachOfTwentyDeaths) {
     EXPECT_TRUE(nic_->alive());
 }
 
+TEST_F(KillTest, AClientThatShrinksItsMemoryFileHarmsNobodyElse) {
+    {
+        const auto client = RemoteNic::attach(folder_ + "/a");
+        ASSERT_NE(client, nullptr);
+        ASSERT_EQ(::ftruncate(client->memory_file().get(), 0), 0);
+        // The SHM words of GDMA appendix B, with queues in the lost memory: the device writes there
+        // at once.
+        const std::array<std::uint32_t, 8> words{0x00100000, 0x00010000, 0x00000010, 0x00100002,
+                                                 0x00030000, 0x00000010, 0,          1};
+        for (std::size_t i = 0; i < words.size(); ++i)
+            client->bar0_write(0x2000 + 4 * i, std::as_bytes(std::span(&words[i], 1)));
+        EXPECT_TRUE(client->alive());
+    }
+    EXPECT_TRUE(manad_->running());
+    const auto next = RemoteNic::attach(folder_ + "/a");
+    ASSERT_NE(next, nullptr) << "the next client is served";
+    RdmaHost host(*next, next->ram(), next->irq(), test_mac(1), ipv4_gid(1));
+    EXPECT_TRUE(host.bring_up());
+    EXPECT_TRUE(host_->hwc().create_mr(host_->pd, buffer_, kBufferBytes, 15).has_value())
+        << "the other NIC goes on";
+}
+
 }  // namespace
 }  // namespace openmana::test

@@ -56,6 +56,8 @@ public:
     bool wait_interrupt(unsigned vector) { return wait_signal(eventfds_[vector]); }
 
     [[nodiscard]] GuestRam& ram() { return ram_; }
+    /// The file behind the RAM.
+    [[nodiscard]] const base::UniqueFd& memory_file() const { return memfd_; }
     [[nodiscard]] FakeIrq& irq() { return irq_; }
     [[nodiscard]] VfioUserClient& client() { return *client_; }
     [[nodiscard]] bool alive() const { return alive_; }

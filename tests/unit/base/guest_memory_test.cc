@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
+
+#include "base/bus_guard.h"
 
 namespace openmana::base {
 namespace {
@@ -50,6 +53,25 @@ TEST_F(GuestMemoryTest, RefusesOverlapAndUnalignedMaps) {
     EXPECT_FALSE(memory.map_fd(GuestAddr(1), kPage, fd, 0, true, true));
     EXPECT_FALSE(memory.map_fd(GuestAddr(0), 0, fd, 0, true, true));
     EXPECT_TRUE(memory.map_fd(GuestAddr(6 * kPage), kPage, fd, 0, true, true));
+}
+
+TEST_F(GuestMemoryTest, AFileThatShrinksLeavesZeros) {
+    struct sigaction before {};
+    ASSERT_EQ(::sigaction(SIGBUS, nullptr, &before), 0);
+    ASSERT_TRUE(BusGuard::install());
+    const UniqueFd fd = memory_file(2 * kPage);
+    ASSERT_TRUE(memory.map_fd(GuestAddr(0), 2 * kPage, fd, 0, true, true));
+    ASSERT_EQ(::pwrite(fd.get(), "x", 1, kPage), 1);
+    const std::uint64_t lost = BusGuard::lost_pages();
+    ASSERT_EQ(::ftruncate(fd.get(), 0), 0);
+    buffer.fill(std::byte{1});
+    ASSERT_TRUE(memory.read(GuestAddr(kPage), buffer));
+    EXPECT_EQ(buffer, decltype(buffer){});
+    buffer.fill(std::byte{2});
+    ASSERT_TRUE(memory.write(GuestAddr(0), buffer));
+    EXPECT_EQ(BusGuard::lost_pages(), lost + 2);
+    EXPECT_TRUE(memory.unmap(GuestAddr(0), 2 * kPage));
+    ::sigaction(SIGBUS, &before, nullptr);
 }
 
 TEST_F(GuestMemoryTest, ReadOnlyRangesRefuseWrites) {

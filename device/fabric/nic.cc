@@ -5,6 +5,7 @@
 
 #include "base/endian.h"
 #include "base/gate.h"
+#include "roce/packet.h"
 
 namespace openmana::fabric {
 namespace {
@@ -12,7 +13,6 @@ namespace {
 constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
 constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
-constexpr std::uint16_t kRocePort = 4791;
 
 gdma::FunctionConfig function_config(const NicConfig& config) {
     gdma::FunctionConfig function;
@@ -138,7 +138,8 @@ bool Nic::is_rdma(std::span<const std::byte> frame) const {
     } else {
         return false;
     }
-    if (!has(8) || base::load_be<std::uint16_t>(frame.data() + at + 2) != kRocePort) return false;
+    if (!has(8) || base::load_be<std::uint16_t>(frame.data() + at + 2) != roce::kUdpPort)
+        return false;
     return rdma_.owns(destination);
 }
 

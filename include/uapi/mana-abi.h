@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR Linux-OpenIB OR Apache-2.0 */
+/*
+ * What driver and provider say to each other beside the generic verbs: the
+ * layouts of the stock pair (RNIC 5.3), and behind them what OpenMANA adds. A
+ * side that knows only the stock part sends and gets just that.
+ */
+#ifndef OPENMANA_UAPI_MANA_ABI_H
+#define OPENMANA_UAPI_MANA_ABI_H
+
+#include <linux/types.h>
+
+#define MANA_UAPI_VERSION 1
+
+/*
+ * Answer to "allocate context": empty in the stock pair, so a stock driver
+ * leaves it zero.
+ */
+struct mana_uapi_context_resp {
+	__u32 bytes; /* of this answer that the driver knows; 0: a stock driver */
+	__u32 flags;
+	__aligned_u64 features; /* MANA_HW_EXT_* that user space may use; 0: no extension */
+	__u32 max_send_wr;
+	__u32 max_recv_wr;
+	__u32 max_send_sge;
+	__u32 max_recv_sge;
+	__u32 max_inline_bytes;
+	__u32 max_srq_wr;
+	__u32 max_srq_sge;
+	__u32 max_cqe;
+	__u32 clock_khz;
+	__u32 reserved;
+};
+
+#define MANA_UAPI_CONTEXT_USER_UD (1u << 0) /* UD QPs in the stock queue format exist */
+#define MANA_UAPI_CONTEXT_DMAC (1u << 1) /* "create AH" answers with the destination MAC */
+
+/* Create CQ */
+struct mana_uapi_create_cq {
+	__aligned_u64 address; /* of the ring; extended: of ring and record */
+	__u16 flags;
+	__u16 reserved0;
+	__u32 reserved1;
+};
+
+#define MANA_UAPI_CQ_RNIC (1u << 0)
+#define MANA_UAPI_CQ_EXTENDED (1u << 1) /* cqe is a power of two; a record follows the ring */
+
+struct mana_uapi_create_cq_resp {
+	__u32 cq_id;
+	__u32 reserved;
+};
+
+/* Resize CQ: only extended ones */
+struct mana_uapi_resize_cq {
+	__aligned_u64 address; /* of the new ring and record */
+	__u32 entries;
+	__u32 reserved;
+};
+
+struct mana_uapi_resize_cq_resp {
+	__u32 consumer; /* see struct mana_hw_ext_resize_cq_resp */
+	__u32 reserved;
+};
+
+/* Create QP, connected or datagram. Index of a queue: */
+#define MANA_UAPI_QP_REQUESTER_SQ 0 /* UD: the SQ */
+#define MANA_UAPI_QP_RESPONDER_SQ 1 /* UD: none */
+#define MANA_UAPI_QP_REQUESTER_RQ 2 /* UD: none */
+#define MANA_UAPI_QP_RESPONDER_RQ 3 /* UD: the RQ. Its id is the QP number */
+#define MANA_UAPI_QP_QUEUES 4
+
+struct mana_uapi_create_qp {
+	/* the stock part; all zero for an extended QP */
+	__aligned_u64 address[MANA_UAPI_QP_QUEUES];
+	__u32 bytes[MANA_UAPI_QP_QUEUES];
+	/* what OpenMANA adds; absent or zero for a stock QP */
+	__aligned_u64 buffer; /* SQ ring, RQ ring, record */
+	__u32 sq_bytes;
+	__u32 rq_bytes; /* 0 with an SRQ */
+	__u32 rq_stride;
+	__u32 reserved;
+};
+
+#define MANA_UAPI_CREATE_QP_STOCK_BYTES 48
+
+struct mana_uapi_create_qp_resp {
+	__u32 queue_id[MANA_UAPI_QP_QUEUES]; /* extended: 0 and 3 are used */
+};
+
+/* Create SRQ */
+struct mana_uapi_create_srq {
+	__aligned_u64 buffer; /* ring, record */
+	__u32 ring_bytes;
+	__u32 stride;
+};
+
+struct mana_uapi_create_srq_resp {
+	__u32 srq_id;
+	__u32 reserved;
+};
+
+/* Create AH: answer */
+struct mana_uapi_create_ah_resp {
+	__u8 dest_mac[6];
+	__u16 reserved;
+};
+
+/* Raw packet QP */
+struct mana_uapi_create_raw_qp {
+	__aligned_u64 sq_address;
+	__u32 sq_bytes;
+	__u32 port;
+};
+
+struct mana_uapi_create_raw_qp_resp {
+	__u32 sq_id;
+	__u32 cq_id;
+	__u32 tx_vport_offset;
+	__u32 reserved;
+};
+
+/* Receive work queue */
+struct mana_uapi_create_wq {
+	__aligned_u64 address;
+	__u32 bytes;
+	__u32 reserved;
+};
+
+/* Raw packet QP that spreads over receive work queues */
+#define MANA_UAPI_RSS_TOEPLITZ 1
+#define MANA_UAPI_RSS_KEY_BYTES 40
+#define MANA_UAPI_RSS_QUEUES 64
+
+struct mana_uapi_create_rss_qp {
+	__aligned_u64 hash_fields;
+	__u8 hash_function;
+	__u8 reserved0[7];
+	__u32 key_length;
+	__u8 key[MANA_UAPI_RSS_KEY_BYTES];
+	__u32 port;
+};
+
+struct mana_uapi_rss_entry {
+	__u32 cq_id;
+	__u32 wq_id;
+};
+
+struct mana_uapi_create_rss_qp_resp {
+	__aligned_u64 entries;
+	struct mana_uapi_rss_entry entry[MANA_UAPI_RSS_QUEUES];
+};
+
+#endif

@@ -26,6 +26,7 @@ constexpr std::size_t kBthBytes = 12;
 constexpr std::size_t kDethBytes = 8;
 constexpr std::size_t kRethBytes = 16;
 constexpr std::size_t kIcrcBytes = 4;
+constexpr std::uint32_t kSmallestPathMtu = 256;
 constexpr std::uint8_t kTcpFin = 0x01;
 constexpr std::uint8_t kTcpRst = 0x04;
 /// An answer may be this far from the last request that was seen: a READ takes a PSN for each
@@ -53,6 +54,16 @@ std::string time_text(base::Duration since_1970) {
     std::tm parts{};
     ::gmtime_r(&seconds, &parts);
     return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", parts, nanoseconds % 1000000000 / 1000);
+}
+
+/// Packets that so many bytes need; at least one.
+std::uint32_t packets_of(std::uint32_t bytes, std::uint32_t path_mtu) {
+    return bytes == 0 ? 1 : (bytes - 1) / path_mtu + 1;
+}
+
+std::size_t payload_bytes(const roce::OpcodeInfo& info, std::span<const std::byte> bth) {
+    const std::size_t overhead = kBthBytes + info.extension_bytes + (byte_at(bth, 1) >> 4 & 3U);
+    return info.payload && bth.size() > overhead ? bth.size() - overhead : 0;
 }
 
 }  // namespace
@@ -224,28 +235,66 @@ void FlowTable::count_tcp(Place flow, Direction direction, const FrameHeaders& h
     arm();
 }
 
+bool FlowTable::PsnRecord::add(roce::Psn psn, std::uint32_t count, bool certain) {
+    if (!last_ || psn >= next_) {
+        // Behind a READ of unknown size nothing is known to be missing.
+        if (next_certain_ && psn != next_) {
+            if (gaps_.size() == kMaxGaps) gaps_.erase(gaps_.begin());
+            gaps_.push_back({next_, psn});
+        }
+        if (!first_) first_ = psn;
+        last_ = psn;
+        next_ = psn + count;
+        next_certain_ = certain;
+        return true;
+    }
+    const auto gap = std::find_if(gaps_.begin(), gaps_.end(), [psn](const Gap& candidate) {
+        return psn >= candidate.begin && psn < candidate.end;
+    });
+    if (gap == gaps_.end()) return false;
+    const Gap rest{psn + count, gap->end};
+    gap->end = psn;
+    const bool rest_left = rest.begin < rest.end;
+    if (gap->begin == gap->end) {
+        if (rest_left)
+            *gap = rest;
+        else
+            gaps_.erase(gap);
+    } else if (rest_left && gaps_.size() < kMaxGaps) {
+        gaps_.insert(gap + 1, rest);
+    }
+    return true;
+}
+
+void FlowTable::PsnRecord::settle(std::uint32_t count) {
+    if (!last_) return;
+    next_ = *last_ + count;
+    next_certain_ = true;
+}
+
 void FlowTable::count_request(Flow& flow, Half& half, std::span<const std::byte> bth) {
     const roce::OpcodeInfo& info = roce::opcode_info(static_cast<roce::Opcode>(byte_at(bth, 0)));
     const roce::Psn psn(low24(bth, 8));
-    std::uint64_t read_end = 0;
+    const std::size_t payload = payload_bytes(info, bth);
+    learn_path_mtu(flow, info, payload);
+    // A READ takes the PSNs of its answer, and is asked for again from the middle of them.
+    std::uint32_t read_length = 0;
     if (info.operation == roce::Operation::kReadRequest && bth.size() >= kBthBytes + kRethBytes)
-        read_end = base::load_be<std::uint64_t>(bth.data() + kBthBytes) +
-                   base::load_be<std::uint32_t>(bth.data() + kBthBytes + 12);
-    // A READ that is asked for again starts where the answers ended, at a new PSN but with the old
-    // end.
-    const bool again = (half.last_request && psn <= *half.last_request) ||
-                       (read_end != 0 && read_end == half.last_read_end);
-    if (again && flow.key.kind == Kind::kRc) {
+        read_length = base::load_be<std::uint32_t>(bth.data() + kBthBytes + 12);
+    if (half.unsettled_read != 0 && flow.path_mtu != 0) {
+        half.requests.settle(packets_of(half.unsettled_read, flow.path_mtu));
+        half.unsettled_read = 0;
+    }
+    const bool certain = flow.path_mtu != 0 || read_length <= kSmallestPathMtu;
+    const std::uint32_t psns = flow.path_mtu != 0 ? packets_of(read_length, flow.path_mtu) : 1;
+    if (!half.requests.add(psn, psns, certain) && flow.key.kind == Kind::kRc) {
         ++flow.retransmits;
         return;
     }
-    if (!half.first_request) half.first_request = psn;
-    half.last_request = psn;
-    half.last_read_end = read_end;
+    half.unsettled_read = certain ? 0 : read_length;
     if (info.position == roce::Position::kLast || info.position == roce::Position::kOnly)
         ++half.operations;
-    const std::size_t overhead = kBthBytes + info.extension_bytes + (byte_at(bth, 1) >> 4 & 3U);
-    if (info.payload && bth.size() > overhead) half.payload += bth.size() - overhead;
+    half.payload += payload;
 }
 
 void FlowTable::count_rdma(Place flow, Direction direction, const FrameHeaders& headers,
@@ -270,24 +319,30 @@ void FlowTable::count_rdma(Place flow, Direction direction, const FrameHeaders& 
             ++flow->errors;
     }
     if (!info.payload) return;
-    if (half.last_response && psn <= *half.last_response) {
+    const std::size_t payload = payload_bytes(info, bth);
+    learn_path_mtu(*flow, info, payload);
+    if (half.responses.add(psn))
+        half.payload += payload;
+    else
         ++flow->retransmits;
-        return;
-    }
-    half.last_response = psn;
-    const std::size_t overhead = kBthBytes + info.extension_bytes + (byte_at(bth, 1) >> 4 & 3U);
-    if (bth.size() > overhead) half.payload += bth.size() - overhead;
+}
+
+/// The first packets of a message are as long as they can be (ROCE 1.8).
+void FlowTable::learn_path_mtu(Flow& flow, const roce::OpcodeInfo& info, std::size_t payload) {
+    if (payload != 0 &&
+        (info.position == roce::Position::kFirst || info.position == roce::Position::kMiddle))
+        flow.path_mtu = static_cast<std::uint32_t>(payload);
 }
 
 FlowTable::Place FlowTable::pair(Place flow, Direction direction, roce::Psn psn) {
     const std::size_t other_side = 1 - index(direction);
     const auto reach = [&](const Flow& candidate) {
         const Half& half = candidate.halves[other_side];
-        if (!half.last_request) return false;
-        return psn >= *half.first_request - 1 && psn - *half.last_request < kPsnReach;
+        const auto first = half.requests.first();
+        return first && psn >= *first - 1 && psn - *half.requests.last() < kPsnReach;
     };
     if (flow->paired()) {
-        const auto& asked = flow->halves[other_side].last_request;
+        const auto asked = flow->halves[other_side].requests.last();
         // Far off the requests: the number now belongs to another connection.
         if (!asked || std::abs(psn - *asked) < kPsnReach) return flow;
     }
@@ -328,6 +383,7 @@ FlowTable::Place FlowTable::join(Place flow, Place other) {
     if (flow->key.remote == kUnknown) flow->key.remote = other->key.remote;
     for (std::size_t i = 0; i < kDirections; ++i)
         if (other->halves[i].frames != 0) flow->halves[i] = other->halves[i];
+    flow->path_mtu = std::max(flow->path_mtu, other->path_mtu);
     flow->errors += other->errors;
     flow->rnr += other->rnr;
     flow->retransmits += other->retransmits;

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "base/wall_time.h"
 #include "fabric/frame_headers.h"
+#include "roce/packet.h"
 #include "roce/psn.h"
 
 namespace openmana::fabric {
@@ -91,12 +92,34 @@ private:
     struct KeyHash {
         std::size_t operator()(const Key& key) const;
     };
-    /// One direction's sums and what tells a repetition from something new.
+    /// The PSNs that one direction has shown: tells a repetition from something new, also when the
+    /// network lost it before it came here, and it comes behind later ones.
+    class PsnRecord {
+    public:
+        /// Packets of `count` PSNs from `psn` on; `certain` if the count is known. False if they
+        /// were here before.
+        bool add(roce::Psn psn, std::uint32_t count = 1, bool certain = true);
+        /// The count of what was added last, now that it is known.
+        void settle(std::uint32_t count);
+        [[nodiscard]] std::optional<roce::Psn> first() const { return first_; }
+        [[nodiscard]] std::optional<roce::Psn> last() const { return last_; }
+
+    private:
+        struct Gap {
+            roce::Psn begin, end;
+        };
+        static constexpr std::size_t kMaxGaps = 64;
+        std::optional<roce::Psn> first_, last_;
+        roce::Psn next_;
+        bool next_certain_ = false;
+        std::vector<Gap> gaps_;  // oldest first
+    };
+    /// One direction's sums.
     struct Half {
         std::uint64_t frames = 0, bytes = 0, payload = 0, operations = 0;
-        std::optional<roce::Psn> first_request, last_request, last_response;
-        std::uint64_t last_read_end = 0;
-        bool finished = false;  // FIN seen
+        PsnRecord requests, responses;
+        std::uint32_t unsettled_read = 0;  // length of the last READ, if its PSNs are unknown
+        bool finished = false;             // FIN seen
     };
     struct Flow {
         Key key;
@@ -104,6 +127,7 @@ private:
         base::TimePoint start{}, last{};
         Half halves[kDirections];
         std::uint64_t errors = 0, rnr = 0, retransmits = 0, marked = 0, denied = 0;
+        std::uint32_t path_mtu = 0;  // of RDMA, 0 until a packet has shown it
         bool closing = false;
         Direction opened = Direction::kTransmit;
         unsigned pairing_attempts = 0;
@@ -123,6 +147,7 @@ private:
     void count_rdma(Place flow, Direction direction, const FrameHeaders& headers,
                     std::span<const std::byte> frame);
     void count_request(Flow& flow, Half& half, std::span<const std::byte> bth);
+    static void learn_path_mtu(Flow& flow, const roce::OpcodeInfo& info, std::size_t payload);
     /// The flow that the answer `psn` belongs to, after it was joined with its other direction.
     Place pair(Place flow, Direction direction, roce::Psn psn);
     Place join(Place flow, Place other);

@@ -200,6 +200,69 @@ TEST_F(FlowLogTest, AReadIsOneOperationEvenIfAskedForAgainInTheMiddle) {
     EXPECT_EQ(end["retransmits"], 2);
 }
 
+TEST_F(FlowLogTest, ReadsOfOnePlaceAreOperationsOfTheirOwn) {
+    for (std::uint32_t psn = 10; psn < 10 + 4 * 3; psn += 3) {
+        roce::Packet read = packet(roce::Opcode::kReadRequest, 200, psn);
+        read.reth = {0x10000, 1, 3000};
+        send(read);
+        get(packet(roce::Opcode::kReadResponseFirst, 100, psn), 1024);
+        get(packet(roce::Opcode::kReadResponseMiddle, 100, psn + 1), 1024);
+        get(packet(roce::Opcode::kReadResponseLast, 100, psn + 2), 952);
+    }
+    const json end = only_end();
+    EXPECT_EQ(end["tx_operations"], 4);
+    EXPECT_EQ(end["rx_payload"], 12000);
+    EXPECT_EQ(end["retransmits"], 0);
+}
+
+TEST_F(FlowLogTest, WhatTheNetworkLostBeforeTheNicCountsWhenItComes) {
+    get(packet(roce::Opcode::kWriteFirst, 100, 0xfffffe), 1024);
+    get(packet(roce::Opcode::kWriteMiddle, 100, 0), 1024);
+    send(answer(200, 0xffffff, roce::nak_syndrome(roce::NakCode::kSequenceError)));
+    get(packet(roce::Opcode::kWriteLast, 100, 1), 100);
+    get(packet(roce::Opcode::kWriteMiddle, 100, 0xffffff), 1024);
+    get(packet(roce::Opcode::kWriteMiddle, 100, 0), 1024);
+    get(packet(roce::Opcode::kWriteLast, 100, 1), 100);
+    const json end = only_end();
+    EXPECT_EQ(end["rx_operations"], 1);
+    EXPECT_EQ(end["rx_payload"], 3 * 1024 + 100);
+    EXPECT_EQ(end["retransmits"], 2);
+}
+
+TEST_F(FlowLogTest, AnswersThatTheNetworkLostCountWhenTheyCome) {
+    roce::Packet read = packet(roce::Opcode::kReadRequest, 200, 10);
+    read.reth = {0x10000, 1, 3000};
+    send(read);
+    get(packet(roce::Opcode::kReadResponseFirst, 100, 10), 1024);
+    get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
+    read.psn = roce::Psn(11);
+    read.reth = {0x10000 + 1024, 1, 3000 - 1024};
+    send(read);
+    get(packet(roce::Opcode::kReadResponseFirst, 100, 11), 1024);
+    get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
+    const json end = only_end();
+    EXPECT_EQ(end["tx_operations"], 1);
+    EXPECT_EQ(end["rx_payload"], 3000);
+    EXPECT_EQ(end["retransmits"], 2);
+}
+
+TEST_F(FlowLogTest, ALostReadRequestCountsWhenItComes) {
+    const auto ask = [this](std::uint32_t psn) {
+        roce::Packet read = packet(roce::Opcode::kReadRequest, 100, psn);
+        read.reth = {0x10000, 1, 2048};
+        get(read);
+    };
+    ask(10);
+    send(packet(roce::Opcode::kReadResponseFirst, 200, 10), 1024);
+    send(packet(roce::Opcode::kReadResponseLast, 200, 11), 1024);
+    ask(14);  // 12 is missing
+    ask(12);
+    ask(14);
+    const json end = only_end();
+    EXPECT_EQ(end["rx_operations"], 3);
+    EXPECT_EQ(end["retransmits"], 1);
+}
+
 TEST_F(FlowLogTest, CountsErrorsAndRnr) {
     send(packet(roce::Opcode::kSendOnly, 200, 5), 10);
     get(answer(100, 5, roce::rnr_syndrome(14)));

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -20,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MANALAB = ROOT / "tools" / "manalab"
 sys.path.insert(0, str(ROOT / "tools"))
 
-from lab import channel, cli, debian, host, image, janitor, manad, proc, qemu, stage  # noqa: E402
+from lab import (channel, cli, debian, host, image, janitor, kvm, manad, proc, qemu,  # noqa: E402
+                 stage)
 from lab.errors import CommandTimeout, GuestDied, GuestTimeout, LabError  # noqa: E402
 from lab.guest import FATAL, GuestSpec  # noqa: E402
 from lab.session import Lab  # noqa: E402
@@ -132,6 +134,13 @@ class QemuTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as temp:
             with self.assertRaisesRegex(LabError, "built without vfio-user-pci"):
                 qemu.probe((self.fake(temp, "QEMU emulator version 11.0.2"),))
+
+    def test_what_is_no_qemu_is_named_in_one_line(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            with self.assertRaisesRegex(LabError, "qemu is no QEMU: 'true 9.1'$"):
+                qemu.probe((self.fake(temp, "true 9.1\nCopyright"),))
+        with self.assertRaisesRegex(LabError, "cannot run QEMU /no/such: No such file or dir"):
+            qemu.probe(("/no/such",))
 
     def test_console_and_memory_are_what_the_lab_relies_on(self) -> None:
         here = Path("x")
@@ -281,6 +290,12 @@ class HostTest(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "no such program"):
                 proc.run_logged(["no-such-program-at-all"], log, "the step")
 
+    def test_steps_find_the_programs_of_the_system(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+                mock.patch.dict(os.environ, {"PATH": "/usr/bin:/bin"}):
+            log = Path(temp) / "a.log"
+            proc.run_logged(["sh", "-c", "command -v chroot && command -v mke2fs"], log, "looking")
+
     def test_child_dies_with_its_parent(self) -> None:
         code = ("import sys, os; sys.path.insert(0, sys.argv[1]); from lab import proc; "
                 "child = proc.spawn(['sleep', '300']); print(child.pid, flush=True); "
@@ -316,6 +331,47 @@ class HostTest(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "status 1: socket a.sock is in use; log: "):
                 daemon.start()
             daemon.stop()
+
+
+class InterruptTest(unittest.TestCase):
+    """Ctrl-C while there is no guest yet: nothing stays behind. (With guests: test_guests.py.)"""
+
+    def interrupted(self, tool: str, **env: str) -> None:
+        """`manalab demo` is interrupted when it runs a tool, which would take long."""
+        with tempfile.TemporaryDirectory() as temp:
+            base = Path(temp)
+            (base / "bin").mkdir()
+            (base / "run").mkdir()
+            program = base / "bin" / tool
+            program.write_text(f"#!/bin/sh\necho $$ >{temp}/started\nsleep 600\n")
+            program.chmod(0o755)
+            process = subprocess.Popen(
+                [str(MANALAB), "-q", "demo"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, text=True, start_new_session=True,
+                env={**os.environ, "PATH": f"{temp}/bin:{os.environ['PATH']}",
+                     "OPENMANA_CACHE": f"{temp}/cache", "XDG_RUNTIME_DIR": f"{temp}/run", **env})
+            deadline = time.monotonic() + 30
+            while not (base / "started").exists():
+                self.assertIsNone(process.poll(), "it ended without the tool")
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.02)
+            pid = int((base / "started").read_text() or "0") or 1 << 30
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, said), (130, "manalab: interrupted\n"))
+            self.assertFalse(is_running(pid))
+            self.assertEqual(os.listdir(base / "run"), [])
+            self.assertEqual(list((base / "cache").glob(".*.tmp-*")), [])
+
+    def test_in_the_build(self) -> None:
+        self.interrupted("cmake", OPENMANA_BUILD="")
+
+    def test_in_the_making_of_an_image(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            for name in ("manad", "manactl"):
+                (Path(temp) / name).write_text("#!/bin/sh\n")
+                (Path(temp) / name).chmod(0o755)
+            self.interrupted("mmdebstrap", OPENMANA_BUILD=temp)
 
 
 def is_running(pid: int) -> bool:
@@ -354,6 +410,12 @@ class CommandLineTest(unittest.TestCase):
         self.refused("up", "--no-such-option", words="unrecognized arguments", status=2)
         self.refused("up", "--name", "a/b", words="is no name for a lab")
         self.refused("run", "g0", words="which command")
+        self.refused("up", "--virtio", "-1", words="cannot have -1 virtio NICs")
+        self.refused("demo", "--guests", "1", words="needs two guests")
+        self.refused("demo", "--mtu", "100", words="MTU 100 is out of range")
+        self.refused("bench", "--mtu", "100", words="MTU 100 is out of range")
+        self.refused("bench", "--output", "/dev/null", words="cannot create /dev/null: File exists")
+        self.refused("test", "--label", "(", words=r"--label \(: ")
         self.refused("frobnicate", words="invalid choice", status=2)
 
     def test_lab_that_is_not_there(self) -> None:
@@ -365,9 +427,18 @@ class CommandLineTest(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, "no lab is running\n"))
             self.assertEqual(os.listdir(temp), [])
 
+    def test_settings_that_lead_nowhere(self) -> None:
+        self.refused("demo", words="manad is not in /none; build it",
+                     env={"OPENMANA_BUILD": "/none"})
+        self.refused("demo", words="cannot create the cache directory /dev/null/x: Not a dir",
+                     env={"OPENMANA_CACHE": "/dev/null/x"})
+        with mock.patch.dict(os.environ, {"OPENMANA_ACCEL": "warp"}):
+            with self.assertRaisesRegex(LabError, "OPENMANA_ACCEL is 'warp'; it can be tcg or kvm"):
+                kvm.choose_accel(mock.Mock(), mock.Mock())
+
     def test_lab_refuses_impossible_guests(self) -> None:
         for spec, words in ((GuestSpec(cpus=0), "0 CPUs"), (GuestSpec(memory=10), "10 MiB"),
-                            (GuestSpec(nics=99), "99 NICs")):
+                            (GuestSpec(nics=99), "99 NICs"), (GuestSpec(virtio=-1), "-1 virtio")):
             with self.assertRaisesRegex(LabError, words):
                 Lab([spec])
         with self.assertRaisesRegex(LabError, "MTU 20 is out of range"):

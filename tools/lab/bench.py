@@ -235,6 +235,7 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
     """All measurements, the table, the files."""
     if len(specs) != 2:
         raise LabError("the benchmark needs two guests")
+    Lab(specs, virtio=1, mtu=mtu)  # refuses what makes no sense, before work
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

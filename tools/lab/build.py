@@ -7,6 +7,7 @@ import os
 
 from . import host
 from .errors import LabError
+from .manad import find_binary
 from .paths import BUILD, ROOT, logs_dir
 from .proc import find_program, run_logged
 from .progress import Step
@@ -39,6 +40,8 @@ def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | 
 def ensure_manad() -> None:
     """Builds manad and manactl, unless OPENMANA_BUILD names a build that has them."""
     if os.environ.get("OPENMANA_BUILD"):
+        for name in ("manad", "manactl"):
+            find_binary(name)
         return
     host.ensure_build_packages()
     configure_and_build("release", ("manad", "manactl"))

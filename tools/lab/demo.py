@@ -74,8 +74,9 @@ def run(specs: list[GuestSpec], mtu: int | None, iterations: int | None) -> int:
     """Everything from nothing to the table."""
     if len(specs) < 2:
         raise LabError("the demo needs two guests")
+    whole = Lab(specs, nics=1, mtu=mtu, name="demo")  # refuses what makes no sense, before work
     ensure_manad()
-    with Lab(specs, nics=1, mtu=mtu, name="demo") as lab:
+    with whole as lab:
         lab.configure_network()
         server, client = lab.guests[0], lab.guests[1]
         say(f"{client.name}: {client.interface()} {client.ip()}, {client.rdma_device()}; "

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from .errors import LabError
 from .image import Image, digest
 from .paths import cache_dir
 from .proc import end_group, spawn
@@ -64,6 +65,8 @@ def choose_accel(qemu: Qemu, image: Image) -> str:
     forced = os.environ.get("OPENMANA_ACCEL")
     if forced in ("kvm", "tcg"):
         return forced
+    if forced:
+        raise LabError(f"OPENMANA_ACCEL is '{forced}'; it can be tcg or kvm")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
     answer = cache_dir() / f"accel-{_host_key(image)}"

@@ -93,6 +93,7 @@ def run_logged(argv: list[str], log: Path, what: str, timeout: float = 3600.0,
                echo: bool = False) -> None:
     """Runs a host command with its output in `log`. Raises one clear line when it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
+    env = {**(os.environ if env is None else env), "PATH": program_path()}
     with log.open("ab") as out:
         out.write(("+ " + " ".join(map(str, argv)) + "\n").encode())
         out.flush()
@@ -113,10 +114,14 @@ def run_logged(argv: list[str], log: Path, what: str, timeout: float = 3600.0,
         raise LabError(f"{what} failed (status {status}): {last[:160]}", log)
 
 
+def program_path() -> str:
+    """PATH with the sbin directories, which an ordinary user's may lack."""
+    return os.environ.get("PATH", "") + os.pathsep + "/usr/sbin:/sbin"
+
+
 def find_program(name: str) -> str | None:
-    """Finds a program also in the sbin directories, which an ordinary user's PATH may lack."""
-    path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin:/sbin"
-    return shutil.which(name, path=path)
+    """Finds a program, also in the sbin directories."""
+    return shutil.which(name, path=program_path())
 
 
 def exit_on_signals() -> None:

@@ -51,10 +51,12 @@ def probe(argv: tuple[str, ...], env: tuple[tuple[str, str], ...] = ()) -> Qemu:
         done = subprocess.run([*argv, "--version"], capture_output=True, text=True, timeout=60,
                               check=False, env=full)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LabError(f"cannot run QEMU {name}: {error}") from error
+        words = error.strerror if isinstance(error, OSError) else "no answer within 60 s"
+        raise LabError(f"cannot run QEMU {name}: {words}") from error
     version = parse_version(done.stdout)
     if version is None:
-        raise LabError(f"{name} is no QEMU: '{(done.stdout or done.stderr).strip()[:100]}'")
+        words = (done.stdout or done.stderr).strip().partition("\n")[0]
+        raise LabError(f"{name} is no QEMU: '{words[:100]}'")
     text = f"{version[0]}.{version[1]}"
     if version < MINIMUM:
         raise LabError(f"QEMU {name} is version {text}; vfio-user-pci needs "

@@ -20,6 +20,7 @@ from .progress import Step, say
 from .qemu import Machine, find_qemu, free_memory
 
 MAX_NICS = 16
+MAX_VIRTIO = 8
 
 
 def mac_address(kind: int, guest: int, number: int) -> str:
@@ -76,6 +77,9 @@ class Lab:
             count = self._nics if spec.nics is None else spec.nics
             if not 0 <= count <= MAX_NICS:
                 raise LabError(f"a guest cannot have {count} NICs (0 to {MAX_NICS})")
+            wires = self._virtio if spec.virtio is None else spec.virtio
+            if not 0 <= wires <= MAX_VIRTIO:
+                raise LabError(f"a guest cannot have {wires} virtio NICs (0 to {MAX_VIRTIO})")
         if self._mtu is not None and not 1500 <= self._mtu <= 9000:
             raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
 

@@ -187,6 +187,7 @@ def serve(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
 def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
     """Starts the background process and waits until its lab is up."""
     directory = _directory(args.name)
+    Lab(specs, nics=args.nics, virtio=args.virtio, mtu=args.mtu)  # refuses what makes no sense
     sweep(run_base())
     if directory.exists() and is_owned(directory):
         raise LabError(f"lab '{args.name}' is already running; stop it with: manalab down")
@@ -268,9 +269,11 @@ def _pump(sock: socket.socket, interactive: bool, deadline: float | None) -> int
         try:
             selector.register(0, selectors.EVENT_READ)
         except (PermissionError, OSError):  # a plain file: always readable, not for epoll
-            while data := os.read(0, CHUNK):
-                sock.sendall(encode(STDIN, 1, data))
-            sock.sendall(encode(STDIN_END, 1))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                # a command that ended, or never began, takes no input; its answer follows
+                while data := os.read(0, CHUNK):
+                    sock.sendall(encode(STDIN, 1, data))
+                sock.sendall(encode(STDIN_END, 1))
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             events = selector.select(left)
@@ -280,11 +283,10 @@ def _pump(sock: socket.socket, interactive: bool, deadline: float | None) -> int
             for key, _ in events:
                 if key.fd == 0:
                     data = os.read(0, CHUNK)
-                    if data:
-                        sock.sendall(encode(STDIN, 1, data))
-                    else:
+                    if not data:
                         selector.unregister(0)
-                        sock.sendall(encode(STDIN_END, 1))
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        sock.sendall(encode(STDIN, 1, data) if data else encode(STDIN_END, 1))
                     continue
                 data = sock.recv(1 << 18)
                 if not data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def ctest_arguments(args: argparse.Namespace, folder: Path, jobs: int) -> list[s
 
 def run(args: argparse.Namespace) -> int:
     """Builds, prepares what guests need, runs ctest; returns ctest's status."""
+    for name in ("label", "filter", "exclude"):
+        text = getattr(args, name)
+        try:
+            re.compile(text or "")
+        except re.error as error:
+            raise LabError(f"--{name} {text}: {error}") from error
     host.ensure_build_packages()
     ctest = find_program("ctest")
     if ctest is None:

@@ -22,12 +22,12 @@ std::uint64_t lower_rate(std::uint64_t a, std::uint64_t b) {
 
 }  // namespace
 
-void Shaper::Meter::charge(std::size_t bytes, base::TimePoint now) {
+void Shaper::Meter::charge(std::size_t bytes, base::TimePoint arrival, base::TimePoint now) {
     if (rate_ == 0) return;
     constexpr std::uint64_t kBitNanoseconds = 8ULL * 1000000000;
     const std::uint64_t amount = bytes * kBitNanoseconds + remainder_;
     remainder_ = amount % rate_;
-    open_at_ = std::max(open_at_, now - kBurst) +
+    open_at_ = std::max({open_at_, arrival - kBurst, now - kCatchUp}) +
                base::Duration(static_cast<base::Duration::rep>(amount / rate_));
 }
 
@@ -65,7 +65,7 @@ void Shaper::push(base::Frame frame) {
         if (!other.frames.empty()) entry.borrowed = std::max(entry.borrowed, other.borrowed);
     }
     entry.queued += frame.size();
-    entry.frames.push_back(std::move(frame));
+    entry.frames.push_back({std::move(frame), executor_.now()});
     serve();
     if (!entry.frames.empty()) counters_.delayed.add();
 }
@@ -106,16 +106,16 @@ void Shaper::serve() {
         const base::TimePoint now = executor_.now();
         Class* const entry = choose(now);
         if (entry == nullptr) break;
-        base::Frame frame = std::move(entry->frames.front());
+        auto [frame, arrival] = std::move(entry->frames.front());
         entry->frames.pop_front();
         entry->queued -= frame.size();
         const bool guaranteed = entry->guarantee.limited() && entry->guarantee.open(now);
         if (guaranteed)
-            entry->guarantee.charge(frame.size(), now);
+            entry->guarantee.charge(frame.size(), arrival, now);
         else
             entry->borrowed += frame.size();
-        entry->limit.charge(frame.size(), now);
-        total_.charge(frame.size(), now);
+        entry->limit.charge(frame.size(), arrival, now);
+        total_.charge(frame.size(), arrival, now);
         next_(std::move(frame));
     }
     serving_ = false;
@@ -129,7 +129,7 @@ void Shaper::flush() {
     timer_.cancel();
     for (Class& entry : classes_) {
         while (!entry.frames.empty()) {
-            base::Frame frame = std::move(entry.frames.front());
+            base::Frame frame = std::move(entry.frames.front().frame);
             entry.frames.pop_front();
             entry.queued -= frame.size();
             next_(std::move(frame));

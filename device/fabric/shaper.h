@@ -46,8 +46,10 @@ OM_COUNTERS(ShaperCounters, OM_SHAPER_COUNTERS);
 /// Lives on one executor.
 class Shaper {
 public:
-    /// What a rate may lag behind and catch up, so that late timers do not cost throughput.
+    /// What a rate saves in a rest.
     static constexpr base::Duration kBurst = std::chrono::milliseconds(2);
+    /// What frames that wait may lag behind, because the host was late, and catch up with.
+    static constexpr base::Duration kCatchUp = std::chrono::milliseconds(50);
 
     Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCounters& counters,
            std::function<void(base::Frame)> next);
@@ -61,24 +63,29 @@ public:
 
 private:
     /// A token bucket that goes into debt: open at a moment, and each frame pushes that moment away
-    /// by its own time. What is saved is bounded by kBurst.
+    /// by its own time. What is saved is bounded by kBurst before the frame came, and by kCatchUp.
     class Meter {
     public:
         explicit Meter(std::uint64_t rate = 0) : rate_(rate) {}
         [[nodiscard]] bool limited() const { return rate_ != 0; }
         [[nodiscard]] base::TimePoint open_at() const { return open_at_; }
         [[nodiscard]] bool open(base::TimePoint now) const { return rate_ == 0 || open_at_ <= now; }
-        void charge(std::size_t bytes, base::TimePoint now);
+        /// For a frame that came at `arrival` and goes on now.
+        void charge(std::size_t bytes, base::TimePoint arrival, base::TimePoint now);
 
     private:
         std::uint64_t rate_ = 0;
         std::uint64_t remainder_ = 0;  // of the division to nanoseconds
         base::TimePoint open_at_{};
     };
+    struct Waiting {
+        base::Frame frame;
+        base::TimePoint arrival;
+    };
     struct Class {
         Meter limit;
         Meter guarantee;
-        std::deque<base::Frame> frames;
+        std::deque<Waiting> frames;
         std::uint64_t queued = 0;
         std::uint64_t max_queued = 0;
         std::uint64_t mark_above = 0;

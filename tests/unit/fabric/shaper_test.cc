@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/timer_heap.h"
 #include "unit/fabric/frames.h"
 
 namespace openmana::fabric {
@@ -71,6 +72,58 @@ TEST_F(ShaperTest, HoldsALimitWithinFivePercent) {
         EXPECT_NEAR(rate(kRdma, 500ms) / static_cast<double>(limit), 1.0, 0.05) << limit;
         EXPECT_GT(counters.dropped.value(), 0u);
     }
+}
+
+/// An executor whose host lets it run when it likes.
+class LateExecutor final : public base::Executor, private base::Clock {
+public:
+    [[nodiscard]] const base::Clock& clock() const override { return *this; }
+    void post(std::function<void()> task) override { task(); }
+    [[nodiscard]] bool on_thread() const override { return true; }
+    void wake_after(base::Duration time) {
+        now_ += time;
+        timers_.fire(now_);
+    }
+
+protected:
+    void timer_queue(base::Timer& timer) override { timers_.queue(timer); }
+    void timer_forget(base::Timer& timer) override { timers_.forget(timer); }
+
+private:
+    [[nodiscard]] base::TimePoint now() const override { return now_; }
+    base::TimePoint now_{1s};
+    base::TimerHeap timers_;
+};
+
+TEST(ShaperOnALateHost, WhatWaitedCatchesUp) {
+    LateExecutor host;
+    ShaperConfig config;
+    config.limit = kGigabit / 10;
+    ShaperCounters counters;
+    std::uint64_t sent = 0;
+    Shaper shaper(host, config, counters, [&](const base::Frame& frame) { sent += frame.size(); });
+    const base::Frame packet = FrameMaker{}.roce({}, 1024);
+    for (std::size_t bytes = 0; bytes < 3U << 20; bytes += packet.size()) shaper.push(packet);
+    for (int i = 0; i < 20; ++i) host.wake_after(10ms);
+    EXPECT_NEAR(static_cast<double>(sent) * 8 / 0.2 / 0.1e9, 1.0, 0.02);
+    host.wake_after(10s);
+    const std::uint64_t before = sent;
+    for (std::size_t bytes = 0; bytes < 3U << 20; bytes += packet.size()) shaper.push(packet);
+    EXPECT_LT(static_cast<double>(sent - before) * 8, 0.1e9 * 0.003) << "a rest saves little";
+}
+
+TEST(ShaperOnALateHost, ALongDelayIsNotCaughtUpWith) {
+    LateExecutor host;
+    ShaperConfig config;
+    config.limit = kGigabit / 10;
+    ShaperCounters counters;
+    std::uint64_t sent = 0;
+    Shaper shaper(host, config, counters, [&](const base::Frame& frame) { sent += frame.size(); });
+    const base::Frame packet = FrameMaker{}.roce({}, 1024);
+    for (std::size_t bytes = 0; bytes < 3U << 20; bytes += packet.size()) shaper.push(packet);
+    sent = 0;
+    host.wake_after(200ms);
+    EXPECT_NEAR(static_cast<double>(sent) * 8 / 0.1e9, 0.050, 0.002);
 }
 
 TEST_F(ShaperTest, DoesNotTouchWhatIsBelowTheLimit) {

@@ -73,7 +73,11 @@ gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<cons
             continue;
         }
         const std::uint64_t n = std::min<std::uint64_t>(length, sge.length - offset);
-        const gdma::MrFault fault = keys.resolve(sge.key, pd, sge.address + offset, n, need, out);
+        gdma::MrFault fault = gdma::MrFault::kNone;
+        // An entry is good or bad as a whole, whatever part of it is used (ROCE 9.3).
+        if (n < sge.length) fault = check_access(keys, sge.key, pd, sge.address, sge.length, need);
+        if (fault == gdma::MrFault::kNone)
+            fault = keys.resolve(sge.key, pd, sge.address + offset, n, need, out);
         if (fault != gdma::MrFault::kNone) return fault;
         length -= n;
         offset = 0;

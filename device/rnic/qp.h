@@ -129,6 +129,18 @@ private:
     gdma::SpanList from_;  // datagrams: GRH area and payload
 };
 
+/// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
+struct RequesterView {
+    Psn una{};   ///< oldest PSN not acknowledged
+    Psn send{};  ///< next to go out
+    Psn next{};  ///< never sent before
+    std::uint32_t reads_out = 0;
+    std::uint32_t read_psns = 0;  ///< of those between `una` and `send`: reserved for READ data
+    bool stalled = false;
+    bool ack_timer = false;
+    bool rnr_timer = false;
+};
+
 /// The side that executes the guest's own work requests (RNIC 6.1, ROCE 3). Owner's executor only,
 /// without locks, but for `acked()`.
 class Requester {
@@ -150,6 +162,10 @@ public:
     [[nodiscard]] const gdma::Ring& send_ring() const {
         return ring_;
     }  ///< UD QPs use the ring only
+    [[nodiscard]] RequesterView view() const {
+        return {una_,       send_psn_, next_psn_,          reads_out_,
+                read_psns_, stalled_,  ack_timer_.armed(), rnr_timer_.armed()};
+    }
     /// PSN of the newest finished WQE. Any thread.
     [[nodiscard]] Psn acked() const { return Psn(acked_.load(std::memory_order_relaxed)); }
     /// Writes the one send-error CQE between two RESETs, if work is left, with rules a and b of

@@ -248,10 +248,9 @@ bool RdmaHost::to_state(const HostQp& qp, std::uint32_t state) {
 }
 
 bool RdmaHost::connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uint32_t mtu,
-                       std::uint8_t timeout, std::uint32_t retries) {
+                       std::uint8_t timeout, std::uint32_t retries, const QpLimits& limits) {
     Request init = state_request(qp, MANA_HW_RNIC_ATTR_ACCESS, MANA_HW_RNIC_QP_INIT);
-    init.put<std::uint32_t>(
-        172, 1 | MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE | MANA_HW_RNIC_QP_ACCESS_REMOTE_READ);
+    init.put<std::uint32_t>(172, limits.access);
     if (!call(init.fit()).ok()) return false;
 
     Request rtr = state_request(qp,
@@ -262,8 +261,8 @@ bool RdmaHost::connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uin
     rtr.put<std::uint32_t>(68, mtu_code(mtu))
         .put<std::uint32_t>(72, peer.psn)
         .put<std::uint32_t>(80, peer.qpn)
-        .put<std::uint32_t>(84, 16)
-        .put<std::uint32_t>(96, 16);
+        .put<std::uint32_t>(84, limits.reads_in)
+        .put<std::uint32_t>(96, limits.rnr_timer);
     put_reversed(rtr, 104, gid_);
     put_reversed(rtr, 120, peer.gid);
     put_reversed(rtr, 136, mac_);
@@ -284,9 +283,9 @@ bool RdmaHost::connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uin
                                 MANA_HW_RNIC_QP_RTS);
     rts.put<std::uint32_t>(76, psn)
         .put<std::uint32_t>(88, retries)
-        .put<std::uint32_t>(92, 7)
+        .put<std::uint32_t>(92, limits.rnr_retry)
         .put<std::uint8_t>(176, timeout)
-        .put<std::uint8_t>(177, 16);
+        .put<std::uint8_t>(177, limits.reads_out);
     if (!call(rts.fit()).ok()) return false;
     qp.mtu = mtu;
     qp.next_psn = psn;
@@ -331,9 +330,10 @@ bool RdmaHost::post_send(HostQp& qp, const SendWr& wr, bool ring) {
     }
     mana_hw_rnic_send_oob_large oob{};
     qp.ssn = (qp.ssn + 1) & kPsnMask;
-    oob.oob.flags_psn =
-        wr.opcode | (wr.fence ? MANA_HW_RNIC_OOB_FENCE : 0) | MANA_HW_RNIC_OOB_SIGNALED |
-        (wr.solicited ? MANA_HW_RNIC_OOB_SOLICITED : 0) | qp.next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
+    oob.oob.flags_psn = wr.opcode | (wr.fence ? MANA_HW_RNIC_OOB_FENCE : 0) |
+                        (wr.signaled ? MANA_HW_RNIC_OOB_SIGNALED : 0) |
+                        (wr.solicited ? MANA_HW_RNIC_OOB_SOLICITED : 0) |
+                        qp.next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
     oob.oob.ssn = qp.ssn;
     if (rdma) {
         oob.oob.u.rdma.address_high = static_cast<std::uint32_t>(wr.remote_address >> 32);
@@ -347,7 +347,7 @@ bool RdmaHost::post_send(HostQp& qp, const SendWr& wr, bool ring) {
     const bool takes_receive = !rdma || large;
     qp.send.post(std::as_bytes(std::span(&oob, 1)).first(oob_bytes), sges, 0,
                  qp.mtu << 16 | (takes_receive ? kCheckSn : 0));
-    qp.sends.push_back({wr.id, (qp.next_psn + packets - 1) & kPsnMask, bytes});
+    qp.sends.push_back({wr.id, (qp.next_psn + packets - 1) & kPsnMask, bytes, wr.signaled});
     qp.send_used += bytes;
     qp.next_psn = (qp.next_psn + packets) & kPsnMask;
     if (ring) qp.send.doorbell();
@@ -394,7 +394,9 @@ void RdmaHost::poll(DriverCq& cq, std::span<HostQp* const> qps, std::vector<Comp
         if (type == MANA_HW_RNIC_CQE_ARMED) {
             const std::uint32_t psn = cqe->get<std::uint32_t>(8) & kPsnMask;
             retire(*qp, psn, out);
-            arm_send(*qp, qp->sends.empty() ? psn + 1 : qp->sends.front().last_psn);
+            const auto next = std::find_if(qp->sends.begin(), qp->sends.end(),
+                                           [](const auto& send) { return send.signaled; });
+            arm_send(*qp, next == qp->sends.end() ? psn + 1 : next->last_psn);
         } else if (type == MANA_HW_RNIC_CQE_ERROR) {
             done.vendor = word >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & MANA_HW_RNIC_CQE_VENDOR;
             done.receive = queue == 4;

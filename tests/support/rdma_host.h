@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mana/rnic.h>
+
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -27,6 +29,7 @@ struct SendWr {
     std::uint32_t immediate = 0;
     bool fence = false;
     bool solicited = false;
+    bool signaled = true;  ///< else its completion shows with a later one
     std::uint64_t id = 0;
 };
 struct Completion {
@@ -51,6 +54,7 @@ struct HostQp {
         std::uint64_t id;
         std::uint32_t last_psn;
         std::uint32_t bytes;  ///< of ring
+        bool signaled;
     };
     struct PostedReceive {
         std::uint64_t id;
@@ -64,6 +68,16 @@ struct HostQp {
     std::vector<std::pair<std::uint64_t, RingMemory>>
         memory;  ///< regions given to the QP, and their pages
     [[nodiscard]] std::uint32_t qpn() const { return ids[4]; }
+};
+
+/// What a connection allows, as its two modifies say.
+struct QpLimits {
+    std::uint32_t rnr_retry = 7;
+    std::uint32_t rnr_timer = 16;  ///< code for the peer: 2.56 ms
+    std::uint32_t reads_in = 16;
+    std::uint8_t reads_out = 16;
+    std::uint32_t access =
+        1 | MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE | MANA_HW_RNIC_QP_ACCESS_REMOTE_READ;
 };
 
 /// How to reach the other end of an RC connection.
@@ -101,7 +115,8 @@ public:
     bool to_state(const HostQp& qp, std::uint32_t state);
     /// RESET to RTS; sends from `psn` on, and arms the first completion.
     bool connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uint32_t mtu = 1024,
-                 std::uint8_t timeout = 14, std::uint32_t retries = 7);
+                 std::uint8_t timeout = 14, std::uint32_t retries = 7,
+                 const QpLimits& limits = QpLimits());
     /// The PSN and ring positions begin anew, as after a RESET.
     bool reset(HostQp& qp);
 

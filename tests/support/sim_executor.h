@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -64,19 +63,21 @@ private:
     SimWorld& world_;
     std::thread::id thread_ = std::this_thread::get_id();
     std::mutex mutex_;  // protects tasks_
-    std::deque<std::function<void()>> tasks_;
+    std::vector<std::function<void()>> tasks_;
+    std::vector<std::function<void()>> batch_;  // swapped with tasks_, so that both keep their room
     base::TimerHeap timers_;
 };
 
 inline bool SimExecutor::run_once() {
-    std::deque<std::function<void()>> batch;
     {
         const std::lock_guard lock(mutex_);
-        batch.swap(tasks_);
+        batch_.swap(tasks_);
     }
-    for (auto& task : batch) task();
+    const bool worked = !batch_.empty();
+    for (auto& task : batch_) task();
+    batch_.clear();
     const bool fired = timers_.fire(world_.now());
-    return fired || !batch.empty();
+    return fired || worked;
 }
 
 inline void SimWorld::run_until_idle() {

@@ -333,6 +333,20 @@ TEST_P(RcTest, ReceiveSgeFaults) {
     EXPECT_EQ(link->b.error(true), unsigned{MANA_HW_RNIC_VE_RX_SGE_ACCESS});
 }
 
+TEST_P(RcTest, ReceiveSgeIsGoodOrBadAsAWhole) {
+    open();
+    auto& host = link->b.node->host;
+    const auto small = host.hwc().create_mr(host.pd, link->b.buffer, 4096, Connection::kAll);
+    // The message would fit into what the region covers of it.
+    const gdma::Sge beyond{link->b.buffer.value() + 4000, gdma::Key(small->lkey), 200};
+    ASSERT_TRUE(host.post_recv(*link->b.qp, 5, std::span(&beyond, 1)));
+    link->post(link->wr(MANA_HW_RNIC_WQE_SEND, 1, 0, 10));
+    ASSERT_TRUE(link->run(1, 1));
+    EXPECT_EQ(link->a.error(false), unsigned{MANA_HW_RNIC_VE_NAK_REMOTE_OPERATION});
+    EXPECT_EQ(link->b.error(true), unsigned{MANA_HW_RNIC_VE_RX_SGE_RANGE});
+    EXPECT_TRUE(zero_at_b(4000, 96));
+}
+
 TEST_P(RcTest, GatherFaults) {
     for (int which = 0; which < 2; ++which) {
         open();

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/network.h"
+
+#include <algorithm>
+
+namespace openmana::sim {
+
+Weather Weather::of(std::uint64_t seed) {
+    base::Random random(seed ^ 0x5741'7468'6572ULL);
+    Weather weather;
+    weather.delay = std::chrono::nanoseconds(300 + random.below(5000));
+    if (random.below(4) == 0) return weather;
+    const auto up_to = [&](std::uint32_t most) {
+        return random.below(3) == 0 ? 0 : static_cast<std::uint32_t>(random.below(most + 1));
+    };
+    weather.loss = up_to(100000);
+    weather.duplicate = up_to(100000);
+    weather.reorder = up_to(100000);
+    weather.corrupt = up_to(100000);
+    weather.jitter = std::chrono::nanoseconds(up_to(3000));
+    return weather;
+}
+
+std::string Weather::text() const {
+    return "loss " + std::to_string(loss) + " duplicate " + std::to_string(duplicate) +
+           " reorder " + std::to_string(reorder) + " corrupt " + std::to_string(corrupt) +
+           " ppm, delay " + std::to_string(delay.count()) + " ns + " +
+           std::to_string(jitter.count());
+}
+
+Network::Network(test::SimWorld& world, const Weather& weather, std::uint64_t seed,
+                 Listener& listener)
+    : weather_(weather),
+      random_(seed ^ 0x6672'616d'6573ULL),
+      listener_(listener),
+      executor_(world),
+      timer_(executor_, [this] { land(); }) {}
+
+void Network::transmit(base::Frame frame) {
+    ++frames_;
+    const bool lose = random_.chance_ppm(weather_.loss);
+    const bool twice = random_.chance_ppm(weather_.duplicate);
+    const bool late = random_.chance_ppm(weather_.reorder);
+    const bool broken = random_.chance_ppm(weather_.corrupt);
+    const auto extra = [&](base::Duration most) {
+        return base::Duration(
+            random_.below(static_cast<std::uint64_t>(std::max<std::int64_t>(1, most.count()))));
+    };
+    const base::TimePoint in_order = std::max(
+        executor_.now() + weather_.delay + extra(weather_.jitter), last_ + base::Duration(1));
+    const base::Duration behind = extra(std::chrono::microseconds(10));
+    const std::uint64_t bit = random_.next();
+    if (lose) {
+        ++lost_;
+        return;
+    }
+    if (broken) {
+        constexpr std::size_t kEthernet = 14;
+        const std::size_t at = kEthernet + (bit >> 3) % (frame.size() - kEthernet);
+        frame[at] ^= std::byte{1} << static_cast<int>(bit & 7);
+    }
+    if (twice) launch(frame, in_order + behind / 2);
+    if (late) {
+        launch(std::move(frame), in_order + behind);
+    } else {
+        last_ = in_order;
+        launch(std::move(frame), in_order);
+    }
+}
+
+void Network::launch(base::Frame frame, base::TimePoint arrival) {
+    air_.push_back({arrival, flights_++, std::move(frame)});
+    std::push_heap(air_.begin(), air_.end());
+    timer_.arm_at(air_.front().arrival);
+}
+
+void Network::land() {
+    while (!air_.empty() && air_.front().arrival <= executor_.now()) {
+        std::pop_heap(air_.begin(), air_.end());
+        const base::Frame frame = std::move(air_.back().frame);
+        air_.pop_back();
+        listener_.on_arrival(frame);
+    }
+    if (!air_.empty()) timer_.arm_at(air_.front().arrival);
+}
+
+}  // namespace openmana::sim

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MANALAB = ROOT / "tools" / "manalab"
 sys.path.insert(0, str(ROOT / "tools"))
 
-from lab import (channel, cli, debian, host, image, janitor, kvm, manad, proc, qemu,  # noqa: E402
-                 stage)
+from lab import (channel, cli, debian, host, image, janitor, kvm, manad, ours, proc,  # noqa: E402
+                 qemu, roots, stage)
 from lab.errors import CommandTimeout, GuestDied, GuestTimeout, LabError  # noqa: E402
 from lab.guest import FATAL, GuestSpec  # noqa: E402
 from lab.session import Lab  # noqa: E402
@@ -110,6 +110,89 @@ class ImageTest(unittest.TestCase):
             with image.new_entry(final) as part:
                 (part / "whole").write_text("x")
             self.assertEqual((final / "whole").read_text(), "x")
+
+
+class OursTest(unittest.TestCase):
+    """Our driver and provider, from sources to what a guest gets."""
+
+    def setUp(self) -> None:
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.base = Path(temp.name)
+        for name in ("kernel/main.c", "include/mana/gdma.h"):
+            (self.base / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.base / name).write_text(name)
+        patch = mock.patch.object(ours, "ROOT", self.base)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_key_changes_with_sources_and_not_with_products(self) -> None:
+        before = ours.sources_digest("kernel", "include")
+        for name in ("kernel/main.o", "kernel/mana_ib.ko", "kernel/.main.o.cmd", "kernel/a.mod.c"):
+            (self.base / name).write_text("a product")
+        self.assertEqual(ours.sources_digest("kernel", "include"), before)
+        (self.base / "include/mana/gdma.h").write_text("changed")
+        after = ours.sources_digest("kernel", "include")
+        self.assertNotEqual(after, before)
+        (self.base / "include/mana/gdma.h").rename(self.base / "include/mana/hwc.h")
+        self.assertNotEqual(ours.sources_digest("kernel", "include"), after)
+
+    def test_sources_are_copied_without_products(self) -> None:
+        (self.base / "kernel/main.o").write_text("a product")
+        ours.copy_sources(self.base / "copy", "kernel", "include")
+        copied = sorted(str(path.relative_to(self.base / "copy"))
+                        for path in (self.base / "copy").rglob("*") if path.is_file())
+        self.assertEqual(copied, ["include/mana/gdma.h", "kernel/main.c"])
+
+    def test_a_source_tree_without_our_side_is_named(self) -> None:
+        with self.assertRaisesRegex(LabError, "there is no providers/"):
+            ours.sources_digest("providers")
+
+    def test_a_failed_build_says_its_first_error(self) -> None:
+        log = self.base / "log"
+        log.write_text("CC cq.c\nmain.c:3:1: error: expected ';'\nmake: *** [all] Error 2\n")
+        with self.assertRaisesRegex(LabError, r"building it failed: main.c:3:1: error: .*; log: "):
+            with ours._explained("it", log):
+                raise LabError("make failed (status 2): make: *** [all] Error 2", log)
+
+    def test_archive_keeps_directories_links_and_modes(self) -> None:
+        tree = self.base / "tree"
+        (tree / "usr/bin").mkdir(parents=True)
+        (tree / "usr/bin/tool").write_text("text")
+        (tree / "usr/bin/tool").chmod(0o750)
+        (tree / "usr/link").symlink_to("bin/tool")
+        self.assertEqual(ours._tree_files(tree), [
+            ("extras/usr", b"", 0o040755), ("extras/usr/bin", b"", 0o040755),
+            ("extras/usr/bin/tool", b"text", 0o100755),
+            ("extras/usr/link", b"bin/tool", 0o120777)])
+
+    def test_module_of_another_kernel_is_refused(self) -> None:
+        module = self.base / "mana_ib.ko"
+        module.write_bytes(b"\0license=GPL\0vermagic=6.8.0 SMP\0")
+        kernel = image.Image("trixie", "k", *[Path("/none")] * 3, version="6.12.1")
+        with self.assertRaisesRegex(LabError, "was built for 6.8.0, the guest runs 6.12.1"):
+            ours._check_module(module, kernel)
+
+    def test_stock_guests_need_no_build(self) -> None:
+        kernel = image.Image("trixie", "k", *[Path("/none")] * 3, version="6.12.1")
+        self.assertEqual(ours.guest_initrd(kernel), Path("/none"))
+        with self.assertRaisesRegex(LabError, "the driver is stock or ours, not 'mine'"):
+            ours.guest_initrd(kernel, "mine")
+
+    @unittest.skipUnless(subprocess.run([*roots.namespace(), "true"], check=False,
+                                        capture_output=True).returncode == 0,
+                         "this user may not have namespaces")
+    def test_what_runs_in_a_root_changes_nothing_but_what_is_bound(self) -> None:
+        for name in ("mnt", "bound"):
+            (self.base / name).mkdir()
+        words = [] if os.geteuid() == 0 else ["--unprivileged"]
+        script = "touch /usr/forgotten /bound/kept && test -d /proc/self && : >/dev/null"
+        subprocess.run([*roots.namespace(), sys.executable, "-B", ROOT / "tools/lab/inroot.py", "/",
+                        self.base / "mnt", *words, "--bind", self.base / "bound", "/bound", "--",
+                        "sh", "-c", script], check=True, timeout=30)
+        self.assertEqual(os.listdir(self.base / "bound"), ["kept"])
+        self.assertEqual(os.listdir(self.base / "mnt"), [])
+        self.assertFalse(Path("/usr/forgotten").exists())
 
 
 class QemuTest(unittest.TestCase):
@@ -453,6 +536,15 @@ class CommandLineTest(unittest.TestCase):
                              ([], ["trixie", "trixie"])):
             specs = cli.guest_specs(parse(["up", *text]))
             self.assertEqual([spec.suite for spec in specs], suites)
+
+    def test_choice_of_driver_and_provider(self) -> None:
+        parse = cli.make_parser().parse_args
+        specs = cli.guest_specs(parse(["up", "--driver", "ours", "--provider", "stock,ours"]))
+        self.assertEqual([(spec.driver, spec.provider) for spec in specs],
+                         [("ours", "stock"), ("ours", "ours")])
+        self.refused("up", "--driver", "mine", words="the driver is stock or ours, not 'mine'")
+        self.refused("up", "--provider", "ours,ours,stock", words="names 3 guests, there are 2")
+        self.refused("up", "--ext", "maybe", words="invalid choice", status=2)
 
 
 if __name__ == "__main__":

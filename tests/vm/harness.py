@@ -248,8 +248,9 @@ class Context:
         self.lab = lab
         self.pair = pair
         self.options = options
-        self.driver = "stock"
-        self.provider = "stock"
+        self.driver = getattr(options, "driver", "stock")
+        self.provider = getattr(options, "provider", "stock")
+        self.ext = getattr(options, "ext", "on") == "on"
         self.a = Peer(self, *ends[0])
         self.b = Peer(self, *ends[1])
         self.spoken: list[Spoken] = []

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Guest tests: areas of cases in QEMU guests with unmodified Debian kernels and rdma-core.
+"""Guest tests: areas of cases in QEMU guests with Debian kernels and rdma-core, with the stock
+RDMA driver and provider or with ours.
 
     run.py PAIR AREA...        PAIR: trixie, forky or mixed (server trixie, client forky)
 
@@ -47,6 +48,15 @@ def parse() -> argparse.Namespace:
                         help="rounds of each lifecycle case (default 3)")
     parser.add_argument("--cpus", type=int, default=1, metavar="N",
                         help="CPUs of each guest (default 1; 2 give two Ethernet queues)")
+    for side, what in (("driver", "RDMA driver"), ("provider", "libibverbs provider")):
+        parser.add_argument(f"--{side}", choices=("stock", "ours"),
+                            default=os.environ.get(f"OPENMANA_{side.upper()}", "stock"),
+                            help=f"the guests' {what} (default: stock, or "
+                            f"OPENMANA_{side.upper()})")
+    parser.add_argument("--ext", choices=("on", "off"),
+                        default=os.environ.get("OPENMANA_EXT", "on"),
+                        help="whether the NICs offer the extensions (default: on, or "
+                        "OPENMANA_EXT)")
     parser.add_argument("--manad", type=Path, metavar="PATH",
                         default=os.environ.get("OPENMANA_MANAD"),
                         help="this manad instead of the build's (or set OPENMANA_MANAD)")
@@ -80,11 +90,12 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                runner_number: int) -> int:
     """Boots the guests of a layout and runs its areas. Returns the number of the last case."""
     suites = PAIRS[arguments.pair]
-    specs = [GuestSpec(suite, cpus=arguments.cpus) for suite in suites]
+    ours = {"driver": arguments.driver, "provider": arguments.provider}
+    specs = [GuestSpec(suite, cpus=arguments.cpus, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))
     nics = 1
     if layout == "one":
-        specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus))]
+        specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), **ours)]
         ends = ((0, 0), (0, 0))
         nics = 2
     folder: list[Path] = []
@@ -95,7 +106,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         return folder[0]
 
     with Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
-             manad_args=tuple(arguments.manad_arg), keep_logs=arguments.keep_logs) as lab:
+             manad_args=tuple(arguments.manad_arg), ext=arguments.ext == "on",
+             keep_logs=arguments.keep_logs) as lab:
         context = Context(lab, arguments.pair, arguments, ends)
         runner = Runner(context, tally, keep, runner_number)
         runner.start()
@@ -117,7 +129,8 @@ def main() -> int:
         for area in areas:
             for case in chosen(area, arguments):
                 suites = f" ({', '.join(case.only)} only)" if case.only else ""
-                print(f"{arguments.pair}.stock.stock.{area.name}: {case.title}{suites}")
+                print(f"{arguments.pair}.{arguments.driver}.{arguments.provider}.{area.name}: "
+                      f"{case.title}{suites}")
         return 0
     if not any(chosen(area, arguments) for area in areas):
         print(f"run.py: no case matches {arguments.case}", file=sys.stderr)

@@ -231,7 +231,8 @@ def ratios(results: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot: bool) -> int:
+def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot: bool,
+        ext: bool = True) -> int:
     """All measurements, the table, the files."""
     if len(specs) != 2:
         raise LabError("the benchmark needs two guests")
@@ -248,7 +249,7 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
         "host": {"cpus": os.cpu_count(), "kernel": os.uname().release}, "paths": {}}
     with Step("host memcpy"):
         results["memcpy_gbps"] = memcpy()
-    measure(specs, mtu, quick, results)
+    measure(specs, mtu, quick, results, ext=ext)
     results["ratios"] = ratios(results)
     (output / "bench.json").write_text(json.dumps(results, indent=2) + "\n")
     if plot:
@@ -260,11 +261,12 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
 
 
 def measure(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[str, Any],
-            nics: int = 1) -> None:
+            nics: int = 1, ext: bool = True) -> None:
     """The part with guests."""
-    with Lab(specs, nics=nics, virtio=1, mtu=mtu, name="bench") as lab:
+    with Lab(specs, nics=nics, virtio=1, mtu=mtu, ext=ext, name="bench") as lab:
         lab.configure_network()
         results["guests"] = [{"suite": guest.spec.suite, "kernel": guest.image.version,
+                              "driver": guest.spec.driver, "provider": guest.spec.provider,
                               "cpus": guest.spec.cpus, "accel": guest.machine.accel}
                              for guest in lab.guests]
         bench = Bench(lab, quick)

@@ -12,6 +12,7 @@ from . import progress
 from .errors import LabError
 from .guest import GuestSpec
 from .image import SUITES
+from .ours import SIDES, check_side
 from .proc import exit_on_signals
 
 CHOICES = (*SUITES, "mixed")
@@ -48,7 +49,15 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
         raise LabError(f"--guests {count} does not fit the {len(names)} guests that --guest names")
     if count > 64:
         raise LabError(f"{count} guests are too many (64 at most)")
-    return [GuestSpec(names[index % len(names)], args.cpus, args.memory)
+    drivers, providers = args.driver.split(","), args.provider.split(",")
+    for what, values in (("driver", drivers), ("provider", providers)):
+        for value in values:
+            check_side(what, value)
+        if len(values) > count:
+            raise LabError(f"--{what} names {len(values)} guests, there are {count}")
+    return [GuestSpec(names[index % len(names)], args.cpus, args.memory,
+                      driver=drivers[index % len(drivers)],
+                      provider=providers[index % len(providers)])
             for index in range(count)]
 
 
@@ -63,6 +72,13 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
     parser.add_argument("--memory", type=positive, default=1024, metavar="MIB",
                         help="memory of a guest in MiB (default: 1024)")
     parser.add_argument("--mtu", type=positive, help="MTU of the interfaces (default: 1500)")
+    parser.add_argument("--driver", default="stock", metavar="WHOSE",
+                        help="the guests' RDMA driver: stock or ours, or a,b for each guest "
+                        "(default: stock)")
+    parser.add_argument("--provider", default="stock", metavar="WHOSE",
+                        help="the guests' libibverbs provider, in the same way (default: stock)")
+    parser.add_argument("--ext", choices=("on", "off"), default="on",
+                        help="whether the NICs offer the extensions (default: on)")
     if virtio:
         parser.add_argument("--nics", type=int, default=1, metavar="N",
                             help="MANA NICs of a guest (default: 1; 0: none)")
@@ -134,6 +150,10 @@ def make_parser() -> argparse.ArgumentParser:
                       help="builds and tests at once (default: CPUs)")
     test.add_argument("--no-asan", action="store_true", help="leave the presets asan and fuzz out")
     test.add_argument("--list", action="store_true", help="only list the tests")
+    for side in ("driver", "provider"):
+        test.add_argument(f"--{side}", choices=SIDES, help=f"the {side} of guest tests that do "
+                          "not name one themselves")
+    test.add_argument("--ext", choices=("on", "off"), help="the same for the extensions")
 
     bench = commands.add_parser("bench", help="MANA beside Soft-RoCE, TCP and memcpy",
                                 description="Measures bandwidth, latency and message rate of "
@@ -160,13 +180,14 @@ def dispatch(args: argparse.Namespace) -> int:
     """Runs the chosen command; returns the exit status. Modules are loaded when needed."""
     if args.command == "demo":
         from . import demo
-        return demo.run(guest_specs(args), args.mtu, args.iterations)
+        return demo.run(guest_specs(args), args.mtu, args.iterations, args.ext == "on")
     if args.command == "test":
         from . import tests
         return tests.run(args)
     if args.command == "bench":
         from . import bench
-        return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot)
+        return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot,
+                         args.ext == "on")
     from . import supervisor
     if args.command == "up":
         return supervisor.up(args, guest_specs(args))

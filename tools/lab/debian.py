@@ -30,10 +30,11 @@ class Mirror:
     keyring: str
     settings: tuple[str, ...] = field(default=())
 
-    def sources(self, suite: str, backports: bool = False) -> list[str]:
-        """One-line sources of a suite."""
+    def lines(self, suite: str, backports: bool = False, sources: bool = False) -> list[str]:
+        """One-line entries of a suite, with its source packages if these are wanted."""
         suites = [suite] + ([f"{suite}-backports"] if backports else [])
-        return [f"deb {self.uri} {name} main" for name in suites]
+        kinds = ["deb", "deb-src"] if sources else ["deb"]
+        return [f"{kind} {self.uri} {name} main" for name in suites for kind in kinds]
 
 
 def parse_index_targets(text: str) -> tuple[str, str] | None:
@@ -119,8 +120,10 @@ def bootstrap_mode() -> str:
 
 
 def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, variant: str = "apt",
-              backports: bool = False, options: tuple[str, ...] = ()) -> None:
-    """Makes a tree of `packages`, as a directory or, when `target` ends in .tar, an archive."""
+              backports: bool = False, sources: bool = False, options: tuple[str, ...] = ()
+              ) -> None:
+    """Makes a tree of `packages`, as a directory or, when `target` ends in .tar, an archive. With
+    `sources`, apt there knows source packages too."""
     program = find_program("mmdebstrap")
     if program is None:
         raise LabError("the package mmdebstrap is missing; install it with apt")
@@ -132,7 +135,7 @@ def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, varia
     argv = [program, f"--mode={bootstrap_mode()}", f"--variant={variant}",
             f"--include={','.join(packages)}", f"--keyring={mirror.keyring}"]
     argv += [f"--aptopt={setting}" for setting in settings]
-    argv += [*options, suite, os.fspath(target), *mirror.sources(suite, backports)]
+    argv += [*options, suite, os.fspath(target), *mirror.lines(suite, backports, sources)]
     # With INITRD=No the kernel package does not make an initramfs that nobody uses.
     env = dict(os.environ, LC_ALL="C", INITRD="No")
     run_logged(argv, log, f"mmdebstrap of {suite}", env=env)

@@ -70,11 +70,13 @@ def perftest(server: Guest, client: Guest, program: str, *options: str, timeout:
     return caller.stdout
 
 
-def run(specs: list[GuestSpec], mtu: int | None, iterations: int | None) -> int:
+def run(specs: list[GuestSpec], mtu: int | None, iterations: int | None, ext: bool = True
+        ) -> int:
     """Everything from nothing to the table."""
     if len(specs) < 2:
         raise LabError("the demo needs two guests")
-    whole = Lab(specs, nics=1, mtu=mtu, name="demo")  # refuses what makes no sense, before work
+    # refuses what makes no sense, before work
+    whole = Lab(specs, nics=1, mtu=mtu, ext=ext, name="demo")
     ensure_manad()
     with whole as lab:
         lab.configure_network()

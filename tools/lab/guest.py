@@ -30,7 +30,8 @@ CONSOLE_GRACE = 2.0
 
 @dataclass(frozen=True)
 class GuestSpec:
-    """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default."""
+    """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default.
+    `driver` and `provider`: "stock" or "ours"."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -38,6 +39,8 @@ class GuestSpec:
     nics: int | None = None
     virtio: int | None = None
     append: str = ""
+    driver: str = "stock"
+    provider: str = "stock"
 
 
 @dataclass(frozen=True)

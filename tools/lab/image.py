@@ -154,10 +154,12 @@ def cpio_entry(name: str, data: bytes, mode: int, inode: int, device: tuple[int,
 
 
 def cpio(files: list[tuple[str, bytes, int]]) -> bytes:
-    """A newc archive of regular files, with a /dev and its console."""
+    """A newc archive with a /dev and its console. A mode without a type is that of a regular
+    file; the data of a symbolic link is its target."""
     entries = [("dev", b"", stat.S_IFDIR | 0o755, (0, 0)),
                ("dev/console", b"", stat.S_IFCHR | 0o600, (5, 1))]
-    entries += [(name, data, stat.S_IFREG | mode, (0, 0)) for name, data, mode in files]
+    entries += [(name, data, mode if stat.S_IFMT(mode) else stat.S_IFREG | mode, (0, 0))
+                for name, data, mode in files]
     out = b"".join(cpio_entry(name, data, mode, number + 1, device)
                    for number, (name, data, mode, device) in enumerate(entries))
     out += cpio_entry("TRAILER!!!", b"", 0, 0)

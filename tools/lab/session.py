@@ -16,6 +16,7 @@ from .image import get_image
 from .janitor import RunDirectory, new_log_dir
 from .kvm import choose_accel
 from .manad import Manad, Nic
+from .ours import guest_initrd
 from .progress import Step, say
 from .qemu import Machine, find_qemu, free_memory
 
@@ -37,21 +38,24 @@ class Lab:
 
     `nics` and `virtio` are per guest; a spec may say otherwise. virtio NICs join guests 0 and 1,
     2 and 3, and so on. `mtu` is set on the guests' interfaces by `configure_network`; `nic_options`
-    (such as "mtu=1500") go to manad's --nic. `nics=0` needs no manad. Logs are kept when the block
+    (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
+    needs no manad. Logs are kept when the block
     ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,
                  virtio: int = 0, mtu: int | None = None, manad_args: Sequence[str] = (),
-                 nic_options: str = "", name: str = "lab", boot_timeout: float = BOOT_TIMEOUT,
-                 accel: str | None = None, keep_logs: bool = False, manad: Path | None = None,
+                 nic_options: str = "", ext: bool = True, name: str = "lab",
+                 boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
+                 keep_logs: bool = False, manad: Path | None = None,
                  shared_memory: bool = True, modules: bool = True) -> None:
         self.specs = list(guests)
         self._nics = nics
         self._virtio = virtio
         self._mtu = mtu
         self._manad_args = tuple(manad_args)
-        self._nic_options = nic_options
+        self._nic_options = ",".join(filter(None, (nic_options, "" if ext else "ext=off")))
+        self.ext = ext
         self._name = name
         self._boot_timeout = boot_timeout
         self._accel = accel
@@ -116,6 +120,8 @@ class Lab:
     def start(self) -> None:
         """Makes what is missing, starts manad and the guests, waits until they are up."""
         images = {suite: get_image(suite) for suite in dict.fromkeys(s.suite for s in self.specs)}
+        initrds = {spec: guest_initrd(images[spec.suite], spec.driver, spec.provider)
+                   for spec in self.specs}
         need = sum(spec.memory for spec in self.specs) << 20
         if need > free_memory():
             raise LabError(f"not enough memory: the guests have {need >> 20} MiB, "
@@ -136,7 +142,7 @@ class Lab:
             virtio_macs = [mac_address(1, number, i) for i in range(wires)]
             image = images[spec.suite]
             machine = Machine(
-                name=name, kernel=image.kernel, initrd=image.initrd, root=image.root,
+                name=name, kernel=image.kernel, initrd=initrds[spec], root=image.root,
                 agent_socket=run / f"{name}.agent", qmp_socket=run / f"{name}.qmp", accel=accel,
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
                 virtio=tuple((self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)),

@@ -36,6 +36,7 @@ from .guest import GuestSpec
 from .image import get_image
 from .janitor import is_owned, sweep
 from .manad import find_binary
+from .ours import guest_initrd
 from .paths import logs_dir, private_dir, run_base
 from .proc import tail
 from .progress import Step, say
@@ -78,11 +79,13 @@ class Supervisor:
             error = guest.channel.error
             guests.append({"name": guest.name, "suite": guest.spec.suite,
                            "state": "up" if error is None else str(error),
-                           "kernel": guest.image.version, "pid": guest.pid,
+                           "kernel": guest.image.version, "driver": guest.spec.driver,
+                           "provider": guest.spec.provider, "pid": guest.pid,
                            "addresses": [guest.ip(i) for i in range(len(guest.macs))],
                            "accel": guest.machine.accel, "console": str(guest.console_log)})
         manad = self._lab.manad
         return {"pid": os.getpid(), "since": self._since, "guests": guests,
+                "ext": "on" if self._lab.ext else "off",
                 "manad": None if manad is None else {
                     "pid": manad.pid, "control": str(manad.control), "log": str(manad.log),
                     "state": "up" if manad.status is None else f"ended: {manad.status}"},
@@ -166,8 +169,9 @@ def serve(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        with Lab(specs, nics=args.nics, virtio=args.virtio, mtu=args.mtu, name=args.name,
-                 manad_args=args.manad_arg, keep_logs=True) as lab:
+        with Lab(specs, nics=args.nics, virtio=args.virtio, mtu=args.mtu,
+                 ext=args.ext == "on", name=args.name, manad_args=args.manad_arg,
+                 keep_logs=True) as lab:
             if not args.no_network:
                 lab.configure_network()
             listener.bind(str(directory / "control"))
@@ -191,8 +195,8 @@ def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
     sweep(run_base())
     if directory.exists() and is_owned(directory):
         raise LabError(f"lab '{args.name}' is already running; stop it with: manalab down")
-    for suite in dict.fromkeys(spec.suite for spec in specs):
-        get_image(suite)
+    for spec in dict.fromkeys(specs):
+        guest_initrd(get_image(spec.suite), spec.driver, spec.provider)
     find_qemu()
     if args.nics:
         ensure_manad()
@@ -204,6 +208,7 @@ def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
             "--name", args.name, "--guests", str(len(specs)),
             "--guest", ",".join(spec.suite for spec in specs), "--cpus", str(args.cpus),
             "--memory", str(args.memory), "--nics", str(args.nics), "--virtio", str(args.virtio)]
+    argv += ["--driver", args.driver, "--provider", args.provider, "--ext", args.ext]
     argv += ["--mtu", str(args.mtu)] if args.mtu else []
     argv += ["--no-network"] if args.no_network else []
     argv += [f"--manad-arg={arg}" for arg in args.manad_arg]
@@ -396,8 +401,10 @@ def status(as_json: bool) -> int:
         minutes = (time.time() - lab["since"]) / 60
         print(f"lab {name}: up for {minutes:.0f} min, process {lab['pid']}, logs {lab['logs']}")
         if lab["manad"]:
-            print(f"  manad  {lab['manad']['state']}, control {lab['manad']['control']}")
+            print(f"  manad  {lab['manad']['state']}, extensions {lab['ext']}, "
+                  f"control {lab['manad']['control']}")
         for guest in lab["guests"]:
             print(f"  {guest['name']:6} {guest['state']}, {guest['suite']}, {guest['kernel']}, "
+                  f"driver {guest['driver']}, provider {guest['provider']}, "
                   f"{guest['accel']}, {' '.join(guest['addresses'])}")
     return 0

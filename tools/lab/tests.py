@@ -69,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
         images = [get_image(suite) for suite in SUITES]
         choose_accel(qemu, images[0])
     say("running ctest" if not args.list else "listing the tests")
-    process = spawn([ctest, *ctest_arguments(args, folder, jobs)])
+    sides = {f"OPENMANA_{side.upper()}": value for side in ("driver", "provider", "ext")
+             if (value := getattr(args, side))}
+    process = spawn([ctest, *ctest_arguments(args, folder, jobs)], env={**os.environ, **sides})
     try:
         return process.wait()
     except BaseException:

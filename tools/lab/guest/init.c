@@ -93,8 +93,11 @@ static void make_root(void) {
     mount_at("tmpfs", "/rw", "tmpfs", 0, "mode=0755,size=75%");
     make_dir("/rw/upper");
     make_dir("/rw/work");
+    /* What the lab adds to the image (drivers, programs) came as a second initramfs. */
     mount_at("overlay", "/new", "overlay", 0,
-             "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work");
+             access("/extras", F_OK)
+                 ? "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work"
+                 : "lowerdir=/extras:/lower,upperdir=/rw/upper,workdir=/rw/work");
     copy_file("/agent.py", "/new/usr/sbin/manalab-agent", 0755);
     mount_at("proc", "/new/proc", "proc", 0, NULL);
     mount_at("sysfs", "/new/sys", "sysfs", 0, NULL);

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our own kernel driver and provider, and perftest that knows MANA: built in a suite's build root,
+cached by what they are made from, and laid over the guest's image as one more initramfs.
+
+What a guest gets is a cpio archive with a directory /extras behind its initramfs; the guest's init
+puts that over the image, so that a file there hides the packaged one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import LabError
+from .image import Image, cache_lock, cpio, digest, new_entry
+from .paths import ROOT, cache_dir, logs_dir
+from .proc import find_program, run_logged
+from .progress import Step
+from .roots import Root, get_root
+
+SIDES = ("stock", "ours")
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+PATCHES = Path(__file__).resolve().parent / "patches"
+# What builds leave in a source directory.
+PRODUCTS = re.compile(r".*\.(o|ko|mod|mod\.c|cmd|pyc|symvers|order|a)$|^\..*|^__pycache__$|^build$")
+KEPT_DAYS = 14
+
+MAKE_DRIVER = """set -e
+cd /build/kernel
+make -j"$2" KVER="$1" KDIR="/lib/modules/$1/build" CC="ccache gcc"
+test -f mana_ib.ko
+"""
+CONFIGURE_RDMA_CORE = """set -e
+cd /build/rdma-core
+tar -xf "$1" --strip-components=1
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_INSTALL_PREFIX=/usr \
+    -DCMAKE_INSTALL_LIBDIR=lib/x86_64-linux-gnu -DCMAKE_INSTALL_SYSCONFDIR=/etc \
+    -DNO_MAN_PAGES=1 -DNO_PYVERBS=1
+ninja -C build -j "$2" ibverbs mana
+"""
+MAKE_PROVIDER = """set -e
+cd /build
+cp -a /base/. rdma-core
+rm -rf rdma-core/providers/mana
+cp -r providers/mana rdma-core/providers/mana
+cp -r include rdma-core/providers/mana/include
+ninja -C rdma-core/build -j "$1" mana
+DESTDIR=/build/out cmake -P rdma-core/build/providers/mana/cmake_install.cmake
+cd out
+ls usr/lib/x86_64-linux-gnu/libibverbs/libmana-rdmav*.so
+rm -rf /build/rdma-core
+"""
+MAKE_PERFTEST = """set -e
+cd /build
+tar -xf "$1" --strip-components=1
+for file in /patches/*.patch; do
+    echo "applying $file"
+    patch -p1 <"$file"
+done
+./autogen.sh
+./configure --prefix=/usr CC="ccache gcc"
+make -j"$2"
+make install DESTDIR=/build/out
+"""
+
+
+def source_files(*folders: str) -> list[Path]:
+    """The source files below some folders of the source tree, without products of builds."""
+    found = []
+    for folder in folders:
+        if not (ROOT / folder).is_dir():
+            raise LabError(f"there is no {folder}/ in {ROOT}")
+        for base, names, files in os.walk(ROOT / folder):
+            names[:] = sorted(name for name in names if not PRODUCTS.match(name))
+            found += [Path(base) / name for name in sorted(files) if not PRODUCTS.match(name)]
+    return found
+
+
+def sources_digest(*folders: str) -> str:
+    """Key of the sources below some folders."""
+    parts: list[str | Path] = []
+    for path in source_files(*folders):
+        parts += [str(path.relative_to(ROOT)), path]
+    return digest(*parts)
+
+
+def copy_sources(target: Path, *folders: str) -> None:
+    """Copies the sources below some folders to the same place below `target`."""
+    for path in source_files(*folders):
+        place = target / path.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+
+
+def _jobs() -> str:
+    return str(os.cpu_count() or 1)
+
+
+@contextlib.contextmanager
+def _explained(what: str, log: Path) -> Iterator[None]:
+    """A failed build says its first error, and names the log."""
+    try:
+        yield
+    except LabError as error:
+        found = None
+        with contextlib.suppress(OSError):
+            found = re.search(r"^.*\b(?:error|Error)(?: [A-Z]\d+)?: .*$",
+                              log.read_text(errors="replace"), re.M)
+        if found is None:
+            raise
+        raise LabError(f"building {what} failed: {found.group(0).strip()[:200]}", log) from error
+
+
+def _entry(name: str, key: str) -> Path:
+    return cache_dir() / f"{name}-{key}"
+
+
+def _sweep(name: str, kept: Path) -> None:
+    """Removes results that nobody used for long."""
+    for old in cache_dir().glob(f"{name}-*"):
+        if old != kept and time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def build_driver(image: Image, root: Root | None = None) -> Path:
+    """A directory with our mana_ib.ko for the kernel of an image."""
+    root = root or get_root(image)
+    name = f"driver-{image.suite}"
+    final = _entry(name, digest("driver-1", root.key, MAKE_DRIVER,
+                                sources_digest("kernel", "include")))
+    if final.exists():
+        return final
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        what = f"our mana_ib.ko for {image.suite}"
+        with new_entry(final) as temp, _explained(what, log), Step(f"building {what} (log: {log})"):
+            copy_sources(temp / "work", "kernel", "include")
+            root.run(["sh", "-c", MAKE_DRIVER, "make", root.kernel, _jobs()], log,
+                     f"building {what}", {temp / "work": "/build"})
+            shutil.copy(temp / "work" / "kernel" / "mana_ib.ko", temp / "mana_ib.ko")
+            shutil.rmtree(temp / "work")
+        _sweep(name, final)
+    return final
+
+
+def _rdma_core(root: Root) -> Path:
+    """The rdma-core tree of a root, configured, with libibverbs built."""
+    name = f"rdma-core-{root.suite}"
+    final = _entry(name, digest("rdma-core-1", root.key, CONFIGURE_RDMA_CORE))
+    if final.exists():
+        return final
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with new_entry(final) as temp, Step(f"{root.suite}: preparing rdma-core (log: {log})"):
+            # CMake keeps absolute paths: the tree is built where providers will be built.
+            root.run(["sh", "-c", CONFIGURE_RDMA_CORE, "configure", root.tarball("rdma-core"),
+                      _jobs()], log, "preparing rdma-core", {temp: "/build/rdma-core"})
+        _sweep(name, final)
+    return final
+
+
+def build_provider(image: Image, root: Root | None = None) -> Path:
+    """A directory with our provider as rdma-core installs it (usr/lib/..., etc/...)."""
+    root = root or get_root(image)
+    name = f"provider-{image.suite}"
+    final = _entry(name, digest("provider-1", root.key, CONFIGURE_RDMA_CORE, MAKE_PROVIDER,
+                                sources_digest("providers", "include")))
+    if final.exists():
+        return final
+    base = _rdma_core(root)
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        what = f"our provider for {image.suite}"
+        with new_entry(final) as temp, _explained(what, log), Step(f"building {what} (log: {log})"):
+            work = temp / "work"
+            copy_sources(work, "providers", "include")
+            root.run(["sh", "-c", MAKE_PROVIDER, "make", _jobs()], log, f"building {what}",
+                     {work: "/build", base: "/base"})
+            _move_out(work / "out", temp)
+            shutil.rmtree(work)
+        _sweep(name, final)
+    return final
+
+
+def _move_out(out: Path, target: Path) -> None:
+    for path in sorted(out.iterdir()):
+        shutil.move(os.fspath(path), target / path.name)
+
+
+def build_perftest(image: Image, root: Root | None = None) -> Path:
+    """A directory with perftest, patched to know MANA, as it installs itself."""
+    root = root or get_root(image)
+    name = f"perftest-{image.suite}"
+    patches = sorted((PATCHES / "perftest").glob("*.patch"))
+    final = _entry(name, digest("perftest-1", root.key, MAKE_PERFTEST, *patches))
+    if final.exists():
+        return final
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with new_entry(final) as temp, Step(f"{image.suite}: building perftest (log: {log})"):
+            work = temp / "work"
+            work.mkdir()
+            root.run(["sh", "-c", MAKE_PERFTEST, "make", root.tarball("perftest"), _jobs()], log,
+                     "building perftest", {work: "/build", PATCHES / "perftest": "/patches"})
+            shutil.rmtree(work / "out" / "usr" / "share", ignore_errors=True)
+            _move_out(work / "out", temp)
+            shutil.rmtree(work)
+        _sweep(name, final)
+    return final
+
+
+# -- what a guest gets
+
+
+def check_side(what: str, value: str) -> str:
+    """`stock` or `ours`, or one line that says so."""
+    if value not in SIDES:
+        raise LabError(f"the {what} is {' or '.join(SIDES)}, not '{value}'")
+    return value
+
+
+def _tree_files(base: Path) -> list[tuple[str, bytes, int]]:
+    """The directories, files and links below a directory as entries of an archive."""
+    entries: list[tuple[str, bytes, int]] = []
+    for path in sorted(base.rglob("*")):
+        name = f"extras/{path.relative_to(base).as_posix()}"
+        if path.is_symlink():
+            entries.append((name, os.readlink(path).encode(), 0o120777))
+        elif path.is_dir():
+            entries.append((name, b"", 0o040755))
+        else:
+            mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
+            entries.append((name, path.read_bytes(), 0o100000 | mode))
+    return entries
+
+
+def _add_driver(image: Image, driver: Path, tree: Path, root: Root, log: Path) -> None:
+    """Puts our module where DKMS would, and the indexes of modprobe made anew. The image's modules
+    are read without mounting it."""
+    debugfs = find_program("debugfs")
+    if debugfs is None:
+        raise LabError("the package e2fsprogs is missing (debugfs)")
+    folder = f"usr/lib/modules/{image.version}"
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".modules-") as temp:
+        base = Path(temp) / "usr" / "lib" / "modules"
+        base.mkdir(parents=True)
+        run_logged([debugfs, "-R", f"rdump /{folder} {base}", os.fspath(image.root)], log,
+                   "reading the image's modules")
+        updates = base / image.version / "updates"
+        updates.mkdir()
+        shutil.copy(driver / "mana_ib.ko", updates / "mana_ib.ko")
+        root.run(["sh", "-c", 'ln -s usr/lib /build/lib && depmod -b /build "$1"', "depmod",
+                  image.version], log, "depmod", {Path(temp): "/build"})
+        target = tree / folder
+        target.mkdir(parents=True)
+        shutil.copytree(updates, target / "updates")
+        for path in (base / image.version).glob("modules.*"):
+            shutil.copy(path, target / path.name)
+
+
+def _check_module(path: Path, image: Image) -> None:
+    """A module for another kernel would only be refused in the guest."""
+    found = re.search(rb"vermagic=(\S+)", path.read_bytes())
+    version = found.group(1).decode() if found else "nothing"
+    if version != image.version:
+        raise LabError(f"mana_ib.ko was built for {version}, the guest runs {image.version}")
+
+
+def guest_initrd(image: Image, driver: str = "stock", provider: str = "stock") -> Path:
+    """The initramfs of a guest: the image's own, with our parts behind it when they are asked
+    for. Builds what is missing."""
+    check_side("driver", driver)
+    check_side("provider", provider)
+    if driver == provider == "stock":
+        return image.initrd
+    root = get_root(image)
+    parts = []
+    if driver == "ours":
+        parts.append(build_driver(image, root))
+    if provider == "ours":
+        parts += [build_provider(image, root), build_perftest(image, root)]
+    name = f"extras-{image.suite}"
+    final = _entry(name, digest("extras-1", image.key, image.initrd.name,
+                                *(part.name for part in parts)))
+    if final.exists():
+        os.utime(final)
+        return final
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".extras-") as temp:
+            tree = Path(temp) / "tree"
+            tree.mkdir()
+            for part in parts:
+                if (part / "mana_ib.ko").exists():
+                    _check_module(part / "mana_ib.ko", image)
+                    _add_driver(image, part, tree, root, log)
+                else:
+                    shutil.copytree(part, tree, symlinks=True, dirs_exist_ok=True)
+            whole = Path(temp) / "initrd"
+            entries = [("extras", b"", 0o040755), *_tree_files(tree)]
+            whole.write_bytes(image.initrd.read_bytes() + cpio(entries))
+            os.rename(whole, final)
+        _sweep_files(name, final)
+    return final
+
+
+def _sweep_files(name: str, kept: Path) -> None:
+    for old in cache_dir().glob(f"{name}-*"):
+        if old != kept and time.time() - old.stat().st_mtime > 86400:
+            old.unlink(missing_ok=True)

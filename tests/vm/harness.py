@@ -74,8 +74,8 @@ def skip(reason: str) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One named behaviour. `only`: suites (of either guest) that it is for, with the reason why
-    it is for no others."""
+    """One named behaviour. `only`: suites (of either guest) whose stock driver can do it, with the
+    reason why others cannot. `smoke`: among the few that `--smoke` runs."""
 
     title: str
     run: Callable[[Context], None]
@@ -84,14 +84,17 @@ class Case:
     only: tuple[str, ...] = ()
     reason: str = ""
     nics: int = 1
+    smoke: bool = False
 
 
 @dataclass
 class Area:
-    """A topic. `layout` says which guests it needs: "pair" or "one" (one guest with two NICs)."""
+    """A topic. `layout` says which guests it needs: "pair" or "one" (one guest with two NICs).
+    `needs`: what the cases use that stock software lacks, among driver, provider and ext."""
 
     name: str
     layout: str = "pair"
+    needs: tuple[str, ...] = ()
     cases: list[Case] = field(default_factory=list)
 
     def case(self, title: str, **options: Any) -> Callable[..., Any]:
@@ -261,6 +264,10 @@ class Context:
         self._port = 18600
         self._programs: dict[tuple[int, str, str], str] = {}
         self._rdma: dict[tuple[int, int], str] = {}
+
+    def has(self, side: str) -> bool:
+        """Whether the driver, the provider or the device's extensions (`ext`) are ours and on."""
+        return self.ext if side == "ext" else getattr(self, side) == "ours"
 
     # -- time
 
@@ -492,7 +499,10 @@ class Runner:
         else:
             try:
                 suites = {peer.suite for peer in context.peers}
-                if case.only and not suites <= set(case.only):
+                if lack := [side for side in area.needs if not context.has(side)]:
+                    raise CaseSkipped("needs our " + " and ".join(
+                        {"ext": "device's extensions"}.get(side, side) for side in lack))
+                if case.only and context.driver == "stock" and not suites <= set(case.only):
                     raise CaseSkipped(case.reason or f"only for {', '.join(case.only)}")
                 case.run(context)
             except CaseSkipped as reason:

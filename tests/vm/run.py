@@ -44,6 +44,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the cases, run none")
     parser.add_argument("--case", metavar="REGEX", help="only cases whose title matches")
     parser.add_argument("--long", action="store_true", help="the full matrices too")
+    parser.add_argument("--smoke", action="store_true", help="of each area only the few cases that "
+                        "say whether anything works; areas without such cases run whole")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="rounds of each lifecycle case (default 3)")
     parser.add_argument("--cpus", type=int, default=1, metavar="N",
@@ -81,8 +83,9 @@ def parse() -> argparse.Namespace:
 
 def chosen(area: Area, arguments: argparse.Namespace) -> list[Case]:
     """The cases of an area that are to run."""
+    few = arguments.smoke and any(case.smoke for case in area.cases)
     return [case for case in area.cases
-            if (arguments.long or not case.long)
+            if (arguments.long or not case.long) and (case.smoke or not few)
             and (arguments.case is None or re.search(arguments.case, case.title))]
 
 

@@ -91,6 +91,45 @@ for _tool, _options, _sizes in (
              **ONLY)
 
 
+def needs_user_ud(context: Context) -> None:
+    """Programs have UD queue pairs with our driver, our provider and the extensions."""
+    if not all(context.has(side) for side in ("driver", "provider", "ext")):
+        skip("the stock driver offers no UD queue pairs to programs")
+
+
 @AREA.case("udaddy")
 def udaddy(context: Context) -> None:
-    skip("the stock driver offers no UD queue pairs to programs")
+    needs_user_ud(context)
+    a, b = context.a, context.b
+    listener = a.spawn("exec udaddy -c 2 -C 20 -S 900")
+    wait_cm_listening(a, listener.text)
+    result = b.run(f"udaddy -s {a.ip()} -c 2 -C 20 -S 900", timeout=60)
+    a.finish(listener, 30)
+    check("return status 0" in result.stdout, f"udaddy: {result.stdout[-300:]}")
+
+
+@AREA.case("mckey: multicast between two programs")
+def mckey(context: Context) -> None:
+    needs_user_ud(context)
+    a, b = context.a, context.b
+    group = "239.55.0.1"
+    receiver = a.spawn(f"exec stdbuf -oL mckey -m {group} -b {a.ip()} -C 20 -S 900")
+    receiver.wait_output("joined", 30)
+    result = b.run(f"mckey -m {group} -b {b.ip()} -s -C 20 -S 900", timeout=60)
+    a.finish(receiver, 30)
+    check("return status 0" in result.stdout and "return status 0" in receiver.stdout,
+          f"mckey: {result.stdout[-200:]} {receiver.stdout[-200:]}")
+
+
+def streams(program: str, context: Context) -> None:
+    """rsockets, with the data compared."""
+    a, b = context.a, context.b
+    port = context.port()
+    listener = a.spawn(f"exec {program} -p {port} -T v")
+    wait_cm_listening(a, listener.text)
+    b.run(f"{program} -s {a.ip()} -p {port} -T v", timeout=120)
+    a.finish(listener, 30)
+
+
+for _program in ("rstream", "riostream"):
+    AREA.add(f"{_program}, data compared", partial(streams, _program), **ONLY)

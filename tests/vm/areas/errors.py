@@ -120,7 +120,8 @@ def run(mode: str, options: tuple[str, ...], context: Context) -> None:
 
 
 for _mode, (_title, _) in MODES.items():
-    AREA.add(_title, partial(run, _mode, ()))
+    AREA.add(_title, partial(run, _mode, ()),
+             smoke=_mode in ("wrong-rkey", "local-bounds", "rnr", "to-err"))
 for _mode in ("wrong-rkey", "local-bounds", "long-message", "wrong-rkey-read"):
     AREA.add(f"{MODES[_mode][0]}, messages of several packets",
              partial(run, _mode, ("--length", "5000")))

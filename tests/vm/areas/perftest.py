@@ -32,15 +32,16 @@ def run(tool: str, options: tuple[str, ...], netdev_mtu: int, sizes: int, contex
         context.note(f"{rows[0][4]} us")
 
 
-def add(tool: str, *options: str, mtu: int = 1500, sizes: int = 1, long: bool = False) -> None:
+def add(tool: str, *options: str, mtu: int = 1500, sizes: int = 1, long: bool = False,
+        smoke: bool = False) -> None:
     """A case for one command line."""
     title = " ".join((tool, *options)) + (f" with interface MTU {mtu}" if mtu != 1500 else "")
-    AREA.add(title, partial(run, tool, options, mtu, sizes), long=long)
+    AREA.add(title, partial(run, tool, options, mtu, sizes), long=long, smoke=smoke)
 
 
 # For each CI run: every tool over all sizes, and each option once or twice.
 for _tool in BANDWIDTH:
-    add(_tool, "-a", "-n", "60", sizes=ALL_SIZES)
+    add(_tool, "-a", "-n", "60", sizes=ALL_SIZES, smoke=True)
 for _tool in LATENCY:
     add(_tool, "-a", "-n", "60", sizes=ALL_SIZES)
 add("ib_write_bw", "-b", "-s", "65536", "-n", "500")
@@ -49,7 +50,7 @@ add("ib_send_bw", "-e", "-s", "65536", "-n", "300")
 add("ib_write_bw", "-q", "64", "-s", "16384", "-n", "100", "-N")
 add("ib_read_bw", "-q", "64", "-s", "16384", "-n", "100", "-N")
 add("ib_send_bw", "-q", "64", "-s", "4096", "-n", "100", "-N")
-add("ib_send_lat", "-e", "-s", "64", "-n", "200")
+add("ib_send_lat", "-e", "-s", "64", "-n", "200", smoke=True)
 add("ib_write_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)
 add("ib_write_bw", "-m", "1024", "-s", "1048576", "-n", "100", mtu=9000)
 add("ib_read_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)

@@ -29,7 +29,7 @@ def binds(context: Context) -> None:
         check(count == len(peer.guest.macs), f"{peer.name}: RDMA devices {devices}")
 
 
-@AREA.case("rdma link, dev and system show the device")
+@AREA.case("rdma link, dev and system show the device", smoke=True)
 def rdma_link(context: Context) -> None:
     for peer in context.peers:
         text = peer.out(f"rdma link show {peer.rdma}/1")
@@ -40,7 +40,7 @@ def rdma_link(context: Context) -> None:
         check("netns" in peer.out("rdma system show"), f"{peer.name}: rdma system")
 
 
-@AREA.case("rdma resource shows a program's objects, and that they are gone after it")
+@AREA.case("rdma resource shows a program's objects, and that they are gone after it", smoke=True)
 def rdma_res(context: Context) -> None:
     for peer in context.peers:
         before = peer.out(f"rdma resource show {peer.rdma}")

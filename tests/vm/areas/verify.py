@@ -23,10 +23,10 @@ def run(options: tuple[str, ...], sges: bool, netdev_mtu: int, context: Context)
     context.note(said.strip().removeprefix("verified: "))
 
 
-def add(title: str, *options: str, sges: bool = False, mtu: int = 1500, long: bool = False
-        ) -> None:
+def add(title: str, *options: str, sges: bool = False, mtu: int = 1500, long: bool = False,
+        smoke: bool = False) -> None:
     """A case."""
-    AREA.add(title, partial(run, options, sges, mtu), long=long)
+    AREA.add(title, partial(run, options, sges, mtu), long=long, smoke=smoke)
 
 
 for _name, _option in (("a message", "--spoil"), ("the bytes beside a message", "--spoil-gap")):
@@ -38,13 +38,13 @@ for _name, _option in (("a message", "--spoil"), ("the bytes beside a message", 
     AREA.add(f"a byte spoilt in {_name} is seen", partial(spoilt, _option))
 
 add("all operations, sizes 0 to 8 MiB at all edges", "--seed", "11", "--batch", "2",
-    "--align", "1")
+    "--align", "1", smoke=True)
 add("random sizes at odd addresses, both directions at once", "--seed", "12", "--rounds", "60",
     "--batch", "24", "--max", "70000", "--both", "--align", "3")
 add("many SGEs", "--seed", "13", "--rounds", "60", "--batch", "16", "--max", "40000", "--both",
     "--align", "7", sges=True)
 add("64 queue pairs", "--seed", "14", "--rounds", "20", "--batch", "100", "--qps", "64", "--both",
-    "--max", "20000")
+    "--max", "20000", smoke=True)
 add("post lists of 16, one CQ for both directions", "--seed", "15", "--rounds", "40", "--batch",
     "64", "--list", "16", "--one-cq", "--both", "--max", "9000")
 add("PSN wraps at 2^24", "--seed", "16", "--rounds", "20", "--batch", "8", "--max", "65536",
@@ -52,7 +52,7 @@ add("PSN wraps at 2^24", "--seed", "16", "--rounds", "20", "--batch", "8", "--ma
 add("PSN wraps inside large messages", "--seed", "17", "--rounds", "6", "--batch", "2", "--min",
     "1000000", "--max", "3000000", "--psn", "0xfff800")
 add("completion events", "--seed", "18", "--rounds", "40", "--batch", "8", "--max", "5000",
-    "--events", "--both")
+    "--events", "--both", smoke=True)
 add("queue pairs that signal all", "--seed", "19", "--rounds", "30", "--batch", "16", "--max",
     "5000", "--signal-all", "--both", "--qps", "4")
 add("fenced WRITEs of what a READ before them fetched", "--seed", "20", "--rounds", "40",

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our kernel module: what it says of itself, and that it goes at any time, in full traffic too."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+
+from areas.lifecycle import address, traffic, works
+from harness import Area, Context, Peer, check
+from lab.errors import CommandTimeout
+from programs import configure
+
+AREA = Area("module", needs=("driver",))
+ROUNDS = int(os.environ.get("OPENMANA_VM_ROUNDS", "3"))
+AUXILIARY = "/sys/bus/auxiliary/drivers"
+
+
+@AREA.case("modinfo names description, licence, author, alias and version", smoke=True)
+def modinfo(context: Context) -> None:
+    for peer in context.peers:
+        text = peer.out("modinfo mana_ib")
+        fields = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.M))
+        for name in ("filename", "description", "license", "author", "version", "vermagic",
+                     "depends"):
+            check(fields.get(name), f"{peer.name}: modinfo has no {name}: {text}")
+        check("/updates/" in fields["filename"], f"{peer.name}: {fields['filename']} is not ours")
+        check(fields["license"] in ("GPL", "GPL v2", "Dual BSD/GPL"),
+              f"{peer.name}: licence {fields['license']}")
+        check(re.search(r"^alias:\s+auxiliary:mana\.rdma$", text, re.M),
+              f"{peer.name}: no alias for the auxiliary device: {text}")
+        check({"mana", "ib_core", "ib_uverbs"} <= set(fields["depends"].split(",")),
+              f"{peer.name}: depends on {fields['depends']}")
+
+
+@AREA.case("the kernel log has nothing but the module's own plain lines")
+def dmesg(context: Context) -> None:
+    for peer in context.peers:
+        text = peer.out("dmesg")
+        bad = [line for line in text.splitlines() if re.search(
+            r"BUG|WARNING|Oops|Call Trace|KASAN|UBSAN|lockdep|refcount_t|use-after|leaked", line)]
+        check(not bad, f"{peer.name}: {'; '.join(bad[:5])}")
+        mine = [line for line in text.splitlines() if re.search(r"\bmana_ib\b|\bmana_\d+:", line)]
+        check(len(mine) <= 12, f"{peer.name}: {len(mine)} lines, among them {mine[:12]}")
+
+
+@AREA.case("sysfs shows a device like any other")
+def sysfs(context: Context) -> None:
+    for peer in context.peers:
+        base = f"/sys/class/infiniband/{peer.rdma}"
+        for name, wanted in (("node_type", r"1: CA"), ("fw_ver", r"\S+"),
+                             ("node_guid", r"[\da-f:]+"), ("ports/1/state", r"4: ACTIVE"),
+                             ("ports/1/link_layer", "Ethernet"),
+                             ("ports/1/gids/0", r"fe80:.*"),
+                             ("ports/1/gid_attrs/types/0", "RoCE v2")):
+            text = peer.out(f"cat {base}/{name}").strip()
+            check(re.fullmatch(wanted, text), f"{peer.name}: {name} is '{text}'")
+        check(peer.out(f"readlink -f {base}/device/driver").strip().endswith("/mana")
+              or "mana_ib" in peer.out(f"readlink -f {base}/device/driver"),
+              f"{peer.name}: the device has no driver in sysfs")
+
+
+@AREA.case("load and unload, many rounds", timeout=60.0 + 12 * ROUNDS)
+def load_and_unload(context: Context) -> None:
+    peer = context.b
+    before = peer.out("grep -E '^(Slab|SUnreclaim)' /proc/meminfo")
+    peer.run(f"for i in $(seq {ROUNDS}); do rmmod mana_ib && modprobe mana_ib || exit 1; "
+             "[ -n \"$(ls /sys/class/infiniband)\" ] || { echo no device in round $i >&2; "
+             "exit 1; }; done", timeout=40.0 + 12 * ROUNDS)
+    works(context, peer)
+    context.note(f"{ROUNDS} rounds; before: {' '.join(before.split())}")
+
+
+def unbind_auxiliary(peer: Peer) -> None:
+    """Takes the RDMA device from its driver, and gives it back."""
+    name = peer.out("ls /sys/bus/auxiliary/devices | grep mana.rdma").split()[0]
+    driver = peer.out(f"basename $(ls -d {AUXILIARY}/*mana*/)").strip()
+    peer.run(f"echo {name} >{AUXILIARY}/{driver}/unbind && sleep 1 && "
+             f"echo {name} >{AUXILIARY}/{driver}/bind", timeout=60)
+
+
+def unbind_pci(peer: Peer) -> None:
+    """The same with the whole function."""
+    at = address(peer)
+    peer.run(f"echo {at} >/sys/bus/pci/drivers/mana/unbind && sleep 1 && "
+             f"echo {at} >/sys/bus/pci/drivers/mana/bind", timeout=60)
+
+
+def unplug(peer: Peer) -> None:
+    """The function leaves the bus, and is found again."""
+    at = address(peer)
+    peer.run(f"echo 1 >/sys/bus/pci/devices/{at}/remove && sleep 1 && "
+             "echo 1 >/sys/bus/pci/rescan", timeout=60)
+
+
+def reset(peer: Peer) -> None:
+    """FLR under the driver's feet; then the function is bound anew, as its driver asks for."""
+    at = address(peer)
+    peer.run(f"echo 1 >/sys/bus/pci/devices/{at}/reset && sleep 2 && "
+             f"echo 1 >/sys/bus/pci/devices/{at}/remove && echo 1 >/sys/bus/pci/rescan",
+             timeout=120)
+
+
+def in_traffic(action: Callable[[Peer], None], context: Context) -> None:
+    """The device goes in full RDMA traffic while another program waits for events."""
+    a, b = context.a, context.b
+    server, client = traffic(context)
+    watcher = b.spawn(f"exec stdbuf -oL ibv_asyncwatch -d {b.rdma}")
+    watcher.wait_output("async event FD", 20)
+    action(b)
+    try:
+        watcher.wait_output("event_type", 20)
+    except CommandTimeout:
+        check(False, "no async event came to the program that waits for one")
+    # perftest spins on its CQ: it must be possible to end it, and to end it leaves nothing
+    for peer, started in ((b, client), (a, server), (b, watcher)):
+        if started.status is None:
+            started.kill()
+        peer.finish(started, 20, check=False)
+    b.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "the RDMA device did not come back", 30)
+    configure(context, b)
+    works(context, b)
+
+
+for _title, _action in (("driver unbound from the RDMA device", unbind_auxiliary),
+                        ("driver unbound from the function", unbind_pci),
+                        ("hot unplug", unplug), ("function level reset", reset)):
+    AREA.add(f"{_title} in full traffic", partial(in_traffic, _action), timeout=240.0)
+
+
+@AREA.case("guest suspended to RAM and woken in the middle of a program's life", timeout=240.0)
+def suspend(context: Context) -> None:
+    peer = context.b
+    states = peer.out("cat /sys/power/state").split()
+    check("freeze" in states or "mem" in states, f"{peer.name} cannot sleep: {states}")
+    peer.run("echo devices >/sys/power/pm_test; echo freeze >/sys/power/state; "
+             "echo none >/sys/power/pm_test", timeout=120)
+    peer.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "the RDMA device did not come back", 30)
+    works(context, peer)

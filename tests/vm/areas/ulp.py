@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel users of RDMA between two guests: NVMe over RDMA, NFS over RDMA, iSER, RDS. The server is
+the first guest, with a RAM disk; what is written over the network is read back and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from areas.lifecycle import replace
+from harness import Area, Context, Peer, check
+from programs import configure
+
+AREA = Area("ulp", needs=("driver",))
+NVMET = "/sys/kernel/config/nvmet"
+TARGET = "/sys/kernel/config/target"
+NAME = "openmana"
+IQN = "iqn.2026-01.org.openmana:disk"
+MOUNT = "/mnt/ulp"
+MEGABYTES = 96
+
+
+def ram_disk(peer: Peer) -> None:
+    """/dev/ram0."""
+    peer.run(f"[ -e /dev/ram0 ] || modprobe brd rd_nr=1 rd_size={MEGABYTES << 10}")
+    peer.run("mountpoint -q /sys/kernel/config || { modprobe configfs; "
+             "mount -t configfs configfs /sys/kernel/config; }")
+
+
+def export_nvme(peer: Peer) -> None:
+    """An NVMe target with the RAM disk behind it."""
+    ram_disk(peer)
+    peer.run(f"""set -e
+modprobe -a nvmet nvmet_rdma
+cd {NVMET}
+mkdir subsystems/{NAME}
+echo 1 >subsystems/{NAME}/attr_allow_any_host
+mkdir subsystems/{NAME}/namespaces/1
+echo /dev/ram0 >subsystems/{NAME}/namespaces/1/device_path
+echo 1 >subsystems/{NAME}/namespaces/1/enable
+mkdir ports/1
+echo rdma >ports/1/addr_trtype
+echo ipv4 >ports/1/addr_adrfam
+echo {peer.ip()} >ports/1/addr_traddr
+echo 4420 >ports/1/addr_trsvcid
+ln -s {NVMET}/subsystems/{NAME} ports/1/subsystems/{NAME}
+""")
+
+
+def withdraw_nvme(peer: Peer) -> None:
+    """Takes all of it down again."""
+    peer.run(f"""set -e
+cd {NVMET}
+rm -f ports/1/subsystems/{NAME}
+rmdir ports/1
+echo 0 >subsystems/{NAME}/namespaces/1/enable
+rmdir subsystems/{NAME}/namespaces/1 subsystems/{NAME}
+rmmod nvmet_rdma nvmet
+""", timeout=90)
+
+
+def connect_nvme(peer: Peer, server: Peer) -> str:
+    """Connects a host to the target; returns the block device."""
+    peer.run("modprobe nvme_rdma")
+    words = (f"transport=rdma,traddr={server.ip()},trsvcid=4420,nqn={NAME},nr_io_queues=2,"
+             "queue_size=32,reconnect_delay=1,ctrl_loss_tmo=90,keep_alive_tmo=3")
+    peer.run(f"echo '{words}' >/dev/nvme-fabrics", timeout=60)
+    peer.until("ls /dev/nvme*n1 >/dev/null 2>&1", "no NVMe disk appeared", 20)
+    return peer.out("ls /dev/nvme*n1").split()[0]
+
+
+def disconnect_nvme(peer: Peer) -> None:
+    """Ends the host's connection."""
+    peer.run("echo 1 >$(ls /sys/class/nvme/*/delete_controller)", timeout=60)
+    peer.until("! ls /dev/nvme*n1 >/dev/null 2>&1", "the NVMe disk stays", 20)
+
+
+@contextmanager
+def nvme(context: Context) -> Iterator[str]:
+    """A disk of the first guest in the second one."""
+    export_nvme(context.a)
+    try:
+        yield connect_nvme(context.b, context.a)
+        disconnect_nvme(context.b)
+    finally:
+        withdraw_nvme(context.a)
+
+
+def file_system(peer: Peer, disk: str) -> None:
+    """Makes a file system, writes, unmounts, reads back and compares; then fio with its own
+    verification."""
+    peer.run(f"mkfs.ext4 -q -F {disk} && mkdir -p {MOUNT} && mount {disk} {MOUNT}", timeout=60)
+    try:
+        written = write_files(peer)
+        peer.run(f"umount {MOUNT} && echo 3 >/proc/sys/vm/drop_caches && mount {disk} {MOUNT}",
+                 timeout=60)
+        check(sums(peer) == written, f"{peer.name}: what was read back is not what was written")
+        fio(peer)
+    finally:
+        peer.run(f"umount {MOUNT}", timeout=60)
+    peer.run(f"e2fsck -fn {disk}", timeout=60)
+
+
+def write_files(peer: Peer) -> str:
+    """Some files of random bytes and odd sizes; returns their sums, computed before writing."""
+    peer.run("mkdir -p /tmp/ulp; for size in 1 511 4096 65537 1000003 12000001; do "
+             "head -c $size /dev/urandom >/tmp/ulp/$size; done")
+    wanted = peer.out("cd /tmp/ulp && sha256sum *")
+    peer.run(f"cp /tmp/ulp/* {MOUNT}/ && sync", timeout=90)
+    return wanted
+
+
+def sums(peer: Peer) -> str:
+    """Sums of the files on the mounted file system."""
+    return peer.out(f"cd {MOUNT} && sha256sum [0-9]*", timeout=90)
+
+
+def fio(peer: Peer) -> None:
+    """Random writes of several sizes, each block verified."""
+    peer.run(f"fio --name=v --directory={MOUNT} --size=12m --rw=randwrite --bsrange=512-64k "
+             "--verify=crc32c --verify_fatal=1 --ioengine=psync --direct=0 --fsync_on_close=1 "
+             "--minimal >/dev/null", timeout=150)
+
+
+@AREA.case("NVMe over RDMA: a file system written, read back and compared", timeout=300.0,
+           smoke=True)
+def nvme_files(context: Context) -> None:
+    with nvme(context) as disk:
+        file_system(context.b, disk)
+
+
+@AREA.case("NVMe over RDMA: raw disk, fio with verification and a queue of 16", timeout=300.0)
+def nvme_raw(context: Context) -> None:
+    with nvme(context) as disk:
+        context.b.run(f"fio --name=v --filename={disk} --size=32m --rw=randwrite --bs=16k "
+                      "--iodepth=16 --ioengine=libaio --direct=1 --verify=crc32c "
+                      "--verify_fatal=1 --minimal >/dev/null", timeout=200)
+
+
+@AREA.case("NVMe over RDMA: the target goes and comes back under I/O", timeout=300.0)
+def nvme_restart(context: Context) -> None:
+    a, b = context.a, context.b
+    with nvme(context) as disk:
+        writer = b.spawn(f"exec fio --name=v --filename={disk} --size=24m --rw=randwrite --bs=8k "
+                         "--iodepth=8 --ioengine=libaio --direct=1 --verify=crc32c "
+                         "--verify_fatal=1 --time_based --runtime=12 --minimal >/dev/null")
+        b.run("sleep 3")
+        a.run(f"rm {NVMET}/ports/1/subsystems/{NAME} && sleep 2 && "
+              f"ln -s {NVMET}/subsystems/{NAME} {NVMET}/ports/1/subsystems/{NAME}", timeout=60)
+        check(b.finish(writer, 200, check=False) == 0, f"fio: {writer.stderr[-300:]}")
+
+
+@AREA.case("NVMe over RDMA: the host's guest crashes, another takes over the disk", timeout=420.0)
+def nvme_crash(context: Context) -> None:
+    a, b = context.a, context.b
+    export_nvme(a)
+    try:
+        disk = connect_nvme(b, a)
+        b.run(f"mkfs.ext4 -q -F {disk} && mkdir -p {MOUNT} && mount {disk} {MOUNT}", timeout=60)
+        written = write_files(b)
+        b.spawn(f"dd if=/dev/zero of={MOUNT}/more bs=64k oflag=direct")
+        b.run("sleep 1")
+        b.guest.kill()
+        replace(context, b)
+        context.end()
+        configure(context, b)
+        disk = connect_nvme(b, a)
+        b.run(f"mkdir -p {MOUNT} && mount {disk} {MOUNT}", timeout=60)
+        check(sums(b) == written, "what was synced before the crash is not there")
+        b.run(f"umount {MOUNT} && e2fsck -fn {disk}", timeout=60)
+        disconnect_nvme(b)
+    finally:
+        withdraw_nvme(a)
+
+
+@AREA.case("NFS over RDMA: files written, read back and compared on both sides", timeout=300.0)
+def nfs(context: Context) -> None:
+    a, b = context.a, context.b
+    ram_disk(a)
+    a.run(f"""set -e
+modprobe -a nfsd rpcrdma
+mkfs.ext4 -q -F /dev/ram0
+mkdir -p /srv/nfs /var/lib/nfs/v4recovery
+mount /dev/ram0 /srv/nfs
+mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+echo '/srv/nfs *(rw,no_root_squash,fsid=0,insecure,no_subtree_check)' >/etc/exports
+rpc.mountd -N 2 -N 3
+rpc.nfsd -N 3 -G 10 -L 10 --rdma=20049 2
+exportfs -ra
+echo Y >/proc/fs/nfsd/v4_end_grace
+grep -q rdma /proc/fs/nfsd/portlist
+""", timeout=90)
+    try:
+        b.run(f"modprobe -a nfsv4 rpcrdma; mkdir -p {MOUNT}")
+        mount = f"mount -t nfs4 -o proto=rdma,port=20049,vers=4.2 {a.ip()}:/ {MOUNT}"
+        b.run(mount, timeout=90)
+        check("proto=rdma" in b.out(f"grep {MOUNT} /proc/mounts"), "the mount is not over RDMA")
+        written = write_files(b)
+        b.run(f"umount {MOUNT}", timeout=60)
+        b.run(mount, timeout=90)
+        check(sums(b) == written, "what was read back is not what was written")
+        check(a.out("cd /srv/nfs && sha256sum [0-9]*") == written,
+              "the server's files are not what was written")
+        fio(b)
+        b.run(f"umount {MOUNT}", timeout=60)
+    finally:
+        b.run(f"umount -f {MOUNT}", timeout=60, check=False)
+        a.run("exportfs -ua; rpc.nfsd 0; kill $(pidof rpc.mountd); sleep 0.5; umount /srv/nfs",
+              timeout=60, check=False)
+
+
+@AREA.case("iSER: a file system written, read back and compared", timeout=300.0)
+def iser(context: Context) -> None:
+    a, b = context.a, context.b
+    ram_disk(a)
+    portal = f"{a.ip()}:3260"
+    group = f"{TARGET}/iscsi/{IQN}/tpgt_1"
+    a.run(f"""set -e
+modprobe -a target_core_mod target_core_iblock iscsi_target_mod ib_isert
+mkdir -p {TARGET}/core/iblock_0/disk
+echo udev_path=/dev/ram0 >{TARGET}/core/iblock_0/disk/control
+echo 1 >{TARGET}/core/iblock_0/disk/enable
+mkdir -p {TARGET}/iscsi
+mkdir -p {group}/lun/lun_0 {group}/np/{portal}
+ln -s {TARGET}/core/iblock_0/disk {group}/lun/lun_0/disk
+echo 1 >{group}/np/{portal}/iser
+for setting in authentication=0 generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0
+do
+    echo ${{setting#*=}} >{group}/attrib/${{setting%=*}}
+done
+echo 1 >{group}/enable
+""", timeout=60)
+    node = f"iscsiadm -m node -T {IQN} -p {portal}"
+    try:
+        b.run(f"""set -e
+modprobe -a iscsi_tcp ib_iser sd_mod || modprobe -a ib_iser sd_mod
+mkdir -p /etc/iscsi /run/lock/iscsi
+echo InitiatorName=iqn.2026-01.org.openmana:host >/etc/iscsi/initiatorname.iscsi
+pidof iscsid >/dev/null || iscsid
+iscsiadm -m node -T {IQN} -p {portal} -o new
+{node} -o update -n iface.transport_name -v iser
+{node} --login
+""", timeout=90)
+        b.until("ls /dev/sd? >/dev/null 2>&1", "no SCSI disk appeared", 30)
+        file_system(b, b.out("ls /dev/sd?").split()[0])
+        b.run(f"{node} --logout", timeout=60)
+    finally:
+        b.run("iscsiadm -k 0", timeout=30, check=False)
+        a.run(f"""cd {group} && echo 0 >enable
+rm -f lun/lun_0/disk; rmdir np/{portal} lun/lun_0; rmdir {group} {TARGET}/iscsi/{IQN} \
+{TARGET}/core/iblock_0/disk
+rmmod ib_isert iscsi_target_mod target_core_iblock target_core_mod""", timeout=60, check=False)
+
+
+RDS = """
+import hashlib, socket, sys
+own, other, port, role = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+sock = socket.socket(21, socket.SOCK_SEQPACKET)
+sock.bind((own, port))
+sock.settimeout(60)
+def message(number):
+    seed = hashlib.sha256(b"%d" % number).digest()
+    return (seed * 2048)[:1 + number * 977 % 60000]
+if role == "server":
+    print("ready", flush=True)
+for number in range(100):
+    if role == "client":
+        sock.sendto(message(number), (other, port))
+        data = sock.recv(1 << 20)
+    else:
+        data, sender = sock.recvfrom(1 << 20)
+        sock.sendto(data, sender[:2])
+    if data != message(number):
+        sys.exit("message %d is wrong: %d bytes" % (number, len(data)))
+print("compared")
+"""
+
+
+@AREA.case("RDS: messages there and back, compared", timeout=200.0)
+def rds(context: Context) -> None:
+    a, b = context.a, context.b
+    for peer in (a, b):
+        peer.run("modprobe -a rds rds_rdma", timeout=60)
+        peer.guest.put(RDS, "/root/rds.py")
+    port = context.port()
+    server = a.spawn(f"exec python3 /root/rds.py {a.ip()} {b.ip()} {port} server")
+    server.wait_output("ready", 30)
+    result = b.run(f"python3 /root/rds.py {b.ip()} {a.ip()} {port} client", timeout=120)
+    a.finish(server, 60)
+    check("compared" in result.stdout, f"RDS: {result.stdout} {result.stderr}")
+    info = b.out("cat /proc/net/rds* 2>/dev/null; lsmod | grep rds_rdma")
+    check("rds_rdma" in info, "the RDMA transport of RDS is not loaded")
+    for peer in (a, b):
+        peer.run("rmmod rds_rdma rds", timeout=60, check=False)

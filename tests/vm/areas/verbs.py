@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stock software does not offer on MANA: UC and UD, SRQ, atomics, inline data, the extended
+post-send API, multicast; by perftest that knows MANA, rdma-core's pingpongs and programs.
+
+The titles are the command lines, so that a failed one can be run by hand.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from areas.perftest import index_of
+from harness import Area, Context, check
+from programs import ALL_SIZES, gbits, perftest
+
+AREA = Area("verbs", needs=("driver", "provider", "ext"))
+UD_SIZES = 10  # -a: 2 bytes to the path MTU of 1024
+CONNECTIONS = {"ib_write": ("RC", "UC"), "ib_read": ("RC",), "ib_send": ("RC", "UC", "UD"),
+               "ib_atomic": ("RC",)}
+
+
+def run(tool: str, options: tuple[str, ...], sizes: int, context: Context) -> None:
+    """One perftest pair."""
+    plain = tuple(option for option in options if option != "-R")
+    rows = perftest(context, tool, *plain, rdma_cm="-R" in options, sizes=sizes)
+    if tool.endswith("_bw"):
+        context.note(gbits(max(rows, key=lambda row: float(row[3]))))
+    else:
+        context.note(f"{rows[0][4]} us")
+
+
+def add(tool: str, *options: str, sizes: int = 1, long: bool = False, smoke: bool = False) -> None:
+    """A case for one command line."""
+    AREA.add(" ".join((tool, *options)), partial(run, tool, options, sizes), long=long, smoke=smoke)
+
+
+# For each run of continuous integration with ours: each option once or twice.
+add("ib_atomic_bw", "-A", "FETCH_AND_ADD", "-n", "500", smoke=True)
+add("ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "500", "-q", "8")
+add("ib_atomic_lat", "-A", "CMP_AND_SWAP", "-n", "200")
+add("ib_send_bw", "-c", "UD", "-a", "-n", "100", sizes=UD_SIZES, smoke=True)
+add("ib_send_lat", "-c", "UD", "-s", "64", "-n", "200", "-e")
+add("ib_write_bw", "-c", "UC", "-a", "-n", "60", sizes=ALL_SIZES, smoke=True)
+add("ib_write_lat", "-c", "UC", "-s", "8", "-n", "200")
+add("ib_send_bw", "-c", "UC", "-s", "4096", "-n", "300")
+add("ib_send_bw", "--use-srq", "-s", "4096", "-n", "300", "-q", "8", smoke=True)
+add("ib_send_bw", "--use-srq", "-c", "UD", "-s", "1024", "-n", "1000")
+add("ib_send_lat", "--use-srq", "-s", "64", "-n", "200", "-e")
+add("ib_write_bw", "-I", "128", "-s", "64", "-n", "1000", smoke=True)
+add("ib_write_lat", "-I", "128", "-s", "64", "-n", "500")
+add("ib_send_lat", "-I", "128", "-a", "-n", "60", sizes=ALL_SIZES)
+add("ib_write_bw", "--use_old_post_send", "-s", "65536", "-n", "300", smoke=True)
+add("ib_write_bw", "-q", "64", "-s", "16384", "-n", "100", "-N")
+add("ib_read_bw", "--use_old_post_send", "-s", "65536", "-n", "300")
+add("ib_send_bw", "-c", "UD", "-s", "1024", "-n", "300", "-R")
+add("ib_send_bw", "-R", "--use-srq", "-s", "4096", "-n", "300")
+
+# Every combination that perftest offers.
+for _base, _kinds in CONNECTIONS.items():
+    for _kind in _kinds:
+        for _what in ("bw", "lat"):
+            _tool = f"{_base}_{_what}"
+            for _events in ((), ("-e",)):
+                if _events and _tool == "ib_write_lat":
+                    continue  # it polls memory, and has no events
+                for _cm in ((), ("-R",)):
+                    if _cm and _kind == "UC":
+                        continue  # librdmacm has no UC
+                    for _srq in ((), ("--use-srq",)):
+                        if _srq and _base != "ib_send":
+                            continue
+                        for _inline in ((), ("-I", "0"), ("-I", "200")):
+                            if _inline and _base in ("ib_read", "ib_atomic"):
+                                continue
+                            for _post in ((), ("--use_old_post_send",)):
+                                _all = (("-n", "1000") if _srq else ("-n", "20")) + \
+                                    (("-s", "128") if _base != "ib_atomic" else ())
+                                _options = ("-c", _kind, *_all, *_events, *_cm, *_srq, *_inline,
+                                            *_post)
+                                add(_tool, *_options, long=True)
+                                if _what == "bw":
+                                    add(_tool, *_options, "-q", "64", "-N", long=True)
+
+
+def pingpong(program: str, options: str, context: Context) -> None:
+    """A pingpong program, which compares the received data with -c."""
+    port = context.port()
+    a, b = context.a, context.b
+    words = f"-p {port} -c {options}"
+    listener = a.spawn(f"exec {program} -d {a.rdma} -g {index_of(a, 4)} {words}")
+    a.wait_listening(port, listener)
+    result = b.run(f"{program} -d {b.rdma} -g {index_of(b, 4)} {words} {a.ip()}")
+    a.finish(listener, 30)
+    check("usec/iter" in result.stdout, f"{program} {options}: {result.stdout[-200:]}")
+    check("invalid data" not in result.stdout + listener.stdout,
+          f"{program} {options}: the received data is wrong")
+
+
+for _program in ("ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"):
+    AREA.add(f"{_program} -c", partial(pingpong, _program, "-n 300"),
+             smoke=_program == "ibv_srq_pingpong")
+    AREA.add(f"{_program} -c with events", partial(pingpong, _program, "-n 200 -e"))
+AREA.add("ibv_rc_pingpong -c with time stamps", partial(pingpong, "ibv_rc_pingpong", "-n 200 -t"))
+AREA.add("ibv_rc_pingpong -c with the new post send", partial(pingpong, "ibv_rc_pingpong",
+                                                             "-n 200 -N"))
+AREA.add("ibv_srq_pingpong -c with 64 queue pairs", partial(pingpong, "ibv_srq_pingpong",
+                                                           "-n 2000 -q 64 -r 1000"))
+
+
+@AREA.case("raw_ethernet_bw")
+def raw_ethernet(context: Context) -> None:
+    a, b = context.a, context.b
+    ends = [peer.out(f"cat /sys/class/net/{peer.interface}/address").strip() for peer in (a, b)]
+    words = "-s 1024 -n 2000 -F"
+    listener = a.spawn(f"exec raw_ethernet_bw --server -d {a.rdma} -B {ends[0]} -E {ends[1]} "
+                       f"{words}")
+    a.run("sleep 2")  # it has no connection to wait for
+    check(listener.status is None, f"the server ended: {listener.stderr}{listener.stdout}")
+    result = b.run(f"raw_ethernet_bw --client -d {b.rdma} -B {ends[1]} -E {ends[0]} {words}",
+                   timeout=60)
+    a.finish(listener, 60)
+    check("BW average" in result.stdout, f"raw_ethernet_bw: {result.stdout[-300:]}")

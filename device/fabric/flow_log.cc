@@ -421,6 +421,27 @@ void FlowTable::end(Place flow, const char* reason) {
     (flow->closing ? closing_ : flows_).erase(flow);
 }
 
+void FlowTable::connection_ended(const rnic::Connection& connection) {
+    Key key{Kind::kRc, connection.local_address, connection.remote_address, connection.local_qpn,
+            kUnknown};
+    const auto received = index_.find(key);
+    key.local = kUnknown;
+    key.remote = connection.remote_qpn;
+    const auto sent = index_.find(key);
+    const bool has_received = received != index_.end();
+    // The same number at the peer may be taken for the partner of another of our QPs.
+    const bool has_sent = sent != index_.end() && (sent->second->key.local == kUnknown ||
+                                                   sent->second->key.local == connection.local_qpn);
+    if (!has_received) {
+        if (has_sent) end(sent->second, "closed");
+        return;
+    }
+    Place flow = received->second;
+    if (has_sent && flow != sent->second && !flow->paired() && !sent->second->paired())
+        flow = join(flow, sent->second);
+    end(flow, "closed");
+}
+
 void FlowTable::end_all(const char* reason) {
     while (!closing_.empty()) end(closing_.begin(), "closed");
     while (!flows_.empty()) end(flows_.begin(), reason);

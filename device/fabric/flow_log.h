@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "base/wall_time.h"
 #include "fabric/frame_headers.h"
+#include "rnic/network.h"
 #include "roce/packet.h"
 #include "roce/psn.h"
 
@@ -74,6 +75,9 @@ public:
     /// A frame that passes; `denied` if the policy has just refused it.
     void frame(Direction direction, const FrameHeaders& headers, std::span<const std::byte> frame,
                bool denied);
+    /// The NIC says that an RC connection is over, and which two numbers it had: what was seen of
+    /// it ends as one flow.
+    void connection_ended(const rnic::Connection& connection);
     /// Ends all, as the destructor does.
     void end_all(const char* reason);
     [[nodiscard]] std::size_t size() const { return flows_.size(); }

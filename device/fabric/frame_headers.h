@@ -32,6 +32,7 @@ struct FrameHeaders {
         kIpv6,
         kMalformed,  ///< says it is one of those but is not, or hides behind too many headers
     };
+    static constexpr std::size_t kUntagged = 14;  ///< where the network header is without a tag
     Kind kind = Kind::kOther;
     bool fragment = false;  ///< IP: not the first one, so without a transport header
     bool first_fragment = false;
@@ -49,14 +50,19 @@ struct FrameHeaders {
     [[nodiscard]] bool has_ports() const {
         return ip() && !fragment && (protocol == kProtocolTcp || protocol == kProtocolUdp);
     }
-    /// UDP to the port of RoCEv2, in one piece.
+    /// Behind a VLAN tag.
+    [[nodiscard]] bool tagged() const { return network > kUntagged; }
+    /// RoCEv2: UDP to its port in an IP packet that is whole (no fragment, and not cut). Behind
+    /// tags, IPv4 options and IPv6 extension headers too, so that nothing gets around a rule; a
+    /// NIC that takes none of these drops such packets (ROCE 1.3, 1.4).
     [[nodiscard]] bool roce() const;
 };
 
 [[nodiscard]] FrameHeaders read_headers(std::span<const std::byte> frame);
 
 /// Sets "congestion experienced" (RFC 3168) if the packet's sender can handle it; true if the frame
-/// has the mark afterwards. The ICRC of RoCE does not cover the field.
+/// has the mark afterwards. A packet without ECT never gets one. The ICRC of RoCE does not cover
+/// the field.
 bool mark_congestion(std::span<std::byte> frame, const FrameHeaders& headers);
 
 }  // namespace openmana::fabric

@@ -3,16 +3,11 @@
 
 #include <cstring>
 
-#include "base/endian.h"
 #include "base/gate.h"
 #include "roce/packet.h"
 
 namespace openmana::fabric {
 namespace {
-
-constexpr std::uint16_t kEtherTypeVlan = 0x8100;
-constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
-constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 
 gdma::FunctionConfig function_config(const NicConfig& config) {
     gdma::FunctionConfig function;
@@ -32,6 +27,8 @@ rnic::RnicConfig rnic_config(const NicConfig& config) {
     rnic::RnicConfig rnic;
     rnic.mac = config.mac;
     rnic.error_cqes_unasked = config.error_cqes_unasked;
+    rnic.congestion.on = config.congestion;
+    rnic.congestion.dcqcn.line_rate = std::uint64_t{config.link_speed_mbps} * 1'000'000;
     return rnic;
 }
 
@@ -101,7 +98,7 @@ void Nic::to_network(base::Frame frame) {
     // from. Nor does it pass the stages of the other direction: it is one link, crossed once.
     const bool to_self = frame.size() >= config_.mac.size() &&
                          std::memcmp(frame.data(), config_.mac.data(), config_.mac.size()) == 0;
-    if (to_self && is_rdma(frame)) {
+    if (to_self && for_rdma(read_headers(frame))) {
         switch_.observe(frame);
         counters_.rx_frames.add();
         counters_.rx_bytes.add(frame.size());
@@ -111,36 +108,11 @@ void Nic::to_network(base::Frame frame) {
     switch_.forward(*this, frame);
 }
 
-bool Nic::is_rdma(std::span<const std::byte> frame) const {
-    std::size_t at = 12;
-    const auto has = [&](std::size_t n) { return frame.size() >= at + n; };
-    if (!has(2)) return false;
-    std::uint16_t type = base::load_be<std::uint16_t>(frame.data() + at);
-    if (type == kEtherTypeVlan) return false;  // the RNIC part of the ABI has no VLANs (RNIC 1.7)
-    at += 2;
-    roce::Gid destination{};
-    if (type == kEtherTypeIpv4) {
-        if (!has(20)) return false;
-        const auto version_ihl = std::to_integer<unsigned>(frame[at]);
-        const std::size_t header = (version_ihl & 15) * 4;
-        if (version_ihl >> 4 != 4 || header < 20) return false;
-        if (std::to_integer<std::uint8_t>(frame[at + 9]) != kProtocolUdp) return false;
-        if ((base::load_be<std::uint16_t>(frame.data() + at + 6) & 0x3fff) != 0)
-            return false;  // a fragment
-        destination[10] = 0xff;
-        destination[11] = 0xff;
-        std::memcpy(destination.data() + 12, frame.data() + at + 16, 4);
-        at += header;
-    } else if (type == kEtherTypeIpv6) {
-        if (!has(40) || std::to_integer<std::uint8_t>(frame[at + 6]) != kProtocolUdp) return false;
-        std::memcpy(destination.data(), frame.data() + at + 24, 16);
-        at += 40;
-    } else {
-        return false;
-    }
-    if (!has(8) || base::load_be<std::uint16_t>(frame.data() + at + 2) != roce::kUdpPort)
-        return false;
-    return rdma_.owns(destination);
+bool Nic::for_rdma(const FrameHeaders& headers) const {
+    // The RNIC part of the ABI has no VLANs (RNIC 1.7).
+    if (!headers.roce() || headers.tagged()) return false;
+    return roce::is_multicast(headers.destination) ? rdma_.takes_multicast()
+                                                   : rdma_.owns(headers.destination);
 }
 
 void Nic::deliver(std::span<const std::byte> frame) {
@@ -158,10 +130,12 @@ void Nic::to_guest(std::span<const std::byte> frame) {
         counters_.link_down.add();
         return;
     }
+    const FrameHeaders headers = read_headers(frame);
     const auto hand_over = [&] {
-        if (is_rdma(frame)) return true;
-        ethernet_.receive(frame);
-        return false;
+        const bool rdma = for_rdma(headers);
+        // A group may have members on both sides.
+        if (!rdma || roce::is_multicast(headers.destination)) ethernet_.receive(frame);
+        return rdma;
     };
     bool rdma = false;
     if (executor_.on_thread()) {

@@ -29,6 +29,7 @@ struct NicConfig {
     std::uint16_t max_mtu = 9000;
     std::uint32_t link_speed_mbps = 100000;
     bool error_cqes_unasked = true;
+    bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
 };
 
 #define OM_PORT_COUNTERS(X)                                                    \
@@ -96,7 +97,12 @@ private:
     void flap();
     rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                            const base::MacAddr& mac) override;
-    [[nodiscard]] bool is_rdma(std::span<const std::byte> frame) const;
+    /// True if the RDMA device gets the frame. During a visit or on the executor.
+    void connection_ended(const rnic::Connection& connection) override {
+        path_.connection_ended(connection);
+    }
+    /// True if the RDMA device gets the frame. During a visit or on the executor.
+    [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
 
     const NicConfig config_;
     base::Executor& executor_;

@@ -57,6 +57,11 @@ public:
     void from_guest(base::Frame frame);
     void from_network(std::span<const std::byte> frame);
 
+    /// An RC connection of this NIC is over: the flow log closes it.
+    void connection_ended(const rnic::Connection& connection) {
+        if (flows_) flows_->connection_ended(connection);
+    }
+
     /// True while RDMA of this NIC has to be frames.
     [[nodiscard]] bool needs_packets() const {
         return needs_packets_.load(std::memory_order_relaxed);
@@ -74,6 +79,11 @@ public:
                     base::WallTime wall);
     /// Captures what the guest sends and gets, behind all other stages. Null ends it.
     void set_capture(std::shared_ptr<FrameTap> tap);
+    /// Bytes that wait for the rate limit of a direction.
+    [[nodiscard]] std::uint64_t queued_bytes(Direction direction) const {
+        const Lane& entry = lane(direction);
+        return entry.shaper ? entry.shaper->queued_bytes() : 0;
+    }
     [[nodiscard]] FaultCounters& fault_counters() { return fault_counters_; }
 
     template <typename F>

@@ -9,6 +9,9 @@ namespace {
 constexpr std::uint64_t kMinQueue = 4U << 20;
 constexpr std::uint64_t kMaxQueue = 64U << 20;
 constexpr std::uint64_t kQueueMilliseconds = 20;
+constexpr std::uint64_t kMarkMicroseconds = 100;
+constexpr std::uint64_t kLeastMarkBytes = 32U << 10;
+constexpr std::uint32_t kMarkPpm = 200000;
 
 std::uint64_t default_queue(std::uint64_t rate) {
     if (rate == 0) return kMaxQueue;
@@ -37,6 +40,7 @@ Shaper::Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCount
       counters_(counters),
       next_(std::move(next)),
       total_(config.limit),
+      random_(config.seed),
       timer_(executor, [this] { serve(); }) {
     for (std::size_t i = 0; i < kTrafficClasses; ++i) {
         const auto& wanted = config.classes[i];
@@ -45,8 +49,31 @@ Shaper::Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCount
         entry.guarantee = Meter(wanted.guarantee);
         const std::uint64_t rate = lower_rate(config.limit, wanted.limit);
         entry.max_queued = config.queue_bytes != 0 ? config.queue_bytes : default_queue(rate);
-        entry.mark_above = config.ecn_bytes != 0 ? config.ecn_bytes : entry.max_queued / 8;
+        set_marking(entry, config, i == static_cast<std::size_t>(TrafficClass::kRdma), rate);
     }
+}
+
+void Shaper::set_marking(Class& entry, const ShaperConfig& config, bool rdma, std::uint64_t rate) {
+    if (config.ecn_bytes != 0) {
+        entry.mark_min = config.ecn_bytes;
+        entry.mark_max = std::max(config.ecn_max_bytes, config.ecn_bytes);
+        entry.mark_ppm = config.ecn_ppm;
+    } else if (rdma && rate != 0) {
+        const std::uint64_t bytes = rate / 8 * kMarkMicroseconds / 1000000;
+        entry.mark_min = std::min(std::max(bytes, kLeastMarkBytes), entry.max_queued / 8);
+        entry.mark_max = 4 * entry.mark_min;
+        entry.mark_ppm = kMarkPpm;
+    } else {
+        entry.mark_min = entry.mark_max = entry.max_queued / 8;
+    }
+}
+
+/// `fill` with the frame at hand.
+bool Shaper::should_mark(const Class& entry, std::uint64_t fill) {
+    if (fill <= entry.mark_min) return false;
+    if (fill > entry.mark_max) return true;
+    return random_.chance_ppm(static_cast<std::uint32_t>(entry.mark_ppm * (fill - entry.mark_min) /
+                                                         (entry.mark_max - entry.mark_min)));
 }
 
 void Shaper::push(base::Frame frame) {
@@ -57,7 +84,7 @@ void Shaper::push(base::Frame frame) {
         counters_.dropped.add();
         return;
     }
-    if (entry.queued + frame.size() > entry.mark_above && mark_congestion(frame, headers))
+    if (should_mark(entry, entry.queued + frame.size()) && mark_congestion(frame, headers))
         counters_.marked.add();
     // A class that comes back from rest gets no credit for the time in which it wanted nothing.
     if (entry.frames.empty()) {

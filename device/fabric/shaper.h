@@ -31,7 +31,13 @@ struct ShaperConfig {
     std::array<Class, kTrafficClasses> classes{};
     std::uint64_t queue_bytes =
         0;  ///< per class; 0: 20 ms at the rate that bounds it, from 4 MiB to 64 MiB
-    std::uint64_t ecn_bytes = 0;  ///< mark above this fill of the queue; 0: an eighth of the queue
+    /// Kmin, Kmax and Pmax of ECN marking (ROCE 8.1): no mark up to the first fill of the queue,
+    /// all above the second, between them with a chance that grows to `ecn_ppm`. Kmax 0: as Kmin.
+    /// Kmin 0: RDMA 100 us of its rate to 400 us, 20 %; Ethernet all above an eighth of the queue.
+    std::uint64_t ecn_bytes = 0;
+    std::uint64_t ecn_max_bytes = 0;
+    std::uint32_t ecn_ppm = 1000000;
+    std::uint64_t seed = 1;  ///< of what chance decides
 };
 
 #define OM_SHAPER_COUNTERS(X)                                                                   \
@@ -88,9 +94,13 @@ private:
         std::deque<Waiting> frames;
         std::uint64_t queued = 0;
         std::uint64_t max_queued = 0;
-        std::uint64_t mark_above = 0;
+        std::uint64_t mark_min = 0;
+        std::uint64_t mark_max = 0;
+        std::uint32_t mark_ppm = 0;
         std::uint64_t borrowed = 0;  // bytes sent beyond the guarantee, for equal shares
     };
+    void set_marking(Class& entry, const ShaperConfig& config, bool rdma, std::uint64_t rate);
+    [[nodiscard]] bool should_mark(const Class& entry, std::uint64_t fill);
     [[nodiscard]] Class* choose(base::TimePoint now);
     [[nodiscard]] std::optional<base::TimePoint> next_turn() const;
     void serve();
@@ -100,6 +110,7 @@ private:
     std::function<void(base::Frame)> next_;
     Meter total_;
     std::array<Class, kTrafficClasses> classes_;
+    base::Random random_;
     bool serving_ = false;
     base::Timer timer_;
 };

@@ -37,16 +37,18 @@ void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_
     if (armed_) event_locked();
 }
 
-void CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
+bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     // Without arm the index is a hint that nothing here needs: there is no flow control (RNIC 4.3).
-    if (!arm) return;
+    if (!arm) return true;
     const std::lock_guard lock(mutex_);
     const std::uint64_t wrap = std::uint64_t{8} * entries_;
     const std::uint64_t newer = (producer_ % wrap + wrap - index % wrap) % wrap;
-    if (newer > 0 && newer < std::uint64_t{4} * entries_)
-        event_locked();
-    else
+    if (newer == 0 || newer >= std::uint64_t{4} * entries_) {
         armed_ = true;
+        return true;
+    }
+    event_locked();
+    return newer <= entries_;
 }
 
 std::uint64_t CompletionQueue::posted() const {

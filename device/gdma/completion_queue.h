@@ -27,8 +27,11 @@ public:
     /// Writes a CQE (`data`: at most 60 bytes, the rest is zero) and sends the completion event if
     /// armed.
     void post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq);
-    /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4.
-    void ring_doorbell(std::uint32_t index, bool arm);
+    /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4. False if the consumer
+    /// had more unread entries than the ring holds when it armed: it has lost some. The consumer
+    /// finds that itself, by the owner bits; it may also have read on since it rang, so that this
+    /// is a hint and no error (RNIC 4.3).
+    bool ring_doorbell(std::uint32_t index, bool arm);
     /// CQEs written since creation.
     [[nodiscard]] std::uint64_t posted() const;
 

@@ -46,6 +46,8 @@ struct FunctionConfig {
     X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")        \
     X(doorbell_ignored, "gdma.doorbell.ignored",                                   \
       "doorbells for an unknown queue, or on a page that is not its own")          \
+    X(cq_overruns, "gdma.cq.overruns",                                             \
+      "arms of a CQ with more unread entries than it holds: some are lost")        \
     X(bar_ignored, "gdma.bar.ignored", "BAR0 writes that mean nothing")            \
     X(resets, "gdma.function.resets", "resets of the function")
 

@@ -206,7 +206,7 @@ bool Function::Impl::ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t 
     const std::uint64_t wrap = std::uint64_t{8} * slot.cq->entries();
     slot.last_index =
         static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
-    slot.cq->ring_doorbell(slot.last_index, arm);
+    if (!slot.cq->ring_doorbell(slot.last_index, arm)) counters.cq_overruns.add();
     return true;
 }
 

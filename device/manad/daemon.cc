@@ -146,7 +146,8 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
                             {"rx_bytes", qp.rx_bytes},
                             {"retries", qp.retries},
                             {"rnr_retries", qp.rnr_retries},
-                            {"errors", qp.errors}});
+                            {"errors", qp.errors},
+                            {"rate_mbps", qp.rate_mbps}});
     }
     return {{"ok", true}, {"qps", rows}};
 }

@@ -63,6 +63,8 @@ constexpr const char* kWantChance = "a chance such as 1% or 200ppm";
 constexpr const char* kWantDelay = "a time such as 10us, 2ms or 1s, at most 60s";
 constexpr const char* kWantRate = "a rate in bit/s such as 10G or 500M, from 8K to 1000G";
 constexpr const char* kWantSize = "a size such as 256K or 4M, from 64K to 1G";
+constexpr const char* kWantMarking =
+    "a size such as 256K, or two sizes and a chance such as 100K/400K/20%";
 constexpr const char* kWantDirection = "tx, rx or both";
 constexpr const char* kWantFlap = "UP/DOWN with two times of at least 1ms";
 
@@ -101,7 +103,8 @@ std::optional<std::string> find_contradiction(const fabric::ShaperConfig& shaper
     if (guaranteed > 0 && shaper.limit == 0)
         return "a guarantee is a share of limit=, which is missing";
     if (guaranteed > shaper.limit) return "the guarantees are more than limit=";
-    if (shaper.queue_bytes != 0 && shaper.ecn_bytes > shaper.queue_bytes)
+    if (shaper.queue_bytes != 0 &&
+        std::max(shaper.ecn_bytes, shaper.ecn_max_bytes) > shaper.queue_bytes)
         return "ecn= is larger than queue=";
     return std::nullopt;
 }
@@ -119,6 +122,23 @@ Parsed<std::vector<fabric::Prefix>> parse_addresses(const std::string& text) {
         at = end + 1;
     }
     return result;
+}
+
+/// "256K", or "100K/400K/20%".
+bool parse_marking(const std::string& text, fabric::ShaperConfig& shaper) {
+    const std::size_t first = text.find('/');
+    const auto low = parse_size(text.substr(0, first));
+    if (!low || *low < 1 || *low > kMaxQueue) return false;
+    shaper.ecn_bytes = *low;
+    if (first == std::string::npos) return true;
+    const std::size_t second = text.find('/', first + 1);
+    if (second == std::string::npos) return false;
+    const auto high = parse_size(text.substr(first + 1, second - first - 1));
+    const auto chance = parse_chance(text.substr(second + 1));
+    if (!high || *high < *low || *high > kMaxQueue || !chance) return false;
+    shaper.ecn_max_bytes = *high;
+    shaper.ecn_ppm = *chance;
+    return true;
 }
 
 /// A key of `--policy` that is a rate or a size; false if it is none. `failed` says what was wanted
@@ -141,12 +161,16 @@ bool parse_amount(const std::string& key, const std::string& value, fabric::Shap
             *target = *rate;
         return true;
     }
-    if (key != "queue" && key != "ecn") return false;
+    if (key == "ecn") {
+        if (!parse_marking(value, shaper)) failed = kWantMarking;
+        return true;
+    }
+    if (key != "queue") return false;
     const auto size = parse_size(value);
-    if (!size || *size < (key == "queue" ? kMinQueue : 1) || *size > kMaxQueue)
+    if (!size || *size < kMinQueue || *size > kMaxQueue)
         failed = kWantSize;
     else
-        (key == "queue" ? shaper.queue_bytes : shaper.ecn_bytes) = *size;
+        shaper.queue_bytes = *size;
     return true;
 }
 

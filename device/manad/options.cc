@@ -86,6 +86,9 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
             if (value != "always" && value != "asked")
                 return bad(key, value, "'always' or 'asked'");
             options.nic.error_cqes_unasked = value == "always";
+        } else if (key == "congestion") {
+            if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
+            options.nic.congestion = value == "on";
         } else if (key == "ext") {
             // No extension exists yet, so both settings describe the same NIC.
             if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
@@ -171,7 +174,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     app.add_option(
            "--nic", nics,
            "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
-           "[,error-cqes=always|asked][,ext=on|off]; repeatable")
+           "[,error-cqes=always|asked][,congestion=on|off][,ext=on|off]; repeatable")
         ->required()
         ->take_all()
         ->expected(1)

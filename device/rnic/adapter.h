@@ -44,8 +44,12 @@ struct Rnic::Impl {
     }
     void post_fatal_event(const Qp& qp);
 
-    /// Gives a frame to the network, counting it.
-    void transmit(const roce::Packet& packet, Spans payload);
+    /// Gives a frame to the network, counting it. Its size.
+    std::size_t transmit(const roce::Packet& packet, Spans payload);
+    // congestion.cc
+    void notify_congestion(Qp& qp, const roce::Packet& marked);
+    void handle_cnp(const roce::Packet& cnp);
+    [[nodiscard]] std::uint32_t line_rate_mbps() const;
     // wire_rx.cc
     void receive(std::span<const std::byte> frame);
     void handle_frames();
@@ -54,6 +58,8 @@ struct Rnic::Impl {
     // ud.cc
     /// On the executor or during a visit.
     void deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length);
+    /// A datagram to a group, for each QP that listens.
+    void deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length);
 
     Rnic& owner;
     gdma::Function& function;
@@ -75,11 +81,13 @@ struct Rnic::Impl {
         gdma::CompletionQueue* queue = nullptr;
         std::uint32_t users = 0;
     };
-    std::vector<Cq> cqs;                   // by id
-    std::vector<std::unique_ptr<Qp>> qps;  // by QPN
+    std::vector<Cq> cqs;                      // by id
+    std::vector<std::unique_ptr<Qp>> qps;     // by QPN
+    std::vector<std::uint32_t> datagram_qps;  // QPNs of UD QPs but the GSI QP
     std::uint32_t qp_count = 0;
-    std::uint64_t function_epoch = 0;  // counts resets of ours
-    std::uint64_t next_life = 1;       // of QPs: never given twice
+    std::uint64_t function_epoch = 0;     // counts resets of ours
+    std::uint64_t next_life = 1;          // of QPs: never given twice
+    std::uint32_t current_rate_mbps = 0;  // of the QP whose rate changed last
 
 private:
     friend class Rnic;

@@ -226,6 +226,7 @@ void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
     ++cqs[qp->recv_cq.id().value()].users;
     ++qp_count;
     const std::uint32_t qpn = qp->qpn();
+    if (qp->type == QpType::kUd) datagram_qps.push_back(qpn);
     if (qpn >= qps.size()) qps.resize(qpn + 1);
     OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
     qps[qpn] = std::move(qp);
@@ -233,6 +234,7 @@ void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
 
 void Rnic::Impl::remove_qp(Qp& qp) {
     OM_DEBUG("qp destroy: nic={} qpn={:#x}", function.config().name, qp.qpn());
+    qp.end_connection();
     const bool rc = qp.type == QpType::kRc;
     function.connect_sq(qp.ids.sq, {}, nullptr);
     function.connect_rq(qp.ids.rq, {}, nullptr);
@@ -242,6 +244,7 @@ void Rnic::Impl::remove_qp(Qp& qp) {
     --cqs[qp.send_cq.id().value()].users;
     --cqs[qp.recv_cq.id().value()].users;
     --qp_count;
+    if (qp.type == QpType::kUd) std::erase(datagram_qps, qp.qpn());
     qps[qp.qpn()].reset();
 }
 
@@ -388,6 +391,10 @@ void Rnic::Impl::vf_counters(HwcReply& reply) const {
     answer.requester_retries_exceeded = c.retries_exceeded.value();
     answer.fatal_errors = c.fatal_errors.value();
     answer.received_cnps = c.cnps.value();
+    answer.congested_qps = c.rate_cuts.value();
+    answer.rate_increases = c.rate_increases.value();
+    answer.recovered_qps = c.rate_recoveries.value();
+    answer.current_rate = current_rate_mbps;
     answer.duplicate_rx_requests = c.duplicates.value();
     answer.tx_bytes = c.tx_bytes.value();
     answer.rx_bytes = c.rx_bytes.value();
@@ -401,8 +408,15 @@ void Rnic::Impl::vf_counters(HwcReply& reply) const {
 
 void Rnic::Impl::device_counters(HwcReply& reply) const {
     mana_hw_rnic_device_counters_resp answer{};
-    answer.received_ecns = static_cast<std::uint32_t>(counters.ecn_marked.value());
-    answer.received_cnps = static_cast<std::uint32_t>(counters.cnps.value());
+    const auto low = [](const base::Counter& counter) {
+        return static_cast<std::uint32_t>(counter.value());
+    };
+    answer.sent_cnps = low(counters.cnps_sent);
+    answer.received_ecns = low(counters.ecn_marked);
+    answer.received_cnps = low(counters.cnps);
+    answer.congested_qps = low(counters.rate_cuts);
+    answer.recovered_qps = low(counters.rate_recoveries);
+    answer.rate_increases = low(counters.rate_increases);
     write(reply, answer);
 }
 

@@ -121,7 +121,16 @@ void Qp::enter_error() {
     flush_other_side();
 }
 
+void Qp::end_connection() {
+    const std::uint32_t before = state();
+    if (type != QpType::kRc || before == MANA_HW_RNIC_QP_RESET || before == MANA_HW_RNIC_QP_INIT)
+        return;
+    adapter.network.connection_ended(
+        {attributes.source, attributes.destination, qpn(), attributes.dest_qpn});
+}
+
 void Qp::reset() {
+    end_connection();
     hold_timer.cancel();
     {
         const std::lock_guard lock(responder.mutex);
@@ -130,6 +139,8 @@ void Qp::reset() {
     }
     requester.reset();
     responses.clear();
+    limiter.reset();
+    next_cnp = {};
     datagram_producer_ = datagram_consumer_ = datagram_psn_ = 0;
     life = adapter.next_life++;
 }

@@ -34,6 +34,11 @@ namespace openmana::rnic {
       "QPs failed because the peer did not answer")                                                \
     X(fatal_errors, "rnic.qp.errors", "QPs that moved to ERR by themselves")                       \
     X(cnps, "rnic.cnp.received", "congestion notifications received")                              \
+    X(cnps_ignored, "rnic.cnp.ignored", "congestion notifications for no QP that could slow down") \
+    X(cnps_sent, "rnic.cnp.sent", "congestion notifications sent")                                 \
+    X(rate_cuts, "rnic.rate.cuts", "times that congestion control lowered the rate of a QP")       \
+    X(rate_increases, "rnic.rate.increases", "times that it raised one again")                     \
+    X(rate_recoveries, "rnic.rate.recoveries", "QPs that are back at line rate")                   \
     X(ecn_marked, "rnic.ecn.received", "packets received with a congestion mark")                  \
     X(tx_bytes, "rnic.tx.bytes", "payload bytes sent")                                             \
     X(rx_bytes, "rnic.rx.bytes", "payload bytes received")                                         \

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "base/frame.h"
 #include "roce/address.h"
 
 namespace openmana::rnic {
 
 class Rnic;
+
+/// Both ends of an RC connection, the own first.
+struct Connection {
+    roce::Gid local_address{}, remote_address{};
+    std::uint32_t local_qpn = 0, remote_qpn = 0;
+};
 
 /// How an RNIC reaches others; implemented by the fabric (and by tests).
 class Network : public base::FrameSink {
@@ -18,6 +26,8 @@ public:
     /// peers live as long as the network.
     virtual Rnic* local_peer(const Rnic& source, const roce::Gid& destination,
                              const base::MacAddr& mac) = 0;
+    /// An RC QP has ended its connection: nothing of it is sent any more. On the QP's executor.
+    virtual void connection_ended(const Connection& connection) { (void)connection; }
 };
 
 }  // namespace openmana::rnic

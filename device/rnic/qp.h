@@ -14,6 +14,7 @@
 
 #include "base/executor.h"
 #include "gdma/function.h"
+#include "rnic/congestion.h"
 #include "rnic/rnic.h"
 #include "rnic/segment.h"
 #include "rnic/send_queue.h"
@@ -268,7 +269,7 @@ public:
     }
 
 private:
-    enum class Sent : std::uint8_t { kAll, kPart, kRefused };
+    enum class Sent : std::uint8_t { kAll, kPart, kLimited, kRefused };
     Sent send_read(Answer& answer, std::uint64_t& budget);
     void send_aeth(const Answer& answer);
 
@@ -311,6 +312,9 @@ struct Qp {
     /// A packet of this connection, less opcode, PSN and what the opcode adds.
     [[nodiscard]] roce::Packet packet() const;
 
+    /// Looks after the limiter, which there must be: drops it if it has recovered.
+    void tend_limiter();
+
     // completion.cc
     /// The requester side failed by itself.
     void fail_send(std::uint16_t vendor, bool on_rreq);
@@ -319,6 +323,8 @@ struct Qp {
     /// The host asked for ERR.
     void enter_error();
     void reset();
+    /// Tells the network that this was the end of the connection, if there was one.
+    void end_connection();
     void flush_other_side();
 
     struct SendBell final : gdma::DoorbellTarget {
@@ -352,8 +358,10 @@ struct Qp {
     SendBell send_bell{*this};
     ReadBell read_bell{*this};
     ReceiveBell receive_bell{*this};
-    base::Timer hold_timer;  ///< holds the other side's flush back (RNIC 3.9 rule c)
-    std::uint64_t life = 0;  ///< counts RESETs, for tasks on their way
+    std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
+    base::TimePoint next_cnp{};        ///< no CNP before
+    base::Timer hold_timer;            ///< holds the other side's flush back (RNIC 3.9 rule c)
+    std::uint64_t life = 0;            ///< counts RESETs, for tasks on their way
     std::uint64_t errors = 0;
     bool scheduled = false;  ///< waits for a turn
     bool in_batch = false;   ///< got frames in this batch

@@ -317,7 +317,6 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     ++messages;
     bytes += length;
     counters.rx_bytes.add(length);
-    counters.rx_packets.add();
     qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
     return true;
 }

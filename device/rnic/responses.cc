@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint64_t kTurnBytes = 1U << 20;
 constexpr std::uint32_t kStepPackets = 64;
+constexpr std::uint32_t kLimitedPackets = 8;
 
 }  // namespace
 
@@ -60,6 +61,8 @@ bool Responses::send() {
             switch (send_read(answer, budget)) {
                 case Sent::kPart:
                     return true;
+                case Sent::kLimited:
+                    return false;  // the limiter gives the QP a turn
                 case Sent::kRefused:
                     clear();
                     return false;
@@ -87,7 +90,9 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
     packet.aeth = {answer.syndrome, answer.msn};
     while (job.done < total) {
         if (budget == 0) return Sent::kPart;
-        const std::uint32_t count = std::min(total - job.done, kStepPackets);
+        if (qp_.limiter && !qp_.limiter->open()) return Sent::kLimited;
+        const std::uint32_t count =
+            std::min(total - job.done, qp_.limiter ? kLimitedPackets : kStepPackets);
         const std::uint64_t offset = std::uint64_t{job.done} * mtu;
         std::uint64_t left =
             std::min<std::uint64_t>(job.length - offset, std::uint64_t{count} * mtu);
@@ -128,7 +133,8 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
             else
                 packet.opcode = last ? Opcode::kReadResponseLast : Opcode::kReadResponseMiddle;
             packet.psn = job.psn + job.done;
-            adapter.transmit(packet, cut);
+            const std::size_t sent = adapter.transmit(packet, cut);
+            if (qp_.limiter) qp_.limiter->charge(sent);
         }
     }
     return Sent::kAll;

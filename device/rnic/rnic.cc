@@ -27,6 +27,9 @@ void Rnic::receive(std::span<const std::byte> frame) {
 bool Rnic::owns(const roce::Gid& gid) const {
     return impl_->owns(gid);
 }
+bool Rnic::takes_multicast() const {
+    return !impl_->datagram_qps.empty();
+}
 gdma::Function& Rnic::function() {
     return impl_->function;
 }
@@ -50,6 +53,7 @@ std::vector<QpStatus> Rnic::qp_status() const {
         status.tx_bytes = qp->requester.bytes;
         status.retries = qp->requester.retries;
         status.rnr_retries = qp->requester.rnr_retries;
+        if (qp->limiter) status.rate_mbps = qp->limiter->rate_mbps();
         {
             const std::lock_guard lock(qp->responder.mutex);
             status.rx_messages = qp->responder.messages;
@@ -62,7 +66,9 @@ std::vector<QpStatus> Rnic::qp_status() const {
 }
 
 Rnic::Impl::Impl(Rnic& rnic, gdma::Function& function_, RnicConfig config_, Network& network_)
-    : owner(rnic), function(function_), config(config_), network(network_) {}
+    : owner(rnic), function(function_), config(config_), network(network_) {
+    current_rate_mbps = line_rate_mbps();
+}
 
 bool Rnic::Impl::owns(const roce::Gid& gid) const {
     return std::any_of(addresses.begin(), addresses.end(),
@@ -95,6 +101,7 @@ void Rnic::Impl::pump() {
         qp->scheduled = false;
         bool more = false;
         if (qp->type == QpType::kRc) {
+            if (qp->limiter) qp->tend_limiter();
             more = qp->responses.send();
             more = qp->requester.turn() || more;
         } else {
@@ -111,12 +118,14 @@ void Rnic::Impl::post_fatal_event(const Qp& qp) {
         (*eq)->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
 }
 
-void Rnic::Impl::transmit(const roce::Packet& packet, Spans payload) {
+std::size_t Rnic::Impl::transmit(const roce::Packet& packet, Spans payload) {
     base::Frame frame;
     roce::encode(packet, payload, frame);
+    const std::size_t bytes = frame.size();
     counters.tx_frames.add();
     counters.tx_packets.add();
     network.transmit(std::move(frame));
+    return bytes;
 }
 
 void Rnic::Impl::reset() {
@@ -124,6 +133,7 @@ void Rnic::Impl::reset() {
     for (auto& qp : qps)
         if (qp) remove_qp(*qp);
     qps.clear();
+    datagram_qps.clear();
     for (std::size_t id = 0; id < cqs.size(); ++id)
         if (cqs[id].queue != nullptr)
             function.destroy_cq(gdma::Cqn(static_cast<std::uint32_t>(id)));

@@ -10,6 +10,7 @@
 #include "base/frame.h"
 #include "gdma/function.h"
 #include "rnic/counters.h"
+#include "rnic/dcqcn.h"
 #include "rnic/network.h"
 
 namespace openmana::rnic {
@@ -23,6 +24,7 @@ struct RnicConfig {
     bool error_cqes_unasked = true;
     std::uint32_t window_packets =
         256;  ///< per QP on the wire path: packets sent and not acknowledged
+    CongestionConfig congestion;
 };
 
 /// Figures of one QP for `manactl`.
@@ -34,6 +36,7 @@ struct QpStatus {
     std::uint32_t remote_qpn = 0;
     std::uint64_t tx_messages = 0, tx_bytes = 0, rx_messages = 0, rx_bytes = 0;
     std::uint64_t retries = 0, rnr_retries = 0, errors = 0;
+    std::uint32_t rate_mbps = 0;  ///< what congestion control allows; 0: no limit
 };
 
 /// The RDMA device (GDMA type 3) of a function: adapter, CQs, QPs, transport (RNIC all sections).
@@ -51,6 +54,8 @@ public:
     void receive(std::span<const std::byte> frame);
     /// True if the adapter has this address configured. During a visit or on the executor.
     [[nodiscard]] bool owns(const roce::Gid& gid) const;
+    /// True if a datagram to a group may find a receiver. During a visit or on the executor.
+    [[nodiscard]] bool takes_multicast() const;
     [[nodiscard]] gdma::Function& function();
     /// From any thread.
     [[nodiscard]] const RnicCounters& counters() const;

@@ -134,14 +134,28 @@ void Qp::send_datagram(const gdma::Wqe& wqe) {
         adapter.network.local_peer(adapter.owner, packet.destination, packet.destination_mac);
     requester.path = peer != nullptr ? "local" : "wire";
     if (peer == nullptr) {
+        // Without ECT: a datagram QP has no rate that a notification could lower.
         adapter.transmit(packet, from);
+        if (roce::is_multicast(packet.destination)) adapter.deliver_to_group(packet, from, length);
         return;
     }
     counters.tx_packets.add();
     Adapter& other = peer->impl();
     std::optional<base::Gate::Visit> visit;
     if (&other != &adapter) visit.emplace(other.function.gate());
+    other.counters.rx_packets.add();
     other.deliver_datagram(packet, from, length);
+}
+
+/// The ABI has no command to join a group: a QP listens to all groups whose datagrams carry its
+/// Q_Key, the sender's own among them (ROCE 5.5).
+void Rnic::Impl::deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) {
+    for (const std::uint32_t qpn : datagram_qps) {
+        Qp& qp = *qps[qpn];
+        if (packet.deth.qkey != qp.attributes.qkey) continue;
+        const std::lock_guard lock(qp.responder.mutex);
+        qp.responder.deliver_datagram(packet, payload, length);
+    }
 }
 
 void Rnic::Impl::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {

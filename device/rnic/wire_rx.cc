@@ -90,7 +90,10 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         }
         return;
     }
-    if (packet->vlan_tci || !owns(packet->destination_mac) || !owns(packet->destination)) {
+    const bool group = roce::is_multicast(packet->destination);
+    const bool ours = group ? (packet->destination_mac[0] & 1) != 0
+                            : owns(packet->destination_mac) && owns(packet->destination);
+    if (packet->vlan_tci || !ours) {
         counters.drop_address.add();
         return;
     }
@@ -98,16 +101,28 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         counters.drop_pkey.add();
         return;
     }
+    if (group != (packet->destination_qpn == roce::kMulticastQpn) ||
+        (group && roce::transport(packet->opcode) != roce::Transport::kUd)) {
+        counters.drop_qpn.add();
+        return;
+    }
     counters.rx_packets.add();
-    if (packet->ecn == roce::kEcnMarked) counters.ecn_marked.add();
+    const bool marked = packet->ecn == roce::kEcnMarked;
+    if (marked) counters.ecn_marked.add();
     switch (roce::transport(packet->opcode)) {
         case roce::Transport::kCnp:
-            counters.cnps.add();
+            handle_cnp(*packet);
             return;
         case roce::Transport::kUd: {
             const std::span<std::byte> payload(const_cast<std::byte*>(packet->payload.data()),
                                                packet->payload.size());
+            if (group) {
+                deliver_to_group(*packet, Spans(&payload, 1), payload.size());
+                return;
+            }
             deliver_datagram(*packet, Spans(&payload, 1), payload.size());
+            Qp* to = marked ? find_qp(packet->destination_qpn.value()) : nullptr;
+            if (to != nullptr && to->type != QpType::kRc) notify_congestion(*to, *packet);
             return;
         }
         case roce::Transport::kRc:
@@ -126,6 +141,7 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         counters.drop_address.add();
         return;
     }
+    if (marked) notify_congestion(*qp, *packet);
     if (!qp->in_batch) {
         qp->in_batch = true;
         batch.push_back(qp->qpn());

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint32_t kAckRequestEvery = 16;
 constexpr std::uint32_t kMaxPsns = 1U << 23;
+/// Prepared at once while the rate is limited: it may end behind any of them.
+constexpr std::uint32_t kLimitedPackets = 16;
 
 Opcode send_opcode(const SendWqe& wqe, bool first, bool last) {
     if (wqe.kind == SegmentKind::kSend) {
@@ -46,6 +48,8 @@ roce::Packet Qp::packet() const {
     packet.flow_label = attributes.flow_label;
     packet.udp_source_port = attributes.udp_source_port;
     packet.destination_qpn = roce::Qpn(attributes.dest_qpn);
+    // Acknowledgements too: whoever gets their mark slows down what asks for them (ROCE 12).
+    if (adapter.config.congestion.on) packet.ecn = roce::kEcnCapable0;
     return packet;
 }
 
@@ -57,6 +61,7 @@ void Requester::turn_wire(Budget& budget) {
     while (budget.bytes > 0 && budget.wqes > 0 && failure_ == 0) {
         SendWqe* wqe = next();
         if (wqe == nullptr) break;
+        if (qp_.limiter && !qp_.limiter->open()) break;
         if (wqe->is_read()) {
             const auto under_way = static_cast<std::uint32_t>(send_psn_ - una_);
             if (under_way > 0 && under_way + wqe->packets > kMaxPsns) break;
@@ -82,7 +87,8 @@ void Requester::send_read(const SendWqe& wqe) {
     ++reads_out_;
     read_psns_ += wqe.packets - done - 1;
     ++current_;
-    adapter_.transmit(packet, {});
+    const std::size_t sent = adapter_.transmit(packet, {});
+    if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
 /// As many packets of the message as window and budget allow. False if it has to stop here.
@@ -94,7 +100,8 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     const std::uint32_t room = window - under_way;
     const auto affordable =
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
-    const std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
+    std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
+    if (qp_.limiter) count = std::min(count, kLimitedPackets);
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
     std::uint64_t left =
         std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
@@ -142,7 +149,11 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
                              (i + 1 == count && count == room);
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;
-        adapter_.transmit(packet, cut);
+        const std::size_t sent = adapter_.transmit(packet, cut);
+        if (qp_.limiter) {
+            qp_.limiter->charge(sent);
+            if (i + 1 < count && !qp_.limiter->open()) break;
+        }
     }
     if (next_psn_ < send_psn_) next_psn_ = send_psn_;
     if (send_psn_ > wqe.last()) ++current_;

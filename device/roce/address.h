@@ -15,4 +15,9 @@ using Gid = std::array<std::uint8_t, 16>;
     return gid[10] == 0xff && gid[11] == 0xff;
 }
 
+/// A group of receivers: an IPv6 multicast address, or an IPv4 one in the mapped form (ROCE 5.5).
+[[nodiscard]] constexpr bool is_multicast(const Gid& gid) {
+    return is_ipv4(gid) ? (gid[12] & 0xf0) == 0xe0 : gid[0] == 0xff;
+}
+
 }  // namespace openmana::roce

@@ -320,23 +320,6 @@ const OpcodeInfo& opcode_info(Opcode opcode) {
     return kOpcodes[static_cast<std::uint8_t>(opcode)];
 }
 
-bool is_roce(std::span<const std::byte> frame) {
-    const Link link = parse_link(frame);
-    if (link.ip_offset == 0) return false;
-    const auto ip = frame.subspan(link.ip_offset);
-    std::size_t header = kIpv6Size;
-    if (link.type == kTypeIpv4) {
-        if (ip.size() < kIpv4Size || ip[9] != std::byte{kProtocolUdp}) return false;
-        // Only the first fragment has ports.
-        if ((load_be<std::uint16_t>(ip.data() + 6) & 0x1fff) != 0) return false;
-        header = std::to_integer<std::size_t>(ip[0] & std::byte{0x0f}) * 4;
-        if (header < kIpv4Size) return false;
-    } else if (ip.size() < kIpv6Size || ip[6] != std::byte{kProtocolUdp}) {
-        return false;
-    }
-    return ip.size() >= header + 4 && load_be<std::uint16_t>(ip.data() + header + 2) == kUdpPort;
-}
-
 base::Result<Packet> parse(std::span<const std::byte> frame) {
     Packet packet;
     const Link link = parse_link(frame);

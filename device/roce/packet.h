@@ -205,10 +205,6 @@ enum class DropReason : std::uint8_t {
     return static_cast<DropReason>(error.detail);
 }
 
-/// True if the frame is UDP to port 4791 over IP, whatever else is wrong with it: such frames
-/// belong to the RNIC and not to the Ethernet device.
-[[nodiscard]] bool is_roce(std::span<const std::byte> frame);
-
 /// Checks 2, 4 and 5 of ROCE 1.11, bounded by the frame; bytes behind the IP packet (Ethernet
 /// padding) are ignored. A reserved RC opcode gives a packet with info().known() == false, no
 /// extension headers, and everything as payload.

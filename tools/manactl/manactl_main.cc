@@ -239,7 +239,7 @@ int main(int argc, char** argv) {
         print_table({"nic", "mac", "link", "client", "mtu", "qps", "socket"}, reply["nics"]);
     } else if (stats->parsed() && qps) {
         print_table({"nic", "qpn", "type", "state", "path", "remote_qpn", "tx_messages", "tx_bytes",
-                     "rx_messages", "rx_bytes", "retries", "rnr_retries", "errors"},
+                     "rx_messages", "rx_bytes", "retries", "rnr_retries", "errors", "rate_mbps"},
                     reply["qps"]);
     } else if (stats->parsed()) {
         print_stats(reply, all);

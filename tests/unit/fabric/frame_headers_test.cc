@@ -96,8 +96,61 @@ TEST(FrameHeaders, EveryCutOfAFrameIsRefusedOrRead) {
 
 TEST(FrameHeaders, KnowRoceFromOtherUdp) {
     EXPECT_TRUE(read_headers(FrameMaker{}.roce({}, 64)).roce());
+    EXPECT_TRUE(read_headers(FrameMaker{}.udp(1, 4791)).roce()) << "whatever is wrong behind it";
     EXPECT_FALSE(read_headers(FrameMaker{}.udp(4791, 53)).roce());
     EXPECT_FALSE(read_headers(FrameMaker{}.tcp(1, 4791)).roce());
+    base::Frame v1 = FrameMaker{}.roce({}, 64);
+    v1[12] = std::byte{0x89};
+    v1[13] = std::byte{0x15};
+    EXPECT_FALSE(read_headers(v1).roce());
+}
+
+TEST(FrameHeaders, RoceHidesBehindNothing) {
+    base::Frame frame = FrameMaker{}.roce({}, 64);
+    EXPECT_FALSE(read_headers(frame).tagged());
+    const base::Frame tag{std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{5}};
+    frame.insert(frame.begin() + 12, tag.begin(), tag.end());
+    EXPECT_TRUE(read_headers(frame).roce());
+    EXPECT_TRUE(read_headers(frame).tagged());
+
+    frame = FrameMaker{}.roce({}, 64);  // IPv4 with four bytes of options
+    frame[14] = std::byte{0x46};
+    base::store_be<std::uint16_t>(
+        frame.data() + 16,
+        static_cast<std::uint16_t>(base::load_be<std::uint16_t>(frame.data() + 16) + 4));
+    frame.insert(frame.begin() + 34, 4, std::byte{1});
+    EXPECT_TRUE(read_headers(frame).roce());
+
+    FrameMaker v6;
+    v6.source = gid("fd00::1");
+    v6.destination = gid("fd00::2");
+    const base::Frame plain = v6.roce({}, 64);
+    for (const int header : {0, 43, 44, 60}) {  // 44: a fragment header of a whole packet
+        base::Frame payload(8);
+        payload[0] = std::byte{17};
+        payload.insert(payload.end(), plain.begin() + 54, plain.end());
+        EXPECT_TRUE(read_headers(v6.ip(header, payload)).roce()) << header;
+    }
+}
+
+TEST(FrameHeaders, FragmentsAndCutPacketsAreNoRoce) {
+    FrameMaker v6;
+    v6.source = gid("fd00::1");
+    v6.destination = gid("fd00::2");
+    const base::Frame plain = v6.roce({}, 64);
+    for (const int offset : {0x0001, 0x0008}) {  // the first with more to come, a later one
+        base::Frame payload(8);
+        payload[0] = std::byte{17};
+        payload[3] = static_cast<std::byte>(offset);
+        payload.insert(payload.end(), plain.begin() + 54, plain.end());
+        EXPECT_FALSE(read_headers(v6.ip(44, payload)).roce()) << offset;
+    }
+    for (base::Frame frame : {plain, FrameMaker{}.roce({}, 64)}) {
+        while (!frame.empty()) {
+            frame.pop_back();
+            EXPECT_FALSE(read_headers(frame).roce()) << frame.size();
+        }
+    }
 }
 
 TEST(MarkCongestion, MarksOnlyWhoCanHandleItAndKeepsTheChecksumRight) {

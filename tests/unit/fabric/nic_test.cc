@@ -253,6 +253,103 @@ TEST_F(NicTest, TheFlowLogAccountsForEveryByte) {
     EXPECT_EQ(end["errors"], 0);
 }
 
+TEST_F(NicTest, TheFlowOfAQueuePairEndsWithIt) {
+    const auto lines = std::make_shared<Lines>();
+    PolicyConfig config;
+    config.flow_log = "file";
+    policy(a, config, lines);
+    connect(a, b);
+    ASSERT_TRUE(write(50000, 3));
+    const std::uint64_t sent = a.nic.counters().tx_bytes.value();
+    const std::uint64_t received = a.nic.counters().rx_bytes.value();
+    ASSERT_EQ(lines->all.size(), 1u);
+    ASSERT_TRUE(a.host.destroy_rc(*a.qp));
+    ASSERT_EQ(lines->all.size(), 2u);
+    const auto& end = lines->all[1];
+    EXPECT_EQ(end["event"], "end");
+    EXPECT_EQ(end["reason"], "closed");
+    EXPECT_EQ(end["local_qpn"], a.qp->qpn());
+    EXPECT_EQ(end["remote_qpn"], b.qp->qpn());
+    EXPECT_EQ(end["tx_bytes"], sent);
+    EXPECT_EQ(end["rx_bytes"], received);
+    EXPECT_EQ(end["tx_operations"], 3);
+    a.nic.path().set_policy({}, nullptr, {});
+    EXPECT_EQ(lines->all.size(), 2u) << "nothing is left";
+}
+
+TEST_F(NicTest, TheFlowOfAConnectionThatIsResetEndsAndTheNextIsAnother) {
+    const auto lines = std::make_shared<Lines>();
+    PolicyConfig config;
+    config.flow_log = "file";
+    policy(a, config, lines);
+    for (int round = 0; round < 2; ++round) {
+        connect(a, b);
+        ASSERT_TRUE(write(50000));
+        ASSERT_TRUE(a.host.reset(*a.qp));
+        ASSERT_TRUE(b.host.reset(*b.qp));
+    }
+    ASSERT_EQ(lines->all.size(), 4u);
+    EXPECT_EQ(lines->all[1]["tx_payload"], 50000);
+    EXPECT_EQ(lines->all[3]["tx_payload"], 50000);
+    std::uint64_t bytes = 0;
+    for (const auto& line : lines->all)
+        if (line["event"] == "end")
+            bytes += line["tx_bytes"].get<std::uint64_t>() + line["rx_bytes"].get<std::uint64_t>();
+    EXPECT_EQ(bytes, a.nic.counters().tx_bytes.value() + a.nic.counters().rx_bytes.value());
+}
+
+TEST_F(NicTest, TheFlowLogAccountsForEveryByteOfABadLink) {
+    const auto lines = std::make_shared<Lines>();
+    PolicyConfig config;
+    config.flow_log = "file";
+    policy(a, config, lines);
+    const FaultConfig faults{10000, 10000, 20000, 10000, 2us, 3us, 5};
+    b.nic.path().set_faults(Direction::kTransmit, faults);
+    b.nic.path().set_faults(Direction::kReceive, faults);
+    connect(a, b);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(wrote(300000));
+    world.advance(10ms);
+    a.nic.path().set_policy({}, nullptr, {});
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    for (const auto& line : lines->all) {
+        if (line["event"] != "end") continue;
+        sent += line["tx_bytes"].get<std::uint64_t>();
+        received += line["rx_bytes"].get<std::uint64_t>();
+    }
+    EXPECT_EQ(sent, a.nic.counters().tx_bytes.value());
+    const std::uint64_t lost = counter(a, "fabric.flow.untracked");
+    EXPECT_LE(received, a.nic.counters().rx_bytes.value());
+    EXPECT_TRUE(lost > 0 || received == a.nic.counters().rx_bytes.value())
+        << "only what a fault has made unreadable belongs to no connection";
+    EXPECT_GT(lines->all.back()["retransmits"], 0);
+}
+
+TEST_F(NicTest, TaggedAndForeignRoceGoesToTheEthernetDevice) {
+    const auto rdma = [&] { return counter(b, "rnic.rx.frames"); };
+    test::FrameMaker maker;
+    maker.destination = b.host.gid();
+    maker.destination_mac = b.host.mac();
+    b.nic.deliver(maker.roce({}, 64));
+    world.run_until_idle();
+    EXPECT_EQ(rdma(), 1u);
+    base::Frame tagged = maker.roce({}, 64);
+    const base::Frame tag{std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{5}};
+    tagged.insert(tagged.begin() + 12, tag.begin(), tag.end());
+    b.nic.deliver(tagged);
+    maker.destination = test::gid("10.0.0.77");
+    b.nic.deliver(maker.roce({}, 64));
+    maker.destination = test::gid("239.0.0.1");
+    b.nic.deliver(maker.roce({}, 64));
+    world.run_until_idle();
+    EXPECT_EQ(rdma(), 1u);
+    const auto qp = b.host.create_ud(b.send_cq, b.recv_cq, 0x11);
+    ASSERT_TRUE(qp);
+    b.nic.deliver(maker.roce({}, 64));
+    world.run_until_idle();
+    EXPECT_EQ(rdma(), 2u) << "a group has members once there is a datagram queue pair";
+}
+
 TEST_F(NicTest, AFlappingLinkComesBack) {
     connect(a, b);
     a.nic.set_flaps(FlapConfig{5ms, 1ms});

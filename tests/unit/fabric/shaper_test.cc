@@ -193,6 +193,51 @@ TEST_F(ShaperTest, MarksAboveTheThresholdWhoCanHandleIt) {
     EXPECT_EQ(marked, 0);
 }
 
+// Case 139 of ROCE 10.7.
+TEST_F(ShaperTest, MarksByChanceBetweenTheThresholds) {
+    FrameMaker maker;
+    maker.ecn = 2;
+    const base::Frame packet = maker.roce({}, 1024);
+    const auto share = [&](std::size_t frames) {
+        // Filled once with what is never marked, then held at one frame more for each sample.
+        marked = 0;
+        for (int sample = 0; sample < 10000; ++sample) {
+            config.seed = static_cast<std::uint64_t>(sample) + 1;
+            start();
+            shaper->push(FrameMaker{}.roce({}, 1024));  // goes out at once
+            for (std::size_t i = 1; i < frames; ++i) shaper->push(FrameMaker{}.roce({}, 1024));
+            shaper->push(packet);
+            shaper->flush();
+        }
+        return marked;
+    };
+    config.limit = 8000;
+    config.queue_bytes = 1 << 20;
+    config.ecn_bytes = 10 * packet.size();
+    config.ecn_max_bytes = 30 * packet.size();
+    config.ecn_ppm = 200000;
+    EXPECT_EQ(share(10), 0);
+    EXPECT_NEAR(share(20), 1000, 3 * 30);  // half-way: 10 %, with a deviation of sqrt(10000 * .09)
+    EXPECT_NEAR(share(30), 2000, 3 * 40);
+    EXPECT_EQ(share(31), 10000);
+}
+
+TEST_F(ShaperTest, RdmaIsMarkedEarlierThanTheQueueIsLong) {
+    config.limit = 10 * kGigabit;
+    start();
+    FrameMaker maker;
+    maker.ecn = 2;
+    const base::Frame packet = maker.roce({}, 4096);
+    // 2 ms of the rate pass at once; what follows waits.
+    while (shaper->queued_bytes() < (100 << 10)) shaper->push(packet);
+    EXPECT_EQ(counters.marked.value(), 0u);
+    while (shaper->queued_bytes() < (600 << 10)) shaper->push(packet);
+    const std::uint64_t before = counters.marked.value();
+    EXPECT_GT(before, 0u);
+    for (int i = 0; i < 10; ++i) shaper->push(packet);
+    EXPECT_EQ(counters.marked.value(), before + 10) << "above 400 us all are";
+}
+
 TEST_F(ShaperTest, QueueIsBoundedAndDropsAreCounted) {
     config.limit = 8000;
     config.queue_bytes = 10000;

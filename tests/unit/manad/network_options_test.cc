@@ -72,7 +72,8 @@ TEST(PolicyOption, TakesEveryKey) {
     const auto policy = parse_policy(
         "nic=a,mac-check=on,ips=10.0.0.1+fd00::/64,acl=deny tcp to any port 22; allow "
         "any,limit=10G,rdma-limit=8G,"
-        "eth-limit=5G,rdma-guarantee=4G,eth-guarantee=1G,dir=both,queue=1M,ecn=100K,flow-log=/tmp/"
+        "eth-limit=5G,rdma-guarantee=4G,eth-guarantee=1G,dir=both,queue=1M,ecn=100K/400K/"
+        "20%,flow-log=/tmp/"
         "f,flow-idle=30s");
     ASSERT_TRUE(policy.has_value()) << policy.error();
     EXPECT_EQ(policy->nic, "a");
@@ -87,6 +88,8 @@ TEST(PolicyOption, TakesEveryKey) {
     EXPECT_EQ(shaper.classes[kEthernet].guarantee, 1000000000u);
     EXPECT_EQ(shaper.queue_bytes, 1u << 20);
     EXPECT_EQ(shaper.ecn_bytes, 100u << 10);
+    EXPECT_EQ(shaper.ecn_max_bytes, 400u << 10);
+    EXPECT_EQ(shaper.ecn_ppm, 200000u);
     EXPECT_TRUE(policy->policy.shape[0]);
     EXPECT_TRUE(policy->policy.shape[1]);
     EXPECT_EQ(policy->policy.flow_log, "/tmp/f");
@@ -103,12 +106,27 @@ TEST(PolicyOption, RatesAreForWhatTheGuestSendsUnlessToldOtherwise) {
 }
 
 TEST(PolicyOption, SaysWhatIsWrong) {
-    for (const char* text :
-         {"limit=0", "limit=fast", "limit=2000G", "mac-check=yes", "ips=", "ips=10.0.0.1+x",
-          "acl=forbid tcp", "rdma-guarantee=1G", "limit=1G,rdma-guarantee=2G",
-          "limit=1G,rdma-guarantee=600M,eth-guarantee=600M",
-          "limit=1G,rdma-limit=100M,rdma-guarantee=200M", "queue=1K", "limit=1G,queue=64K,ecn=65K",
-          "flow-log=", "flow-idle=0s", "speed=1G", "limit=1G,limit=2G"})
+    for (const char* text : {"limit=0",
+                             "limit=fast",
+                             "limit=2000G",
+                             "mac-check=yes",
+                             "ips=",
+                             "ips=10.0.0.1+x",
+                             "acl=forbid tcp",
+                             "rdma-guarantee=1G",
+                             "limit=1G,rdma-guarantee=2G",
+                             "limit=1G,rdma-guarantee=600M,eth-guarantee=600M",
+                             "limit=1G,rdma-limit=100M,rdma-guarantee=200M",
+                             "queue=1K",
+                             "limit=1G,queue=64K,ecn=65K",
+                             "ecn=1K/2K",
+                             "ecn=2K/1K/5%",
+                             "ecn=1K/2K/5",
+                             "limit=1G,queue=64K,ecn=1K/65K/1%",
+                             "flow-log=",
+                             "flow-idle=0s",
+                             "speed=1G",
+                             "limit=1G,limit=2G"})
         EXPECT_FALSE(parse_policy(text).has_value()) << text;
 }
 

@@ -191,5 +191,122 @@ TEST_P(UdTest, ForeignSourceAddressIsNotSent) {
     EXPECT_EQ(a.rnic.counters().drop_source.value(), 1U);
 }
 
+TEST_P(UdTest, PacketsAreCountedOnce) {
+    UdQp from = create(a, 4, 0x11);
+    UdQp to = create(b, 4, 0x11);
+    recv(to, 0, 100);
+    send(from, a, b, to.recv.id, 10, 0x11);
+    ASSERT_TRUE(to.cq.poll());
+    EXPECT_EQ(b.rnic.counters().rx_packets.value(), 1U);
+}
+
+/// Datagrams to groups; they are always frames (ROCE 5.5, case 129 of 10.7).
+class MulticastTest : public UdTest {
+protected:
+    static roce::Packet datagram(std::uint32_t qkey) {
+        roce::Packet packet;
+        packet.opcode = roce::Opcode::kUdSendOnly;
+        packet.source = ipv4_gid(9);
+        packet.destination = ipv4_gid(1);
+        packet.destination[12] = 239;  // 239.0.0.1
+        packet.destination_mac = {1, 0, 0x5e, 0, 0, 1};
+        packet.source_mac = test_mac(9);
+        packet.destination_qpn = roce::kMulticastQpn;
+        packet.deth = {qkey, roce::Qpn(0x99)};
+        return packet;
+    }
+    void deliver(roce::Packet packet) {
+        static const std::vector<std::byte> payload(60, std::byte{7});
+        packet.payload = payload;
+        base::Frame frame;
+        encode(packet, frame);
+        b.rnic.receive(frame);
+        world.run_until_idle();
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Paths, MulticastTest, ::testing::Values(false),
+                         [](const auto&) { return "Wire"; });
+
+TEST_P(MulticastTest, ReachesEachQpWithTheQkey) {
+    UdQp one = create(b, 4, 0x11);
+    UdQp two = create(b, 4, 0x11);
+    UdQp other = create(b, 4, 0x12);
+    UdQp without = create(b, 4, 0x11);
+    UdQp gsi = create(b, 1);
+    for (UdQp* qp : {&one, &two, &other, &gsi}) recv(*qp, 0, 296);
+    deliver(datagram(0x11));
+    for (UdQp* qp : {&one, &two}) {
+        const auto cqe = qp->cq.poll();
+        ASSERT_TRUE(cqe);
+        EXPECT_EQ(cqe->get<std::uint32_t>(4), 100U);
+        EXPECT_EQ(cqe->get<std::uint32_t>(8), 0x99U);
+    }
+    EXPECT_FALSE(other.cq.poll());
+    EXPECT_FALSE(without.cq.poll());
+    deliver(datagram(kGsiQkey));
+    EXPECT_FALSE(gsi.cq.poll());
+    EXPECT_EQ(b.rnic.counters().drop_no_receive.value(), 1U);
+    EXPECT_EQ(b.rnic.counters().drop_qkey.value(), 0U);
+}
+
+TEST_P(MulticastTest, Ipv6GroupsToo) {
+    UdQp qp = create(b, 4, 0x11);
+    recv(qp, 0, 296);
+    roce::Packet packet = datagram(0x11);
+    packet.source = ipv6_gid(9);
+    packet.destination = {0xff, 2};
+    packet.destination[15] = 1;
+    packet.destination_mac = {0x33, 0x33, 0, 0, 0, 1};
+    deliver(packet);
+    EXPECT_TRUE(qp.cq.poll());
+}
+
+TEST_P(MulticastTest, GroupNumberAndGroupAddressBelongTogether) {
+    UdQp qp = create(b, 4, 0x11);
+    recv(qp, 0, 296);
+    roce::Packet packet = datagram(0x11);
+    packet.destination_qpn = roce::Qpn(qp.recv.id);
+    deliver(packet);
+    packet = datagram(0x11);
+    packet.destination = b.host.gid();
+    packet.destination_mac = b.host.mac();
+    deliver(packet);
+    EXPECT_EQ(b.rnic.counters().drop_qpn.value(), 2U);
+    packet = datagram(0x11);
+    packet.destination_mac = b.host.mac();
+    deliver(packet);
+    EXPECT_EQ(b.rnic.counters().drop_address.value(), 1U);
+    packet = datagram(0x11);
+    packet.opcode = roce::Opcode::kSendOnly;
+    deliver(packet);
+    EXPECT_EQ(b.rnic.counters().drop_qpn.value(), 3U);
+    EXPECT_FALSE(qp.cq.poll());
+}
+
+TEST_P(MulticastTest, SenderHearsItself) {
+    UdQp from = create(a, 4, 0x11);
+    UdQp second = create(a, 4, 0x11);
+    recv(from, 8192, 296);
+    recv(second, 8192, 296);
+    roce::Packet group = datagram(0x11);
+    auto av = a.ram.bytes(from.buffer, 64);
+    send(from, a, b, roce::kMulticastQpn.value(), 10, 0x11);  // unicast address: nobody
+    ASSERT_TRUE(from.cq.poll());
+    for (std::size_t i = 0; i < 4; ++i) av[12 + i] = std::byte{group.destination[15 - i]};
+    for (std::size_t i = 0; i < 6; ++i) av[16 + i] = std::byte{group.destination_mac[5 - i]};
+    const gdma::Sge sges[] = {{from.buffer.value(), gdma::Key(from.mr.lkey), 48},
+                              {from.buffer.value() + 4096, gdma::Key(from.mr.lkey), 10}};
+    const std::array<std::uint32_t, 6> oob{0x40, roce::kMulticastQpn.value(), 0x11, 0, 0, 0};
+    from.send.post(std::as_bytes(std::span(oob)), sges, 0, 1U << 11 | 1024U << 16);
+    from.send.doorbell();
+    world.run_until_idle();
+    ASSERT_FALSE(network.sent.empty());
+    EXPECT_EQ(network.sent.back().destination, group.destination);
+    EXPECT_EQ(network.sent.back().ecn, roce::kEcnNone) << "datagrams have no rate to lower";
+    EXPECT_TRUE(second.cq.poll());
+    EXPECT_TRUE(from.cq.poll());
+    EXPECT_TRUE(from.cq.poll()) << "its own, and that it was sent";
+}
+
 }  // namespace
 }  // namespace openmana::test

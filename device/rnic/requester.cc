@@ -189,6 +189,8 @@ SendWqe* Requester::next() {
     }
     const bool begun = send_psn_ != wqe.first;
     if (!begun && wqe.fence && reads_out_ > 0) return nullptr;
+    // SQD ends what was begun, and begins nothing (ROCE 6.4).
+    if (wqe.first >= next_psn_ && qp_.state() == MANA_HW_RNIC_QP_SQD) return nullptr;
     if (wqe.is_read() && reads_out_ >= std::max(1U, qp_.attributes.max_read_out)) return nullptr;
     return &wqe;
 }

@@ -194,6 +194,7 @@ TEST_F(NicTest, DataIsRightThroughABadLink) {
     EXPECT_GT(counter(b, "fabric.fault.corrupted"), 0u);
 }
 
+// ROCE 10: 145
 TEST_F(NicTest, TheRateLimitHoldsWithinFivePercent) {
     PolicyConfig config;
     config.shaper.classes[0].limit = 1000000000;

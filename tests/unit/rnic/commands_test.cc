@@ -60,6 +60,7 @@ TEST_F(RnicCommandTest, QueueIdsFollowTheRules) {
     EXPECT_TRUE(host.destroy_cq(cq));
 }
 
+// ROCE 10: 120
 TEST_F(RnicCommandTest, QueuesInUseStay) {
     auto cq = *host.create_cq();
     auto qp = host.create_rc(cq, cq);

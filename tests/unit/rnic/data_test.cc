@@ -76,6 +76,7 @@ TEST_P(RcTest, SendsOfEveryLength) {
     }
 }
 
+// ROCE 10: 30
 TEST_P(RcTest, ImmediateIsDelivered) {
     open();
     link->b.recv(1, 0, 4096);
@@ -96,6 +97,7 @@ TEST_P(RcTest, ImmediateIsDelivered) {
     EXPECT_TRUE(zero_at_b(8192, 64)) << "a WRITE with immediate does not touch the receive's SGEs";
 }
 
+// ROCE 10: 35
 TEST_P(RcTest, ScatterAndGatherInOrder) {
     open();
     const gdma::Sge targets[] = {link->b.sge(0, 10), link->b.sge(5000, 2000),
@@ -146,6 +148,7 @@ TEST_P(RcTest, ManyRequestsWrapTheRings) {
     EXPECT_EQ(link->a.node->rnic.counters().timeouts.value(), 0U);
 }
 
+// ROCE 10: 20, 21
 TEST_P(RcTest, PsnWrapsInsideAMessage) {
     Connection::Options options;
     options.psn_a = 0xfffffe;
@@ -169,6 +172,7 @@ TEST_P(RcTest, LongPostListsAreServedInTurns) {
     for (std::uint32_t i = 0; i < 500; ++i) EXPECT_TRUE(same(i, 64 * i, 64));
 }
 
+// ROCE 10: 67
 TEST_P(RcTest, NoReceiveIsRetriedUntilOneComes) {
     open();
     link->post(link->wr(MANA_HW_RNIC_WQE_SEND, 1, 0, 2000));
@@ -194,6 +198,7 @@ TEST_P(RcTest, WriteWithImmediateWaitsForAReceive) {
     EXPECT_EQ(link->b.done[0].type, unsigned{MANA_HW_RNIC_CQE_WRITE_IMM});
 }
 
+// ROCE 10: 18, 19
 TEST_P(RcTest, ZeroLengthNeedsNoKey) {
     open();
     SendWr write = link->wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 0, 0);
@@ -209,6 +214,7 @@ TEST_P(RcTest, ZeroLengthNeedsNoKey) {
     EXPECT_EQ(link->a.done[1].vendor, 0U);
 }
 
+// ROCE 10: 83
 TEST_P(RcTest, RangeEdges) {
     struct Case {
         std::int64_t offset;
@@ -234,6 +240,7 @@ TEST_P(RcTest, RangeEdges) {
     }
 }
 
+// ROCE 10: 83
 TEST_P(RcTest, WrappingAddressIsRefused) {
     open();
     SendWr write = link->wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 8, 0);
@@ -243,6 +250,7 @@ TEST_P(RcTest, WrappingAddressIsRefused) {
     EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS});
 }
 
+// ROCE 10: 82
 TEST_P(RcTest, BadKeysAreRefused) {
     for (int which = 0; which < 4; ++which) {
         SCOPED_TRACE(which);
@@ -270,6 +278,7 @@ TEST_P(RcTest, BadKeysAreRefused) {
     }
 }
 
+// ROCE 10: 84
 TEST_P(RcTest, RightsOfTheRegionAreChecked) {
     open();
     auto& host = link->b.node->host;
@@ -286,6 +295,7 @@ TEST_P(RcTest, RightsOfTheRegionAreChecked) {
     EXPECT_EQ(link->a.done[1].vendor, unsigned{MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS});
 }
 
+// ROCE 10: 85
 TEST_P(RcTest, PriorWorkSurvivesAnError) {
     open();
     for (std::uint64_t i = 0; i < 6; ++i) {
@@ -308,6 +318,7 @@ TEST_P(RcTest, PriorWorkSurvivesAnError) {
     EXPECT_STREQ(link->a.state(), "ERR");
 }
 
+// ROCE 10: 87
 TEST_P(RcTest, SendTooLong) {
     open();
     link->b.recv(11, 0, 1500);
@@ -321,6 +332,7 @@ TEST_P(RcTest, SendTooLong) {
     EXPECT_TRUE(zero_at_b(1500, 2000));
 }
 
+// ROCE 10: 88
 TEST_P(RcTest, ReceiveSgeFaults) {
     open();
     auto& host = link->b.node->host;
@@ -333,6 +345,7 @@ TEST_P(RcTest, ReceiveSgeFaults) {
     EXPECT_EQ(link->b.error(true), unsigned{MANA_HW_RNIC_VE_RX_SGE_ACCESS});
 }
 
+// ROCE 10: 88
 TEST_P(RcTest, ReceiveSgeIsGoodOrBadAsAWhole) {
     open();
     auto& host = link->b.node->host;
@@ -347,6 +360,7 @@ TEST_P(RcTest, ReceiveSgeIsGoodOrBadAsAWhole) {
     EXPECT_TRUE(zero_at_b(4000, 96));
 }
 
+// ROCE 10: 89
 TEST_P(RcTest, GatherFaults) {
     for (int which = 0; which < 2; ++which) {
         open();
@@ -365,6 +379,7 @@ TEST_P(RcTest, GatherFaults) {
     }
 }
 
+// ROCE 10: 90
 TEST_P(RcTest, ReadScatterFaults) {
     open();
     auto& host = link->a.node->host;
@@ -377,6 +392,7 @@ TEST_P(RcTest, ReadScatterFaults) {
     EXPECT_STREQ(link->b.state(), "RTS");
 }
 
+// ROCE 10: 76, 81
 TEST_P(RcTest, PeerGoneExhaustsTheRetries) {
     Connection::Options options;
     options.timeout = 8;
@@ -402,6 +418,7 @@ TEST_P(RcTest, PeerGoneExhaustsTheRetries) {
     EXPECT_EQ(link->a.node->rnic.counters().timeouts.value(), 4U);
 }
 
+// ROCE 10: 79
 TEST_P(RcTest, TimeoutZeroWaitsForEver) {
     Connection::Options options;
     options.timeout = 0;
@@ -427,6 +444,7 @@ TEST_P(RcTest, RemovedAddressIsAsGoneAsLostPackets) {
     EXPECT_TRUE(zero_at_b(0, 64));
 }
 
+// ROCE 10: 108
 TEST_P(RcTest, HostErrFlushesBothSidesOnce) {
     open();
     link->b.recv(1, 0, 64);
@@ -441,6 +459,7 @@ TEST_P(RcTest, HostErrFlushesBothSidesOnce) {
     EXPECT_EQ(link->b.done.size(), 1U);
 }
 
+// ROCE 10: 108
 TEST_P(RcTest, PostThatCrossesTheErrorIsFlushed) {
     open();
     ASSERT_TRUE(link->b.node->host.to_state(*link->b.qp, MANA_HW_RNIC_QP_ERR));
@@ -491,6 +510,7 @@ TEST_P(RcTest, ErrorThatNoCqeCanExpressIsAnEvent) {
     EXPECT_TRUE(link->a.node->host.fatal_eq.drain().empty()) << "a CQE told it";
 }
 
+// ROCE 10: 109
 TEST_P(RcTest, ResetForgetsEverything) {
     open();
     link->b.recv(1, 0, 64);
@@ -513,6 +533,7 @@ TEST_P(RcTest, ResetForgetsEverything) {
     EXPECT_EQ(link->b.done[0].vendor, 0U);
 }
 
+// ROCE 10: 114
 TEST_P(RcTest, ResponderInRtrServes) {
     Connection::Options options;
     open(options);
@@ -522,6 +543,7 @@ TEST_P(RcTest, ResponderInRtrServes) {
     EXPECT_TRUE(same(0, 0, 5000));
 }
 
+// ROCE 10: 103
 TEST_P(RcTest, PathMtuMismatchIsAnInvalidRequest) {
     open();
     for (auto* side : {&link->a, &link->b}) ASSERT_TRUE(side->node->host.reset(*side->qp));
@@ -537,6 +559,7 @@ TEST_P(RcTest, PathMtuMismatchIsAnInvalidRequest) {
     EXPECT_STREQ(link->b.state(), "ERR");
 }
 
+// ROCE 10: 104
 TEST_P(RcTest, InvalidateOfAnOrdinaryKeyFailsTheReceive) {
     Connection::Options options;
     options.timeout = 8;
@@ -571,6 +594,7 @@ TEST_P(RcTest, BothDirectionsAtOnce) {
     }
 }
 
+// ROCE 10: 91
 TEST_P(RcTest, RegionRemovedDuringALongReadIsNotTouchedAgain) {
     open();
     auto& host = link->b.node->host;
@@ -600,6 +624,7 @@ TEST_P(RcTest, ImpossibleDoorbellsFailOnlyTheirQp) {
     EXPECT_STREQ(link->b.state(), "RTS");
 }
 
+// ROCE 10: 38
 TEST_P(RcTest, Loopback) {
     SimWorld world;
     TestNetwork network(world);

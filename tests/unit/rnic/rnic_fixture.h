@@ -60,12 +60,13 @@ private:
 /// A NIC without its Ethernet half, and the driver and provider on it.
 class Node final : private rnic::Network {
 public:
-    Node(SimWorld& world, TestNetwork& network, std::uint8_t number, rnic::RnicConfig config = {})
+    Node(SimWorld& world, TestNetwork& network, std::uint8_t number, rnic::RnicConfig config = {},
+         bool ipv6 = false)
         : executor(world),
           ram(memory),
           function(executor, memory, irq, {}),
           rnic(function, with_mac(config, number), *this),
-          host(function, ram, irq, test_mac(number), ipv4_gid(number)),
+          host(function, ram, irq, test_mac(number), ipv6 ? ipv6_gid(number) : ipv4_gid(number)),
           network_(network) {
         network.nodes.push_back(this);
     }
@@ -141,6 +142,8 @@ public:
         std::uint32_t psn_a = kPsnA;
         std::uint32_t ring = 4096;
         bool connect = true;
+        bool ipv6 = false;
+        QpLimits limits_a{}, limits_b{};
     };
     struct Side {
         Node* node = nullptr;
@@ -186,7 +189,9 @@ public:
 
     explicit Connection(bool local) : Connection(local, Options(), rnic::RnicConfig()) {}
     Connection(bool local, const Options& options, const rnic::RnicConfig& config)
-        : network(world), nodes{{{world, network, 1, config}, {world, network, 2, config}}} {
+        : network(world),
+          nodes{{{world, network, 1, config, options.ipv6},
+                 {world, network, 2, config, options.ipv6}}} {
         network.local = local;
         for (int i = 0; i < 2; ++i) set_up(i == 0 ? a : b, nodes[i], options.ring);
         if (!options.connect) return;
@@ -196,9 +201,9 @@ public:
         const Peer to_b{b.node->host.gid(), b.node->host.mac(), b.qp->qpn(), kPsnB};
         const Peer to_a{a.node->host.gid(), a.node->host.mac(), a.qp->qpn(), options.psn_a};
         OM_CHECK(b.node->host.connect(*b.qp, kPsnB, to_a, options.mtu, options.timeout,
-                                      options.retries));
+                                      options.retries, options.limits_b));
         OM_CHECK(a.node->host.connect(*a.qp, options.psn_a, to_b, options.mtu, options.timeout,
-                                      options.retries));
+                                      options.retries, options.limits_a));
         world.run_until_idle();
         network.sent.clear();
         network.sent_bytes.clear();

@@ -147,5 +147,36 @@ TEST(ThreadsTest, RegionsComeAndGoUnderLocalWrites) {
     b.stop();
 }
 
+/// A program polls on the last byte of a message, and then reads the rest.
+// ROCE 10: 37
+TEST(ThreadsTest, LastByteOfAWriteIsLast) {
+    constexpr std::uint32_t kLength = 65536;
+    Connection link(true);
+    const std::span<std::byte> target = link.b.at(0, kLength);
+    std::atomic<unsigned> round{0};
+    std::atomic<unsigned> wrong{0};
+    constexpr unsigned kRounds = 200;
+    std::thread watcher([&] {
+        for (unsigned n = 1; n <= kRounds; ++n) {
+            const auto wanted = static_cast<std::byte>(n);
+            // Partner of the release store at the end of a message.
+            while (std::atomic_ref<std::byte>(target.back()).load(std::memory_order_acquire) !=
+                   wanted) {
+            }
+            for (const std::byte byte : target.first(kLength - 1))
+                if (byte != wanted) wrong.fetch_add(1);
+            round.store(n, std::memory_order_release);
+        }
+    });
+    for (unsigned n = 1; n <= kRounds; ++n) {
+        std::ranges::fill(link.a.at(0, kLength), static_cast<std::byte>(n));
+        link.post(link.wr(MANA_HW_RNIC_WQE_WRITE, n, 0, kLength));
+        EXPECT_TRUE(link.run(n));
+        while (round.load(std::memory_order_acquire) != n) std::this_thread::yield();
+    }
+    watcher.join();
+    EXPECT_EQ(wrong.load(), 0U);
+}
+
 }  // namespace
 }  // namespace openmana::test

@@ -93,6 +93,7 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Paths, UdTest, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Local" : "Wire"; });
 
+// ROCE 10: 126, 130
 TEST_P(UdTest, GsiDeliversWithTheGrhArea) {
     UdQp from = create(a, 1);
     UdQp to = create(b, 1);
@@ -134,6 +135,7 @@ TEST_P(UdTest, GsiDeliversWithTheGrhArea) {
     EXPECT_TRUE(std::memcmp(&grh[36], b.host.gid().data() + 12, 4) == 0);
 }
 
+// ROCE 10: 124, 127, 128
 TEST_P(UdTest, BadDatagramsVanish) {
     UdQp from = create(a, 4, 0x11);
     UdQp to = create(b, 4, 0x11);
@@ -153,6 +155,22 @@ TEST_P(UdTest, BadDatagramsVanish) {
     EXPECT_FALSE(from.cq.poll());
     EXPECT_EQ(b.rnic.counters().drop_qkey.value(), 1U);
     EXPECT_EQ(b.rnic.counters().drop_no_receive.value(), 2U);
+}
+
+/// The queues of this ABI know no error of a datagram: what cannot be read is not sent.
+// ROCE 10: 117
+TEST_P(UdTest, UnreadableDatagramDoesNotStopTheNext) {
+    UdQp from = create(a, 4, 0x11);
+    UdQp to = create(b, 4, 0x11);
+    recv(to, 0, 200);
+    send(from, a, b, to.recv.id, 100000, 0x11);  // beyond the region
+    send(from, a, b, to.recv.id, 10, 0x11);
+    EXPECT_TRUE(from.cq.poll());
+    EXPECT_TRUE(from.cq.poll());
+    const auto cqe = to.cq.poll();
+    ASSERT_TRUE(cqe);
+    EXPECT_EQ(cqe->get<std::uint32_t>(4), 50U);
+    EXPECT_EQ(a.rnic.counters().drop_datagram.value(), 1U);
 }
 
 TEST_P(UdTest, Loopback) {

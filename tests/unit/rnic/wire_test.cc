@@ -50,6 +50,7 @@ protected:
     std::unique_ptr<Connection> link;
 };
 
+// ROCE 10: 15
 TEST_F(WireTest, SegmentsAtThePathMtu) {
     open();
     link->b.recv(1, 0, 4096);
@@ -72,6 +73,7 @@ TEST_F(WireTest, SegmentsAtThePathMtu) {
     EXPECT_EQ(sent[3].aeth.syndrome, 0x1f);
 }
 
+// ROCE 10: 17
 TEST_F(WireTest, ReadConsumesPsns) {
     open();
     link->b.recv(1, 0, 16);
@@ -90,6 +92,7 @@ TEST_F(WireTest, ReadConsumesPsns) {
     EXPECT_EQ(sent[6].aeth.msn, 2U);
 }
 
+// ROCE 10: 40, 63
 TEST_F(WireTest, LostMiddlePacketCostsOneNak) {
     open();
     lose_psn(0x102);
@@ -108,6 +111,7 @@ TEST_F(WireTest, LostMiddlePacketCostsOneNak) {
         }
 }
 
+// ROCE 10: 41
 TEST_F(WireTest, LostNakIsRepairedByTheTimer) {
     open();
     link->network.fate = [n = 0, nak = 0](const roce::Packet& p) mutable {
@@ -122,6 +126,7 @@ TEST_F(WireTest, LostNakIsRepairedByTheTimer) {
     EXPECT_TRUE(same(0, 0, 5 * 1024));
 }
 
+// ROCE 10: 43
 TEST_F(WireTest, LostAckDoesNotConsumeASecondReceive) {
     open();
     link->b.recv(1, 0, 64);
@@ -135,6 +140,7 @@ TEST_F(WireTest, LostAckDoesNotConsumeASecondReceive) {
     EXPECT_EQ(at_b().duplicates.value(), 1U);
 }
 
+// ROCE 10: 44
 TEST_F(WireTest, LostAckIsCoveredByTheNext) {
     open();
     lose([](const roce::Packet& p) { return p.opcode == Opcode::kAcknowledge; });
@@ -145,6 +151,7 @@ TEST_F(WireTest, LostAckIsCoveredByTheNext) {
     EXPECT_EQ(at_a().timeouts.value(), 0U);
 }
 
+// ROCE 10: 46
 TEST_F(WireTest, LostReadRequestThenWrite) {
     open();
     lose([](const roce::Packet& p) { return p.opcode == Opcode::kReadRequest; });
@@ -158,6 +165,7 @@ TEST_F(WireTest, LostReadRequestThenWrite) {
     EXPECT_TRUE(same(0, 0, 2 * 1024));
 }
 
+// ROCE 10: 47, 48, 49
 TEST_F(WireTest, LostReadResponses) {
     for (std::uint32_t k = 0; k < 4; ++k) {
         SCOPED_TRACE(k);
@@ -177,6 +185,7 @@ TEST_F(WireTest, LostReadResponses) {
     }
 }
 
+// ROCE 10: 50
 TEST_F(WireTest, AckBehindALostReadResponseIsAnImpliedNak) {
     open();
     lose_psn(0x103, true);
@@ -188,6 +197,7 @@ TEST_F(WireTest, AckBehindALostReadResponseIsAnImpliedNak) {
     EXPECT_TRUE(same(1 << 20, 1 << 20, 4 * 1024));
 }
 
+// ROCE 10: 60
 TEST_F(WireTest, DuplicatedEverything) {
     open();
     link->network.fate = [](const roce::Packet&) { return Fate{false, 2}; };
@@ -203,6 +213,7 @@ TEST_F(WireTest, DuplicatedEverything) {
     EXPECT_TRUE(same(1 << 20, 1 << 20, 4 * 1024));
 }
 
+// ROCE 10: 61
 TEST_F(WireTest, ReorderedPackets) {
     open();
     link->network.fate = [n = 0](const roce::Packet&) mutable {
@@ -217,6 +228,7 @@ TEST_F(WireTest, ReorderedPackets) {
     EXPECT_TRUE(same(1 << 20, 1 << 20, 20 * 1024));
 }
 
+// ROCE 10: 6
 TEST_F(WireTest, BadIcrcHasNoEffect) {
     open();
     link->network.fate = [n = 0](const roce::Packet& p) mutable {
@@ -230,6 +242,7 @@ TEST_F(WireTest, BadIcrcHasNoEffect) {
     EXPECT_TRUE(same(0, 0, 5 * 1024));
 }
 
+// ROCE 10: 65
 TEST_F(WireTest, LossAtEveryPosition) {
     const auto workload = [&] {
         link->b.recv(1, 100000, 4096);
@@ -270,6 +283,7 @@ TEST_F(WireTest, LossAtEveryPosition) {
     }
 }
 
+// ROCE 10: 66
 TEST_F(WireTest, WindowIsNeverExceeded) {
     rnic::RnicConfig config;
     config.window_packets = 8;
@@ -288,6 +302,7 @@ TEST_F(WireTest, WindowIsNeverExceeded) {
     EXPECT_TRUE(same(0, 0, 200 * 1024));
 }
 
+// ROCE 10: 27
 TEST_F(WireTest, FenceWaitsForTheReads) {
     open();
     link->b.recv(1, 0, 64);
@@ -305,6 +320,7 @@ TEST_F(WireTest, FenceWaitsForTheReads) {
     EXPECT_GT(position(Opcode::kSendOnly), position(Opcode::kReadResponseLast));
 }
 
+// ROCE 10: 72
 TEST_F(WireTest, RnrInTheMiddleOfAStream) {
     open();
     for (std::uint64_t i = 0; i < 5; ++i) link->b.recv(i, 64 * i, 64);
@@ -317,6 +333,7 @@ TEST_F(WireTest, RnrInTheMiddleOfAStream) {
     EXPECT_TRUE(same(0, 0, 640));
 }
 
+// ROCE 10: 77
 TEST_F(WireTest, RetriesAreCounted) {
     Connection::Options options;
     options.timeout = 8;
@@ -329,6 +346,7 @@ TEST_F(WireTest, RetriesAreCounted) {
     EXPECT_EQ(link->network.sent.size(), 8U) << "seven is seven";
 }
 
+// ROCE 10: 80
 TEST_F(WireTest, RetryCountRefills) {
     Connection::Options options;
     options.timeout = 8;
@@ -347,6 +365,7 @@ TEST_F(WireTest, RetryCountRefills) {
     }
 }
 
+// ROCE 10: 57, 58, 99
 TEST_F(WireTest, StrangeAnswersAreIgnored) {
     open();
     const auto inject = [&](std::uint8_t syndrome, std::uint32_t psn) {
@@ -377,6 +396,7 @@ TEST_F(WireTest, StrangeAnswersAreIgnored) {
     EXPECT_EQ(link->a.done.size(), 1U);
 }
 
+// ROCE 10: 92, 94, 96
 TEST_F(WireTest, RequestsThatBreakTheRules) {
     struct Case {
         Opcode opcode;
@@ -415,6 +435,7 @@ TEST_F(WireTest, RequestsThatBreakTheRules) {
     }
 }
 
+// ROCE 10: 13, 14
 TEST_F(WireTest, OtherSourcesAreDropped) {
     open();
     roce::Packet p;

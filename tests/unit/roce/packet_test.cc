@@ -157,6 +157,7 @@ std::vector<Golden> golden() {
     return list;
 }
 
+// ROCE 10: 3
 TEST(RocePacket, GoldenFramesAreEncoded) {
     for (const Golden& g : golden()) {
         SCOPED_TRACE(g.name);
@@ -164,6 +165,7 @@ TEST(RocePacket, GoldenFramesAreEncoded) {
     }
 }
 
+// ROCE 10: 3
 TEST(RocePacket, GoldenFramesRoundTrip) {
     for (const Golden& g : golden()) {
         SCOPED_TRACE(g.name);
@@ -197,6 +199,7 @@ TEST(RocePacket, GoldenFramesRoundTrip) {
     }
 }
 
+// ROCE 10: 1
 TEST(RocePacket, WorkedExampleA) {
     Packet p = request(Opcode::kWriteOnly, 0xabc);
     p.ipv4_id = 0x1234;
@@ -207,6 +210,7 @@ TEST(RocePacket, WorkedExampleA) {
               "000070001234567800cafe010000000568656c6c6f000000e1323f1e");
 }
 
+// ROCE 10: 1
 TEST(RocePacket, WorkedExampleB) {
     Packet p = request(Opcode::kUdSendOnly, 7);
     p.source = gid6(1);
@@ -233,6 +237,7 @@ TEST(RocePacket, WorkedExampleB) {
     EXPECT_EQ(back->pad, 3);
 }
 
+// ROCE 10: 2
 TEST(RocePacket, CnpOfConnectXIsAccepted) {
     const auto frame = from_hex(
         "e41d2dab2bc27cfe90643b32080045c2003c718c4000401191610a0011010a00120100"
@@ -251,6 +256,7 @@ TEST(RocePacket, CnpOfConnectXIsAccepted) {
     EXPECT_EQ(again, frame);
 }
 
+// ROCE 10: 4
 TEST(RocePacket, IcrcIgnoresMaskedFields) {
     const auto good4 = from_hex(golden()[0].hex);
     auto frame = good4;
@@ -278,6 +284,7 @@ TEST(RocePacket, IcrcIgnoresMaskedFields) {
     EXPECT_TRUE(parse(frame6));
 }
 
+// ROCE 10: 5
 TEST(RocePacket, IcrcCatchesEveryOtherBit) {
     for (const Golden& g : golden()) {
         SCOPED_TRACE(g.name);
@@ -302,6 +309,7 @@ TEST(RocePacket, IcrcCatchesEveryOtherBit) {
     }
 }
 
+// ROCE 10: 7
 TEST(RocePacket, PadFollowsPayloadLength) {
     for (std::size_t n = 0; n < 10; ++n) {
         const std::string payload(n, 'x');
@@ -326,6 +334,7 @@ TEST(RocePacket, PayloadMayComeInPieces) {
     EXPECT_EQ(to_hex(whole), golden()[7].hex);
 }
 
+// ROCE 10: 8
 TEST(RocePacket, EthernetPaddingIsIgnored) {
     auto frame = from_hex(golden()[0].hex);
     frame.resize(60, std::byte{0xee});
@@ -334,6 +343,7 @@ TEST(RocePacket, EthernetPaddingIsIgnored) {
     EXPECT_TRUE(packet->payload.empty());
 }
 
+// ROCE 10: 9
 TEST(RocePacket, TruncationAtEveryLengthIsDropped) {
     for (const Golden& g : golden()) {
         const auto frame = from_hex(g.hex);
@@ -371,6 +381,7 @@ protected:
     }
 };
 
+// ROCE 10: 10
 TEST_F(RoceHeaderLies, OptionsAndFragments) {
     frame[14] = std::byte{0x46};
     set_ip_checksum();
@@ -390,6 +401,7 @@ TEST_F(RoceHeaderLies, WrongHeaderChecksum) {
     EXPECT_EQ(reason(), DropReason::kMalformed);
 }
 
+// ROCE 10: 10
 TEST_F(RoceHeaderLies, Lengths) {
     frame[39] = std::byte{0x21};  // UDP length beyond the IP length
     EXPECT_EQ(reason(), DropReason::kMalformed);
@@ -404,6 +416,7 @@ TEST_F(RoceHeaderLies, Lengths) {
     EXPECT_EQ(reason(), DropReason::kMalformed);
 }
 
+// ROCE 10: 10
 TEST_F(RoceHeaderLies, PadBeyondPayload) {
     // A SEND of no payload with immediate: 28 bytes of UDP, pad 3.
     frame.resize(62);
@@ -421,6 +434,7 @@ TEST_F(RoceHeaderLies, HeadersOfTheOpcodeDoNotFit) {
     EXPECT_EQ(reason(), DropReason::kMalformed);
 }
 
+// ROCE 10: 10, 11, 14
 TEST_F(RoceHeaderLies, VersionOpcodeQpn) {
     frame[43] |= std::byte{1};
     set_icrc();
@@ -446,6 +460,7 @@ TEST_F(RoceHeaderLies, ReservedRcOpcodeIsLeftToTheResponder) {
     EXPECT_EQ(packet->payload.size(), 8U);
 }
 
+// ROCE 10: 11
 TEST_F(RoceHeaderLies, ReservedBitsAreIgnored) {
     frame[46] = std::byte{0x3f};
     frame[50] |= std::byte{0x7f};
@@ -534,6 +549,7 @@ TEST(RocePacket, LargestPacketHasTheSizesOfTheTable) {
     EXPECT_EQ(from_hex(encoded(p, payload)).size(), 14U + 4180);
 }
 
+// ROCE 10: 126
 TEST(RocePacket, GrhAreaHoldsTheIpHeader) {
     for (const bool six : {false, true}) {
         Packet p = request(Opcode::kUdSendOnlyImm, 1);
@@ -557,6 +573,7 @@ TEST(RocePacket, HopLimitZeroMeansDefault) {
     EXPECT_EQ(encoded(p), golden()[0].hex);
 }
 
+// ROCE 10: 12
 TEST(RocePacket, PkeyRules) {
     EXPECT_TRUE(pkeys_match(0xffff, 0xffff));
     EXPECT_TRUE(pkeys_match(0x7fff, 0xffff));

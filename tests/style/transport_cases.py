@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The table of docs/transport-tests.md: which test shows which case of the transport's catalogue.
+
+A test names its cases in the comment right above it, as `// ROCE 10: 15, 16`. Compares the table
+with the sources, or with --write makes it anew. Exits 1 if they differ, or if a case has neither a
+test nor a reason.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TABLE = ROOT / "docs" / "transport-tests.md"
+CASES = 145
+ABI = "not in the ABI that stock drivers use: "
+#: Cases without a test of their own, or with more to say.
+NOTES = {
+    28: "the bit on the wire; no driver of this ABI arms for solicited completions only",
+    32: ABI + "atomics", 33: ABI + "atomics", 34: ABI + "atomics",
+    52: ABI + "atomics", 53: "READs",
+    64: "10,000 seeds by hand, 2,000 in CI",
+    97: ABI + "atomics",
+    98: "queued, since the driver of Linux 6.12 does not pass on the requester's limit",
+    102: "the device does not know the consumer's index; the host sees the overrun",
+    104: "ordinary keys; " + ABI + "memory windows, fast registration",
+    105: ABI + "fast registration",
+    106: "drivers rely on every transition being taken",
+    113: "served at once; " + ABI + "the event",
+    115: "without the event, which is not in the ABI",
+    117: "UD queues of this ABI have no error completions and no SQE",
+    118: ABI + "shared receive queues", 119: ABI + "shared receive queues",
+    121: ABI + "UC", 122: ABI + "UC", 123: ABI + "UC",
+    125: "the kernel's check, made before the device hears of it",
+    129: ABI + "multicast",
+    131: ABI + "memory windows", 132: ABI + "memory windows", 133: ABI + "memory windows",
+    134: ABI + "memory windows",
+    135: ABI + "fast registration", 136: ABI + "fast registration", 137: ABI + "local invalidate",
+    138: "regions",
+    140: "congestion control: open", 142: "congestion control: open",
+    143: "congestion control: open", 144: "congestion control: open",
+}
+#: Those that a program of its own shows.
+PROGRAMS = {64: "sim.seeds", 120: "sim.seeds"}
+MARK = re.compile(r"// ROCE 10: ([\d, ]+)$")
+TEST = re.compile(r"TEST(?:_F|_P)?\((\w+),\s*(\w+)\)")
+HEAD = """# The transport's test cases
+
+For those who change the transport. Which test shows which case of the transport's catalogue (145
+cases, in its order). A test names its cases in the comment above it (`ROCE 10: 15, 16`);
+`tests/style/transport_cases.py --write` makes this table of those comments, and `ctest -L style`
+fails when they differ.
+
+The 14 invariants of the catalogue are checked in every run of `sim_test`, after each event and for
+each frame, but for the ninth, which is about atomics.
+
+| case | tests | note |
+|---|---|---|
+"""
+
+
+def tests_by_case() -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {case: [] for case in range(1, CASES + 1)}
+    for path in sorted((ROOT / "tests").rglob("*_test.cc")):
+        marked: list[int] = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if mark := MARK.match(line):
+                marked = [int(case) for case in mark[1].split(",")]
+                if wrong := [case for case in marked if case not in found]:
+                    sys.exit(f"{path.relative_to(ROOT)}:{number}: no such case: {wrong}")
+            elif marked:
+                test = TEST.match(line)
+                if not test:
+                    sys.exit(f"{path.relative_to(ROOT)}:{number}: a mark with no test behind it")
+                for case in marked:
+                    found[case].append(f"{test[1]}.{test[2]}")
+                marked = []
+    return found
+
+
+def main() -> int:
+    text = HEAD
+    missing = []
+    for case, tests in tests_by_case().items():
+        programs = [PROGRAMS[case]] if case in PROGRAMS else []
+        names = [f"`{name}`" for name in tests + programs]
+        note = NOTES.get(case, "")
+        if not names and not note:
+            missing.append(case)
+        text += f"| {case} | {', '.join(names) or '-'} | {note} |\n"
+    if missing:
+        print(f"cases without a test or a reason: {missing}", file=sys.stderr)
+        return 1
+    if "--write" in sys.argv[1:]:
+        TABLE.write_text(text, encoding="utf-8")
+        return 0
+    if not TABLE.exists() or TABLE.read_text(encoding="utf-8") != text:
+        print("docs/transport-tests.md differs from the tests: run tests/style/transport_cases.py "
+              "--write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

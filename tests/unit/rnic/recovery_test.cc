@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is lost, late or there twice, and receivers that are not ready (ROCE 10.3, 10.4).
+#include "roce/aeth.h"
+#include "wire_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+using roce::Opcode;
+using roce::Psn;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Words = std::vector<std::string>;
+
+class RecoveryTest : public WireCase {};
+
+/// 4.096 us * 2^14
+constexpr base::Duration kTimeout14{4096ULL << 14};
+
+// ROCE 10: 39
+TEST_F(RecoveryTest, SendGoesOnFromTheLostPacket) {
+    open();
+    link->b.recv(1, 0, 8192);
+    lose(request(0x102));
+    send(1, 5 * 1024);
+    ASSERT_TRUE(link->run(1, 1));
+    expect_ok(1, 1);
+    EXPECT_EQ(naks(0x60), 1U);
+    EXPECT_EQ(story(), (Words{"SF100", "SM101", "SM102", "SM103", "SL104", "N102", "SM102", "SM103",
+                              "SL104", "A104"}));
+    EXPECT_EQ(at_a().retransmits.value(), 1U);
+    EXPECT_TRUE(same(0, 0, 5 * 1024));
+}
+
+// ROCE 10: 42
+TEST_F(RecoveryTest, LostLastPacketTakesTheTimer) {
+    open();
+    lose(request(0x102));
+    const auto start = link->world.now();
+    write(1, 3 * 1024);
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+    EXPECT_EQ(naks(0x60), 0U);
+    EXPECT_EQ(at_a().timeouts.value(), 1U);
+    EXPECT_GE(link->world.now() - start, kTimeout14);
+    EXPECT_LT(link->world.now() - start, kTimeout14 + milliseconds(1));
+}
+
+// ROCE 10: 45
+TEST_F(RecoveryTest, LostReadRequestTakesTheTimer) {
+    open();
+    lose(request(0x100));
+    read(1, 3000);
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+    EXPECT_EQ(story(), (Words{"RR100", "RR100", "RF100", "RM101", "RL102"}));
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 3000));
+}
+
+// ROCE 10: 51
+TEST_F(RecoveryTest, RestOfAReadMayBeginInTheMiddle) {
+    open();
+    // Of four responses the third is lost; the answer to the new request is made here.
+    link->network.fate = [](const roce::Packet& p) {
+        Fate fate;
+        fate.lose = p.info().response && p.psn >= Psn(0x102) && p.psn <= Psn(0x103);
+        return fate;
+    };
+    read(1, 4 * 1024);
+    link->idle(kTimeout14 + milliseconds(1));
+    EXPECT_EQ(sent()[5].psn, Psn(0x102)) << "the request for the rest";
+    for (const bool last : {false, true}) {
+        roce::Packet p = to(link->a, last ? Opcode::kReadResponseLast : Opcode::kReadResponseMiddle,
+                            last ? 0x103 : 0x102);
+        inject(link->a, p, 1024);
+    }
+    expect_ok(1);
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 2048));
+    EXPECT_TRUE(std::ranges::all_of(link->a.at((1 << 20) + 2048, 2048),
+                                    [](std::byte b) { return b == std::byte{0x5a}; }));
+}
+
+// ROCE 10: 53
+TEST_F(RecoveryTest, DuplicateReadOfSomethingElseIsDropped) {
+    open();
+    read(1, 4 * 1024);
+    ASSERT_TRUE(link->run(1));
+    const std::size_t frames = sent().size();
+    roce::Packet p = to(link->b, Opcode::kReadRequest, 0x100);
+    const std::uint64_t address = link->b.buffer.value() + (1 << 20);
+    for (const auto& reth : {roce::Reth{address + 1, link->b.mr.rkey, 4096},
+                             roce::Reth{address, link->b.mr.rkey + 1, 4096},
+                             roce::Reth{address, link->b.mr.rkey, 5000}}) {
+        p.reth = reth;
+        inject(link->b, p);
+    }
+    p.psn = Psn(0xf0);  // before the connection
+    p.reth = {address, link->b.mr.rkey, 4096};
+    inject(link->b, p);
+    EXPECT_EQ(sent().size(), frames);
+    EXPECT_STREQ(link->b.state(), "RTS");
+}
+
+// ROCE 10: 54
+TEST_F(RecoveryTest, DuplicateReadReadsAnew) {
+    open();
+    read(1, 2 * 1024);
+    ASSERT_TRUE(link->run(1));
+    link->b.at(1 << 20, 1)[0] = std::byte{0x77};
+    std::vector<std::byte> first_bytes;
+    roce::Packet p = to(link->b, Opcode::kReadRequest, 0x100);
+    p.reth = {link->b.buffer.value() + (1 << 20), link->b.mr.rkey, 2048};
+    link->network.fate = [&](const roce::Packet& packet) {
+        if (packet.info().response) first_bytes.push_back(packet.payload[0]);
+        return Fate{};
+    };
+    inject(link->b, p);
+    ASSERT_EQ(first_bytes.size(), 2U);
+    EXPECT_EQ(first_bytes[0], std::byte{0x77});
+    EXPECT_EQ(sent().back().aeth.msn, 1U);
+    write(2, 10);
+    ASSERT_TRUE(link->run(2));
+    expect_ok(2);
+}
+
+// ROCE 10: 55
+TEST_F(RecoveryTest, OldSendInTheMiddleOfAMessage) {
+    open();
+    link->b.recv(1, 0, 64);
+    send(1, 10);
+    ASSERT_TRUE(link->run(1, 1));
+    lose([](const roce::Packet& p) { return p.psn == Psn(0x103) && !p.info().response; }, 1);
+    link->network.fate = [](const roce::Packet& p) {
+        Fate fate;  // the rest of the WRITE comes late
+        if (!p.info().response && p.psn >= Psn(0x103)) fate.delay = microseconds(500);
+        return fate;
+    };
+    link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 2, 0, 4 * 1024, 65536));
+    link->idle(microseconds(10));
+    inject(link->b, to(link->b, Opcode::kSendOnly, 0x100), 10);
+    EXPECT_TRUE(is_ack(sent().back()));
+    EXPECT_EQ(sent().back().psn, Psn(0x102)) << "the newest that is executed";
+    ASSERT_TRUE(link->run(2, 1));
+    link->idle();
+    expect_ok(2, 1);
+    EXPECT_TRUE(same(0, 65536, 4 * 1024));
+}
+
+// ROCE 10: 56
+TEST_F(RecoveryTest, AckOfADuplicateWaitsBehindReadData) {
+    open();
+    link->b.recv(1, 0, 64);
+    send(1, 10);
+    ASSERT_TRUE(link->run(1, 1));
+    link->network.sent.clear();
+    // Both in one batch: the request for more data than one turn sends, and the duplicate.
+    roce::Packet request = to(link->b, Opcode::kReadRequest, 0x101);
+    request.reth = {link->b.buffer.value(), link->b.mr.rkey, 3 << 20};
+    base::Frame frame;
+    roce::encode(request, frame);
+    link->b.node->rnic.receive(frame);
+    inject(link->b, to(link->b, Opcode::kSendOnly, 0x100), 10);
+    ASSERT_EQ(sent().size(), 3U * 1024 + 1);
+    EXPECT_EQ(sent()[sent().size() - 2].opcode, Opcode::kReadResponseLast);
+    EXPECT_TRUE(is_ack(sent().back()));
+    EXPECT_EQ(link->b.done.size(), 1U);
+}
+
+// ROCE 10: 59
+TEST_F(RecoveryTest, AckInsideAReadCompletesNothing) {
+    open();
+    lose([](const roce::Packet& p) { return p.info().response && p.psn >= Psn(0x102); }, 2);
+    read(1, 4 * 1024);
+    link->idle();
+    inject(link->a, to(link->a, Opcode::kAcknowledge, 0x103));
+    EXPECT_TRUE(link->a.done.empty());
+    EXPECT_STREQ(link->a.state(), "RTS");
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 4 * 1024));
+}
+
+// ROCE 10: 62
+TEST_F(RecoveryTest, LateAckEndsTheRetransmission) {
+    Connection::Options options;
+    options.timeout = 8;
+    open(options);
+    link->b.recv(1, 0, 8192);
+    link->b.recv(2, 16384, 64);
+    link->network.fate = [n = 0](const roce::Packet& p) mutable {
+        Fate fate;  // just after the timer
+        if (is_ack(p) && n++ == 0) fate.delay = base::Duration(4096 * 256) + microseconds(1);
+        return fate;
+    };
+    send(1, 5 * 1024);
+    ASSERT_TRUE(link->run(1, 1));
+    link->idle(milliseconds(5));
+    expect_ok(1, 1);
+    EXPECT_EQ(at_a().timeouts.value(), 1U);
+    send(2, 10);
+    ASSERT_TRUE(link->run(2, 2));
+    expect_ok(2, 2);
+}
+
+// ROCE 10: 67, 68
+TEST_F(RecoveryTest, EachRnrTimerCodeIsWaitedFor) {
+    for (std::uint32_t code = 0; code < 32; ++code) {
+        SCOPED_TRACE(code);
+        Connection::Options options;
+        options.limits_b.rnr_timer = code;
+        open(options);
+        std::vector<base::TimePoint> tries;
+        link->network.fate = [&](const roce::Packet& p) {
+            if (p.opcode == Opcode::kSendOnly) tries.push_back(link->world.now());
+            return Fate{};
+        };
+        send(1, 10);
+        link->idle(microseconds(8));
+        EXPECT_EQ(naks(roce::rnr_syndrome(static_cast<std::uint8_t>(code))), 1U);
+        link->b.recv(1, 0, 64);
+        ASSERT_TRUE(link->run(1, 1));
+        expect_ok(1, 1);
+        ASSERT_EQ(tries.size(), 2U);
+        const base::Duration wait = roce::rnr_delay(static_cast<std::uint8_t>(code));
+        EXPECT_GE(tries[1] - tries[0], wait);
+        EXPECT_LT(tries[1] - tries[0], 2 * wait);
+        EXPECT_TRUE(same(0, 0, 10));
+    }
+}
+
+// ROCE 10: 69
+TEST_F(RecoveryTest, RnrRetriesRunOut) {
+    for (const std::uint32_t retries : {0U, 2U}) {
+        Connection::Options options;
+        options.limits_a.rnr_retry = retries;
+        open(options);
+        send(1, 10, false);
+        send(2, 10);
+        ASSERT_TRUE(link->run(1));
+        link->idle(milliseconds(200));
+        EXPECT_EQ(link->a.done[0].id, 1U);
+        EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RNR_RETRY});
+        EXPECT_EQ(at_b().rnr_naks_sent.value(), retries + 1);
+        EXPECT_STREQ(link->a.state(), "ERR");
+        EXPECT_STREQ(link->b.state(), "RTS");
+        EXPECT_TRUE(link->b.done.empty());
+        EXPECT_TRUE(link->b.node->host.fatal_eq.drain().empty());
+    }
+}
+
+// ROCE 10: 70
+TEST_F(RecoveryTest, SevenRnrRetriesAreEndless) {
+    Connection::Options options;
+    options.limits_b.rnr_timer = 24;
+    open(options);
+    send(1, 10);
+    link->idle(std::chrono::seconds(60));
+    EXPECT_TRUE(link->a.done.empty());
+    link->b.recv(1, 0, 64);
+    ASSERT_TRUE(link->run(1, 1));
+    expect_ok(1, 1);
+}
+
+// ROCE 10: 71
+TEST_F(RecoveryTest, RnrRetriesRefill) {
+    Connection::Options options;
+    options.limits_a.rnr_retry = 1;
+    options.limits_b.rnr_timer = 14;
+    open(options);
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        send(i, 10);
+        link->idle(microseconds(100));
+        link->b.recv(i, 0, 64);
+        ASSERT_TRUE(link->run(i + 1, i + 1));
+    }
+    expect_ok(10, 10);
+    EXPECT_EQ(at_a().rnr_naks.value(), 10U);
+}
+
+// ROCE 10: 73
+TEST_F(RecoveryTest, OnlyTheLastPacketOfAWriteWaitsForTheReceive) {
+    open();
+    link->post(link->wr(MANA_HW_RNIC_WQE_WRITE_IMM, 1, 0, 3 * 1024));
+    link->idle(microseconds(100));
+    link->b.recv(1, 65536, 16);
+    ASSERT_TRUE(link->run(1, 1));
+    expect_ok(1, 1);
+    EXPECT_EQ(story(), (Words{"WF100", "WM101", "WL102", "RNR102", "WL102", "A102"}));
+    EXPECT_TRUE(same(0, 0, 3 * 1024));
+}
+
+// ROCE 10: 74
+TEST_F(RecoveryTest, ReadToldToWaitIsRepeated) {
+    open();
+    lose(response(0x100));
+    read(1, 100);
+    link->idle(microseconds(10));
+    roce::Packet rnr = to(link->a, Opcode::kAcknowledge, 0x100);
+    rnr.aeth.syndrome = roce::rnr_syndrome(14);
+    inject(link->a, rnr);
+    link->idle(microseconds(1000));
+    EXPECT_EQ(sent().size(), 2U) << "the time is not over";
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+    EXPECT_EQ(at_a().timeouts.value(), 0U);
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 100));
+}
+
+// ROCE 10: 75
+TEST_F(RecoveryTest, NothingCutsTheWaitShort) {
+    Connection::Options options;
+    options.limits_b.rnr_timer = 14;
+    open(options);
+    link->b.recv(1, 0, 64);
+    send(1, 10, false);
+    send(2, 10);
+    ASSERT_TRUE(link->run(1, 1));
+    link->idle(microseconds(10));
+    const std::size_t frames = sent().size();
+    inject(link->a, to(link->a, Opcode::kAcknowledge, 0x100));
+    roce::Packet cnp = to(link->a, Opcode::kCnp, 0);
+    cnp.becn = true;
+    inject(link->a, cnp);
+    write(3, 10);
+    link->idle(microseconds(1200));
+    EXPECT_EQ(sent().size(), frames);
+    link->b.recv(2, 64, 64);
+    ASSERT_TRUE(link->run(3, 2));
+    expect_ok(3, 2);
+}
+
+// ROCE 10: 76
+TEST_F(RecoveryTest, FourTriesThenBothQueuesAreFlushed) {
+    Connection::Options options;
+    options.timeout = 8;
+    options.retries = 3;
+    open(options);
+    link->a.recv(1, 0, 64);
+    lose([](const roce::Packet&) { return true; }, 1000);
+    const auto start = link->world.now();
+    write(1, 10, 0, false);
+    write(2, 10);
+    ASSERT_TRUE(link->run(1));
+    const base::Duration t{4096 * 256};
+    EXPECT_GE(link->world.now() - start, 4 * t);
+    EXPECT_LE(link->world.now() - start, 16 * t);
+    EXPECT_EQ(sent().size(), 8U);
+    EXPECT_EQ(link->a.error(false), unsigned{MANA_HW_RNIC_VE_RETRY});
+    ASSERT_TRUE(link->run(2));
+    EXPECT_EQ(link->a.error(true), unsigned{MANA_HW_RNIC_VE_FLUSHED});
+}
+
+// ROCE 10: 78
+TEST_F(RecoveryTest, WithoutRetriesASequenceErrorIsFatal) {
+    Connection::Options options;
+    options.retries = 0;
+    open(options);
+    lose(request(0x100));
+    write(1, 10, 0, false);
+    write(2, 10, 4096);
+    ASSERT_TRUE(link->run(1, 0, milliseconds(1)));
+    EXPECT_EQ(link->a.done[0].id, 1U);
+    EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
+    EXPECT_EQ(sent().size(), 3U);
+}
+
+// ROCE 10: 81
+TEST_F(RecoveryTest, PeerThatIsGoneLeavesWhatWasDone) {
+    Connection::Options options;
+    options.timeout = 8;
+    options.retries = 1;
+    open(options);
+    write(1, 10);
+    ASSERT_TRUE(link->run(1));
+    ASSERT_TRUE(link->b.node->host.destroy_rc(*link->b.qp));
+    for (std::uint64_t i = 2; i < 12; ++i) write(i, 10, 0, i == 11);
+    ASSERT_TRUE(link->world.run_until(
+        [&] {
+            link->a.poll();
+            return link->a.done.size() >= 2;
+        },
+        std::chrono::seconds(1)));
+    EXPECT_EQ(link->a.done[0].vendor, 0U);
+    EXPECT_EQ(link->a.done[1].id, 2U) << "the oldest; the provider flushes the others";
+    EXPECT_EQ(link->a.done[1].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
+}
+
+// ROCE 10: 141
+TEST_F(RecoveryTest, CongestionNotificationsTakeNoPsn) {
+    open();
+    const roce::Packet to_b = to(link->b, Opcode::kCnp, 0);
+    const roce::Packet to_a = to(link->a, Opcode::kCnp, 0);
+    for (int i = 0; i < 5; ++i) {
+        write(static_cast<std::uint64_t>(i), 3000);
+        inject(link->b, to_b);
+        inject(link->a, to_a);
+    }
+    ASSERT_TRUE(link->run(5));
+    expect_ok(5);
+    EXPECT_EQ(naks(0x60), 0U);
+    EXPECT_EQ(at_a().retransmits.value(), 0U);
+}
+
+}  // namespace
+}  // namespace openmana::test

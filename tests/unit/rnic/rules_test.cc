@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packets that break the rules, and what both ends make of them (ROCE 10.1, 10.5).
+#include "roce/icrc.h"
+#include "wire_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+using roce::Opcode;
+using roce::Psn;
+
+class RulesTest : public WireCase {
+protected:
+    struct Crafted {
+        Opcode opcode;
+        std::uint32_t bytes = 0;
+        std::uint32_t reth = 0;  ///< length
+    };
+    /// Sends these to B from PSN 0x100 on; all but the last must not be refused.
+    void craft(const std::vector<Crafted>& packets) {
+        std::uint32_t psn = 0x100;
+        for (const Crafted& c : packets) {
+            roce::Packet p = to(link->b, c.opcode, psn++);
+            p.reth.length = c.reth;
+            p.ack_request = &c == &packets.back();
+            inject(link->b, p, c.bytes);
+        }
+    }
+    void expect_invalid_request(std::uint32_t psn) {
+        ASSERT_EQ(sent().size(), 1U);
+        EXPECT_EQ(sent()[0].aeth.syndrome, 0x61);
+        EXPECT_EQ(sent()[0].psn, Psn(psn));
+        EXPECT_STREQ(link->b.state(), "ERR");
+    }
+};
+
+// ROCE 10: 13, 14
+TEST_F(RulesTest, PacketsForSomebodyElse) {
+    open();
+    roce::Packet good = to(link->b, Opcode::kWriteOnly, 0x100);
+    good.reth.length = 10;
+    roce::Packet p = good;
+    p.source = ipv4_gid(9);
+    inject(link->b, p, 10);
+    EXPECT_EQ(at_b().drop_address.value(), 1U);
+    const roce::Gid second = ipv4_gid(77);
+    ASSERT_TRUE(link->b.node->host.config_address(second, true));
+    p = good;
+    p.destination = second;
+    inject(link->b, p, 10);
+    EXPECT_EQ(at_b().drop_address.value(), 2U) << "a local address, but not the QP's";
+    p = good;
+    p.destination_qpn = roce::Qpn(0x7654);
+    inject(link->b, p, 10);
+    EXPECT_EQ(at_b().drop_qpn.value(), 1U);
+    p = good;
+    p.opcode = Opcode::kUdSendOnly;
+    inject(link->b, p, 10);
+    EXPECT_EQ(at_b().drop_qpn.value(), 2U) << "a datagram for an RC QP";
+    EXPECT_TRUE(sent().empty());
+    EXPECT_TRUE(zero_at_b(0, 64));
+    write(1, 100);
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+}
+
+// ROCE 10: 84
+TEST_F(RulesTest, QueuePairWithoutTheRight) {
+    for (const std::uint32_t opcode :
+         {MANA_HW_RNIC_WQE_WRITE, MANA_HW_RNIC_WQE_WRITE_IMM, MANA_HW_RNIC_WQE_READ}) {
+        SCOPED_TRACE(opcode);
+        Connection::Options options;
+        const bool read = opcode == MANA_HW_RNIC_WQE_READ;
+        options.limits_b.access =
+            read ? MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE : MANA_HW_RNIC_QP_ACCESS_REMOTE_READ;
+        open(options);
+        link->b.recv(1, 65536, 64);
+        link->post(link->wr(opcode, 1, 0, 100));
+        ASSERT_TRUE(link->run(1));
+        EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_NAK_INVALID_REQUEST});
+        EXPECT_STREQ(link->b.state(), "ERR");
+        EXPECT_TRUE(zero_at_b(0, 100));
+    }
+}
+
+// ROCE 10: 86
+TEST_F(RulesTest, WriteWithImmediateAndABadKeyIsToldOnce) {
+    for (const bool posted : {false, true}) {
+        open();
+        if (posted) link->b.recv(1, 65536, 64);
+        SendWr wr = link->wr(MANA_HW_RNIC_WQE_WRITE_IMM, 1, 0, 10);
+        wr.rkey = 0x77;
+        link->post(wr);
+        if (!posted) {  // waits for a receive, and then fails
+            link->idle();
+            link->b.recv(1, 65536, 64);
+        }
+        ASSERT_TRUE(link->run(1, 1));
+        link->idle(std::chrono::milliseconds(200));
+        EXPECT_EQ(link->a.error(false), unsigned{MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS});
+        EXPECT_EQ(link->b.done.size(), 1U);
+        EXPECT_TRUE(link->b.node->host.fatal_eq.drain().empty());
+    }
+}
+
+// ROCE 10: 92
+TEST_F(RulesTest, OpcodesOutOfSequence) {
+    using C = Crafted;
+    const std::vector<std::vector<C>> cases = {
+        {C{Opcode::kSendMiddle, 1024}},
+        {C{Opcode::kSendLast, 10}},
+        {C{Opcode::kWriteMiddle, 1024}},
+        {C{Opcode::kWriteLast, 10}},
+        {C{Opcode::kWriteLastImm, 10}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kSendFirst, 1024}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kSendOnly, 10}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kReadRequest, 0, 10}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kWriteLast, 10}},
+        {C{Opcode::kWriteFirst, 1024, 2000}, C{Opcode::kSendLast, 976}},
+        {C{Opcode::kWriteFirst, 1024, 2000}, C{Opcode::kWriteOnly, 976, 976}},
+        {C{Opcode::kWriteFirst, 1024, 2000}, C{Opcode::kReadRequest, 0, 10}},
+        {C{Opcode::kWriteOnly, 10, 10}, C{Opcode::kWriteLast, 10}},
+        {C{Opcode::kSendOnly, 10}, C{Opcode::kSendLast, 10}}};
+    for (const auto& packets : cases) {
+        SCOPED_TRACE(testing::Message()
+                     << unsigned(packets[0].opcode) << " then " << unsigned(packets.back().opcode));
+        open();
+        link->b.recv(1, 0, 8192);
+        craft(packets);
+        expect_invalid_request(0x100 + static_cast<std::uint32_t>(packets.size()) - 1);
+        link->idle();
+        const auto events = link->b.node->host.fatal_eq.drain();
+        const std::size_t errors = link->b.error(true) != 0 ? 1 : 0;
+        EXPECT_EQ(events.size() + errors, 1U) << "told once, by event or completion";
+    }
+}
+
+// ROCE 10: 93
+TEST_F(RulesTest, ReservedOpcodes) {
+    for (const unsigned opcode : {0x15U, 0x18U, 0x1fU}) {
+        SCOPED_TRACE(opcode);
+        open();
+        // The codec makes no such frame: one of its own is changed.
+        roce::Packet p = to(link->b, Opcode::kSendOnly, 0x100);
+        const std::vector<std::byte> payload(16, std::byte{1});
+        p.payload = payload;
+        base::Frame frame;
+        roce::encode(p, frame);
+        frame[14 + 20 + 8] = static_cast<std::byte>(opcode);
+        const std::span<const std::byte> ip = std::span(frame).subspan(14);
+        const std::uint32_t icrc =
+            roce::icrc(ip.first(20), ip.subspan(20, frame.size() - 14 - 20 - 4));
+        base::store_le<std::uint32_t>(frame.data() + frame.size() - 4, icrc);
+        link->b.node->rnic.receive(frame);
+        link->world.run_until_idle();
+        expect_invalid_request(0x100);
+    }
+}
+
+// ROCE 10: 94
+TEST_F(RulesTest, PayloadsOfTheWrongSize) {
+    using C = Crafted;
+    const std::vector<std::vector<C>> cases = {
+        {C{Opcode::kSendFirst, 1000}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kSendMiddle, 1023}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kSendLast, 0}},
+        {C{Opcode::kSendFirst, 1024}, C{Opcode::kSendLast, 1025}},
+        {C{Opcode::kSendOnly, 1025}},
+        {C{Opcode::kWriteFirst, 1000, 2000}},
+        {C{Opcode::kWriteFirst, 1024, 3000}, C{Opcode::kWriteMiddle, 1000}},
+        {C{Opcode::kWriteFirst, 1024, 1024}},
+        {C{Opcode::kWriteOnly, 1025, 1025}}};
+    for (const auto& packets : cases) {
+        SCOPED_TRACE(testing::Message()
+                     << unsigned(packets.back().opcode) << " of " << packets.back().bytes);
+        open();
+        link->b.recv(1, 0, 8192);
+        craft(packets);
+        expect_invalid_request(0x100 + static_cast<std::uint32_t>(packets.size()) - 1);
+    }
+}
+
+// ROCE 10: 95
+TEST_F(RulesTest, WriteOfAnotherLengthThanItSays) {
+    for (const std::uint32_t last : {951U, 953U}) {
+        open();
+        craft({{Opcode::kWriteFirst, 1024, 3000},
+               {Opcode::kWriteMiddle, 1024},
+               {Opcode::kWriteLast, last}});
+        expect_invalid_request(0x102);
+        EXPECT_TRUE(zero_at_b(2048, 4096));
+    }
+}
+
+// ROCE 10: 98
+TEST_F(RulesTest, MoreReadsThanAgreedAreAnswered) {
+    Connection::Options options;
+    options.limits_b.reads_in = 2;
+    open(options);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        roce::Packet p = to(link->b, Opcode::kReadRequest, 0x100 + i);
+        p.reth.length = 100;
+        p.reth.address += i;
+        base::Frame frame;
+        roce::encode(p, frame);
+        link->b.node->rnic.receive(frame);
+    }
+    link->world.run_until_idle();
+    ASSERT_EQ(sent().size(), 3U) << "queued, as drivers without limits of their own need it";
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(sent()[i].opcode, Opcode::kReadResponseOnly);
+        EXPECT_EQ(sent()[i].psn, Psn(0x100 + i));
+    }
+}
+
+// ROCE 10: 100
+TEST_F(RulesTest, AnswersOfTheWrongKind) {
+    open();
+    lose([](const roce::Packet&) { return true; }, 100);
+    write(1, 10);
+    inject(link->a, to(link->a, Opcode::kReadResponseOnly, 0x100), 10);
+    ASSERT_EQ(link->a.done.size(), 1U);
+    EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_BAD_RESPONSE});
+    open();
+    lose([](const roce::Packet&) { return true; }, 100);
+    read(1, 10);
+    inject(link->a, to(link->a, Opcode::kAtomicAcknowledge, 0x100));
+    ASSERT_EQ(link->a.done.size(), 1U);
+    EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_BAD_RESPONSE});
+    open();
+    lose([](const roce::Packet&) { return true; }, 100);
+    read(1, 10);
+    roce::Packet nak = to(link->a, Opcode::kReadResponseOnly, 0x100);
+    nak.aeth.syndrome = 0x62;
+    inject(link->a, nak, 10);
+    EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_BAD_RESPONSE});
+}
+
+// ROCE 10: 101
+TEST_F(RulesTest, ReadDataOfTheWrongLength) {
+    struct Case {
+        Opcode opcode;
+        std::uint32_t asked, bytes;
+    };
+    for (const Case& c :
+         {Case{Opcode::kReadResponseOnly, 100, 99}, Case{Opcode::kReadResponseOnly, 100, 101},
+          Case{Opcode::kReadResponseFirst, 3000, 1000}, Case{Opcode::kReadResponseOnly, 3000, 1024},
+          Case{Opcode::kReadResponseFirst, 100, 1024}}) {
+        SCOPED_TRACE(testing::Message() << c.asked << " " << c.bytes);
+        open();
+        std::ranges::fill(link->a.at(1 << 20, 8192), std::byte{0});
+        lose([](const roce::Packet&) { return true; }, 100);
+        read(1, c.asked);
+        inject(link->a, to(link->a, c.opcode, 0x100), c.bytes);
+        ASSERT_EQ(link->a.done.size(), 1U);
+        EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_READ_LENGTH});
+        EXPECT_TRUE(std::ranges::all_of(link->a.at((1 << 20) + c.asked, 4096),
+                                        [](std::byte b) { return b == std::byte{0}; }));
+        EXPECT_STREQ(link->a.state(), "ERR");
+    }
+}
+
+// ROCE 10: 102
+TEST_F(RulesTest, OverrunOfACqHurtsNobodyElse) {
+    open();
+    auto& host = link->b.node->host;
+    // A second QP pair, whose receiver's CQ holds no more than 64 entries.
+    auto small = *host.create_cq(4096);
+    auto target = host.create_rc(link->b.send_cq, small, 4096, 16384);
+    auto source = link->a.node->host.create_rc(link->a.send_cq, link->a.recv_cq, 16384, 4096);
+    ASSERT_TRUE(target && source);
+    ASSERT_TRUE(host.connect(
+        *target, 1, {link->a.node->host.gid(), link->a.node->host.mac(), source->qpn(), 1}));
+    ASSERT_TRUE(link->a.node->host.connect(*source, 1, {host.gid(), host.mac(), target->qpn(), 1}));
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        ASSERT_TRUE(host.post_recv(*target, i, {}));
+        SendWr wr;
+        wr.opcode = MANA_HW_RNIC_WQE_SEND;
+        wr.id = 1000 + i;
+        ASSERT_TRUE(link->a.node->host.post_send(*source, wr));
+    }
+    link->idle();
+    // The device does not know how far the consumer is; the consumer sees it (RNIC 4.3).
+    std::vector<Completion> done;
+    HostQp* const qps[] = {target.get()};
+    host.poll(small, qps, done);
+    EXPECT_TRUE(small.ring.overflowed());
+    link->a.done.clear();
+    write(1, 3000);
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -131,6 +131,11 @@ const GuestMemory::Range* GuestMemory::range_of(std::uint64_t address) const {
     return address - range.address < range.length ? &range : nullptr;
 }
 
+bool GuestMemory::is_hole(GuestAddr address) const {
+    const Range* range = range_of(address.value());
+    return range != nullptr && range->host == nullptr;
+}
+
 std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length,
                                        Access access) const {
     const Range* range = range_of(address.value());

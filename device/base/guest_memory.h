@@ -46,6 +46,8 @@ public:
     [[nodiscard]] std::uint64_t generation() const { return generation_; }
     [[nodiscard]] std::size_t range_count() const { return ranges_.size(); }
 
+    /// Whether the address is known, but has no memory behind it.
+    [[nodiscard]] bool is_hole(GuestAddr address) const;
     /// Host memory of `[address, address + length)`, which must lie in one range with the right
     /// access; else empty.
     [[nodiscard]] std::span<std::byte> find(GuestAddr address, std::uint64_t length,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <mana/queue.h>
 
@@ -146,10 +147,21 @@ void Function::Impl::reset(bool clear_shm) {
     const base::Gate::Exclusion exclusion(gate);
     ++epoch;
     counters.resets.add();
+    // With memory of its own (share=off) QEMU gives us the file, but not what the guest writes.
+    if (hwc && !hwc->seen_by_driver()) tell_unshared();
     for (const Device& device : devices) device.client->reset();
     reset_objects();
     if (clear_shm) shm.fill(0);
     OM_DEBUG("function reset: nic={} epoch={}", config.name, epoch);
+}
+
+void Function::Impl::tell_unshared() {
+    counters.shm_unshared.add();
+    if (!std::exchange(unshared_told, true))
+        OM_WARN(
+            "guest memory seems not to be shared: nic={} cure=\"QEMU with -object "
+            "memory-backend-memfd,...,share=on\"",
+            config.name);
 }
 
 // ---- regions

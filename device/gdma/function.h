@@ -44,6 +44,8 @@ struct FunctionConfig {
     X(hwc_malformed, "gdma.hwc.malformed",                                         \
       "HWC requests dropped: no valid message or no room for the answer")          \
     X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")        \
+    X(shm_unshared, "gdma.shm.unshared",                                           \
+      "HWC set-ups in guest memory that seems not to be shared with the device")   \
     X(doorbell_ignored, "gdma.doorbell.ignored",                                   \
       "doorbells for an unknown queue, or on a page that is not its own")          \
     X(cq_overruns, "gdma.cq.overruns",                                             \

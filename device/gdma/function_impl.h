@@ -79,6 +79,7 @@ struct Function::Impl {
     void drop_region(std::unordered_map<std::uint64_t, RegionEntry>::iterator entry);
     void reset_objects();
     void reset(bool clear_shm);
+    void tell_unshared();
 
     // ---- registers.cc
     [[nodiscard]] std::uint32_t read_word(std::uint64_t offset) const;
@@ -160,6 +161,7 @@ struct Function::Impl {
     std::shared_ptr<std::atomic<std::uint64_t>> extents =
         std::make_shared<std::atomic<std::uint64_t>>(0);
     std::unique_ptr<Hwc> hwc;
+    bool unshared_told = false;  ///< said once: a guest can ask for it often
 };
 
 /// The hardware channel (GDMA 4): takes requests from its SQ as the doorbell comes in, and answers
@@ -177,6 +179,8 @@ public:
     Hwc& operator=(const Hwc&) = delete;
 
     [[nodiscard]] EventQueue& eq() { return *eq_; }
+    /// The driver has seen the init events: it posts receives after them.
+    [[nodiscard]] bool seen_by_driver() const { return rq_posted_ != 0; }
     /// The command in progress wants a test event on this EQ, after its response.
     void test_eq_after_response(Eqn id) { test_eq_ = id; }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 
 #include <mana/queue.h>
@@ -108,6 +109,10 @@ std::uint32_t Function::Impl::establish() {
     if (!created) {
         OM_DEBUG("hwc create failed: nic={} reason={} detail={:#x}", config.name,
                  created.error().text, created.error().detail);
+        const auto rings_of = {rings.eq, rings.cq, rings.rq, rings.sq};
+        if (std::any_of(rings_of.begin(), rings_of.end(),
+                        [&](GuestAddr ring) { return memory.is_hole(ring); }))
+            tell_unshared();
         reset_objects();
         return 3;
     }

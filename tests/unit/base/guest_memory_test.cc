@@ -85,7 +85,10 @@ TEST_F(GuestMemoryTest, ReadOnlyRangesRefuseWrites) {
 TEST_F(GuestMemoryTest, HolesAreKnownButHoldNothing) {
     ASSERT_TRUE(memory.map_hole(GuestAddr(0xc0000), kPage));
     EXPECT_FALSE(memory.read(GuestAddr(0xc0000), buffer));
+    EXPECT_TRUE(memory.is_hole(GuestAddr(0xc0000 + kPage - 1)));
+    EXPECT_FALSE(memory.is_hole(GuestAddr(0xc0000 + kPage)));
     EXPECT_EQ(memory.unmap(GuestAddr(0xc0000), kPage).value(), kPage);
+    EXPECT_FALSE(memory.is_hole(GuestAddr(0xc0000)));
 }
 
 TEST_F(GuestMemoryTest, AccessesCrossNeighbouringRanges) {

@@ -162,6 +162,32 @@ TEST_F(ShmTest, RefusesRingsOutsideGuestMemory) {
     EXPECT_TRUE(driver->bring_up());
 }
 
+TEST_F(ShmTest, RingsInMemoryThatTheClientKeepsToItselfAreCounted) {
+    const GuestAddr own(0x40000000);
+    ASSERT_TRUE(memory.map_hole(own, 4096));
+    const auto words = establish_words(ram.alloc(4096), own, ram.alloc(4096), ram.alloc(4096));
+    EXPECT_EQ(driver->shm_request(words) & 0xffff, 0x381U);
+    EXPECT_EQ(function.counters().shm_unshared.value(), 1U);
+    const GuestAddr nowhere(0x2000000123458000);
+    EXPECT_EQ(driver->shm_request(
+                  establish_words(nowhere, ram.alloc(4096), ram.alloc(4096), ram.alloc(4096))) &
+                  0xffff,
+              0x381U);
+    EXPECT_EQ(function.counters().shm_unshared.value(), 1U);
+}
+
+TEST_F(ShmTest, InitEventsThatTheDriverNeverSeesAreCounted) {
+    const auto words =
+        establish_words(ram.alloc(4096), ram.alloc(4096), ram.alloc(4096), ram.alloc(4096));
+    EXPECT_EQ(driver->shm_request(words) & 0xffff, 0x81U);
+    EXPECT_EQ(function.counters().shm_unshared.value(), 0U);
+    EXPECT_TRUE(driver->shut_down());
+    EXPECT_EQ(function.counters().shm_unshared.value(), 1U);
+    EXPECT_TRUE(driver->bring_up());
+    EXPECT_TRUE(driver->shut_down());
+    EXPECT_EQ(function.counters().shm_unshared.value(), 1U);
+}
+
 TEST_F(ShmTest, RefusesAVectorThatDoesNotExist) {
     auto words =
         establish_words(ram.alloc(4096), ram.alloc(4096), ram.alloc(4096), ram.alloc(4096));

@@ -39,12 +39,14 @@ void SendQueue::work() {
             failed_ = true;
             OM_DEBUG("eth sq failed: sqn={:#x} position={:#x} error=\"{}\"", id_.value(), consumer_,
                      wqe.error().text);
+            count(MANA_HW_ETH_CQE_TX_OOB);
             complete(MANA_HW_ETH_CQE_TX_OOB, consumer_);
             return;
         }
         const TxStatus status = transmit(*wqe, frames);
         consumer_ += wqe->size();
-        complete(status, wqe->position());
+        count(status);
+        if (!wants_no_completion(*wqe)) complete(status, wqe->position());
     }
 }
 
@@ -119,7 +121,7 @@ TxStatus SendQueue::transmit_segments(const TxOffload& offload, const gdma::Wqe&
     return MANA_HW_ETH_CQE_TX_OK;
 }
 
-void SendQueue::complete(TxStatus status, std::uint32_t position) {
+void SendQueue::count(TxStatus status) {
     switch (status) {
         case MANA_HW_ETH_CQE_TX_SOURCE:
             counters_.tx_source.add();
@@ -142,6 +144,9 @@ void SendQueue::complete(TxStatus status, std::uint32_t position) {
         default:
             break;
     }
+}
+
+void SendQueue::complete(TxStatus status, std::uint32_t position) {
     mana_hw_eth_tx_cqe cqe{};
     cqe.type = status | MANA_HW_ETH_CQE_CLIENT;
     cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());

@@ -64,6 +64,7 @@ private:
                                              std::uint64_t& frames);
     [[nodiscard]] bool gather(std::span<const gdma::Sge> sges);
     [[nodiscard]] bool source_is_own(std::span<const std::byte> packet) const;
+    void count(TxStatus status);
     void complete(TxStatus status, std::uint32_t position);
 
     const std::uint64_t handle_;

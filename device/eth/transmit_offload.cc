@@ -65,6 +65,10 @@ std::size_t packet_end(const TxOffload& offload, std::span<const std::byte> pack
 
 }  // namespace
 
+bool wants_no_completion(const gdma::Wqe& wqe) {
+    return (load_le<std::uint32_t>(wqe.oob().data()) & MANA_HW_ETH_TX_NO_COMPLETION) != 0;
+}
+
 TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe) {
     const auto oob = wqe.oob();
     const auto word = [&](std::size_t index) {

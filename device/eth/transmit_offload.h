@@ -32,6 +32,10 @@ struct TxOffload {
     std::uint32_t mss = 0;  ///< payload bytes of a segment
 };
 [[nodiscard]] TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe);
+/// Whether it asks for no completion (GDMA 6.12, bit 7). Linux never does; DPDK's driver does, for
+/// all packets of a burst but the last, and takes each completion for all packets up to the next
+/// one that asked for it. So a packet that failed has none either: it would be taken for another's.
+[[nodiscard]] bool wants_no_completion(const gdma::Wqe& wqe);
 
 /// Puts the checksums and the tag into a complete packet without tag.
 [[nodiscard]] TxResult<void> finish_packet(const TxOffload& offload, base::Frame& frame);

@@ -177,7 +177,8 @@ void EthGuest::post(EthTx& tx, std::span<const std::byte> packet, const TxOption
     std::array<std::uint32_t, 6> oob{};
     oob[0] = (large ? 1U : 0U) | (options.ipv4 ? 1U << 2 : 0) | (options.ipv6 ? 1U << 3 : 0) |
              (options.ip_checksum ? 1U << 4 : 0) | (options.tcp_checksum ? 1U << 5 : 0) |
-             (options.udp_checksum ? 1U << 6 : 0) | tx.cq.id << 8;
+             (options.udp_checksum ? 1U << 6 : 0) | (options.no_completion ? 1U << 7 : 0) |
+             tx.cq.id << 8;
     oob[1] = options.transport | (tx.sq.id & 0x3fff) << 10 |
              (options.vport_offset <= 255 ? options.vport_offset << 24 : 0);
     if (options.vlan_tci) {

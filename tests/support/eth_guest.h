@@ -32,6 +32,7 @@ struct TxOptions {
     bool ip_checksum = false;
     bool tcp_checksum = false;
     bool udp_checksum = false;
+    bool no_completion = false;
     std::uint32_t transport = 0;
     std::optional<std::uint16_t> vlan_tci{};
     std::uint32_t mss = 0;  ///< not 0: segmentation, with `header_bytes` in SGE 0

@@ -86,6 +86,31 @@ protected:
     }
 };
 
+// DPDK's driver asks for a completion of the last packet of a burst only, and takes that for all of
+// them.
+TEST_F(EthTransmit, CompletionsAreSuppressedPacketByPacket) {
+    TxOptions quiet;
+    quiet.no_completion = true;
+    const Bytes packet = udp(flow4(), pattern(100));
+    guest.send(guest.tx[0], packet, quiet);
+    guest.send(guest.tx[0], packet, quiet);
+    EXPECT_EQ(sink.frames.size(), 2U);
+    EXPECT_FALSE(guest.poll(guest.tx[0]));
+    EXPECT_EQ(sent(packet).size(), 1U);
+    EXPECT_FALSE(guest.poll(guest.tx[0]));
+}
+
+TEST_F(EthTransmit, ARefusedPacketWithoutCompletionIsCountedOnly) {
+    TxOptions quiet;
+    quiet.no_completion = true;
+    Bytes packet = udp(flow4(), pattern(100));
+    packet[6] ^= std::byte{2};  // another source address
+    guest.send(guest.tx[0], packet, quiet);
+    EXPECT_TRUE(sink.frames.empty());
+    EXPECT_FALSE(guest.poll(guest.tx[0]));
+    EXPECT_EQ(eth.counters().tx_source.value(), 1U);
+}
+
 TEST_F(EthTransmit, PacketWithoutOffloadIsSentAsItIs) {
     const Bytes packet = tcp(flow4(), pattern(100));
     const auto frames = sent(packet);

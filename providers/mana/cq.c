@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <endian.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "abi.h"
+#include "mana.h"
+
+#define MIN_ENTRIES 64u
+#define MAX_ENTRIES (1u << 22)
+#define STOCK_SLACK 16u /* armed completions and errors that are no work completion */
+#define ERRORS_AT_ONCE 16
+
+#define SUPPORTED_WC_FLAGS                                                                        \
+	(IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+
+static void destroy_memory(struct mana_cq *cq, struct mana_context *ctx)
+{
+	mana_buffer_free(&cq->buffer, ctx, MANA_RES_CQ);
+	free(cq);
+}
+
+static int create_hardware(struct mana_cq *cq, struct mana_context *ctx, uint32_t entries,
+			   bool extended, struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct mana_cmd_cq_resp resp = {};
+	struct mana_cmd_cq cmd = {};
+	struct mana_hw_ext_cq_record *record = NULL;
+	size_t bytes = (size_t)entries * sizeof(struct mana_hw_cqe);
+	int ret;
+
+	ret = mana_buffer_alloc(&cq->buffer, cq->parent,
+				bytes + (extended ? MANA_HW_EXT_RECORD_BYTES : 0), MANA_RES_CQ);
+	if (ret)
+		return ret;
+	if (extended)
+		record = (struct mana_hw_ext_cq_record *)((uint8_t *)cq->buffer.address + bytes);
+	mana_dp_cq_init(&cq->dp, cq->buffer.address, entries, record, &ctx->sq_table,
+			&ctx->rq_table);
+	cmd.drv_payload.address = (uintptr_t)cq->buffer.address;
+	cmd.drv_payload.flags = MANA_UAPI_CQ_RNIC | (extended ? MANA_UAPI_CQ_EXTENDED : 0);
+	ret = ibv_cmd_create_cq(&ctx->ibv_ctx.context, entries, channel, comp_vector, &cq->vcq.cq,
+				&cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	cq->cq_id = resp.drv_payload.cq_id;
+	cq->dp.id = cq->cq_id;
+	cq->dp.doorbell = ctx->doorbell;
+	cq->hardware = true;
+	cq->vcq.cq.cqe = entries;
+	return 0;
+}
+
+/* For a direct-verbs user: the queue belongs to the raw packet QP that comes later. */
+static int create_external(struct mana_cq *cq, struct mana_context *ctx, uint32_t entries,
+			   struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct mana_cmd_cq_resp resp = {};
+	struct mana_cmd_cq cmd = {};
+	size_t bytes = (size_t)entries * sizeof(struct mana_hw_cqe);
+	int ret;
+
+	ret = mana_buffer_alloc_external(&cq->buffer, ctx,
+					 (bytes + MANA_HW_PAGE_BYTES - 1) / MANA_HW_PAGE_BYTES *
+						 MANA_HW_PAGE_BYTES);
+	if (ret)
+		return ret;
+	cmd.drv_payload.address = (uintptr_t)cq->buffer.address;
+	ret = ibv_cmd_create_cq(&ctx->ibv_ctx.context, entries, channel, comp_vector, &cq->vcq.cq,
+				&cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	cq->cq_id = resp.drv_payload.cq_id;
+	/* Its user reads the ring itself. */
+	cq->dp.ready_tail = &cq->dp.ready;
+	cq->dp.overrun = true;
+	cq->vcq.cq.cqe = entries;
+	return 0;
+}
+
+static uint32_t entries_for(const struct mana_context *ctx, uint32_t cqe, bool extended)
+{
+	uint32_t entries;
+
+	if (!cqe || cqe > (extended ? ctx->caps.max_cqe : MAX_ENTRIES))
+		return 0;
+	entries = mana_round_up_power(extended || cqe < MIN_ENTRIES ? cqe : cqe + STOCK_SLACK);
+	return entries < MIN_ENTRIES ? MIN_ENTRIES : entries;
+}
+
+static struct mana_cq *create(struct ibv_context *context, uint32_t cqe,
+			      struct ibv_comp_channel *channel, uint32_t comp_vector,
+			      struct mana_pd *parent, bool single_threaded)
+{
+	struct mana_context *ctx = to_mctx(context);
+	bool extended = ctx->caps.features != 0;
+	uint32_t entries = entries_for(ctx, cqe, extended);
+	struct mana_cq *cq;
+	int ret;
+
+	if (!entries) {
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return NULL;
+	cq->parent = parent;
+	mana_lock_init(&cq->lock, single_threaded || mana_single_threaded(parent));
+	if (ctx->has_allocators)
+		ret = create_external(cq, ctx, cqe, channel, comp_vector);
+	else
+		ret = create_hardware(cq, ctx, entries, extended, channel, comp_vector);
+	if (ret) {
+		destroy_memory(cq, ctx);
+		errno = ret;
+		return NULL;
+	}
+	return cq;
+}
+
+struct ibv_cq *mana_create_cq(struct ibv_context *context, int cqe,
+			      struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct mana_cq *cq = create(context, cqe < 0 ? 0 : cqe, channel, comp_vector, NULL, false);
+
+	return cq ? &cq->vcq.cq : NULL;
+}
+
+int mana_destroy_cq(struct ibv_cq *ibv_cq)
+{
+	struct mana_cq *cq = to_mcq(ibv_cq);
+	int ret = ibv_cmd_destroy_cq(ibv_cq);
+
+	if (ret)
+		return ret;
+	destroy_memory(cq, to_mctx(ibv_cq->context));
+	return 0;
+}
+
+/* While it is resized nobody reads the ring: a poll that finds it empty would lose an event. */
+void mana_cq_lock(struct mana_cq *cq)
+{
+	mana_lock(&cq->lock);
+	while (MANA_UNLIKELY(cq->resizing)) {
+		mana_unlock(&cq->lock);
+		sched_yield();
+		mana_lock(&cq->lock);
+	}
+}
+
+void mana_cq_unlock(struct mana_cq *cq)
+{
+	mana_unlock(&cq->lock);
+}
+
+int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
+{
+	struct mana_context *ctx = to_mctx(ibv_cq->context);
+	struct mana_cq *cq = to_mcq(ibv_cq);
+	struct mana_cmd_resize_resp resp = {};
+	struct mana_cmd_resize cmd = {};
+	struct mana_hw_ext_cq_record *record;
+	struct mana_buffer buffer;
+	uint32_t entries;
+	size_t bytes;
+	int ret;
+
+	if (!cq->dp.record || !mana_has(ctx, MANA_HW_EXT_RESIZE))
+		return EOPNOTSUPP;
+	entries = entries_for(ctx, cqe < 0 ? 0 : cqe, true);
+	if (!entries)
+		return EINVAL;
+	bytes = (size_t)entries * sizeof(struct mana_hw_cqe);
+	ret = mana_buffer_alloc(&buffer, cq->parent, bytes + MANA_HW_EXT_RECORD_BYTES, MANA_RES_CQ);
+	if (ret)
+		return ret;
+	record = (struct mana_hw_ext_cq_record *)((uint8_t *)buffer.address + bytes);
+	cmd.drv_payload.address = (uintptr_t)buffer.address;
+	cmd.drv_payload.entries = entries;
+
+	mana_cq_lock(cq);
+	cq->resizing = true;
+	mana_dp_cq_done(&cq->dp);
+	mana_cq_unlock(cq);
+	ret = ibv_cmd_resize_cq(ibv_cq, entries, &cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp,
+				sizeof(resp));
+	mana_lock(&cq->lock);
+	if (!ret) {
+		struct mana_buffer old = cq->buffer;
+
+		cq->buffer = buffer;
+		buffer = old;
+		mana_dp_cq_replace(&cq->dp, cq->buffer.address, entries, record,
+				   resp.drv_payload.consumer);
+		ibv_cq->cqe = entries;
+	}
+	cq->resizing = false;
+	mana_unlock(&cq->lock);
+	mana_buffer_free(&buffer, ctx, MANA_RES_CQ);
+	return ret;
+}
+
+static void fill_wc(struct ibv_wc *wc, const struct mana_completion *c)
+{
+	wc->wr_id = c->wr_id;
+	wc->status = c->status;
+	wc->opcode = c->opcode;
+	wc->vendor_err = c->vendor_error;
+	wc->byte_len = c->length;
+	if (c->flags & MANA_WC_WITH_INV)
+		wc->invalidated_rkey = c->value;
+	else
+		wc->imm_data = htobe32(c->value);
+	wc->qp_num = c->qpn;
+	wc->src_qp = c->source_qpn;
+	wc->wc_flags = c->flags;
+	wc->pkey_index = 0;
+	wc->slid = 0;
+	wc->sl = 0;
+	wc->dlid_path_bits = 0;
+}
+
+/* Unlocks the CQ, then moves QPs that failed to ERR: that is a system call each. */
+static void unlock_and_fail(struct mana_cq *cq)
+{
+	uint32_t qpn[ERRORS_AT_ONCE];
+	unsigned int count = 0;
+
+	if (MANA_UNLIKELY(cq->dp.errors))
+		while (count < ERRORS_AT_ONCE && mana_dp_cq_next_error(&cq->dp, &qpn[count]))
+			count++;
+	mana_cq_unlock(cq);
+	for (unsigned int i = 0; i < count; i++)
+		mana_fail_qp(to_mctx(cq->vcq.cq.context), qpn[i]);
+}
+
+int mana_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
+{
+	struct mana_cq *cq = to_mcq(ibv_cq);
+	struct mana_completion c;
+	int polled = 0;
+	int ret = 0;
+
+	mana_cq_lock(cq);
+	while (polled < count) {
+		ret = mana_dp_cq_poll(&cq->dp, &c);
+		if (ret <= 0)
+			break;
+		fill_wc(&wc[polled++], &c);
+	}
+	mana_dp_cq_done(&cq->dp);
+	unlock_and_fail(cq);
+	return polled || ret >= 0 ? polled : ret;
+}
+
+int mana_arm_cq(struct ibv_cq *ibv_cq, int solicited)
+{
+	struct mana_cq *cq = to_mcq(ibv_cq);
+	int ret;
+
+	if (!cq->hardware)
+		return EOPNOTSUPP;
+	mana_cq_lock(cq);
+	ret = mana_dp_cq_arm(&cq->dp, solicited);
+	mana_cq_unlock(cq);
+	return ret;
+}
+
+/* The extended interface: one completion at a time, the CQ locked from start to end. */
+
+static int take_next(struct mana_cq *cq)
+{
+	int ret = mana_dp_cq_poll(&cq->dp, &cq->current);
+
+	if (ret <= 0)
+		return ret ? EINVAL : ENOENT;
+	cq->vcq.cq_ex.wr_id = cq->current.wr_id;
+	cq->vcq.cq_ex.status = cq->current.status;
+	return 0;
+}
+
+static int start_poll(struct ibv_cq_ex *cq_ex, struct ibv_poll_cq_attr *attr)
+{
+	struct mana_cq *cq = ex_to_mcq(cq_ex);
+	int ret;
+
+	if (MANA_UNLIKELY(attr->comp_mask))
+		return EINVAL;
+	mana_cq_lock(cq);
+	ret = take_next(cq);
+	if (ret) {
+		mana_dp_cq_done(&cq->dp);
+		unlock_and_fail(cq);
+	}
+	return ret;
+}
+
+static int next_poll(struct ibv_cq_ex *cq_ex)
+{
+	return take_next(ex_to_mcq(cq_ex));
+}
+
+static void end_poll(struct ibv_cq_ex *cq_ex)
+{
+	struct mana_cq *cq = ex_to_mcq(cq_ex);
+
+	mana_dp_cq_done(&cq->dp);
+	unlock_and_fail(cq);
+}
+
+static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.opcode;
+}
+
+static uint32_t read_vendor_error(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.vendor_error;
+}
+
+static unsigned int read_wc_flags(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.flags;
+}
+
+static uint32_t read_byte_len(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.length;
+}
+
+/* Also the invalidated rkey, which callers take as it is. */
+static __be32 read_imm_data(struct ibv_cq_ex *cq)
+{
+	const struct mana_completion *c = &ex_to_mcq(cq)->current;
+
+	return c->flags & MANA_WC_WITH_INV ? (__be32)c->value : htobe32(c->value);
+}
+
+static uint32_t read_qp_num(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.qpn;
+}
+
+static uint32_t read_src_qp(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.source_qpn;
+}
+
+static uint32_t read_slid(struct ibv_cq_ex *cq)
+{
+	return 0;
+}
+
+static uint8_t read_zero(struct ibv_cq_ex *cq)
+{
+	return 0;
+}
+
+static uint64_t read_timestamp(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.timestamp;
+}
+
+static void set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags)
+{
+	cq->start_poll = start_poll;
+	cq->next_poll = next_poll;
+	cq->end_poll = end_poll;
+	cq->read_opcode = read_opcode;
+	cq->read_vendor_err = read_vendor_error;
+	cq->read_wc_flags = read_wc_flags;
+	cq->read_imm_data = read_imm_data;
+	if (wc_flags & IBV_WC_EX_WITH_BYTE_LEN)
+		cq->read_byte_len = read_byte_len;
+	if (wc_flags & IBV_WC_EX_WITH_QP_NUM)
+		cq->read_qp_num = read_qp_num;
+	if (wc_flags & IBV_WC_EX_WITH_SRC_QP)
+		cq->read_src_qp = read_src_qp;
+	if (wc_flags & IBV_WC_EX_WITH_SLID)
+		cq->read_slid = read_slid;
+	if (wc_flags & IBV_WC_EX_WITH_SL)
+		cq->read_sl = read_zero;
+	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
+		cq->read_dlid_path_bits = read_zero;
+	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+		cq->read_completion_ts = read_timestamp;
+}
+
+struct ibv_cq_ex *mana_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct mana_context *ctx = to_mctx(context);
+	struct mana_pd *parent = NULL;
+	bool single_threaded = false;
+	struct mana_cq *cq;
+
+	if (!check_comp_mask(attr->comp_mask,
+			     IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) ||
+	    !check_comp_mask(attr->wc_flags, SUPPORTED_WC_FLAGS) ||
+	    ((attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) &&
+	     !mana_has(ctx, MANA_HW_EXT_TIMESTAMPS))) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+		if (!check_comp_mask(attr->flags, IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
+			errno = EOPNOTSUPP;
+			return NULL;
+		}
+		single_threaded = attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	}
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+		parent = mana_parent(attr->parent_domain);
+		if (!parent) {
+			errno = EINVAL;
+			return NULL;
+		}
+	}
+	cq = create(context, attr->cqe, attr->channel, attr->comp_vector, parent, single_threaded);
+	if (!cq)
+		return NULL;
+	set_poll_ops(&cq->vcq.cq_ex, attr->wc_flags);
+	return &cq->vcq.cq_ex;
+}

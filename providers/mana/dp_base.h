@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/*
+ * Data path of the provider: what both queue formats share. The dp_* files need
+ * libc and the headers of the hardware ABI, not libibverbs, so that they also
+ * build into tests beside the device model.
+ *
+ * Nothing here locks. The caller serialises the posts of one queue and the polls
+ * of one CQ; a post and a poll of the same QP may run at the same time, which is
+ * why the indices that both look at are read and written as atomics.
+ */
+#ifndef MANA_DP_BASE_H
+#define MANA_DP_BASE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <mana/ext.h>
+#include <mana/queue.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MANA_LIKELY(x) __builtin_expect(!!(x), 1)
+#define MANA_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Longest message of a work request (IBTA 9.7.2). */
+#define MANA_DP_MAX_MESSAGE 0x80000000u
+
+static inline uint32_t mana_load_acquire(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static inline uint32_t mana_load_relaxed(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static inline void mana_store_release(uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+/* Orders earlier stores before later loads: the barrier of doorbell records. */
+static inline void mana_full_barrier(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/*
+ * The page is mapped write-combining: the first barrier orders the queue memory
+ * before the doorbell, the second pushes the doorbell out.
+ */
+static inline void mana_write_barrier(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__asm__ volatile("sfence" ::: "memory");
+#else
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+#ifdef MANA_DP_DOORBELL
+/* A test stands where the mapped page would be. */
+void MANA_DP_DOORBELL(void *page, uint32_t offset, uint64_t value);
+static inline void mana_doorbell(void *page, uint32_t offset, uint64_t value)
+{
+	MANA_DP_DOORBELL(page, offset, value);
+}
+#else
+static inline void mana_doorbell(void *page, uint32_t offset, uint64_t value)
+{
+	mana_write_barrier();
+	*(volatile uint64_t *)((uint8_t *)page + offset) = value;
+	mana_write_barrier();
+}
+#endif
+
+/* a is newer than b, in PSN arithmetic (RNIC 0). */
+static inline bool mana_psn_after(uint32_t a, uint32_t b)
+{
+	uint32_t distance = (a - b) & MANA_HW_RNIC_24BIT;
+
+	return distance != 0 && distance < 0x800000;
+}
+
+/* Smallest power of two that is not below n; 0 if there is none. */
+static inline uint32_t mana_round_up_power(uint64_t n)
+{
+	uint32_t power = 1;
+
+	while (power < n && power)
+		power <<= 1;
+	return power;
+}
+
+static inline uint32_t mana_round_up(uint32_t value, uint32_t unit)
+{
+	return (value + unit - 1) / unit * unit;
+}
+
+static inline unsigned int mana_log2(uint32_t power)
+{
+	return 31 - (unsigned int)__builtin_clz(power);
+}
+
+/* The layout of struct ibv_sge. */
+struct mana_dp_sge {
+	uint64_t address;
+	uint32_t length;
+	uint32_t lkey;
+};
+
+/* Where a datagram goes. */
+struct mana_dp_av {
+	struct mana_hw_ext_ud ud; /* all but QPN and Q_Key */
+	uint64_t stock_address; /* of a struct mana_hw_rnic_av; 0: not for stock QPs */
+	uint32_t stock_lkey;
+};
+
+/* A send work request. Only what its opcode needs is looked at. */
+struct mana_dp_send {
+	uint64_t wr_id;
+	const struct mana_dp_sge *sge;
+	uint32_t sge_count;
+	uint8_t opcode; /* enum mana_hw_ext_wqe_opcode */
+	uint8_t flags; /* MANA_HW_EXT_WQE_* */
+	uint32_t value; /* immediate as a number, or the rkey to invalidate */
+	uint64_t remote_address;
+	uint32_t rkey;
+	uint64_t swap_add;
+	uint64_t compare;
+	const struct mana_dp_av *av;
+	uint32_t dest_qpn;
+	uint32_t qkey;
+	struct mana_hw_ext_bind bind;
+};
+
+/* Opcodes and flags of completions have the numbers of ibv_wc_opcode and ibv_wc_flags. */
+enum mana_wc_opcode {
+	MANA_WC_SEND = 0,
+	MANA_WC_RDMA_WRITE = 1,
+	MANA_WC_RDMA_READ = 2,
+	MANA_WC_COMP_SWAP = 3,
+	MANA_WC_FETCH_ADD = 4,
+	MANA_WC_BIND_MW = 5,
+	MANA_WC_LOCAL_INV = 6,
+	MANA_WC_RECV = 128,
+	MANA_WC_RECV_RDMA_WITH_IMM = 129
+};
+
+#define MANA_WC_GRH (1u << 0)
+#define MANA_WC_WITH_IMM (1u << 1)
+#define MANA_WC_WITH_INV (1u << 3)
+
+/* Statuses are those of ibv_wc_status. */
+enum mana_wc_status {
+	MANA_WC_SUCCESS = 0,
+	MANA_WC_LOC_LEN_ERR = 1,
+	MANA_WC_LOC_QP_OP_ERR = 2,
+	MANA_WC_LOC_PROT_ERR = 4,
+	MANA_WC_WR_FLUSH_ERR = 5,
+	MANA_WC_MW_BIND_ERR = 6,
+	MANA_WC_LOC_ACCESS_ERR = 8,
+	MANA_WC_REM_INV_REQ_ERR = 9,
+	MANA_WC_REM_ACCESS_ERR = 10,
+	MANA_WC_REM_OP_ERR = 11,
+	MANA_WC_RETRY_EXC_ERR = 12,
+	MANA_WC_RNR_RETRY_EXC_ERR = 13,
+	MANA_WC_FATAL_ERR = 19,
+	MANA_WC_GENERAL_ERR = 21
+};
+
+struct mana_completion {
+	uint64_t wr_id;
+	uint64_t timestamp;
+	uint32_t qpn;
+	uint32_t length;
+	uint32_t value; /* immediate as a number, or the rkey that was invalidated */
+	uint32_t source_qpn;
+	uint32_t vendor_error;
+	uint8_t status;
+	uint8_t opcode;
+	uint8_t flags;
+};
+
+/* One receive of a ring, until its completion is polled. */
+struct mana_dp_receive {
+	uint64_t wr_id;
+	uint32_t start; /* stock: where its WQE starts, running bytes */
+	uint32_t end; /* stock: where the next one starts */
+};
+
+enum mana_dp_format {
+	MANA_DP_RC, /* stock RC: struct mana_stock_qp */
+	MANA_DP_UD, /* stock UD: struct mana_stock_qp */
+	MANA_DP_EXT /* extended: struct mana_ext_qp */
+};
+
+struct mana_dp_cq;
+
+/* First member of the QP of each format. */
+struct mana_dp_qp {
+	enum mana_dp_format format;
+	uint32_t qpn;
+	void *doorbell;
+	struct mana_dp_cq *send_cq;
+	struct mana_dp_cq *recv_cq;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include "dp_cq.h"
+
+void mana_dp_cq_init(struct mana_dp_cq *cq, void *ring, uint32_t entries,
+		     struct mana_hw_ext_cq_record *record, const struct mana_dp_table *sq_table,
+		     const struct mana_dp_table *rq_table)
+{
+	memset(cq, 0, sizeof(*cq));
+	cq->sq_table = sq_table;
+	cq->rq_table = rq_table;
+	cq->ready_tail = &cq->ready;
+	mana_dp_cq_replace(cq, ring, entries, record, entries);
+	if (record)
+		mana_store_release(&record->consumer, cq->consumer);
+}
+
+void mana_dp_cq_replace(struct mana_dp_cq *cq, void *ring, uint32_t entries,
+			struct mana_hw_ext_cq_record *record, uint32_t consumer)
+{
+	cq->ring = ring;
+	cq->entries = entries;
+	cq->shift = mana_log2(entries);
+	cq->record = record;
+	cq->consumer = consumer;
+	cq->told_at = consumer;
+}
+
+static uint32_t counter_mask(const struct mana_dp_cq *cq)
+{
+	return 8 * cq->entries - 1;
+}
+
+void mana_dp_cq_tell(struct mana_dp_cq *cq)
+{
+	cq->told_at = cq->consumer;
+	mana_doorbell(cq->doorbell, MANA_HW_DB_CQ,
+		      mana_hw_entry_doorbell(cq->id, (cq->consumer - 1) & counter_mask(cq), 0));
+}
+
+/*
+ * Hardware seems to ignore an arming with the counter of the one before, so the
+ * counter moves on even if nothing was polled meanwhile; not farther than a lap,
+ * for it must not look older than the CQEs to come (RNIC 4.4).
+ */
+static void arm_stock(struct mana_dp_cq *cq)
+{
+	uint32_t counter = cq->consumer;
+
+	if (cq->was_armed && cq->armed_at - cq->consumer < cq->entries - 1)
+		counter = cq->armed_at + 1;
+	cq->was_armed = true;
+	cq->armed_at = counter;
+	cq->told_at = cq->consumer;
+	mana_doorbell(cq->doorbell, MANA_HW_DB_CQ,
+		      mana_hw_entry_doorbell(cq->id, counter & counter_mask(cq), 1));
+}
+
+int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
+{
+	if (!cq->record) {
+		if (solicited)
+			return EOPNOTSUPP;
+		arm_stock(cq);
+		return 0;
+	}
+	cq->arm_sequence++;
+	mana_store_release(&cq->record->consumer, cq->consumer);
+	mana_store_release(&cq->record->arm,
+			   cq->arm_sequence << MANA_HW_EXT_ARM_SEQUENCE_SHIFT |
+				   (solicited ? MANA_HW_EXT_ARM_SOLICITED : 0));
+	/* The caller's next poll must not be earlier than the arming. */
+	mana_full_barrier();
+	return 0;
+}
+
+static bool belongs_to(const struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
+		       const struct mana_dp_qp *qp)
+{
+	uint32_t id = cqe->word & MANA_HW_CQE_QUEUE_ID;
+	const struct mana_stock_qp *stock = (const struct mana_stock_qp *)qp;
+
+	if (qp->format == MANA_DP_EXT)
+		return cqe->data[0] == MANA_HW_EXT_CQE && id == qp->qpn;
+	if (cqe->data[0] == MANA_HW_EXT_CQE)
+		return false;
+	if (cqe->word & MANA_HW_CQE_IS_SQ)
+		return mana_dp_table_get(cq->sq_table, id) == qp;
+	return id == stock->rq.id || (qp->format == MANA_DP_RC && id == stock->read.id);
+}
+
+void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp)
+{
+	const struct mana_hw_cqe *cqe;
+	bool overrun = cq->overrun;
+
+	if (cq->last == qp)
+		cq->last = NULL;
+	for (uint32_t i = 0; !overrun && i < cq->entries; i++) {
+		cqe = mana_dp_cq_peek(cq, cq->consumer + i);
+		if (!cqe)
+			break;
+		if (!belongs_to(cq, cqe, qp))
+			continue;
+		if (qp->format == MANA_DP_EXT)
+			mana_ext_drop((struct mana_ext_qp *)qp,
+				      (const struct mana_hw_ext_cqe *)cqe->data);
+		/* A type that nobody has a use for. */
+		((struct mana_hw_cqe *)(uintptr_t)cqe)->data[0] = 0;
+	}
+	cq->overrun = overrun;
+	if (qp->format != MANA_DP_EXT)
+		mana_stock_forget(cq, (struct mana_stock_qp *)qp);
+}
+
+bool mana_dp_cq_next_error(struct mana_dp_cq *cq, uint32_t *qpn)
+{
+	struct mana_stock_qp *qp = cq->errors;
+
+	if (!qp)
+		return false;
+	cq->errors = qp->next_error;
+	qp->error_queued = false;
+	*qpn = qp->dp.qpn;
+	return true;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+#ifndef MANA_DP_CQ_H
+#define MANA_DP_CQ_H
+
+#include "dp_ext.h"
+#include "dp_stock.h"
+#include "dp_table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * The consumer's side of a CQ of either kind. An extended CQ may also serve stock
+ * QPs. Counters run from the number of entries on (RNIC 4.1).
+ */
+struct mana_dp_cq {
+	struct mana_hw_cqe *ring;
+	uint32_t entries; /* a power of two */
+	uint32_t shift; /* its logarithm */
+	uint32_t consumer;
+	bool overrun; /* owner bits of no lap: nothing more can be read */
+	struct mana_hw_ext_cq_record *record; /* extended CQs */
+	uint32_t arm_sequence;
+	/* stock CQs */
+	uint32_t id;
+	void *doorbell;
+	uint32_t armed_at; /* counter of the last arming */
+	uint32_t told_at; /* consumer at the last doorbell of any kind */
+	bool was_armed;
+	/* whose completions: by the id in the CQE's frame */
+	const struct mana_dp_table *sq_table;
+	const struct mana_dp_table *rq_table;
+	/* stock QPs with completions that need no CQE any more, or that failed */
+	struct mana_stock_side *ready;
+	struct mana_stock_side **ready_tail;
+	struct mana_stock_side *failed;
+	struct mana_stock_qp *errors; /* not yet fetched by mana_dp_cq_next_error */
+	struct mana_dp_qp *last; /* found for the extended CQE before this one */
+};
+
+/* `record`: NULL for a stock CQ. The ring is zeroed. */
+void mana_dp_cq_init(struct mana_dp_cq *cq, void *ring, uint32_t entries,
+		     struct mana_hw_ext_cq_record *record, const struct mana_dp_table *sq_table,
+		     const struct mana_dp_table *rq_table);
+
+/*
+ * The next completion: 1, 0 if there is none, -1 if the ring was overrun. After
+ * the last of a batch: mana_dp_cq_done.
+ */
+static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion *c);
+static inline void mana_dp_cq_done(struct mana_dp_cq *cq);
+
+/* The next CQE sends an event. `solicited`: EOPNOTSUPP for stock CQs. */
+int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited);
+
+/* Drops what the ring and the lists hold of this QP. */
+void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp);
+
+/* A QP that failed and shall be moved to ERR, or false. Each is named once. */
+bool mana_dp_cq_next_error(struct mana_dp_cq *cq, uint32_t *qpn);
+
+/* The ring was resized: CQEs not taken start at `consumer` of the new one. */
+void mana_dp_cq_replace(struct mana_dp_cq *cq, void *ring, uint32_t entries,
+			struct mana_hw_ext_cq_record *record, uint32_t consumer);
+
+/* A stock CQ is rung at least every 4 laps (RNIC 8.2). */
+void mana_dp_cq_tell(struct mana_dp_cq *cq);
+
+/* The CQE at `position`, or NULL if the device has not written it. */
+static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, uint32_t position)
+{
+	const struct mana_hw_cqe *cqe = &cq->ring[position & (cq->entries - 1)];
+	const uint32_t *word = (const uint32_t *)((const uint8_t *)cqe + offsetof(struct mana_hw_cqe, word));
+	uint32_t lap = position >> cq->shift & MANA_HW_OWNER_MASK;
+	/* pairs with the device: data first, then the word with the owner bits */
+	uint32_t owner = mana_load_acquire(word) >> MANA_HW_OWNER_SHIFT;
+
+	if (MANA_LIKELY(owner == lap))
+		return cqe;
+	if (MANA_UNLIKELY(owner != ((lap - 1) & MANA_HW_OWNER_MASK)))
+		cq->overrun = true;
+	return NULL;
+}
+
+static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion *c)
+{
+	const struct mana_hw_cqe *cqe;
+
+	for (;;) {
+		if (MANA_UNLIKELY(cq->ready) && mana_stock_report(cq, c))
+			return 1;
+		if (MANA_UNLIKELY(cq->overrun))
+			return -1;
+		cqe = mana_dp_cq_peek(cq, cq->consumer);
+		if (!cqe)
+			break;
+		cq->consumer++;
+		if (MANA_LIKELY(cqe->data[0] == MANA_HW_EXT_CQE)) {
+			uint32_t qpn = cqe->word & MANA_HW_CQE_QUEUE_ID;
+			struct mana_dp_qp *qp = cq->last;
+
+			if (MANA_UNLIKELY(!qp || qp->qpn != qpn)) {
+				qp = mana_dp_table_get(cq->rq_table, qpn);
+				if (!qp || qp->format != MANA_DP_EXT)
+					continue;
+				cq->last = qp;
+			}
+			mana_ext_complete((struct mana_ext_qp *)qp,
+					  (const struct mana_hw_ext_cqe *)cqe->data, c);
+			return 1;
+		}
+		if (mana_stock_complete(cq, cqe, c))
+			return 1;
+	}
+	if (MANA_UNLIKELY(cq->overrun))
+		return -1;
+	return MANA_UNLIKELY(cq->failed) && mana_stock_report_failed(cq, c) ? 1 : 0;
+}
+
+static inline void mana_dp_cq_done(struct mana_dp_cq *cq)
+{
+	if (cq->record)
+		mana_store_release(&cq->record->consumer, cq->consumer);
+	else if (MANA_UNLIKELY(cq->consumer - cq->told_at >= 4 * cq->entries))
+		mana_dp_cq_tell(cq);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+#ifndef MANA_DP_STOCK_H
+#define MANA_DP_STOCK_H
+
+#include "dp_base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * QPs in the queue format of the public ABI: RC with its requester and responder
+ * queues (RNIC 3), and UD (RNIC 7). The host counts PSNs, and the device tells
+ * only up to which PSN all is done; what that finishes is kept here.
+ */
+
+/* A ring of WQEs; positions are running bytes. */
+struct mana_stock_ring {
+	uint8_t *base;
+	uint32_t bytes; /* a power of two */
+	uint32_t id;
+	uint32_t producer;
+	uint32_t consumer; /* written by the poller */
+};
+
+/* One send, until it is reported or vanishes. */
+struct mana_stock_sent {
+	uint64_t wr_id;
+	uint32_t last_psn;
+	uint32_t end; /* where the next WQE starts */
+	uint32_t length;
+	uint16_t read_bytes; /* of its WQE in the requester RQ */
+	uint8_t opcode; /* enum mana_wc_opcode */
+	bool signaled;
+};
+
+struct mana_stock_qp;
+
+/* One direction of a QP in a list of its CQ. */
+struct mana_stock_side {
+	struct mana_stock_qp *qp;
+	struct mana_stock_side *next;
+	struct mana_stock_side *next_failed;
+	bool is_recv;
+	bool ready; /* in the CQ's list of QPs with something to report */
+	bool failed; /* an error CQE came: what is left gets error completions */
+	uint32_t vendor_error; /* of the oldest one left; then MANA_HW_RNIC_VE_FLUSHED */
+};
+
+struct mana_stock_qp {
+	struct mana_dp_qp dp;
+
+	/* the poster of sends */
+	struct mana_stock_ring sq;
+	struct mana_stock_ring read; /* RC: scatter lists of READs */
+	struct mana_hw_rnic_rollback *rollback; /* RC */
+	struct mana_stock_sent *sent;
+	uint32_t sent_mask;
+	uint32_t sent_head;
+	uint32_t max_send;
+	uint32_t max_send_sge;
+	uint32_t mtu;
+	uint32_t next_psn;
+	uint32_t ssn;
+	uint32_t posted; /* sq.producer that the device was told */
+	bool signal_all;
+	bool can_send;
+	/* inline data is copied to here, a slot for each send; stride 0: none */
+	uint8_t *inline_base;
+	uint64_t inline_address;
+	uint32_t inline_stride;
+	uint32_t inline_lkey;
+
+	/* the poster of receives */
+	struct mana_stock_ring rq;
+	struct mana_dp_receive *recv;
+	uint32_t recv_mask;
+	uint32_t recv_head;
+	uint32_t max_recv;
+	uint32_t max_recv_sge;
+	bool can_recv;
+
+	/* the pollers */
+	uint32_t sent_tail;
+	uint32_t acked; /* PSN up to which sends are done */
+	uint32_t arm_scan; /* sends before this index were looked at for arming */
+	uint32_t recv_tail;
+	struct mana_stock_side send_side;
+	struct mana_stock_side recv_side;
+	struct mana_stock_qp *next_error;
+	bool error_queued;
+};
+
+/* What a QP is made of. Memory is the caller's, zeroed, and outlives the QP. */
+struct mana_stock_attr {
+	enum mana_dp_format format;
+	uint32_t max_send;
+	uint32_t max_send_sge;
+	uint32_t max_recv;
+	uint32_t max_recv_sge;
+	bool signal_all;
+	uint8_t *sq; /* RC: followed by the rollback area */
+	uint8_t *read;
+	uint8_t *rq;
+};
+
+/* Of rings, for these limits; 0 if there is no such ring. */
+uint32_t mana_stock_sq_bytes(enum mana_dp_format format, uint32_t max_send, uint32_t max_send_sge);
+uint32_t mana_stock_rq_bytes(uint32_t max_recv, uint32_t max_recv_sge);
+#define MANA_STOCK_READ_BYTES 4096u
+#define MANA_STOCK_RESPONDER_BYTES 4096u
+
+/* 0 or ENOMEM. Ids, doorbell page and CQs are set by the caller once they are known. */
+int mana_stock_init(struct mana_stock_qp *qp, const struct mana_stock_attr *attr);
+void mana_stock_free(struct mana_stock_qp *qp);
+/* RESET: all that was posted is forgotten. */
+void mana_stock_reset(struct mana_stock_qp *qp);
+/* RTS: sends start with this PSN. RC: arms the first completion. */
+void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn);
+
+/*
+ * Writes one work request into the ring; mana_stock_ring_* tells the device of
+ * all. EINVAL: wrong state, too many SGEs, too long. EOPNOTSUPP: not in this
+ * format. ENOMEM: the queue is full. The queue is then as it was.
+ */
+int mana_stock_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr);
+void mana_stock_ring_send(struct mana_stock_qp *qp);
+int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_dp_sge *sge,
+		    uint32_t sge_count);
+void mana_stock_ring_recv(struct mana_stock_qp *qp, uint32_t count);
+
+/* IB status for a vendor error (RNIC 3.9). */
+uint8_t mana_stock_status(uint32_t vendor_error);
+
+/*
+ * For dp_cq.c. A CQE with its frame's word: true if it gave a completion; what
+ * else it gives is in the CQ's list of ready sides.
+ */
+bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
+			 struct mana_completion *c);
+/* From the list of ready sides; false once it is empty. */
+bool mana_stock_report(struct mana_dp_cq *cq, struct mana_completion *c);
+/* Posts that crossed an error are flushed too. */
+bool mana_stock_report_failed(struct mana_dp_cq *cq, struct mana_completion *c);
+/* Takes the QP out of the lists of this CQ. */
+void mana_stock_forget(struct mana_dp_cq *cq, struct mana_stock_qp *qp);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/*
+ * OpenMANA's provider for MANA RDMA devices: the objects behind the verbs. What
+ * the hardware sees is made by the data path, dp_*.
+ */
+#ifndef MANA_H
+#define MANA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <infiniband/driver.h>
+
+#include <uapi/mana-abi.h>
+
+#include "dp_cq.h"
+#include "lock.h"
+#include "manadv.h"
+
+#define MANA_DOORBELL_PAGE_BYTES 4096
+#define MANA_AV_BYTES 64 /* aligned as the device wants them */
+
+struct mana_context {
+	struct verbs_context ibv_ctx;
+	void *doorbell;
+	struct mana_uapi_context_resp caps; /* zero with a stock kernel driver */
+	struct manadv_ctx_allocators allocators;
+	bool has_allocators;
+	/* QPs by queue id; the lock protects changes, and destroying what was found */
+	pthread_mutex_t table_lock;
+	struct mana_dp_table sq_table;
+	struct mana_dp_table rq_table;
+};
+
+/* Memory of a queue. */
+struct mana_buffer {
+	void *address;
+	size_t length;
+	struct mana_pd *parent; /* whose allocator it came from; NULL: mmap */
+	bool external; /* from the context's allocators */
+};
+
+struct mana_td {
+	struct ibv_td ibv_td;
+	int users;
+};
+
+/* A block of address vectors that the device can read: stock UD. */
+struct mana_av_block {
+	struct mana_av_block *next;
+	struct mana_buffer buffer;
+	struct verbs_mr mr;
+	uint64_t used; /* a bit for each slot */
+};
+
+struct mana_pd {
+	struct ibv_pd ibv_pd;
+	/* of a parent domain; NULL in a PD */
+	struct mana_pd *protection;
+	struct mana_td *td;
+	void *context;
+	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment,
+		       uint64_t resource_type);
+	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type);
+	int users; /* PDs: parent domains over it */
+	pthread_mutex_t av_lock;
+	struct mana_av_block *av_blocks;
+};
+
+struct mana_cq {
+	struct verbs_cq vcq;
+	struct mana_dp_cq dp;
+	struct mana_lock lock;
+	struct mana_buffer buffer;
+	struct mana_pd *parent;
+	bool resizing; /* poll waits; under lock */
+	bool hardware; /* false: comes with a raw packet queue (manadv) */
+	uint32_t cq_id;
+	/* the completion that start_poll or next_poll found */
+	struct mana_completion current;
+};
+
+struct mana_srq {
+	struct verbs_srq vsrq;
+	struct mana_ext_srq dp;
+	struct mana_lock lock;
+	struct mana_buffer buffer;
+	struct mana_pd *parent;
+	uint32_t srq_id;
+	uint32_t max_recv;
+	uint32_t max_sge;
+};
+
+/* Raw packet QPs: for the direct-verbs interface, no data path here. */
+struct mana_raw {
+	uint32_t sq_id;
+	uint32_t sq_bytes;
+	uint32_t tx_vport_offset;
+	bool rss;
+	struct ibv_rwq_ind_table *table;
+};
+
+struct mana_qp {
+	struct verbs_qp vqp;
+	union {
+		struct mana_dp_qp dp;
+		struct mana_stock_qp stock;
+		struct mana_ext_qp ext;
+	};
+	struct mana_lock sq_lock;
+	struct mana_lock rq_lock;
+	bool is_raw;
+	bool extended;
+	bool in_table;
+	struct mana_raw raw;
+	struct mana_buffer buffer; /* extended: all of it; else the SQ */
+	struct mana_buffer queue[MANA_UAPI_QP_QUEUES]; /* stock, but the SQ */
+	struct mana_buffer inline_buffer; /* stock */
+	struct verbs_mr inline_mr;
+	uint32_t responder_sq_id;
+	struct ibv_qp_cap cap;
+	bool signal_all;
+	struct mana_pd *parent;
+	/* ibv_wr_*: the WQE under construction */
+	struct {
+		struct mana_ext_wqe wqe;
+		uint32_t first; /* producer at wr_start */
+		int error;
+		bool open;
+		struct mana_mw *mw; /* of a bind */
+	} wr;
+};
+
+struct mana_wq {
+	struct ibv_wq ibv_wq;
+	struct mana_buffer buffer;
+	uint32_t wqe_bytes;
+	uint32_t bytes;
+	uint32_t max_wr;
+	uint32_t wq_id;
+};
+
+struct mana_rwq_ind_table {
+	struct ibv_rwq_ind_table ibv_table;
+	uint32_t count;
+	struct ibv_wq *wq[MANA_UAPI_RSS_QUEUES];
+};
+
+struct mana_ah {
+	struct ibv_ah ibv_ah;
+	struct mana_dp_av av;
+	struct mana_pd *pd; /* whose block the stock address vector is in */
+	struct mana_av_block *block;
+	unsigned int slot;
+};
+
+struct mana_mw {
+	struct ibv_mw ibv_mw;
+	uint32_t key; /* as the newest bind made it */
+};
+
+struct mana_dm {
+	struct verbs_dm vdm;
+};
+
+static inline struct mana_context *to_mctx(struct ibv_context *context)
+{
+	return container_of(context, struct mana_context, ibv_ctx.context);
+}
+
+static inline struct mana_pd *to_mpd(struct ibv_pd *pd)
+{
+	return container_of(pd, struct mana_pd, ibv_pd);
+}
+
+static inline struct mana_cq *to_mcq(struct ibv_cq *cq)
+{
+	return container_of(cq, struct mana_cq, vcq.cq);
+}
+
+static inline struct mana_cq *ex_to_mcq(struct ibv_cq_ex *cq)
+{
+	return container_of(cq, struct mana_cq, vcq.cq_ex);
+}
+
+static inline struct mana_qp *to_mqp(struct ibv_qp *qp)
+{
+	return container_of(qp, struct mana_qp, vqp.qp);
+}
+
+static inline struct mana_qp *ex_to_mqp(struct ibv_qp_ex *qp)
+{
+	return container_of(qp, struct mana_qp, vqp.qp_ex);
+}
+
+static inline struct mana_srq *to_msrq(struct ibv_srq *srq)
+{
+	return container_of(srq, struct mana_srq, vsrq.srq);
+}
+
+static inline struct mana_wq *to_mwq(struct ibv_wq *wq)
+{
+	return container_of(wq, struct mana_wq, ibv_wq);
+}
+
+static inline struct mana_ah *to_mah(struct ibv_ah *ah)
+{
+	return container_of(ah, struct mana_ah, ibv_ah);
+}
+
+static inline struct mana_mw *to_mmw(struct ibv_mw *mw)
+{
+	return container_of(mw, struct mana_mw, ibv_mw);
+}
+
+/* The kernel driver gives this part of the extension to user space. */
+static inline bool mana_has(const struct mana_context *ctx, uint64_t feature)
+{
+	return (ctx->caps.features & feature) == feature;
+}
+
+/* The parent domain asks for one thread only. */
+static inline bool mana_single_threaded(const struct mana_pd *pd)
+{
+	return pd && pd->td;
+}
+
+/* buffer.c */
+#define MANA_RES_QP 1ULL
+#define MANA_RES_CQ 2ULL
+#define MANA_RES_SRQ 3ULL
+/* Zeroed, page aligned, kept out of forked children. 0 or an errno. */
+int mana_buffer_alloc(struct mana_buffer *buffer, struct mana_pd *parent, size_t length,
+		      uint64_t resource_type);
+/* From the context's external allocators. */
+int mana_buffer_alloc_external(struct mana_buffer *buffer, struct mana_context *ctx, size_t length);
+void mana_buffer_free(struct mana_buffer *buffer, struct mana_context *ctx, uint64_t resource_type);
+
+/* device.c */
+int mana_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+			 struct ibv_device_attr_ex *attr, size_t attr_size);
+int mana_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
+
+/* pd.c */
+struct ibv_pd *mana_alloc_pd(struct ibv_context *context);
+struct ibv_pd *mana_alloc_parent_domain(struct ibv_context *context,
+					struct ibv_parent_domain_init_attr *attr);
+int mana_dealloc_pd(struct ibv_pd *pd);
+struct ibv_td *mana_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int mana_dealloc_td(struct ibv_td *td);
+/* The PD itself, also of a parent domain. */
+static inline struct mana_pd *mana_protection(struct mana_pd *pd)
+{
+	return pd->protection ? pd->protection : pd;
+}
+/* The parent domain, or NULL if this is a plain PD. */
+static inline struct mana_pd *mana_parent(struct ibv_pd *pd)
+{
+	return pd && to_mpd(pd)->protection ? to_mpd(pd) : NULL;
+}
+
+/* mr.c */
+struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
+			   int access);
+struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				  int fd, int access);
+int mana_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd, void *address, size_t length,
+		  int access);
+int mana_dereg_mr(struct verbs_mr *vmr);
+struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int mana_free_dm(struct ibv_dm *dm);
+struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+			      unsigned int access);
+struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int mana_dealloc_mw(struct ibv_mw *mw);
+int mana_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+/* What a bind work request says, in the device's words. 0 or an errno. */
+int mana_fill_bind(struct mana_qp *qp, struct mana_mw *mw, uint32_t rkey,
+		   const struct ibv_mw_bind_info *info, struct mana_hw_ext_bind *bind);
+
+/* cq.c */
+struct ibv_cq *mana_create_cq(struct ibv_context *context, int cqe,
+			      struct ibv_comp_channel *channel, int comp_vector);
+struct ibv_cq_ex *mana_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+int mana_destroy_cq(struct ibv_cq *cq);
+int mana_resize_cq(struct ibv_cq *cq, int cqe);
+int mana_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+int mana_arm_cq(struct ibv_cq *cq, int solicited);
+void mana_cq_lock(struct mana_cq *cq);
+void mana_cq_unlock(struct mana_cq *cq);
+
+/* srq.c */
+struct ibv_srq *mana_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+struct ibv_srq *mana_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+int mana_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int mana_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int mana_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+int mana_destroy_srq(struct ibv_srq *srq);
+int mana_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/* qp.c */
+struct ibv_qp *mana_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+struct ibv_qp *mana_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+int mana_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int mana_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		  struct ibv_qp_init_attr *init_attr);
+int mana_destroy_qp(struct ibv_qp *qp);
+/* A QP failed: to ERR with it, if it still exists. */
+void mana_fail_qp(struct mana_context *ctx, uint32_t qpn);
+void mana_async_event(struct ibv_context *context, struct ibv_async_event *event);
+
+/* raw.c */
+bool mana_is_raw_request(const struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+int mana_destroy_raw_qp(struct mana_qp *qp);
+struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+int mana_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr);
+int mana_destroy_wq(struct ibv_wq *wq);
+struct ibv_rwq_ind_table *
+mana_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *attr);
+int mana_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
+
+/* post.c */
+int mana_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int mana_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/* post_ex.c */
+#define MANA_SEND_OPS                                                                              \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |   \
+	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |                                \
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |                \
+	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV)
+/* EOPNOTSUPP if this type of QP does not do one of the operations. */
+int mana_set_wr_ops(struct mana_qp *qp, enum ibv_qp_type type, uint64_t send_ops);
+
+/* ah.c */
+struct ibv_ah *mana_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+int mana_destroy_ah(struct ibv_ah *ah);
+void mana_free_av_blocks(struct mana_pd *pd);
+int mana_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
+int mana_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
+
+#endif

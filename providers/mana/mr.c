@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <errno.h>
+#include <stdlib.h>
+
+#include <mana/gdma.h>
+
+#include "mana.h"
+
+static struct verbs_mr *alloc_mr(void)
+{
+	return calloc(1, sizeof(struct verbs_mr));
+}
+
+/* The MR, or NULL and errno once the command gave `ret`. */
+static struct ibv_mr *finish_mr(struct verbs_mr *vmr, int ret)
+{
+	if (!ret)
+		return &vmr->ibv_mr;
+	free(vmr);
+	errno = ret;
+	return NULL;
+}
+
+struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
+			   int access)
+{
+	struct ib_uverbs_reg_mr_resp resp = {};
+	struct ibv_reg_mr cmd = {};
+	struct verbs_mr *vmr = alloc_mr();
+
+	if (!vmr)
+		return NULL;
+	return finish_mr(vmr, ibv_cmd_reg_mr(pd, address, length, hca_va, access, vmr, &cmd,
+					     sizeof(cmd), &resp, sizeof(resp)));
+}
+
+struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				  int fd, int access)
+{
+	struct verbs_mr *vmr = alloc_mr();
+
+	if (!vmr)
+		return NULL;
+	return finish_mr(vmr, ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, vmr,
+						    NULL));
+}
+
+int mana_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd, void *address, size_t length,
+		  int access)
+{
+	struct ib_uverbs_rereg_mr_resp resp;
+	struct ibv_rereg_mr cmd;
+
+	return ibv_cmd_rereg_mr(vmr, flags, address, length, (uintptr_t)address, access, pd, &cmd,
+				sizeof(cmd), &resp, sizeof(resp));
+}
+
+int mana_dereg_mr(struct verbs_mr *vmr)
+{
+	int ret = ibv_cmd_dereg_mr(vmr);
+
+	if (ret)
+		return ret;
+	free(vmr);
+	return 0;
+}
+
+/* The host cannot map device memory: it is reached by its keys only. */
+static int copy_to_dm(struct ibv_dm *dm, uint64_t offset, const void *from, size_t length)
+{
+	return EOPNOTSUPP;
+}
+
+static int copy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t length)
+{
+	return EOPNOTSUPP;
+}
+
+struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
+{
+	struct mana_dm *dm;
+	int ret;
+
+	if (!check_comp_mask(attr->comp_mask, 0)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	dm = calloc(1, sizeof(*dm));
+	if (!dm)
+		return NULL;
+	ret = ibv_cmd_alloc_dm(context, attr, &dm->vdm, NULL);
+	if (ret) {
+		free(dm);
+		errno = ret;
+		return NULL;
+	}
+	dm->vdm.dm.memcpy_to_dm = copy_to_dm;
+	dm->vdm.dm.memcpy_from_dm = copy_from_dm;
+	return &dm->vdm.dm;
+}
+
+int mana_free_dm(struct ibv_dm *ibv_dm)
+{
+	struct mana_dm *dm = container_of(ibv_dm, struct mana_dm, vdm.dm);
+	int ret = ibv_cmd_free_dm(&dm->vdm);
+
+	if (ret)
+		return ret;
+	free(dm);
+	return 0;
+}
+
+struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset,
+			      size_t length, unsigned int access)
+{
+	struct mana_dm *dm = container_of(ibv_dm, struct mana_dm, vdm.dm);
+	struct verbs_mr *vmr = alloc_mr();
+
+	if (!vmr)
+		return NULL;
+	return finish_mr(vmr, ibv_cmd_reg_dm_mr(pd, &dm->vdm, offset, length, access, vmr, NULL));
+}
+
+struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ib_uverbs_alloc_mw_resp resp = {};
+	struct ibv_alloc_mw cmd = {};
+	struct mana_mw *mw;
+	int ret;
+
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return NULL;
+	ret = ibv_cmd_alloc_mw(pd, type, &mw->ibv_mw, &cmd, sizeof(cmd), &resp, sizeof(resp));
+	if (ret) {
+		free(mw);
+		errno = ret;
+		return NULL;
+	}
+	mw->key = mw->ibv_mw.rkey;
+	return &mw->ibv_mw;
+}
+
+int mana_dealloc_mw(struct ibv_mw *ibv_mw)
+{
+	int ret = ibv_cmd_dealloc_mw(ibv_mw);
+
+	if (ret)
+		return ret;
+	free(to_mmw(ibv_mw));
+	return 0;
+}
+
+static uint32_t bind_access(unsigned int access)
+{
+	return MANA_HW_ACCESS_LOCAL_READ |
+	       (access & IBV_ACCESS_LOCAL_WRITE ? MANA_HW_ACCESS_LOCAL_WRITE : 0) |
+	       (access & IBV_ACCESS_REMOTE_READ ? MANA_HW_ACCESS_REMOTE_READ : 0) |
+	       (access & IBV_ACCESS_REMOTE_WRITE ? MANA_HW_ACCESS_REMOTE_WRITE : 0) |
+	       (access & IBV_ACCESS_REMOTE_ATOMIC ? MANA_HW_ACCESS_REMOTE_ATOMIC : 0) |
+	       (access & IBV_ACCESS_ZERO_BASED ? MANA_HW_EXT_ACCESS_ZERO_BASED : 0);
+}
+
+int mana_fill_bind(struct mana_qp *qp, struct mana_mw *mw, uint32_t rkey,
+		   const struct ibv_mw_bind_info *info, struct mana_hw_ext_bind *bind)
+{
+	const unsigned int allowed = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+				     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+
+	if (info->mw_access_flags & ~allowed)
+		return EINVAL;
+	if (info->length && !info->mr)
+		return EINVAL;
+	if (mw->ibv_mw.pd->handle != qp->vqp.qp.pd->handle)
+		return EPERM;
+	if (info->mr && info->mr->pd->handle != mw->ibv_mw.pd->handle)
+		return EPERM;
+	bind->mw_key = mw->key;
+	bind->new_key = rkey;
+	bind->mr_key = info->mr ? info->mr->lkey : 0;
+	bind->access = bind_access(info->mw_access_flags);
+	bind->address = info->addr;
+	bind->length = info->length;
+	return 0;
+}
+
+int mana_bind_mw(struct ibv_qp *ibv_qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr *bad_wr;
+	struct ibv_send_wr wr = {
+		.wr_id = bind->wr_id,
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = bind->send_flags,
+		.bind_mw.mw = mw,
+		.bind_mw.rkey = ibv_inc_rkey(to_mmw(mw)->key),
+		.bind_mw.bind_info = bind->bind_info,
+	};
+	int ret;
+
+	if (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
+		return EINVAL;
+	ret = mana_post_send(ibv_qp, &wr, &bad_wr);
+	if (ret)
+		return ret;
+	mw->rkey = wr.bind_mw.rkey;
+	return 0;
+}

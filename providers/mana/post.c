@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <endian.h>
+#include <errno.h>
+
+#include "mana.h"
+#include "wr_flags.h"
+
+static_assert(sizeof(struct ibv_sge) == sizeof(struct mana_dp_sge) &&
+		      offsetof(struct ibv_sge, length) == offsetof(struct mana_dp_sge, length) &&
+		      offsetof(struct ibv_sge, lkey) == offsetof(struct mana_dp_sge, lkey),
+	      "SGEs are handed on as they are");
+static_assert((int)MANA_WC_RECV_RDMA_WITH_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM &&
+		      (int)MANA_WC_BIND_MW == (int)IBV_WC_BIND_MW &&
+		      (int)MANA_WC_LOCAL_INV == (int)IBV_WC_LOCAL_INV &&
+		      (int)MANA_WC_WITH_INV == (int)IBV_WC_WITH_INV &&
+		      (int)MANA_WC_GENERAL_ERR == (int)IBV_WC_GENERAL_ERR,
+	      "completions have the numbers of the verbs");
+
+#define NO_OPCODE 0xff
+
+static const uint8_t opcodes[] = {
+	[IBV_WR_RDMA_WRITE] = MANA_HW_EXT_WQE_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = MANA_HW_EXT_WQE_WRITE_IMM,
+	[IBV_WR_SEND] = MANA_HW_EXT_WQE_SEND,
+	[IBV_WR_SEND_WITH_IMM] = MANA_HW_EXT_WQE_SEND_IMM,
+	[IBV_WR_RDMA_READ] = MANA_HW_EXT_WQE_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = MANA_HW_EXT_WQE_CMP_SWAP,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = MANA_HW_EXT_WQE_FETCH_ADD,
+	[IBV_WR_LOCAL_INV] = MANA_HW_EXT_WQE_LOCAL_INV,
+	[IBV_WR_BIND_MW] = MANA_HW_EXT_WQE_BIND_MW,
+	[IBV_WR_SEND_WITH_INV] = MANA_HW_EXT_WQE_SEND_INV,
+	[IBV_WR_TSO] = NO_OPCODE,
+	[IBV_WR_DRIVER1] = NO_OPCODE,
+};
+
+static int fill_bind(struct mana_qp *qp, const struct ibv_send_wr *wr, struct mana_dp_send *send)
+{
+	if (!wr->bind_mw.mw)
+		return EINVAL;
+	return mana_fill_bind(qp, to_mmw(wr->bind_mw.mw), wr->bind_mw.rkey,
+			      &wr->bind_mw.bind_info, &send->bind);
+}
+
+/* The data path's form of a work request. */
+static inline int convert(struct mana_qp *qp, const struct ibv_send_wr *wr, bool datagrams,
+			  struct mana_dp_send *send)
+{
+	if (MANA_UNLIKELY((unsigned int)wr->opcode >= sizeof(opcodes) ||
+			  opcodes[wr->opcode] == NO_OPCODE))
+		return EOPNOTSUPP;
+	if (MANA_UNLIKELY(wr->num_sge < 0))
+		return EINVAL;
+	send->wr_id = wr->wr_id;
+	send->sge = (const struct mana_dp_sge *)wr->sg_list;
+	send->sge_count = (uint32_t)wr->num_sge;
+	send->opcode = opcodes[wr->opcode];
+	send->flags = mana_wr_flags(wr->send_flags);
+	send->value = 0;
+	switch (wr->opcode) {
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		send->value = be32toh(wr->imm_data);
+		break;
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_LOCAL_INV:
+		send->value = wr->invalidate_rkey;
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		send->swap_add = wr->wr.atomic.swap;
+		send->compare = wr->wr.atomic.compare_add;
+		break;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		send->swap_add = wr->wr.atomic.compare_add;
+		send->compare = 0;
+		break;
+	case IBV_WR_BIND_MW:
+		return fill_bind(qp, wr, send);
+	default:
+		break;
+	}
+	if (datagrams) {
+		if (MANA_UNLIKELY(!wr->wr.ud.ah))
+			return EINVAL;
+		send->av = &to_mah(wr->wr.ud.ah)->av;
+		send->dest_qpn = wr->wr.ud.remote_qpn;
+		send->qkey = wr->wr.ud.remote_qkey;
+	} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		   wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		send->remote_address = wr->wr.atomic.remote_addr;
+		send->rkey = wr->wr.atomic.rkey;
+	} else {
+		send->remote_address = wr->wr.rdma.remote_addr;
+		send->rkey = wr->wr.rdma.rkey;
+	}
+	return 0;
+}
+
+static int post_stock(struct mana_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	struct mana_dp_send send = {};
+	int ret = 0;
+
+	mana_lock(&qp->sq_lock);
+	for (; wr; wr = wr->next) {
+		ret = convert(qp, wr, qp->dp.format == MANA_DP_UD, &send);
+		if (!ret)
+			ret = mana_stock_send(&qp->stock, &send);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	mana_stock_ring_send(&qp->stock);
+	mana_unlock(&qp->sq_lock);
+	return ret;
+}
+
+int mana_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	struct mana_qp *qp = to_mqp(ibv_qp);
+	struct mana_dp_send send;
+	int ret = 0;
+
+	if (MANA_UNLIKELY(!qp->extended)) {
+		if (!qp->is_raw)
+			return post_stock(qp, wr, bad_wr);
+		*bad_wr = wr;
+		return EOPNOTSUPP;
+	}
+	mana_lock(&qp->sq_lock);
+	for (; wr; wr = wr->next) {
+		ret = convert(qp, wr, qp->ext.datagrams, &send);
+		if (MANA_LIKELY(!ret))
+			ret = mana_ext_send(&qp->ext, &send);
+		if (MANA_UNLIKELY(ret)) {
+			*bad_wr = wr;
+			break;
+		}
+		if (MANA_UNLIKELY(wr->opcode == IBV_WR_BIND_MW))
+			to_mmw(wr->bind_mw.mw)->key = wr->bind_mw.rkey;
+	}
+	mana_ext_ring_send(&qp->ext);
+	mana_unlock(&qp->sq_lock);
+	return ret;
+}
+
+static int post_stock_recv(struct mana_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	uint32_t count = 0;
+	int ret = 0;
+
+	mana_lock(&qp->rq_lock);
+	for (; wr; wr = wr->next) {
+		ret = wr->num_sge < 0 ? EINVAL :
+					mana_stock_recv(&qp->stock, wr->wr_id,
+							(const struct mana_dp_sge *)wr->sg_list,
+							(uint32_t)wr->num_sge);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+		count++;
+	}
+	if (count)
+		mana_stock_ring_recv(&qp->stock, count);
+	mana_unlock(&qp->rq_lock);
+	return ret;
+}
+
+int mana_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct mana_qp *qp = to_mqp(ibv_qp);
+	int ret = 0;
+
+	if (MANA_UNLIKELY(!qp->extended)) {
+		if (!qp->is_raw)
+			return post_stock_recv(qp, wr, bad_wr);
+		*bad_wr = wr;
+		return EOPNOTSUPP;
+	}
+	mana_lock(&qp->rq_lock);
+	for (; wr; wr = wr->next) {
+		ret = wr->num_sge < 0 ? EINVAL :
+					mana_ext_recv(&qp->ext, wr->wr_id,
+						      (const struct mana_dp_sge *)wr->sg_list,
+						      (uint32_t)wr->num_sge);
+		if (MANA_UNLIKELY(ret)) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	mana_ext_ring_recv(&qp->ext);
+	mana_unlock(&qp->rq_lock);
+	return ret;
+}

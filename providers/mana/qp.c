@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi.h"
+#include "mana.h"
+
+#define INLINE_ALIGN 64u
+
+/* A stock driver refuses the bytes that it does not know (RNIC 5.1). */
+#define STOCK_CMD_BYTES                                                                           \
+	(sizeof(struct mana_cmd_qp) - sizeof(struct mana_uapi_create_qp) +                        \
+	 MANA_UAPI_CREATE_QP_STOCK_BYTES)
+
+static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
+{
+	if (qp->extended)
+		mana_ext_free(&qp->ext);
+	else
+		mana_stock_free(&qp->stock);
+	if (qp->inline_mr.ibv_mr.context)
+		ibv_cmd_dereg_mr(&qp->inline_mr);
+	mana_buffer_free(&qp->inline_buffer, ctx, MANA_RES_QP);
+	mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
+	for (unsigned int i = 0; i < MANA_UAPI_QP_QUEUES; i++)
+		mana_buffer_free(&qp->queue[i], ctx, MANA_RES_QP);
+	free(qp);
+}
+
+/* Under the table's lock. */
+static void leave_tables(struct mana_qp *qp, struct mana_context *ctx)
+{
+	mana_dp_table_remove(&ctx->rq_table, qp->dp.qpn, &qp->dp);
+	if (qp->extended)
+		return;
+	mana_dp_table_remove(&ctx->sq_table, qp->stock.sq.id, &qp->dp);
+	if (qp->dp.format == MANA_DP_RC) {
+		mana_dp_table_remove(&ctx->sq_table, qp->responder_sq_id, &qp->dp);
+		mana_dp_table_remove(&ctx->rq_table, qp->stock.read.id, &qp->dp);
+	}
+}
+
+static int join_tables(struct mana_qp *qp, struct mana_context *ctx)
+{
+	int ret;
+
+	pthread_mutex_lock(&ctx->table_lock);
+	ret = mana_dp_table_add(&ctx->rq_table, qp->dp.qpn, &qp->dp);
+	if (!ret && !qp->extended) {
+		ret = mana_dp_table_add(&ctx->sq_table, qp->stock.sq.id, &qp->dp);
+		if (!ret && qp->dp.format == MANA_DP_RC) {
+			ret = mana_dp_table_add(&ctx->sq_table, qp->responder_sq_id, &qp->dp);
+			if (!ret)
+				ret = mana_dp_table_add(&ctx->rq_table, qp->stock.read.id,
+							&qp->dp);
+		}
+	}
+	if (ret)
+		leave_tables(qp, ctx);
+	pthread_mutex_unlock(&ctx->table_lock);
+	return ret;
+}
+
+static bool within_limits(const struct mana_context *ctx, const struct ibv_qp_init_attr_ex *attr)
+{
+	const struct ibv_qp_cap *cap = &attr->cap;
+
+	if (cap->max_send_wr > ctx->caps.max_send_wr || cap->max_send_sge > ctx->caps.max_send_sge ||
+	    cap->max_inline_data > ctx->caps.max_inline_bytes)
+		return false;
+	return attr->srq || (cap->max_recv_wr <= ctx->caps.max_recv_wr &&
+			     cap->max_recv_sge <= ctx->caps.max_recv_sge);
+}
+
+static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
+			   struct ibv_qp_init_attr_ex *attr)
+{
+	struct mana_ext_attr ext = {
+		.datagrams = attr->qp_type == IBV_QPT_UD,
+		.signal_all = attr->sq_sig_all,
+		.max_send = attr->cap.max_send_wr,
+		.max_send_sge = attr->cap.max_send_sge,
+		.max_inline = attr->cap.max_inline_data,
+		.max_recv = attr->cap.max_recv_wr,
+		.max_recv_sge = attr->cap.max_recv_sge,
+		.srq = attr->srq ? &to_msrq(attr->srq)->dp : NULL,
+	};
+	struct mana_cmd_qp_resp resp = {};
+	struct mana_cmd_qp cmd = {};
+	struct mana_ext_layout layout;
+	int ret;
+
+	qp->extended = true;
+	if (!within_limits(ctx, attr) || !to_mcq(attr->send_cq)->dp.record ||
+	    !to_mcq(attr->recv_cq)->dp.record)
+		return EINVAL;
+	if (attr->srq) {
+		qp->cap.max_recv_wr = 0;
+		qp->cap.max_recv_sge = 0;
+	}
+	ret = mana_ext_layout(&ext, &layout);
+	if (ret)
+		return ret;
+	if (layout.max_inline > ctx->caps.max_inline_bytes)
+		layout.max_inline = ctx->caps.max_inline_bytes;
+	ret = mana_buffer_alloc(&qp->buffer, qp->parent, layout.bytes, MANA_RES_QP);
+	if (ret)
+		return ret;
+	ret = mana_ext_init(&qp->ext, &ext, &layout, qp->buffer.address);
+	if (ret)
+		return ret;
+	cmd.drv_payload.buffer = (uintptr_t)qp->buffer.address;
+	cmd.drv_payload.sq_bytes = layout.sq_bytes;
+	cmd.drv_payload.rq_bytes = layout.rq_bytes;
+	cmd.drv_payload.rq_stride = layout.rq_stride;
+	ret = ibv_cmd_create_qp_ex(&ctx->ibv_ctx.context, &qp->vqp, attr, &cmd.ibv_cmd, sizeof(cmd),
+				   &resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	qp->cap.max_inline_data = layout.max_inline;
+	qp->ext.sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
+	qp->dp.qpn = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_RQ];
+	return 0;
+}
+
+/* Inline data needs memory that the device can read: the stock format has none in the WQE. */
+static int create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
+	struct ib_uverbs_reg_mr_resp resp = {};
+	struct ibv_reg_mr cmd = {};
+	int ret;
+
+	if (!stride)
+		return 0;
+	if (stride > MANA_HW_PAGE_BYTES)
+		return EINVAL;
+	ret = mana_buffer_alloc(&qp->inline_buffer, qp->parent,
+				((size_t)qp->stock.sent_mask + 1) * stride, MANA_RES_QP);
+	if (ret)
+		return ret;
+	ret = ibv_cmd_reg_mr(attr->pd, qp->inline_buffer.address, qp->inline_buffer.length,
+			     (uintptr_t)qp->inline_buffer.address, IBV_ACCESS_LOCAL_WRITE,
+			     &qp->inline_mr, &cmd, sizeof(cmd), &resp, sizeof(resp));
+	if (ret)
+		return ret;
+	qp->inline_mr.ibv_mr.context = attr->pd->context;
+	qp->stock.inline_base = qp->inline_buffer.address;
+	qp->stock.inline_address = (uintptr_t)qp->inline_buffer.address;
+	qp->stock.inline_stride = stride;
+	qp->stock.inline_lkey = qp->inline_mr.ibv_mr.lkey;
+	return 0;
+}
+
+static int alloc_queue(struct mana_qp *qp, struct mana_uapi_create_qp *payload, unsigned int index,
+		       struct mana_buffer *buffer, uint32_t bytes)
+{
+	int ret = mana_buffer_alloc(buffer, qp->parent, bytes, MANA_RES_QP);
+
+	payload->address[index] = (uintptr_t)buffer->address;
+	payload->bytes[index] = bytes;
+	return ret;
+}
+
+static uint32_t port_mtu(struct ibv_context *context)
+{
+	struct ibv_port_attr attr = {};
+
+	if (mana_query_port(context, 1, &attr) || attr.active_mtu < IBV_MTU_256)
+		return 1024;
+	return 128u << attr.active_mtu;
+}
+
+static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
+			struct ibv_qp_init_attr_ex *attr)
+{
+	struct mana_stock_attr stock = {
+		.format = attr->qp_type == IBV_QPT_UD ? MANA_DP_UD : MANA_DP_RC,
+		.max_send = attr->cap.max_send_wr,
+		.max_send_sge = attr->cap.max_send_sge,
+		.max_recv = attr->cap.max_recv_wr,
+		.max_recv_sge = attr->cap.max_recv_sge,
+		.signal_all = attr->sq_sig_all,
+	};
+	struct mana_cmd_qp_resp resp = {};
+	struct mana_cmd_qp cmd = {};
+	uint32_t sq_bytes = mana_stock_sq_bytes(stock.format, stock.max_send, stock.max_send_sge);
+	uint32_t rq_bytes = mana_stock_rq_bytes(stock.max_recv, stock.max_recv_sge);
+	struct ibv_qp_cap asked = attr->cap;
+	uint32_t tail = 0;
+	int ret = 0;
+
+	qp->dp.format = stock.format;
+	if (attr->srq)
+		return EOPNOTSUPP;
+	if (!sq_bytes || !rq_bytes || !to_mcq(attr->send_cq)->hardware ||
+	    !to_mcq(attr->recv_cq)->hardware)
+		return EINVAL;
+	if (stock.format == MANA_DP_RC) {
+		tail = sizeof(struct mana_hw_rnic_rollback);
+		ret = alloc_queue(qp, &cmd.drv_payload, MANA_UAPI_QP_RESPONDER_SQ,
+				  &qp->queue[MANA_UAPI_QP_RESPONDER_SQ],
+				  MANA_STOCK_RESPONDER_BYTES);
+		if (!ret)
+			ret = alloc_queue(qp, &cmd.drv_payload, MANA_UAPI_QP_REQUESTER_RQ,
+					  &qp->queue[MANA_UAPI_QP_REQUESTER_RQ],
+					  MANA_STOCK_READ_BYTES);
+	}
+	if (!ret)
+		ret = alloc_queue(qp, &cmd.drv_payload, MANA_UAPI_QP_REQUESTER_SQ, &qp->buffer,
+				  sq_bytes + tail);
+	if (!ret)
+		ret = alloc_queue(qp, &cmd.drv_payload, MANA_UAPI_QP_RESPONDER_RQ,
+				  &qp->queue[MANA_UAPI_QP_RESPONDER_RQ], rq_bytes);
+	if (ret)
+		return ret;
+	stock.sq = qp->buffer.address;
+	stock.read = qp->queue[MANA_UAPI_QP_REQUESTER_RQ].address;
+	stock.rq = qp->queue[MANA_UAPI_QP_RESPONDER_RQ].address;
+	ret = mana_stock_init(&qp->stock, &stock);
+	if (!ret)
+		ret = create_inline(qp, attr);
+	if (ret)
+		return ret;
+	if (stock.format == MANA_DP_UD)
+		qp->stock.mtu = port_mtu(&ctx->ibv_ctx.context);
+
+	attr->cap.max_inline_data = 0; /* the kernel has no part in it */
+	ret = ibv_cmd_create_qp_ex(&ctx->ibv_ctx.context, &qp->vqp, attr, &cmd.ibv_cmd,
+				   STOCK_CMD_BYTES, &resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	qp->cap = asked;
+	qp->cap.max_inline_data = qp->stock.inline_stride;
+	qp->stock.sq.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
+	qp->responder_sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_SQ];
+	qp->stock.read.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_RQ];
+	qp->stock.rq.id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_RQ];
+	qp->dp.qpn = qp->stock.rq.id;
+	return 0;
+}
+
+/* Which format a QP of this type has here; EOPNOTSUPP if none. */
+static int choose_format(const struct mana_context *ctx, enum ibv_qp_type type, bool *extended)
+{
+	*extended = true;
+	switch (type) {
+	case IBV_QPT_RC:
+		*extended = mana_has(ctx, MANA_HW_EXT_RC);
+		return 0;
+	case IBV_QPT_UC:
+		return mana_has(ctx, MANA_HW_EXT_UC) ? 0 : EOPNOTSUPP;
+	case IBV_QPT_UD:
+		*extended = mana_has(ctx, MANA_HW_EXT_UD);
+		return *extended || (ctx->caps.flags & MANA_UAPI_CONTEXT_USER_UD) ? 0 : EOPNOTSUPP;
+	default:
+		return EOPNOTSUPP;
+	}
+}
+
+static int check_request(const struct ibv_qp_init_attr_ex *attr, bool extended)
+{
+	if (!check_comp_mask(attr->comp_mask, IBV_QP_INIT_ATTR_PD |
+						      IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+						      IBV_QP_INIT_ATTR_CREATE_FLAGS))
+		return EOPNOTSUPP;
+	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
+		return EOPNOTSUPP;
+	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && !extended)
+		return EOPNOTSUPP;
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->send_cq || !attr->recv_cq)
+		return EINVAL;
+	return 0;
+}
+
+static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	struct mana_context *ctx = to_mctx(context);
+	struct ibv_qp_init_attr_ex request = *attr;
+	struct mana_qp *qp;
+	bool extended;
+	int ret;
+
+	ret = choose_format(ctx, attr->qp_type, &extended);
+	if (!ret)
+		ret = check_request(attr, extended);
+	if (ret) {
+		errno = ret;
+		return NULL;
+	}
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
+	qp->parent = mana_parent(attr->pd);
+	qp->cap = attr->cap;
+	qp->signal_all = attr->sq_sig_all;
+	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));
+	mana_lock_init(&qp->rq_lock, mana_single_threaded(qp->parent));
+	request.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	ret = extended ? create_extended(qp, ctx, &request) : create_stock(qp, ctx, &request);
+	if (!ret) {
+		qp->vqp.qp.qp_num = qp->dp.qpn;
+		qp->dp.doorbell = ctx->doorbell;
+		qp->dp.send_cq = &to_mcq(attr->send_cq)->dp;
+		qp->dp.recv_cq = &to_mcq(attr->recv_cq)->dp;
+		ret = join_tables(qp, ctx);
+		if (!ret && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
+			ret = mana_set_wr_ops(qp, attr->qp_type, attr->send_ops_flags);
+			if (ret) {
+				pthread_mutex_lock(&ctx->table_lock);
+				leave_tables(qp, ctx);
+				pthread_mutex_unlock(&ctx->table_lock);
+			}
+		}
+		if (ret)
+			ibv_cmd_destroy_qp(&qp->vqp.qp);
+	}
+	if (ret) {
+		free_memory(qp, ctx);
+		errno = ret;
+		return NULL;
+	}
+	attr->cap = qp->cap;
+	return &qp->vqp.qp;
+}
+
+struct ibv_qp *mana_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	if (attr->qp_type == IBV_QPT_RAW_PACKET)
+		return mana_create_raw_qp(context, attr);
+	return create_qp(context, attr);
+}
+
+struct ibv_qp *mana_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex request = {};
+	struct ibv_qp *qp;
+
+	memcpy(&request, attr, sizeof(*attr));
+	request.comp_mask = IBV_QP_INIT_ATTR_PD;
+	request.pd = pd;
+	qp = mana_create_qp_ex(pd->context, &request);
+	if (qp)
+		attr->cap = request.cap;
+	return qp;
+}
+
+static struct mana_cq *cq_of(struct mana_dp_cq *dp)
+{
+	return container_of(dp, struct mana_cq, dp);
+}
+
+/* What the CQs still hold of this QP goes. */
+static void clean_cqs(struct mana_qp *qp)
+{
+	struct mana_cq *send = cq_of(qp->dp.send_cq);
+	struct mana_cq *recv = cq_of(qp->dp.recv_cq);
+
+	mana_cq_lock(send);
+	mana_dp_cq_forget(&send->dp, &qp->dp);
+	mana_cq_unlock(send);
+	if (recv == send)
+		return;
+	mana_cq_lock(recv);
+	mana_dp_cq_forget(&recv->dp, &qp->dp);
+	mana_cq_unlock(recv);
+}
+
+int mana_destroy_qp(struct ibv_qp *ibv_qp)
+{
+	struct mana_context *ctx = to_mctx(ibv_qp->context);
+	struct mana_qp *qp = to_mqp(ibv_qp);
+	int ret;
+
+	if (qp->is_raw)
+		return mana_destroy_raw_qp(qp);
+	/* Its number may be given anew at once, but joins the table only after this. */
+	pthread_mutex_lock(&ctx->table_lock);
+	ret = ibv_cmd_destroy_qp(ibv_qp);
+	if (!ret) {
+		clean_cqs(qp);
+		leave_tables(qp, ctx);
+	}
+	pthread_mutex_unlock(&ctx->table_lock);
+	if (!ret)
+		free_memory(qp, ctx);
+	return ret;
+}
+
+static void reset(struct mana_qp *qp)
+{
+	clean_cqs(qp);
+	mana_lock(&qp->sq_lock);
+	mana_lock(&qp->rq_lock);
+	if (qp->extended)
+		mana_ext_reset(&qp->ext);
+	else
+		mana_stock_reset(&qp->stock);
+	mana_unlock(&qp->rq_lock);
+	mana_unlock(&qp->sq_lock);
+}
+
+static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
+{
+	bool send = state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+	bool recv = state != IBV_QPS_RESET;
+
+	if (qp->extended) {
+		/* The device flushes what is posted in these. */
+		qp->ext.can_send = send || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
+		qp->ext.can_recv = recv && !qp->ext.srq;
+	} else {
+		qp->stock.can_send = send;
+		qp->stock.can_recv = recv && state != IBV_QPS_ERR;
+	}
+}
+
+static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	if (!qp->extended && (mask & IBV_QP_PATH_MTU))
+		qp->stock.mtu = 128u << attr->path_mtu;
+	if (!(mask & IBV_QP_STATE))
+		return;
+	if (attr->qp_state == IBV_QPS_RESET)
+		reset(qp);
+	if (!qp->extended && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
+		mana_lock(&qp->sq_lock);
+		mana_stock_start(&qp->stock, attr->sq_psn);
+		mana_unlock(&qp->sq_lock);
+	}
+	set_permissions(qp, attr->qp_state);
+}
+
+int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct mana_qp *qp = to_mqp(ibv_qp);
+	struct ibv_modify_qp cmd = {};
+	int ret;
+
+	if (mask & IBV_QP_RATE_LIMIT)
+		return EOPNOTSUPP;
+	if (!qp->is_raw && !qp->extended && (mask & IBV_QP_STATE) &&
+	    attr->qp_state == IBV_QPS_RESET)
+		set_permissions(qp, IBV_QPS_RESET);
+	ret = ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
+	if (!ret && !qp->is_raw)
+		entered_state(qp, attr, mask);
+	return ret;
+}
+
+int mana_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask,
+		  struct ibv_qp_init_attr *init_attr)
+{
+	struct mana_qp *qp = to_mqp(ibv_qp);
+	struct ibv_query_qp cmd = {};
+	int ret = ibv_cmd_query_qp(ibv_qp, attr, mask, init_attr, &cmd, sizeof(cmd));
+
+	if (ret)
+		return ret;
+	if (!qp->is_raw) {
+		attr->cap = qp->cap;
+		init_attr->cap = qp->cap;
+		init_attr->sq_sig_all = qp->signal_all;
+	}
+	return 0;
+}
+
+void mana_fail_qp(struct mana_context *ctx, uint32_t qpn)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_modify_qp cmd = {};
+	struct mana_dp_qp *dp;
+
+	pthread_mutex_lock(&ctx->table_lock);
+	dp = mana_dp_table_get(&ctx->rq_table, qpn);
+	if (dp && dp->format != MANA_DP_EXT) {
+		struct mana_qp *qp = container_of(dp, struct mana_qp, dp);
+
+		if (qp->vqp.qp.state != IBV_QPS_RESET && qp->vqp.qp.state != IBV_QPS_ERR &&
+		    !ibv_cmd_modify_qp(&qp->vqp.qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
+			qp->vqp.qp.state = IBV_QPS_ERR;
+			set_permissions(qp, IBV_QPS_ERR);
+		}
+	}
+	pthread_mutex_unlock(&ctx->table_lock);
+}
+
+/* The device waits for the move to ERR before it flushes the rest (RNIC 3.9). */
+void mana_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	if (event->event_type == IBV_EVENT_QP_FATAL)
+		mana_fail_qp(to_mctx(context), event->element.qp->qp_num);
+}

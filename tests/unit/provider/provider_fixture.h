@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <dp_cq.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "support/doorbell_sink.h"
+#include "support/hex.h"
+
+namespace openmana::test {
+
+/// Zeroed memory of a queue, aligned to a page as the provider's is.
+class QueueMemory {
+public:
+    explicit QueueMemory(std::size_t bytes)
+        : bytes_(bytes),
+          data_(
+              static_cast<std::uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
+        std::memset(data_, 0, (bytes + 4095) / 4096 * 4096);
+    }
+    ~QueueMemory() { std::free(data_); }
+    QueueMemory(const QueueMemory&) = delete;
+    QueueMemory& operator=(const QueueMemory&) = delete;
+    [[nodiscard]] std::uint8_t* data() const { return data_; }
+    [[nodiscard]] std::size_t size() const { return bytes_; }
+    [[nodiscard]] std::string hex(std::size_t offset, std::size_t length) const {
+        return to_hex(std::as_bytes(std::span(data_ + offset, length)));
+    }
+
+private:
+    std::size_t bytes_;
+    std::uint8_t* data_;
+};
+
+/// The QPs of a context by queue id.
+struct Tables {
+    Tables() : sq(std::make_unique<mana_dp_table>()), rq(std::make_unique<mana_dp_table>()) {}
+    ~Tables() {
+        mana_dp_table_free(sq.get());
+        mana_dp_table_free(rq.get());
+    }
+    Tables(const Tables&) = delete;
+    Tables& operator=(const Tables&) = delete;
+    std::unique_ptr<mana_dp_table> sq, rq;
+};
+
+/// A CQ whose device is the test.
+class TestCq {
+public:
+    TestCq(DoorbellSink& sink, const Tables& tables, std::uint32_t entries, bool extended)
+        : memory_(entries * 64 + 64), produced_(entries) {
+        auto* record = reinterpret_cast<mana_hw_ext_cq_record*>(memory_.data() + entries * 64);
+        mana_dp_cq_init(&dp, memory_.data(), entries, extended ? record : nullptr, tables.sq.get(),
+                        tables.rq.get());
+        dp.id = 0x64;
+        dp.doorbell = sink.page();
+    }
+    /// Writes a CQE as the device does.
+    template <typename T>
+    void write(const T& data, std::uint32_t queue_id, bool is_sq) {
+        static_assert(sizeof(T) == 60);
+        auto* cqe = dp.ring + (produced_ & (dp.entries - 1));
+        std::memcpy(cqe->data, &data, 60);
+        cqe->word = queue_id | (is_sq ? MANA_HW_CQE_IS_SQ : 0) |
+                    (produced_ >> dp.shift & 7) << MANA_HW_OWNER_SHIFT;
+        ++produced_;
+    }
+    void armed(std::uint32_t rreq, std::uint32_t psn) {
+        mana_hw_rnic_armed_cqe cqe{};
+        cqe.type = MANA_HW_RNIC_CQE_ARMED;
+        cqe.msn_syndrome = 0x1fU << 24;
+        cqe.psn = psn;
+        write(cqe, rreq, false);
+    }
+    void error(std::uint32_t id, bool is_sq, std::uint32_t vendor, std::uint32_t psn) {
+        mana_hw_rnic_error_cqe cqe{};
+        cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | vendor << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
+        cqe.psn_opcode = psn;
+        cqe.responder_psn = 0xffffffff;
+        write(cqe, id, is_sq);
+    }
+    void received(std::uint32_t rresp, std::uint8_t type, std::uint32_t length,
+                  std::uint32_t offset, std::uint32_t immediate = 0) {
+        mana_hw_rnic_recv_cqe cqe{};
+        cqe.type = type;
+        cqe.length = length;
+        cqe.immediate = immediate;
+        cqe.wqe_offset = offset;
+        write(cqe, rresp, false);
+    }
+    /// All there is, or at most so many.
+    std::vector<mana_completion> poll(std::size_t most = 1000) {
+        std::vector<mana_completion> out;
+        mana_completion c{};
+        while (out.size() < most && (last = mana_dp_cq_poll(&dp, &c)) > 0) out.push_back(c);
+        mana_dp_cq_done(&dp);
+        return out;
+    }
+    mana_dp_cq dp{};
+    int last = 0;
+
+private:
+    QueueMemory memory_;
+    std::uint32_t produced_;
+};
+
+}  // namespace openmana::test

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completions, errors and limits of the stock format, with the test as the device.
+#include "provider_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+using Rung = std::vector<DoorbellSink::Write>;
+constexpr std::uint32_t kSreq = 0x804, kRreq = 0xc05, kRresp = 0xc04;
+
+class StockTest : public ::testing::Test {
+protected:
+    explicit StockTest(enum mana_dp_format format = MANA_DP_RC)
+        : sq(4112), read(4096), rq(4096), cq(sink, tables, 64, false) {
+        mana_stock_attr attr{};
+        attr.format = format;
+        attr.max_send = attr.max_recv = 16;
+        attr.max_send_sge = attr.max_recv_sge = 2;
+        attr.sq = sq.data();
+        attr.read = read.data();
+        attr.rq = rq.data();
+        EXPECT_EQ(mana_stock_init(&qp, &attr), 0);
+        qp.sq.id = kSreq;
+        qp.read.id = kRreq;
+        qp.rq.id = qp.dp.qpn = kRresp;
+        qp.dp.doorbell = sink.page();
+        qp.dp.send_cq = qp.dp.recv_cq = &cq.dp;
+        qp.mtu = 1024;
+        EXPECT_EQ(mana_dp_table_add(tables.sq.get(), kSreq, &qp.dp), 0);
+        EXPECT_EQ(mana_dp_table_add(tables.rq.get(), kRreq, &qp.dp), 0);
+        EXPECT_EQ(mana_dp_table_add(tables.rq.get(), kRresp, &qp.dp), 0);
+        qp.can_recv = qp.can_send = true;
+        mana_stock_start(&qp, 100);
+        (void)sink.take();
+    }
+    ~StockTest() override { mana_stock_free(&qp); }
+    int send(std::uint64_t id, std::uint32_t length, bool signaled = true,
+             std::uint8_t opcode = MANA_HW_EXT_WQE_WRITE) {
+        const mana_dp_sge sge{0x10000, length, 7};
+        mana_dp_send wr{};
+        wr.wr_id = id;
+        wr.opcode = opcode;
+        wr.flags = signaled ? MANA_HW_EXT_WQE_SIGNALED : 0;
+        wr.sge = &sge;
+        wr.sge_count = 1;
+        wr.av = &av;
+        return mana_stock_send(&qp, &wr);
+    }
+    int recv(std::uint64_t id, std::uint32_t sges = 1) {
+        const mana_dp_sge list[3] = {{0x20000, 64, 7}, {0x30000, 64, 7}, {0x40000, 64, 7}};
+        return mana_stock_recv(&qp, id, list, sges);
+    }
+
+    DoorbellSink sink;
+    Tables tables;
+    QueueMemory sq, read, rq;
+    TestCq cq;
+    mana_stock_qp qp{};
+    mana_dp_av av{};
+};
+
+TEST_F(StockTest, ArmedCompletionFinishesSends) {
+    ASSERT_EQ(send(1, 2000), 0);
+    ASSERT_EQ(send(2, 2000, false), 0);
+    ASSERT_EQ(send(3, 2000), 0);
+    ASSERT_EQ(send(4, 2000), 0);
+    EXPECT_TRUE(cq.poll().empty());
+    cq.armed(kRreq, 105);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_EQ(done[0].wr_id, 1U);
+    EXPECT_EQ(done[1].wr_id, 3U);
+    EXPECT_EQ(done[1].qpn, kRresp);
+    EXPECT_EQ(done[1].opcode, MANA_WC_RDMA_WRITE);
+    // The next signaled send is armed, once.
+    EXPECT_EQ(sink.take(), (Rung{{0x408, (107ULL << 32) | 0x01000000 | kRreq}}));
+    EXPECT_EQ(qp.rollback->left, 3 * 64U / 32);
+}
+
+TEST_F(StockTest, WithoutSignaledSendTheNextPsnIsArmed) {
+    ASSERT_EQ(send(1, 2000), 0);
+    cq.armed(kRreq, 101);
+    EXPECT_EQ(cq.poll().size(), 1U);
+    EXPECT_EQ(sink.take(), (Rung{{0x408, (102ULL << 32) | 0x01000000 | kRreq}}));
+}
+
+TEST_F(StockTest, PollTakesNoMoreThanAskedFor) {
+    for (std::uint64_t i = 0; i < 5; ++i) ASSERT_EQ(send(i, 8), 0);
+    cq.armed(kRreq, 104);
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        const auto done = cq.poll(1);
+        ASSERT_EQ(done.size(), 1U);
+        EXPECT_EQ(done[0].wr_id, i);
+    }
+    EXPECT_TRUE(cq.poll().empty());
+    EXPECT_EQ(sink.take().size(), 1U);
+}
+
+TEST_F(StockTest, OldArmedCompletionIsIgnored) {
+    ASSERT_EQ(send(1, 8), 0);
+    cq.armed(kRreq, 99);
+    EXPECT_TRUE(cq.poll().empty());
+    EXPECT_TRUE(sink.take().empty());
+}
+
+TEST_F(StockTest, ReceivesGoByOffset) {
+    ASSERT_EQ(recv(1), 0);
+    ASSERT_EQ(recv(2), 0);
+    cq.received(kRresp, MANA_HW_RNIC_CQE_SEND, 10, 32);  // not the oldest
+    EXPECT_TRUE(cq.poll().empty());
+    cq.received(kRresp, MANA_HW_RNIC_CQE_SEND_IMM, 10, 0, 0x01020304);
+    cq.received(kRresp, MANA_HW_RNIC_CQE_WRITE_IMM, 20, 32, 5);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_EQ(done[0].wr_id, 1U);
+    EXPECT_EQ(done[0].opcode, MANA_WC_RECV);
+    EXPECT_EQ(done[0].flags, MANA_WC_WITH_IMM);
+    EXPECT_EQ(done[0].value, 0x01020304U);
+    EXPECT_EQ(done[0].length, 10U);
+    EXPECT_EQ(done[1].opcode, MANA_WC_RECV_RDMA_WITH_IMM);
+}
+
+TEST_F(StockTest, FullQueuesStayAsTheyWere) {
+    for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(send(i, 8, false), 0);
+    const auto producer = qp.sq.producer;
+    const auto psn = qp.next_psn;
+    EXPECT_EQ(send(16, 8), ENOMEM);
+    EXPECT_EQ(qp.sq.producer, producer);
+    EXPECT_EQ(qp.next_psn, psn);
+    for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(recv(i), 0);
+    EXPECT_EQ(recv(16), ENOMEM);
+    // Unsignaled sends leave room once they are done.
+    cq.armed(kRreq, 107);
+    EXPECT_TRUE(cq.poll().empty());
+    for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(send(i, 8), 0);
+    EXPECT_EQ(send(16, 8), ENOMEM);
+}
+
+TEST_F(StockTest, RefusesWhatDoesNotFit) {
+    EXPECT_EQ(recv(1, 3), EINVAL);
+    const mana_dp_sge list[3] = {{0x10000, 8, 7}, {0x10000, 8, 7}, {0x10000, 8, 7}};
+    mana_dp_send wr{};
+    wr.opcode = MANA_HW_EXT_WQE_SEND;
+    wr.sge = list;
+    wr.sge_count = 3;
+    EXPECT_EQ(mana_stock_send(&qp, &wr), EINVAL);
+    wr.sge_count = 1;
+    wr.flags = MANA_HW_EXT_WQE_INLINE;
+    EXPECT_EQ(mana_stock_send(&qp, &wr), EINVAL);
+    wr.flags = 0;
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_SEND_INV, MANA_HW_EXT_WQE_CMP_SWAP,
+                                      MANA_HW_EXT_WQE_LOCAL_INV, MANA_HW_EXT_WQE_BIND_MW}) {
+        wr.opcode = opcode;
+        EXPECT_EQ(mana_stock_send(&qp, &wr), EOPNOTSUPP);
+    }
+    qp.can_send = qp.can_recv = false;
+    EXPECT_EQ(send(1, 8), EINVAL);
+    EXPECT_EQ(recv(1), EINVAL);
+    EXPECT_EQ(qp.sq.producer, 0U);
+    EXPECT_EQ(qp.rq.producer, 0U);
+}
+
+TEST_F(StockTest, ReadsWaitForTheScatterRing) {
+    std::uint64_t posted = 0;
+    std::uint32_t psn = 100;
+    // 128 scatter lists fit; the send ring is emptied meanwhile.
+    for (; posted < 300; ++posted, ++psn) {
+        ASSERT_EQ(send(posted, 8, true, MANA_HW_EXT_WQE_READ), 0);
+        cq.armed(kRreq, psn);
+        const auto done = cq.poll();
+        ASSERT_EQ(done.size(), 1U);
+        ASSERT_EQ(done[0].wr_id, posted);
+        ASSERT_EQ(done[0].opcode, MANA_WC_RDMA_READ);
+    }
+    EXPECT_EQ(qp.read.producer, 300 * 32U);
+    EXPECT_EQ(qp.read.consumer, 300 * 32U);
+}
+
+TEST_F(StockTest, RingsWrapByteForByte) {
+    std::uint32_t psn = 100;
+    for (std::uint64_t i = 0; i < 200; ++i, ++psn) {
+        // 64 and 96 bytes in turn, so that WQEs go over the end.
+        const mana_dp_sge list[2] = {{0x1111, 8, 7}, {0x2222, 8, 9}};
+        mana_dp_send wr{};
+        wr.wr_id = i;
+        wr.opcode = i % 2 ? MANA_HW_EXT_WQE_WRITE_IMM : MANA_HW_EXT_WQE_SEND;
+        wr.flags = MANA_HW_EXT_WQE_SIGNALED;
+        wr.sge = list;
+        wr.sge_count = 2;
+        const auto at = qp.sq.producer;
+        ASSERT_EQ(mana_stock_send(&qp, &wr), 0);
+        const auto last = at + (i % 2 ? 64 : 48);  // of the second SGE
+        ASSERT_EQ(sq.hex(last % 4096, 16), "22220000000000000900000008000000") << i;
+        cq.armed(kRreq, psn);
+        ASSERT_EQ(cq.poll().size(), 1U);
+    }
+    EXPECT_GT(qp.sq.producer, 3 * 4096U);
+}
+
+TEST_F(StockTest, PsnsWrap) {
+    mana_stock_reset(&qp);
+    mana_stock_start(&qp, 0xfffffe);
+    (void)sink.take();
+    for (std::uint64_t i = 0; i < 4; ++i) ASSERT_EQ(send(i, 1025), 0);  // two packets each
+    cq.armed(kRreq, 0xffffff);
+    EXPECT_EQ(cq.poll().size(), 1U);
+    EXPECT_EQ(sink.take(), (Rung{{0x408, (1ULL << 32) | 0x01000000 | kRreq}}));
+    cq.armed(kRreq, 5);
+    EXPECT_EQ(cq.poll().size(), 3U);
+}
+
+// The scenario of RNIC 9: five WRITEs of two packets, number 1 unsignaled, three receives.
+TEST_F(StockTest, ErrorsAsWithTheStockProvider) {
+    for (std::uint64_t i = 0; i < 5; ++i) ASSERT_EQ(send(i, 2000, i != 1), 0);
+    for (std::uint64_t i = 50; i < 53; ++i) ASSERT_EQ(recv(i), 0);
+    cq.armed(kRreq, 103);
+    cq.error(kSreq, true, MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS, 105);
+    const auto sends = cq.poll();
+    ASSERT_EQ(sends.size(), 4U);
+    const unsigned statuses[] = {MANA_WC_SUCCESS, MANA_WC_REM_ACCESS_ERR, MANA_WC_WR_FLUSH_ERR,
+                                 MANA_WC_WR_FLUSH_ERR};
+    const std::uint64_t ids[] = {0, 2, 3, 4};
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(sends[i].status, statuses[i]) << i;
+        EXPECT_EQ(sends[i].wr_id, ids[i]) << i;
+    }
+    std::uint32_t qpn = 0;
+    ASSERT_TRUE(mana_dp_cq_next_error(&cq.dp, &qpn));
+    EXPECT_EQ(qpn, kRresp);
+    EXPECT_FALSE(mana_dp_cq_next_error(&cq.dp, &qpn));
+    cq.error(kRresp, false, MANA_HW_RNIC_VE_FLUSHED, 103);
+    const auto receives = cq.poll();
+    ASSERT_EQ(receives.size(), 3U);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(receives[i].wr_id, 50U + static_cast<unsigned>(i));
+        EXPECT_EQ(receives[i].status, MANA_WC_WR_FLUSH_ERR);
+        EXPECT_EQ(receives[i].vendor_error, 0x1c7U);
+    }
+    EXPECT_EQ(send(9, 8), EINVAL);
+    EXPECT_EQ(recv(9), EINVAL);
+}
+
+// The device of this project names the PSN before the failing one.
+TEST_F(StockTest, ErrorPsnMayBeTheAckedOne) {
+    for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(send(i, 8), 0);
+    cq.armed(kRreq, 100);
+    cq.error(kSreq, true, MANA_HW_RNIC_VE_RETRY, 100);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 3U);
+    EXPECT_EQ(done[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(done[1].status, MANA_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(done[2].status, MANA_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(StockTest, RequesterScatterErrorIsASendError) {
+    ASSERT_EQ(send(1, 8, false, MANA_HW_EXT_WQE_READ), 0);
+    cq.error(kRreq, false, MANA_HW_RNIC_VE_RX_SGE_KEY, 99);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status, MANA_WC_LOC_PROT_ERR);
+    EXPECT_EQ(done[0].wr_id, 1U);
+}
+
+TEST_F(StockTest, ForgottenQpLeavesNothing) {
+    ASSERT_EQ(send(1, 8), 0);
+    ASSERT_EQ(recv(2), 0);
+    cq.armed(kRreq, 100);
+    cq.received(kRresp, MANA_HW_RNIC_CQE_SEND, 8, 0);
+    cq.error(kSreq, true, MANA_HW_RNIC_VE_FLUSHED, 100);
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    EXPECT_TRUE(cq.poll().empty());
+    std::uint32_t qpn = 0;
+    EXPECT_FALSE(mana_dp_cq_next_error(&cq.dp, &qpn));
+}
+
+TEST_F(StockTest, ResetStartsAnew) {
+    for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(send(i, 8), 0);
+    cq.error(kSreq, true, MANA_HW_RNIC_VE_RETRY, 99);
+    EXPECT_EQ(cq.poll().size(), 3U);
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    mana_stock_reset(&qp);
+    mana_stock_start(&qp, 7);
+    EXPECT_EQ(send(1, 8), 0);
+    cq.armed(kRreq, 7);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(qp.rollback->right, 0U);
+}
+
+TEST_F(StockTest, OverrunEndsPolling) {
+    for (std::uint64_t i = 0; i < 3; ++i) cq.armed(kRreq, 1);
+    cq.dp.ring[3].word = 5U << MANA_HW_OWNER_SHIFT;
+    EXPECT_TRUE(cq.poll().empty());
+    EXPECT_EQ(cq.last, -1);
+    EXPECT_TRUE(cq.poll().empty());
+    EXPECT_EQ(cq.last, -1);
+}
+
+TEST_F(StockTest, CqIsRungEveryFourLaps) {
+    for (std::uint32_t i = 0; i < 4 * 64; ++i) {
+        EXPECT_TRUE(sink.take().empty()) << i;
+        cq.armed(0xffff, i);
+        (void)cq.poll();
+    }
+    EXPECT_EQ(sink.take(), (Rung{{0x800, (5 * 64ULL - 1) << 32 | 0x64}}));
+}
+
+TEST_F(StockTest, SolicitedArmingIsNotThere) {
+    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, true), EOPNOTSUPP);
+    EXPECT_TRUE(sink.take().empty());
+}
+
+TEST_F(StockTest, InlineDataIsCopied) {
+    std::array<std::uint8_t, 32 * 64> area{};
+    qp.inline_base = area.data();
+    qp.inline_address = 0x5000;
+    qp.inline_stride = 64;
+    qp.inline_lkey = 0x77;
+    const char text[] = "inline data";
+    const mana_dp_sge sge{reinterpret_cast<std::uint64_t>(text), sizeof(text), 0};
+    mana_dp_send wr{};
+    wr.opcode = MANA_HW_EXT_WQE_SEND;
+    wr.flags = MANA_HW_EXT_WQE_INLINE;
+    wr.sge = &sge;
+    wr.sge_count = 1;
+    ASSERT_EQ(mana_stock_send(&qp, &wr), 0);
+    ASSERT_EQ(mana_stock_send(&qp, &wr), 0);
+    EXPECT_EQ(std::memcmp(area.data() + 64, text, sizeof(text)), 0);
+    EXPECT_EQ(sq.hex(64 + 32, 16), "4050000000000000770000000c000000");
+}
+
+class StockUdTest : public StockTest {
+protected:
+    StockUdTest() : StockTest(MANA_DP_UD) {
+        av.stock_address = 0x9000;
+        av.stock_lkey = 0x55;
+    }
+};
+
+TEST_F(StockUdTest, WqeCarriesTheAddressVectorFirst) {
+    const mana_dp_sge sge{0x10000, 100, 7};
+    mana_dp_send wr{};
+    wr.opcode = MANA_HW_EXT_WQE_SEND;
+    wr.flags = MANA_HW_EXT_WQE_SIGNALED;
+    wr.sge = &sge;
+    wr.sge_count = 1;
+    wr.av = &av;
+    wr.dest_qpn = 0x010203;
+    wr.qkey = 0x11111111;
+    ASSERT_EQ(mana_stock_send(&qp, &wr), 0);
+    EXPECT_EQ(sq.hex(0, 64),
+              "00000000"
+              "020e0004"
+              "40640000"
+              "03020100"
+              "11111111"
+              "000000000000000000000000"
+              "00900000000000005500000030000000"
+              "00000100000000000700000064000000");
+}
+
+TEST_F(StockUdTest, EachSendHasACqe) {
+    ASSERT_EQ(send(1, 8, true, MANA_HW_EXT_WQE_SEND), 0);
+    ASSERT_EQ(send(2, 8, false, MANA_HW_EXT_WQE_SEND), 0);
+    ASSERT_EQ(send(3, 8, true, MANA_HW_EXT_WQE_SEND), 0);
+    mana_hw_rnic_ud_send_cqe cqe{};
+    cqe.type_vendor = MANA_HW_RNIC_CQE_UD;
+    for (int i = 0; i < 3; ++i) cq.write(cqe, kSreq, true);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_EQ(done[0].wr_id, 1U);
+    EXPECT_EQ(done[1].wr_id, 3U);
+}
+
+TEST_F(StockUdTest, ReceiveNamesItsSender) {
+    ASSERT_EQ(recv(1), 0);
+    mana_hw_rnic_ud_recv_cqe cqe{};
+    cqe.type = MANA_HW_RNIC_CQE_UD;
+    cqe.length = 48;
+    cqe.source_qpn = 0x123;
+    cq.write(cqe, kRresp, false);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].source_qpn, 0x123U);
+    EXPECT_EQ(done[0].flags, MANA_WC_GRH);
+    EXPECT_EQ(done[0].length, 48U);
+}
+
+TEST_F(StockUdTest, OnlySendsOfOnePacket) {
+    EXPECT_EQ(send(1, 8, true, MANA_HW_EXT_WQE_WRITE), EOPNOTSUPP);
+    EXPECT_EQ(send(1, 1025, true, MANA_HW_EXT_WQE_SEND), EINVAL);
+    av.stock_address = 0;
+    EXPECT_EQ(send(1, 8, true, MANA_HW_EXT_WQE_SEND), EINVAL);
+}
+
+}  // namespace
+}  // namespace openmana::test

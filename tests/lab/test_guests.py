@@ -7,6 +7,7 @@ The guests have no MANA NIC, so these tests hold whatever the device does.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ MANALAB = ROOT / "tools" / "manalab"
 sys.path.insert(0, str(ROOT / "tools"))
 
 from lab import channel  # noqa: E402
-from lab.errors import CommandFailed, CommandTimeout, GuestDied, GuestTimeout  # noqa: E402
+from lab.errors import (CommandFailed, CommandTimeout, GuestDied, GuestTimeout,  # noqa: E402
+                        LabError)
 from lab.guest import GuestSpec  # noqa: E402
 from lab.session import Lab  # noqa: E402
 
@@ -162,16 +164,39 @@ class DyingGuest(unittest.TestCase):
                 self.fail("it came up")
 
 
+class UnsharedMemory(unittest.TestCase):
+    """A guest whose memory manad cannot reach."""
+
+    def test_guest_and_manad_say_so(self) -> None:
+        with Lab([GuestSpec("trixie", memory=512)], name="lab-tests", shared_memory=False,
+                 keep_logs=True) as lab:
+            self.addCleanup(shutil.rmtree, lab.log_dir)
+            with self.assertRaisesRegex(LabError, "g0: no interface with address 02:4d:41:00:00:00 "
+                                        r"\(NIC 0\); log: .*g0.console"):
+                lab.configure_network()
+            self.assertIn("guest memory seems not to be shared: nic=g0n0",
+                          (lab.log_dir / "manad.log").read_text())
+
+
 class NothingStays(unittest.TestCase):
     """Signals at any moment leave no process, no socket, no directory."""
 
-    def check(self, signum: int, delay: float) -> None:
-        with tempfile.TemporaryDirectory() as temp:
+    def check(self, signum: int, delay: float, manad: str = "") -> None:
+        """A lab gets a signal, in a command of its guest or after a delay. `manad`: a script in
+        its place."""
+        with tempfile.TemporaryDirectory() as temp, tempfile.TemporaryDirectory() as other:
+            options = "nics=0"
+            if manad:
+                program = Path(other) / "manad"
+                program.write_text(manad)
+                program.chmod(0o755)
+                options = f"nics=1, manad='{program}'"
             code = ("import sys; sys.path.insert(0, sys.argv[1])\n"
                     "from lab.session import Lab\nfrom lab.guest import GuestSpec\n"
                     "from lab.proc import exit_on_signals\n"
                     "import time\nexit_on_signals()\n"
-                    "with Lab([GuestSpec('trixie', memory=512)], nics=0, name='signal') as lab:\n"
+                    f"with Lab([GuestSpec('trixie', memory=512)], {options}, name='signal') "
+                    "as lab:\n"
                     "    print(lab.guests[0].pid, flush=True)\n"
                     "    lab.guests[0].run('sleep 100', timeout=100)\n")
             process = subprocess.Popen(["/usr/bin/python3", "-B", "-c", code,
@@ -204,6 +229,26 @@ class NothingStays(unittest.TestCase):
     def test_ctrl_c_during_boot(self) -> None:
         self.check(signal.SIGINT, 2.0)
 
+    def test_ctrl_c_before_manad_is_ready(self) -> None:
+        self.check(signal.SIGINT, 2.0, "#!/bin/sh\nsleep 600\n")
+
+    def test_ctrl_c_in_up(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            process = subprocess.Popen(
+                [str(MANALAB), "-q", "up", "--guests", "1", "--nics", "0", "--memory", "512"],
+                env={**os.environ, "XDG_RUNTIME_DIR": temp}, stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, text=True, start_new_session=True)
+            deadline = time.monotonic() + 60
+            while not any("qemu" in Path(f"/proc/{pid}/cmdline").read_text()
+                          for pid in processes_of(temp)):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, said), (130, "manalab: interrupted\n"))
+            self.assertEqual(processes_of(temp), [])
+            self.assertEqual(os.listdir(temp), [])
+
     def test_terminate(self) -> None:
         self.check(signal.SIGTERM, 0)
 
@@ -231,6 +276,10 @@ class BackgroundLab(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr, done.returncode), ("text", "err\n", 5))
         self.assertEqual(manalab("shell", "g0", stdin="hostname\n").stdout, "g0\n")
         self.assertRegex(manalab("run", "g5", "true").stderr, "there is no guest 5")
+        with open(os.devnull, "rb") as nothing:  # input that nobody takes hides no answer
+            done = subprocess.run([str(MANALAB), "shell", "g7"], env=env, stdin=nothing, text=True,
+                                  capture_output=True, timeout=60, check=False)
+        self.assertRegex(done.stderr, "there is no guest 7")
         done = manalab("run", "--timeout", "1", "g0", "sleep", "100")
         self.assertRegex(done.stderr, "did not end in time")
         self.assertNotEqual(done.returncode, 0)

@@ -346,7 +346,7 @@ class Guest:
 
     def _by_mac(self, mac: str, what: str) -> str:
         if self._devices is None or mac not in self._devices:
-            text = self.run("grep . /sys/class/net/*/address").stdout
+            text = self.run("grep -H . /sys/class/net/*/address").stdout
             self._devices = {}
             for line in text.splitlines():
                 path, _, address = line.partition(":")

@@ -162,18 +162,17 @@ def kernel_command_line(machine: Machine) -> str:
 def command_line(qemu: Qemu, machine: Machine) -> list[str]:
     """QEMU's arguments. The console is its stdout, which the lab reads."""
     cpu = "host" if machine.accel == "kvm" else "max,la57=off"
-    share = "on" if machine.shared_memory else "off"
     accel = "tcg,thread=multi" if machine.accel == "tcg" else machine.accel
     argv = [
         *qemu.argv,
         "-name", machine.name,
         "-nodefaults", "-no-user-config", "-display", "none",
-        "-machine", "q35,memory-backend=ram,i8042=off,vmport=off,hpet=off",
+        "-machine", f"q35,{'memory-backend=ram,' * machine.shared_memory}i8042=off,vmport=off,"
+        "hpet=off",
         "-accel", accel,
         "-cpu", cpu,
         "-smp", str(machine.cpus),
         "-m", f"{machine.memory}M",
-        "-object", f"memory-backend-memfd,id=ram,size={machine.memory}M,share={share}",
         "-chardev", "stdio,id=console,signal=off",
         "-serial", "chardev:console",
         "-qmp", f"unix:{machine.qmp_socket},server=on,wait=off",
@@ -190,6 +189,8 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
         "-initrd", os.fspath(machine.initrd),
         "-append", kernel_command_line(machine),
     ]
+    if machine.shared_memory:
+        argv += ["-object", f"memory-backend-memfd,id=ram,size={machine.memory}M,share=on"]
     slot = 8
     for number, path in enumerate(machine.nics):
         device = {"driver": "vfio-user-pci", "id": f"nic{number}", "addr": f"{slot:x}",

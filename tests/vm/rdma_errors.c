@@ -7,7 +7,6 @@
  * The caller knows what they must be. With --recover both queue pairs are then reset, connected
  * again, and carry verified data.
  */
-#include <getopt.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -294,7 +293,7 @@ static void stream_until_error(struct state* s) {
         }
         int count = ibv_poll_cq(s->send_cq, 1, &wc);
         if (count < 0) die(EXIT_WRONG, "poll_cq failed");
-        if (now() > deadline) die(EXIT_WRONG, "no error came within %d s", s->pair.timeout);
+        if (now() > deadline) die(EXIT_WRONG, "no error came within %u s", s->pair.timeout);
         if (!count) continue;
         if (wc.wr_id != done % ID_RECEIVE) die(EXIT_WRONG, "completion out of order");
         ++done;
@@ -399,84 +398,23 @@ static void run_server(struct state* s) {
 
 /* -- options */
 
-static uint32_t parse_number(const char* name, const char* text, uint32_t least, uint32_t most) {
-    char* end;
-    unsigned long long value = strtoull(text, &end, 0);
-    if (*end || end == text || value < least || value > most)
-        die(EXIT_SETUP, "--%s %s: a number from %u to %u is needed", name, text, least, most);
-    return (uint32_t)value;
-}
-
 static void parse_options(struct state* s, int argc, char** argv) {
-    enum {
-        O_DEV,
-        O_HOST,
-        O_SERVER,
-        O_PORT,
-        O_TIMEOUT,
-        O_MODE,
-        O_LENGTH,
-        O_UNSIGNALED,
-        O_ONE_CQ,
-        O_RECOVER
+    const char* mode = "none";
+    const struct option_rule own[] = {
+        {"mode", OPTION_TEXT, &mode, 0, 0},
+        {"length", OPTION_NUMBER, &s->length, 1, SLOT - 1},
+        {"unsignaled", OPTION_FLAG, &s->unsignaled, 0, 0},
+        {"one-cq", OPTION_FLAG, &s->one_cq, 0, 0},
+        {"recover", OPTION_FLAG, &s->recover, 0, 0},
     };
-    static const struct option names[] = {{"dev", 1, NULL, O_DEV},
-                                          {"host", 1, NULL, O_HOST},
-                                          {"server", 0, NULL, O_SERVER},
-                                          {"port", 1, NULL, O_PORT},
-                                          {"timeout", 1, NULL, O_TIMEOUT},
-                                          {"mode", 1, NULL, O_MODE},
-                                          {"length", 1, NULL, O_LENGTH},
-                                          {"unsignaled", 0, NULL, O_UNSIGNALED},
-                                          {"one-cq", 0, NULL, O_ONE_CQ},
-                                          {"recover", 0, NULL, O_RECOVER},
-                                          {NULL, 0, NULL, 0}};
-    int choice, index = 0;
-    s->pair =
-        (struct pair){.dev = "mana_0", .port = 19500, .family = 4, .gid_index = -1, .timeout = 20};
+    s->pair = (struct pair){
+        .dev = "mana_0", .port = 19500, .family = 4, .gid_index = ANY_GID, .timeout = 20};
     s->length = 64;
     s->mode = M_COUNT;
-    while ((choice = getopt_long(argc, argv, "", names, &index)) != -1) {
-        const char* name = choice == '?' ? "" : names[index].name;
-        switch (choice) {
-            case O_DEV:
-                s->pair.dev = optarg;
-                break;
-            case O_HOST:
-                s->pair.host = optarg;
-                break;
-            case O_SERVER:
-                s->pair.server = true;
-                break;
-            case O_PORT:
-                s->pair.port = (int)parse_number(name, optarg, 1, 65535);
-                break;
-            case O_TIMEOUT:
-                s->pair.timeout = (int)parse_number(name, optarg, 1, 600);
-                break;
-            case O_MODE:
-                for (int i = 0; i < M_COUNT; ++i)
-                    if (!strcmp(optarg, mode_names[i])) s->mode = (enum mode)i;
-                break;
-            case O_LENGTH:
-                s->length = parse_number(name, optarg, 1, SLOT - 1);
-                break;
-            case O_UNSIGNALED:
-                s->unsignaled = true;
-                break;
-            case O_ONE_CQ:
-                s->one_cq = true;
-                break;
-            case O_RECOVER:
-                s->recover = true;
-                break;
-            default:
-                exit(EXIT_SETUP);
-        }
-    }
-    if (optind != argc) die(EXIT_SETUP, "unknown argument %s", argv[optind]);
+    pair_options(&s->pair, own, sizeof own / sizeof own[0], argc, argv);
+    for (int i = 0; i < M_COUNT; ++i)
+        if (!strcmp(mode, mode_names[i])) s->mode = (enum mode)i;
     if (s->mode == M_COUNT) die(EXIT_SETUP, "--mode is needed, one that exists");
-    if (s->pair.server == (s->pair.host != NULL)) die(EXIT_SETUP, "one of --server and --host");
 }
 
 int main(int argc, char** argv) {

@@ -28,15 +28,17 @@
 /* Exit statuses: 1 = the device did something wrong, 2 = the test could not be set up. */
 enum { EXIT_WRONG = 1, EXIT_SETUP = 2 };
 
+#define ANY_GID UINT32_MAX
+
 struct pair {
     bool server;
     const char* host;
-    int port;
+    uint32_t port;
     const char* dev;
-    int family;    /* 4 or 6: which GID is used */
-    int gid_index; /* -1: found by family */
-    int mtu;       /* bytes, 0 = what the port has */
-    int timeout;   /* seconds for each wait */
+    uint32_t family;    /* 4 or 6: which GID is used */
+    uint32_t gid_index; /* ANY_GID: found by family */
+    uint32_t mtu;       /* bytes, 0 = what the port has */
+    uint32_t timeout;   /* seconds for each wait */
 
     int sock;
     struct ibv_context* context;
@@ -91,6 +93,64 @@ static inline uint32_t random_below(uint64_t* state, uint32_t limit) {
     return limit ? (uint32_t)((random_next(state) >> 32) * limit >> 32) : 0;
 }
 
+/* -- options */
+
+enum option_kind { OPTION_FLAG, OPTION_NUMBER, OPTION_TEXT };
+
+/* One option of the command line: `--name` sets a bool, `--name VALUE` a number or a text. */
+struct option_rule {
+    const char* name;
+    enum option_kind kind;
+    void* target; /* bool*, uint32_t* or const char** */
+    uint32_t least, most;
+};
+
+static inline uint32_t parse_number(const char* name, const char* text, uint32_t least,
+                                    uint32_t most) {
+    char* end;
+    unsigned long long value = strtoull(text, &end, 0);
+    if (*end || end == text || value < least || value > most)
+        die(EXIT_SETUP, "--%s %s: a number from %u to %u is needed", name, text, least, most);
+    return (uint32_t)value;
+}
+
+static inline const struct option_rule* find_option(const struct option_rule* rules, size_t count,
+                                                    const char* argument) {
+    for (size_t i = 0; !strncmp(argument, "--", 2) && i < count; ++i)
+        if (!strcmp(argument + 2, rules[i].name)) return &rules[i];
+    return NULL;
+}
+
+/* Reads the options that every pair has, and a program's own. */
+static inline void pair_options(struct pair* pair, const struct option_rule* own, size_t count,
+                                int argc, char** argv) {
+    const struct option_rule common[] = {
+        {"dev", OPTION_TEXT, &pair->dev, 0, 0},
+        {"host", OPTION_TEXT, &pair->host, 0, 0},
+        {"server", OPTION_FLAG, &pair->server, 0, 0},
+        {"port", OPTION_NUMBER, &pair->port, 1, 65535},
+        {"timeout", OPTION_NUMBER, &pair->timeout, 1, 3600},
+        {"family", OPTION_NUMBER, &pair->family, 4, 6},
+        {"gid", OPTION_NUMBER, &pair->gid_index, 0, 255},
+        {"mtu", OPTION_NUMBER, &pair->mtu, 256, 4096},
+    };
+    for (int i = 1; i < argc; ++i) {
+        const struct option_rule* rule = find_option(own, count, argv[i]);
+        if (!rule) rule = find_option(common, sizeof common / sizeof common[0], argv[i]);
+        if (!rule) die(EXIT_SETUP, "unknown argument %s", argv[i]);
+        if (rule->kind == OPTION_FLAG) {
+            *(bool*)rule->target = true;
+            continue;
+        }
+        if (++i == argc) die(EXIT_SETUP, "--%s needs a value", rule->name);
+        if (rule->kind == OPTION_TEXT)
+            *(const char**)rule->target = argv[i];
+        else
+            *(uint32_t*)rule->target = parse_number(rule->name, argv[i], rule->least, rule->most);
+    }
+    if (pair->server == (pair->host != NULL)) die(EXIT_SETUP, "one of --server and --host");
+}
+
 /* -- the TCP side */
 
 static inline void pair_socket_limits(struct pair* pair) {
@@ -109,9 +169,9 @@ static inline void pair_listen(struct pair* pair) {
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (listener < 0 || bind(listener, (struct sockaddr*)&address, sizeof address) ||
         listen(listener, 1))
-        die(EXIT_SETUP, "listening on port %d: %s", pair->port, strerror(errno));
-    if (poll(&wait, 1, pair->timeout * 1000) <= 0)
-        die(EXIT_SETUP, "no client came within %d s", pair->timeout);
+        die(EXIT_SETUP, "listening on port %u: %s", pair->port, strerror(errno));
+    if (poll(&wait, 1, (int)pair->timeout * 1000) <= 0)
+        die(EXIT_SETUP, "no client came within %u s", pair->timeout);
     pair->sock = accept(listener, NULL, NULL);
     if (pair->sock < 0) die(EXIT_SETUP, "accept: %s", strerror(errno));
     close(listener);
@@ -127,7 +187,7 @@ static inline void pair_dial(struct pair* pair) {
         if (pair->sock < 0) die(EXIT_SETUP, "socket: %s", strerror(errno));
         if (!connect(pair->sock, (struct sockaddr*)&address, sizeof address)) return;
         if (now() > deadline)
-            die(EXIT_SETUP, "connecting to %s:%d: %s", pair->host, pair->port, strerror(errno));
+            die(EXIT_SETUP, "connecting to %s:%u: %s", pair->host, pair->port, strerror(errno));
         close(pair->sock);
         usleep(20000);
     }
@@ -192,22 +252,22 @@ static inline bool is_link_local_gid(const union ibv_gid* gid) {
     return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
 }
 
-static inline void pair_find_gid(struct pair* pair, int table_length) {
-    for (int i = 0; i < table_length; ++i) {
+static inline void pair_find_gid(struct pair* pair, uint32_t table_length) {
+    for (uint32_t i = 0; i < table_length; ++i) {
         struct ibv_gid_entry entry;
-        if (pair->gid_index >= 0 && i != pair->gid_index) continue;
-        if (ibv_query_gid_ex(pair->context, 1, (uint32_t)i, &entry, 0) ||
+        if (pair->gid_index != ANY_GID && i != pair->gid_index) continue;
+        if (ibv_query_gid_ex(pair->context, 1, i, &entry, 0) ||
             entry.gid_type != IBV_GID_TYPE_ROCE_V2)
             continue;
         bool fits = pair->family == 4 ? is_ipv4_gid(&entry.gid)
                                       : !is_ipv4_gid(&entry.gid) && !is_link_local_gid(&entry.gid);
-        if (pair->gid_index >= 0 || fits) {
+        if (pair->gid_index != ANY_GID || fits) {
             pair->gid_index = i;
             pair->gid = entry.gid;
             return;
         }
     }
-    die(EXIT_SETUP, "%s has no RoCE v2 GID for IPv%d", pair->dev, pair->family);
+    die(EXIT_SETUP, "%s has no RoCE v2 GID for IPv%u", pair->dev, pair->family);
 }
 
 static inline void pair_open(struct pair* pair) {
@@ -224,11 +284,11 @@ static inline void pair_open(struct pair* pair) {
     if (port.state != IBV_PORT_ACTIVE) die(EXIT_SETUP, "port 1 is not active");
     pair->path_mtu = port.active_mtu;
     for (int code = IBV_MTU_256; pair->mtu && code <= IBV_MTU_4096; ++code)
-        if (128 << code == pair->mtu) pair->path_mtu = (enum ibv_mtu)code;
-    if (pair->mtu && 128 << pair->path_mtu != pair->mtu) die(EXIT_SETUP, "MTU %d", pair->mtu);
+        if (128u << code == pair->mtu) pair->path_mtu = (enum ibv_mtu)code;
+    if (pair->mtu && 128u << pair->path_mtu != pair->mtu) die(EXIT_SETUP, "MTU %u", pair->mtu);
     if (pair->path_mtu > port.active_mtu)
-        die(EXIT_SETUP, "MTU %d, but the port has %d", pair->mtu, 128 << port.active_mtu);
-    pair_find_gid(pair, port.gid_tbl_len);
+        die(EXIT_SETUP, "MTU %u, but the port has %u", pair->mtu, 128u << port.active_mtu);
+    pair_find_gid(pair, (uint32_t)port.gid_tbl_len);
 }
 
 static const struct retry_rules usual_rules = {

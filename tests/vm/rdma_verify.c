@@ -10,7 +10,6 @@
  * part for its own READs. A model of the last two parts says what they must hold after a round of
  * work; the gaps around each message are part of the model, so a byte too many is seen as well.
  */
-#include <getopt.h>
 #include <sys/mman.h>
 
 #include "rdma_pair.h"
@@ -55,14 +54,16 @@ struct expected_receive {
     uint32_t imm;
 };
 
+#define RANDOM_PSN UINT32_MAX
+
 struct options {
-    uint64_t seed;
+    uint32_t seed;
     uint32_t kinds; /* bits */
     uint32_t max, min;
     uint32_t rounds; /* of random sizes; 0: the table of sizes */
     uint32_t batch, qps, sges, list;
     uint32_t psn;
-    bool psn_given, both, events, one_cq, signal_all, spoil, spoil_gap;
+    bool both, events, one_cq, signal_all, spoil, spoil_gap;
     uint32_t align;
 };
 
@@ -508,7 +509,7 @@ __attribute__((noreturn)) static void report_missing(struct state* s) {
             fprintf(stderr, "QP %u: %d of %d sends, %d of %d receives; next send: %s\n", qp,
                     s->got_sends[qp], s->n_sends[qp], s->got_receives[qp], s->n_receives[qp], next);
         }
-    die(EXIT_WRONG, "round %u: %d completions did not come within %d s", s->round, s->to_come,
+    die(EXIT_WRONG, "round %u: %d completions did not come within %u s", s->round, s->to_come,
         s->pair.timeout);
 }
 
@@ -735,7 +736,8 @@ static void meet(struct state* s) {
                           .sges = opt->sges};
     for (uint32_t i = 0; i < opt->qps; ++i) {
         mine.ends[i].qpn = s->qps[i]->qp_num;
-        mine.ends[i].psn = opt->psn_given ? opt->psn : (uint32_t)random_next(&psns) & 0xffffff;
+        mine.ends[i].psn =
+            opt->psn != RANDOM_PSN ? opt->psn : (uint32_t)random_next(&psns) & 0xffffff;
         mine.ends[i].gid = s->pair.gid;
     }
     pair_exchange(&s->pair, &mine, &theirs, sizeof mine);
@@ -766,175 +768,55 @@ static void clean_up(struct state* s) {
 
 /* -- options */
 
-static uint32_t parse_kinds(char* text) {
+static uint32_t parse_kinds(const char* text) {
     uint32_t kinds = 0;
-    for (char* name = strtok(text, ","); name; name = strtok(NULL, ",")) {
+    while (*text) {
+        size_t length = strcspn(text, ",");
         int kind = 0;
-        while (kind < K_COUNT && strcmp(name, kind_names[kind])) ++kind;
-        if (kind == K_COUNT) die(EXIT_SETUP, "no such operation: %s", name);
+        while (kind < K_COUNT &&
+               (strncmp(text, kind_names[kind], length) || kind_names[kind][length]))
+            ++kind;
+        if (kind == K_COUNT) die(EXIT_SETUP, "no such operation: %s", text);
         kinds |= 1u << kind;
+        text += length + (text[length] == ',');
     }
     return kinds;
 }
 
-static uint32_t parse_number(const char* name, const char* text, uint32_t least, uint32_t most) {
-    char* end;
-    unsigned long long value = strtoull(text, &end, 0);
-    if (*end || end == text || value < least || value > most)
-        die(EXIT_SETUP, "--%s %s: a number from %u to %u is needed", name, text, least, most);
-    return (uint32_t)value;
-}
-
 static void parse_options(struct state* s, int argc, char** argv) {
-    enum {
-        O_DEV,
-        O_HOST,
-        O_SERVER,
-        O_PORT,
-        O_FAMILY,
-        O_GID,
-        O_MTU,
-        O_TIMEOUT,
-        O_SEED,
-        O_OPS,
-        O_MAX,
-        O_MIN,
-        O_ROUNDS,
-        O_BATCH,
-        O_QPS,
-        O_SGES,
-        O_LIST,
-        O_PSN,
-        O_ALIGN,
-        O_BOTH,
-        O_EVENTS,
-        O_ONE_CQ,
-        O_SIGNAL_ALL,
-        O_SPOIL,
-        O_SPOIL_GAP
-    };
-    static const struct option names[] = {{"dev", 1, NULL, O_DEV},
-                                          {"host", 1, NULL, O_HOST},
-                                          {"server", 0, NULL, O_SERVER},
-                                          {"port", 1, NULL, O_PORT},
-                                          {"family", 1, NULL, O_FAMILY},
-                                          {"gid", 1, NULL, O_GID},
-                                          {"mtu", 1, NULL, O_MTU},
-                                          {"timeout", 1, NULL, O_TIMEOUT},
-                                          {"seed", 1, NULL, O_SEED},
-                                          {"ops", 1, NULL, O_OPS},
-                                          {"max", 1, NULL, O_MAX},
-                                          {"min", 1, NULL, O_MIN},
-                                          {"rounds", 1, NULL, O_ROUNDS},
-                                          {"batch", 1, NULL, O_BATCH},
-                                          {"qps", 1, NULL, O_QPS},
-                                          {"sges", 1, NULL, O_SGES},
-                                          {"list", 1, NULL, O_LIST},
-                                          {"psn", 1, NULL, O_PSN},
-                                          {"align", 1, NULL, O_ALIGN},
-                                          {"both", 0, NULL, O_BOTH},
-                                          {"events", 0, NULL, O_EVENTS},
-                                          {"one-cq", 0, NULL, O_ONE_CQ},
-                                          {"signal-all", 0, NULL, O_SIGNAL_ALL},
-                                          {"spoil", 0, NULL, O_SPOIL},
-                                          {"spoil-gap", 0, NULL, O_SPOIL_GAP},
-                                          {NULL, 0, NULL, 0}};
     struct options* opt = &s->opt;
-    int choice, index = 0;
-    s->pair =
-        (struct pair){.dev = "mana_0", .port = 19000, .family = 4, .gid_index = -1, .timeout = 60};
+    const char* kinds = NULL;
+    const struct option_rule own[] = {
+        {"seed", OPTION_NUMBER, &opt->seed, 0, UINT32_MAX},
+        {"ops", OPTION_TEXT, &kinds, 0, 0},
+        {"max", OPTION_NUMBER, &opt->max, 0, 64u << 20},
+        {"min", OPTION_NUMBER, &opt->min, 0, 64u << 20},
+        {"rounds", OPTION_NUMBER, &opt->rounds, 0, 1000000},
+        {"batch", OPTION_NUMBER, &opt->batch, 1, MAX_OPS / 4},
+        {"qps", OPTION_NUMBER, &opt->qps, 1, MAX_QPS},
+        {"sges", OPTION_NUMBER, &opt->sges, 1, MAX_SGES},
+        {"list", OPTION_NUMBER, &opt->list, 1, MAX_OPS},
+        {"psn", OPTION_NUMBER, &opt->psn, 0, 0xffffff},
+        {"align", OPTION_NUMBER, &opt->align, 0, PAGE},
+        {"both", OPTION_FLAG, &opt->both, 0, 0},
+        {"events", OPTION_FLAG, &opt->events, 0, 0},
+        {"one-cq", OPTION_FLAG, &opt->one_cq, 0, 0},
+        {"signal-all", OPTION_FLAG, &opt->signal_all, 0, 0},
+        {"spoil", OPTION_FLAG, &opt->spoil, 0, 0},
+        {"spoil-gap", OPTION_FLAG, &opt->spoil_gap, 0, 0},
+    };
+    s->pair = (struct pair){
+        .dev = "mana_0", .port = 19000, .family = 4, .gid_index = ANY_GID, .timeout = 60};
     *opt = (struct options){.seed = 1,
                             .kinds = (1u << K_COUNT) - 1,
                             .max = 8u << 20,
                             .batch = 4,
                             .qps = 1,
                             .sges = 1,
-                            .list = 1};
-    while ((choice = getopt_long(argc, argv, "", names, &index)) != -1) {
-        const char* name = choice == '?' ? "" : names[index].name;
-        switch (choice) {
-            case O_DEV:
-                s->pair.dev = optarg;
-                break;
-            case O_HOST:
-                s->pair.host = optarg;
-                break;
-            case O_SERVER:
-                s->pair.server = true;
-                break;
-            case O_PORT:
-                s->pair.port = (int)parse_number(name, optarg, 1, 65535);
-                break;
-            case O_FAMILY:
-                s->pair.family = (int)parse_number(name, optarg, 4, 6);
-                break;
-            case O_GID:
-                s->pair.gid_index = (int)parse_number(name, optarg, 0, 255);
-                break;
-            case O_MTU:
-                s->pair.mtu = (int)parse_number(name, optarg, 256, 4096);
-                break;
-            case O_TIMEOUT:
-                s->pair.timeout = (int)parse_number(name, optarg, 1, 3600);
-                break;
-            case O_SEED:
-                opt->seed = parse_number(name, optarg, 0, UINT32_MAX);
-                break;
-            case O_OPS:
-                opt->kinds = parse_kinds(optarg);
-                break;
-            case O_MAX:
-                opt->max = parse_number(name, optarg, 0, 64u << 20);
-                break;
-            case O_MIN:
-                opt->min = parse_number(name, optarg, 0, 64u << 20);
-                break;
-            case O_ROUNDS:
-                opt->rounds = parse_number(name, optarg, 0, 1000000);
-                break;
-            case O_BATCH:
-                opt->batch = parse_number(name, optarg, 1, MAX_OPS / 4);
-                break;
-            case O_QPS:
-                opt->qps = parse_number(name, optarg, 1, MAX_QPS);
-                break;
-            case O_SGES:
-                opt->sges = parse_number(name, optarg, 1, MAX_SGES);
-                break;
-            case O_LIST:
-                opt->list = parse_number(name, optarg, 1, MAX_OPS);
-                break;
-            case O_PSN:
-                opt->psn = parse_number(name, optarg, 0, 0xffffff);
-                opt->psn_given = true;
-                break;
-            case O_ALIGN:
-                opt->align = parse_number(name, optarg, 0, PAGE);
-                break;
-            case O_BOTH:
-                opt->both = true;
-                break;
-            case O_EVENTS:
-                opt->events = true;
-                break;
-            case O_ONE_CQ:
-                opt->one_cq = true;
-                break;
-            case O_SIGNAL_ALL:
-                opt->signal_all = true;
-                break;
-            case O_SPOIL:
-                opt->spoil = true;
-                break;
-            case O_SPOIL_GAP:
-                opt->spoil_gap = true;
-                break;
-            default:
-                exit(EXIT_SETUP);
-        }
-    }
-    if (optind != argc) die(EXIT_SETUP, "unknown argument %s", argv[optind]);
-    if (s->pair.server == (s->pair.host != NULL)) die(EXIT_SETUP, "one of --server and --host");
+                            .list = 1,
+                            .psn = RANDOM_PSN};
+    pair_options(&s->pair, own, sizeof own / sizeof own[0], argc, argv);
+    if (kinds) opt->kinds = parse_kinds(kinds);
     if (opt->min > opt->max || !opt->kinds) die(EXIT_SETUP, "nothing to do");
 }
 

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that guest images do not have: taken from the suite's packages with the libraries that
+they need, kept in the cache, and unpacked in the guests of the tests that use them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+from . import debian, host
+from .errors import LabError
+from .guest import Guest
+from .image import cache_lock, digest, new_entry, remove_tree
+from .paths import cache_dir, logs_dir
+from .proc import run_logged
+from .progress import Step
+
+SPACE_NEEDED = 1_500_000_000
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# What no program may bring along to a guest.
+GUESTS_OWN = re.compile(r"(ld-linux-x86-64|libc|libm)\.so\.")
+
+
+def dynamic(path: Path) -> tuple[str, list[str]]:
+    """The name under which a program or library is looked for, and the libraries it needs."""
+    done = subprocess.run(["readelf", "-dW", os.fspath(path)], capture_output=True, text=True,
+                          timeout=60, check=False)
+    name = re.search(r"\(SONAME\).*\[(.*)\]", done.stdout)
+    return name[1] if name else path.name, re.findall(r"\(NEEDED\).*\[(.*)\]", done.stdout)
+
+
+def closure(tree: Path, roots: list[Path]) -> dict[str, Path]:
+    """The files by name, with all libraries below them that the tree has."""
+    found: dict[str, Path] = {}
+    waiting = list(roots)
+    while waiting:
+        path = waiting.pop().resolve()
+        name, needed = dynamic(path)
+        if name in found:
+            continue
+        found[name] = path
+        waiting += [tree / LIBRARIES / one for one in needed
+                    if not GUESTS_OWN.match(one) and (tree / LIBRARIES / one).exists()]
+    return found
+
+
+def archive(suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> Path:
+    """A tar of the files of packages that match patterns, with their libraries, in one folder."""
+    final = cache_dir() / f"extra-{suite}-{digest('extra-1', *packages, '|', *patterns)}"
+    if not final.exists():
+        with cache_lock(final.name):
+            if not final.exists():
+                _make(final, suite, packages, patterns)
+    return final / "files.tar"
+
+
+def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+    users = () if os.geteuid() == 0 else (host.FOR_USERS,)
+    host.ensure_packages({"mmdebstrap": "mmdebstrap", "readelf": "binutils"}, *users)
+    host.check_space(cache_dir(), SPACE_NEEDED, packages[0])
+    log = logs_dir() / f"extra-{suite}.log"
+    log.unlink(missing_ok=True)
+    with new_entry(final) as temp, Step(f"{suite}: fetching {', '.join(packages)} (log: {log})"):
+        packed, tree = temp / "packages.tar", temp / "tree"
+        debian.bootstrap(packed, suite, list(packages), log, variant="extract")
+        tree.mkdir()
+        run_logged(["tar", "-xf", os.fspath(packed), "-C", os.fspath(tree), "--no-same-owner",
+                    "--exclude=./dev"], log, f"unpacking {packages[0]}")
+        roots: list[Path] = []
+        for pattern in patterns:
+            matches = sorted(tree.glob(pattern))
+            if not matches:
+                raise LabError(f"{', '.join(packages)} of {suite} have no {pattern}", log)
+            roots += matches
+        with tarfile.open(temp / "files.tar", "w") as tar:
+            for name, path in sorted(closure(tree, roots).items()):
+                tar.add(path, name)
+        packed.unlink()
+        remove_tree(tree)
+
+
+def unpack(guest: Guest, tar: Path, folder: str) -> None:
+    """Unpacks an archive in a guest. Libraries that the guest has are the guest's own."""
+    guest.put(tar, f"{folder}.tar")
+    guest.run(f"mkdir -p {folder} && cd {folder} && tar -xf {folder}.tar && rm {folder}.tar && "
+              f"for f in *; do [ ! -e /{LIBRARIES}/$f ] || rm $f; done", timeout=120)

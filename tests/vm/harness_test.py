@@ -18,7 +18,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from areas import errors, pyverbs  # noqa: E402
+import pyverbs_table  # noqa: E402
+from areas import dpdk, errors, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
                      check)
 from programs import rows_of  # noqa: E402
@@ -274,13 +275,27 @@ class HarnessTest(unittest.TestCase):
     def test_a_kernel_warning_is_found_and_harmless_ones_are_not(self) -> None:
         def warns(context: Context) -> None:
             context.lab.guests[0].kernel_messages += [
-                "[    5.0] clocksource: timekeeping watchdog on CPU0: hm",
+                "[    5.0] tsc: Unable to calibrate against PIT",
                 "[    6.1] mana 0000:00:04.0: HWC: Request timed out!"]
         self.area.add("warns", warns)
         said = self.run_area()
         self.assertRegex(said, r"(?m)^ok 1 - ")
         self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: kernel: mana 0000:00:04.0: HWC: Request "
                                r"timed out!$")
+
+    def test_harmless_kernel_messages_are_named(self) -> None:
+        def warns(context: Context) -> None:
+            context.lab.guests[1].kernel_messages.append(
+                "[    5.0] tsc: Unable to calibrate against PIT")
+        self.area.add("warns", warns)
+        self.assertRegex(self.run_area(), r"(?m)^ok 2 - .*left behind \(.*\) \[harmless: tsc: "
+                                          r"Unable to calibrate against PIT\]$")
+
+    def test_a_line_that_only_begins_harmlessly_is_a_failure(self) -> None:
+        log = KernelLog()
+        log.start(self.context.peers)
+        self.lab.guests[0].kernel_messages.append("[ 6.1] eth0 speed is unknown, defaulting to 9!")
+        self.assertEqual(len(log.new(self.context.a)), 1)
 
     def test_a_warning_is_reported_once(self) -> None:
         log = KernelLog()
@@ -337,6 +352,29 @@ class PiecesTest(unittest.TestCase):
                 with self.assertRaises(CaseFailed):
                     errors.compare(peer, "client", "send", bad, plan)
 
+    def test_figures_of_testpmd(self) -> None:
+        text = """
+  ------- Forward Stats for RX Port= 0/Queue= 0 -> TX Port= 0/Queue= 0 -------
+  RX-packets: 5              TX-packets: 4              TX-dropped: 0
+
+  ------- Forward Stats for RX Port= 0/Queue= 3 -> TX Port= 0/Queue= 3 -------
+  RX-packets: 7              TX-packets: 7              TX-dropped: 0
+
+  ---------------------- Forward statistics for port 0  ----------------------
+  RX-packets: 12             RX-dropped: 0             RX-total: 12
+  TX-packets: 11             TX-dropped: 0             TX-total: 11
+  ----------------------------------------------------------------------------
+
+  +++++++++++++++ Accumulated forward statistics for all ports+++++++++++++++
+  RX-packets: 12             RX-dropped: 0             RX-total: 12
+  TX-packets: 11             TX-dropped: 0             TX-total: 11
+"""
+        done = dpdk.parse(text)
+        self.assertEqual((done.received, done.sent), (12, 11))
+        self.assertEqual(done.queues, {0: (5, 4), 3: (7, 7)})
+        with self.assertRaisesRegex(CaseFailed, "no sum of RX packets"):
+            dpdk.parse("EAL: Error")
+
     def test_statuses_of_trixie_differ(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             context = Context(FakeLab(Path(name)), "mixed")
@@ -375,6 +413,51 @@ Ran 4 tests in 0.003s
             "test_pd.PDTest.test_c": "failed", "test_pd.PDTest.test_d": "failed"})
         self.assertIn("Errno: 95", outcome.words["test_pd.PDTest.test_c"])
         self.assertEqual(outcome.words["test_pd.PDTest.test_d"], "AssertionError: 1 != 2")
+
+    def test_words_of_python_tests_name_line_and_thread(self) -> None:
+        text = """test_a (tests.test_x.X.test_a) ... FAIL
+test_b (tests.test_x.X.test_b) ... Player active got: Failed to bind. Errno: 19, No such device
+Player passive got: Failed to listen. Errno: 19, No such device
+ERROR
+
+======================================================================
+FAIL: test_a (tests.test_x.X.test_a)
+----------------------------------------------------------------------
+Traceback (most recent call last):
+  File "/usr/share/doc/rdma-core/tests/test_x.py", line 9, in test_a
+    self.verify(port)
+    ~~~~~~~~~~~^^^^^^
+  File "/usr/share/doc/rdma-core/tests/test_x.py", line 7, in verify
+    assert port.size > 4
+           ^^^^^^^^^^^^^
+AssertionError
+
+======================================================================
+ERROR: test_b (tests.test_x.X.test_b)
+----------------------------------------------------------------------
+Traceback (most recent call last):
+  File "/usr/share/doc/rdma-core/tests/test_x.py", line 3, in test_b
+    raise(res)
+Exception: Exception in active/passive side occurred
+
+----------------------------------------------------------------------
+Ran 2 tests in 0.003s
+"""
+        outcome = pyverbs.parse(text)
+        self.assertEqual(outcome.words, {
+            "test_x.X.test_a": "assert port.size > 4: AssertionError",
+            "test_x.X.test_b": "Exception: Exception in active/passive side occurred; "
+                               "Failed to bind. Errno: 19, No such device; "
+                               "Failed to listen. Errno: 19, No such device"})
+
+    def test_a_known_test_that_fails_in_another_way_is_not_excused(self) -> None:
+        test = "test_qp.QPTest.test_query_rc_qp"
+        known = "PyverbsRDMAError: Failed to query QP. Errno: 95, Operation not supported"
+        self.assertIsNotNone(pyverbs_table.reason("forky", test, known))
+        for words in (known.replace("95", "5"), "AssertionError", ""):
+            self.assertIsNone(pyverbs_table.reason("forky", test, words), words)
+        self.assertIsNone(pyverbs_table.reason("forky", "test_pd.PDTest.test_new", known))
+        self.assertIsNone(pyverbs_table.reason("bookworm", test, known))
 
     def test_parts_of_the_table_are_replaced_by_suite(self) -> None:
         with tempfile.TemporaryDirectory() as name:

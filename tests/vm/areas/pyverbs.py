@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """rdma-core's own Python tests, file by file, with both ends on one NIC.
 
-What stock driver or provider cannot do is listed, with its reason, in pyverbs_table.py; every other
-failure is the device's. A file whose process crashes is run again test by test.
+What stock driver or provider cannot do is listed in pyverbs_table.py, with the words in which each
+test says so; every other failure is the device's, and so is every command that it refuses. A file
+whose process crashes is run again test by test.
 """
 
 from __future__ import annotations
@@ -39,15 +40,22 @@ OUTCOMES: dict[str, dict[str, Outcome]] = {}
 
 
 def words_of(text: str, test: str) -> str:
-    """The last line of the traceback of a test."""
+    """What a test says of its failure: the last line of its traceback (a bare exception with the
+    line of the test that raised it), then what the threads of the test said."""
     name, _, place = test.rpartition(".")
     cls = name.rpartition(".")[2]
     for block in re.split(r"^={20,}$", text, flags=re.M):
-        if re.match(rf"\s*(FAIL|ERROR): {place} \(tests\.\w+\.{cls}\b", block):
-            parts = re.split(r"^-{20,}$", block, flags=re.M)
-            lines = [line.strip() for line in parts[1].splitlines() if line.strip()] \
-                if len(parts) > 1 else []
-            return lines[-1][:200] if lines else ""
+        if not re.match(rf"\s*(FAIL|ERROR): {place} \(tests\.\w+\.{cls}\b", block):
+            continue
+        parts = re.split(r"^-{20,}$", block, flags=re.M)
+        lines = [line.strip() for line in parts[1].splitlines() if line.strip()] \
+            if len(parts) > 1 else []
+        if not lines:
+            return ""
+        sources = [line for before, line in zip(lines, lines[1:])
+                   if re.match(r'File ".*/tests/', before) and not line.startswith("File ")]
+        bare = re.fullmatch(r"[\w.]+", lines[-1]) and sources
+        return (f"{sources[-1]}: {lines[-1]}" if bare else lines[-1])[:200]
     return ""
 
 
@@ -68,7 +76,9 @@ def parse(text: str) -> Outcome:
             outcome.words[test] = found[2]
         elif found[1] in ("FAIL", "ERROR"):
             outcome.results[test] = "failed"
-            outcome.words[test] = words_of(text, test)
+            said = re.findall(r"Player \w+ got: (.*)", chunk)
+            outcome.words[test] = "; ".join(
+                word for word in (words_of(text, test), *sorted(set(said))) if word)
         else:
             outcome.results[test] = "ok"
     # set-up of a class that fails has a line of its own
@@ -95,22 +105,35 @@ def run_tests(peer: Peer, what: str, timeout: float) -> tuple[str, int]:
     return result.stdout, result.status
 
 
+def library(peer: Peer) -> str:
+    """Where the last process that crashed did so, by the kernel's log."""
+    found = re.findall(r"python3\[\d+\]: segfault .* in (\S+?)\[", peer.out("dmesg"))
+    return f" in {found[-1]}" if found else ""
+
+
+def refused(context: Context) -> int:
+    """Commands that the device did not carry out."""
+    return sum(nic["counters"][f"gdma.hwc.{name}"]
+               for nic in context.lab.stats("--all")["nics"] for name in ("failed", "malformed"))
+
+
 def run(module: str, context: Context) -> None:
     """One file."""
     peer = context.a
     if peer.run(f"test -e {FOLDER}/{module}.py", check=False).status != 0:
         skip(f"rdma-core of {peer.suite} has no {module}.py")
+    before = refused(context)
     text, status = run_tests(peer, module, 240)
     outcome = parse(text)
     if status not in (0, 1):
         ended = re.search(r"^Ran \d+ tests? in", text, re.M)
-        how = "took longer than 240 s" if status == 124 else f"status {status}"
+        how = "took longer than 240 s" if status == 124 else f"status {status}{library(peer)}"
         outcome.crash = f"{how}, {'after' if ended else 'before'} its last test"
         if not ended:
             for test in names_of(peer, module):
                 name = test.removeprefix("tests.")
-                if name in outcome.results:
-                    continue
+                if outcome.results.get(name, "failed") != "failed":
+                    continue  # the words of those that failed come at the end only
                 one, ended_with = run_tests(peer, name, 60)
                 parsed = parse(one)
                 outcome.results.update(parsed.results)
@@ -124,8 +147,10 @@ def run(module: str, context: Context) -> None:
     wrong = [f"{test} ({outcome.words.get(test, '')})" for test, result in outcome.results.items()
              if result in ("failed", "crashed")
              and not pyverbs_table.reason(peer.suite, test, outcome.words.get(test, ""))]
-    if outcome.crash and not pyverbs_table.crash_reason(peer.suite, module):
+    if outcome.crash and not pyverbs_table.crash_reason(peer.suite, module, outcome.crash):
         wrong.append(f"{module} crashed: {outcome.crash}")
+    if (commands := refused(context) - before) != 0:
+        wrong.append(f"the device refused {commands} commands")
     counts = Counter(outcome.results.values())
     context.note(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
     check(not wrong, "; ".join(wrong))
@@ -151,7 +176,7 @@ def write_table(context: Context) -> None:
             reasons.setdefault(why, []).append(test)
         remark = ""
         if outcome.crash:
-            why = pyverbs_table.crash_reason(suite, module) or "not explained"
+            why = pyverbs_table.crash_reason(suite, module, outcome.crash) or "not explained"
             remark = f"process: {outcome.crash} ({why})"
         lines.append(f"| {module} | {counts['ok']} | {counts['skipped']} | {len(bad)} | "
                      f"{remark} |")
@@ -167,9 +192,10 @@ def update_document(path: Path, suite: str, part: str) -> None:
     head = """# rdma-core's Python tests on stock driver and provider
 
 For developers: what `run_tests.py --dev mana_0` of the package `rdma-core` shows in a guest, file
-by file, both ends on one NIC. Written by `tests/vm/run.py SUITE pyverbs --table docs/pyverbs.md`;
-the reasons are kept in `tests/vm/pyverbs_table.py`. Files for other hardware (mlx5, efa, irdma,
-CUDA) are left out.
+by file, both ends on one NIC. Written by `tests/vm/run.py SUITE pyverbs --table docs/pyverbs.md`.
+The reasons are kept in `tests/vm/pyverbs_table.py`, with the words in which each test fails: a test
+that fails in other words, and any command that the device refuses, is a failure of the run. Files
+for other hardware (mlx5, efa, irdma, CUDA) are left out.
 """
     text = path.read_text() if path.exists() else head
     begin, end = f"<!-- {suite} -->", f"<!-- end of {suite} -->"

@@ -47,7 +47,8 @@ void Responses::add(const Answer& answer) {
         case Answer::Kind::kNak:
         case Answer::Kind::kRnr:
             ack_.reset();
-            if (!queue_.empty() && queue_.back().kind != Answer::Kind::kRead) queue_.pop_back();
+            // It says all that the ones before it say, back to the last READ.
+            while (!queue_.empty() && queue_.back().kind != Answer::Kind::kRead) queue_.pop_back();
             queue_.push_back(answer);
             return;
     }

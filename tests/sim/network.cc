@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "fabric/frame_headers.h"
+
 namespace openmana::sim {
 
 Weather Weather::of(std::uint64_t seed) {
@@ -17,6 +19,7 @@ Weather Weather::of(std::uint64_t seed) {
     weather.duplicate = up_to(100000);
     weather.reorder = up_to(100000);
     weather.corrupt = up_to(100000);
+    weather.mark = up_to(20000);
     weather.jitter = std::chrono::nanoseconds(up_to(3000));
     return weather;
 }
@@ -24,8 +27,8 @@ Weather Weather::of(std::uint64_t seed) {
 std::string Weather::text() const {
     return "loss " + std::to_string(loss) + " duplicate " + std::to_string(duplicate) +
            " reorder " + std::to_string(reorder) + " corrupt " + std::to_string(corrupt) +
-           " ppm, delay " + std::to_string(delay.count()) + " ns + " +
-           std::to_string(jitter.count());
+           " mark " + std::to_string(mark) + " ppm, delay " + std::to_string(delay.count()) +
+           " ns + " + std::to_string(jitter.count());
 }
 
 Network::Network(test::SimWorld& world, const Weather& weather, std::uint64_t seed,
@@ -54,6 +57,8 @@ void Network::transmit(base::Frame frame) {
         ++lost_;
         return;
     }
+    if (random_.chance_ppm(weather_.mark))
+        (void)fabric::mark_congestion(frame, fabric::read_headers(frame));
     if (broken) {
         constexpr std::size_t kEthernet = 14;
         const std::size_t at = kEthernet + (bit >> 3) % (frame.size() - kEthernet);

@@ -20,6 +20,7 @@ struct Weather {
     std::uint32_t duplicate = 0;
     std::uint32_t reorder = 0;
     std::uint32_t corrupt = 0;
+    std::uint32_t mark = 0;  ///< congestion, on packets that can say so
     base::Duration delay = std::chrono::microseconds(1);
     base::Duration jitter{};
 

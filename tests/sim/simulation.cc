@@ -189,7 +189,7 @@ void Simulation::on_arrival(const base::Frame& frame) {
     const auto packet = roce::parse(frame);
     if (!packet) {
         ++node.dropped;
-    } else if (!packet->info().response) {
+    } else if (!packet->info().response && packet->opcode != roce::Opcode::kCnp) {
         if (Side* side = side_of(node, packet->destination_qpn.value()))
             side->check.arriving(*packet);
     }

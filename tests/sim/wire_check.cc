@@ -33,6 +33,7 @@ std::string WireCheck::sent(const rnic::Qp& qp, const roce::Packet& packet,
         return "a frame of a QP that is not connected";
     if (state == MANA_HW_RNIC_QP_ERR && !response) return "a request of a QP in ERR";
     if (fatal_sent_) return "a frame behind the fatal NAK";
+    if (packet.opcode == roce::Opcode::kCnp) return {};  // takes no PSN
     return response ? this->response(packet, messages) : request(qp, packet);
 }
 
@@ -87,9 +88,8 @@ std::string WireCheck::response(const roce::Packet& packet, std::uint64_t messag
     if (naks_ == 0 || nak_psn_ != packet.psn) {
         nak_psn_ = packet.psn;
         naks_ = 0;
-        naks_allowed_ = again_;
     }
-    if (limits_.wire_only && ++naks_ > 1 + again_ - naks_allowed_)
+    if (limits_.wire_only && ++naks_ > 1 + again_ - again_before_)
         return "a second NAK for " + hex(packet.psn.value());
     return {};
 }
@@ -116,6 +116,7 @@ std::string WireCheck::at_rest(const rnic::Qp& qp) {
         return "the window is exceeded";
     const Psn expected = qp.responder.expected();
     if (expected < expected_) return "the expected PSN moves back to " + hex(expected.value());
+    if (expected != expected_) again_before_ = again_;
     expected_ = expected;
     // 10
     if (view.ack_timer && view.rnr_timer) return "ACK and RNR timer at once";

@@ -44,18 +44,18 @@ private:
     };
     Limits limits_;
     roce::Psn first_{};
-    roce::Psn next_{};            // of requests sent
-    std::vector<Sent> requests_;  // from first_ on; the PSNs of READ data are empty
-    roce::Psn arrived_{};         // the highest request seen coming in, plus one
-    std::uint64_t again_ = 0;     // requests that came in at or behind what had come before
-    roce::Psn expected_{};        // last seen of the responder
+    roce::Psn next_{};                // of requests sent
+    std::vector<Sent> requests_;      // from first_ on; the PSNs of READ data are empty
+    roce::Psn arrived_{};             // the highest request seen coming in, plus one
+    std::uint64_t again_ = 0;         // requests that came in at or behind what had come before
+    std::uint64_t again_before_ = 0;  // when expected_ last moved
+    roce::Psn expected_{};            // last seen of the responder
     bool answered_ = false;
     roce::Psn last_response_{};
     std::uint64_t steps_back_ = 0;
     std::uint32_t msn_ = 0;
     roce::Psn nak_psn_{};
-    std::uint64_t naks_ = 0;          // with nak_psn_
-    std::uint64_t naks_allowed_ = 0;  // value of again_ when the first of them went out
+    std::uint64_t naks_ = 0;  // with nak_psn_
     bool fatal_sent_ = false;
 };
 

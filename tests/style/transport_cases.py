@@ -35,13 +35,10 @@ NOTES = {
     118: ABI + "shared receive queues", 119: ABI + "shared receive queues",
     121: ABI + "UC", 122: ABI + "UC", 123: ABI + "UC",
     125: "the kernel's check, made before the device hears of it",
-    129: ABI + "multicast",
     131: ABI + "memory windows", 132: ABI + "memory windows", 133: ABI + "memory windows",
     134: ABI + "memory windows",
     135: ABI + "fast registration", 136: ABI + "fast registration", 137: ABI + "local invalidate",
     138: "regions",
-    140: "congestion control: open", 142: "congestion control: open",
-    143: "congestion control: open", 144: "congestion control: open",
 }
 #: Those that a program of its own shows.
 PROGRAMS = {64: "sim.seeds", 120: "sim.seeds"}

@@ -187,6 +187,7 @@ std::ostream& operator<<(std::ostream& out, const Outcome& o) {
 class IncastTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Senders, IncastTest, ::testing::Values(2, 4, 8));
 
+// ROCE 10: 144
 TEST_P(IncastTest, IsFairFastAndLosesNothing) {
     constexpr std::uint64_t kQueue = 4 << 20;
     const Outcome outcome = incast(static_cast<std::uint8_t>(GetParam()), true, kQueue);

@@ -196,6 +196,7 @@ TEST_F(ShaperTest, MarksAboveTheThresholdWhoCanHandleIt) {
 }
 
 // Case 139 of ROCE 10.7.
+// ROCE 10: 139
 TEST_F(ShaperTest, MarksByChanceBetweenTheThresholds) {
     FrameMaker maker;
     maker.ecn = 2;

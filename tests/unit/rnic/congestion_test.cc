@@ -83,6 +83,7 @@ TEST_F(CongestionTest, OffMeansNoEctNoCnpAndNoReaction) {
     EXPECT_EQ(rate(), 0U);
 }
 
+// ROCE 10: 140
 TEST_F(CongestionTest, CnpHasTheFieldsOfTheAnnex) {
     open();
     link->b.node->rnic.receive(from_a(Opcode::kWriteOnly, 0x100, roce::kEcnMarked, 8));
@@ -106,6 +107,7 @@ TEST_F(CongestionTest, CnpHasTheFieldsOfTheAnnex) {
 }
 
 // Case 140: 1000 marked packets in 1 ms, one notification in 50 us at most.
+// ROCE 10: 140
 TEST_F(CongestionTest, OneCnpInAnInterval) {
     open();
     for (std::uint32_t i = 0; i < 1000; ++i) {
@@ -161,6 +163,7 @@ TEST_F(CongestionTest, CnpForNobodyIsIgnored) {
 }
 
 // Case 141.
+// ROCE 10: 141
 TEST_F(CongestionTest, CnpTakesNoPsn) {
     open();
     link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 100));
@@ -172,6 +175,7 @@ TEST_F(CongestionTest, CnpTakesNoPsn) {
 }
 
 // Case 142.
+// ROCE 10: 142
 TEST_F(CongestionTest, NotificationHalvesTheRateOfTheQp) {
     open();
     cnp();

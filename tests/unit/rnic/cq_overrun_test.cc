@@ -54,6 +54,7 @@ TEST_P(CqOverrunTest, ExactlyFullIsNoOverrun) {
     EXPECT_FALSE(small.ring.overflowed());
 }
 
+// ROCE 10: 102
 TEST_P(CqOverrunTest, OwnerBitsTellTheConsumer) {
     overrun(kEntries + 1);
     EXPECT_FALSE(small.poll());
@@ -67,6 +68,7 @@ TEST_P(CqOverrunTest, ArmingTellsTheDevice) {
     EXPECT_EQ(overruns(), 1U);
 }
 
+// ROCE 10: 102
 TEST_P(CqOverrunTest, OthersAreFine) {
     overrun(3 * kEntries);
     small.arm();

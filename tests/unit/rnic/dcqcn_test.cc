@@ -32,6 +32,7 @@ protected:
     std::optional<Dcqcn> limit;
 };
 
+// ROCE 10: 142
 TEST_F(DcqcnTest, FirstNotificationHalvesTheRate) {
     start();
     cnp();
@@ -40,6 +41,7 @@ TEST_F(DcqcnTest, FirstNotificationHalvesTheRate) {
     EXPECT_DOUBLE_EQ(limit->alpha(), 1);
 }
 
+// ROCE 10: 143
 TEST_F(DcqcnTest, FastRecoveryThenAdditiveIncrease) {
     start();
     cnp();

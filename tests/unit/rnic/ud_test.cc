@@ -245,6 +245,7 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Paths, MulticastTest, ::testing::Values(false),
                          [](const auto&) { return "Wire"; });
 
+// ROCE 10: 129
 TEST_P(MulticastTest, ReachesEachQpWithTheQkey) {
     UdQp one = create(b, 4, 0x11);
     UdQp two = create(b, 4, 0x11);
@@ -301,6 +302,7 @@ TEST_P(MulticastTest, GroupNumberAndGroupAddressBelongTogether) {
     EXPECT_FALSE(qp.cq.poll());
 }
 
+// ROCE 10: 129
 TEST_P(MulticastTest, SenderHearsItself) {
     UdQp from = create(a, 4, 0x11);
     UdQp second = create(a, 4, 0x11);

@@ -39,6 +39,13 @@ HARMLESS_KERNEL_MESSAGES = (
      "the same, at the second calibration"),
     (r"eth\d+ speed is unknown, defaulting to \d+",
      "6.12: ib_core asks for the link speed, which this version of mana does not tell it"),
+    (r"mana_ib: (loading out-of-tree module taints kernel\.|module verification failed: .*)",
+     "our module is none of the kernel package's"),
+    (r"NFSD: (Using|starting) .*|db_root: cannot open: /etc/target|MODE SENSE: unimplemented .*",
+     "servers of the storage tests that start"),
+    (r"nvme nvme\d+: (starting error recovery|Failed reconnect attempt .*|Connect rejected: .*|"
+     r"rdma connection establishment failed .*)|block nvme\w+: no usable path - requeuing I/O",
+     "a storage target that a case takes away for a moment"),
 )
 
 
@@ -148,6 +155,10 @@ class Peer:
     def suite(self) -> str:
         """trixie or forky."""
         return str(self.guest.spec.suite)
+
+    def has(self, side: str) -> bool:
+        """Whether driver, provider or extensions are ours, as `Context.has`."""
+        return self._context.has(side)
 
     @property
     def interface(self) -> str:

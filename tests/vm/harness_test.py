@@ -5,6 +5,7 @@ or manad can fail is reported in the right words."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -380,6 +381,22 @@ class PiecesTest(unittest.TestCase):
             context = Context(FakeLab(Path(name)), "mixed")
             self.assertEqual(errors.wanted(context.a, (0, 0x1c6), 1), [(21, (0x1c6,))])
             self.assertEqual(errors.wanted(context.b, (0, 0x1c6), 1), [(12, (0x1c6,))])
+
+    def test_our_provider_has_the_same_statuses_everywhere(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            options = argparse.Namespace(driver="ours", provider="ours", ext="on")
+            context = Context(FakeLab(Path(name)), "mixed", options)
+            for peer in (context.a, context.b):
+                self.assertEqual(errors.wanted(peer, (0, 0x1c6), 2), [(12, ()), (5, ())])
+
+    def test_an_area_that_needs_ours_is_skipped_without(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            for sides, lack in ((("stock", "ours", "on"), ["driver"]), (("ours", "ours", "on"), []),
+                                (("ours", "stock", "off"), ["provider", "ext"])):
+                options = argparse.Namespace(**dict(zip(("driver", "provider", "ext"), sides)))
+                context = Context(FakeLab(Path(name)), "mixed", options)
+                self.assertEqual([side for side in ("driver", "provider", "ext")
+                                  if not context.has(side)], lack)
 
     def test_results_of_python_tests(self) -> None:
         text = """test_a (tests.test_pd.PDTest.test_a)

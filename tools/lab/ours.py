@@ -35,6 +35,10 @@ cd /build/kernel
 make -j"$2" KVER="$1" KDIR="/lib/modules/$1/build" CC="ccache gcc"
 test -f mana_ib.ko
 """
+CHECK_DRIVER = """set -e
+cd /build/kernel
+make -j"$2" KVER="$1" KDIR="/lib/modules/$1/build" check
+"""
 CONFIGURE_RDMA_CORE = """set -e
 cd /build/rdma-core
 tar -xf "$1" --strip-components=1
@@ -66,7 +70,7 @@ done
 ./autogen.sh
 ./configure --prefix=/usr CC="ccache gcc"
 make -j"$2"
-make install DESTDIR=/build/out
+make install-strip DESTDIR=/build/out
 """
 
 
@@ -150,6 +154,19 @@ def build_driver(image: Image, root: Root | None = None) -> Path:
             shutil.rmtree(temp / "work")
         _sweep(name, final)
     return final
+
+
+def check_driver(image: Image) -> list[str]:
+    """What gcc's W=1 and sparse say of our driver: their warnings, none when all is well."""
+    root = get_root(image)
+    log = logs_dir() / f"driver-check-{image.suite}.log"
+    log.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".check-") as temp:
+        copy_sources(Path(temp), "kernel", "include")
+        root.run(["sh", "-c", CHECK_DRIVER, "make", root.kernel, _jobs()], log,
+                 f"the check of our driver for {image.suite}", {Path(temp): "/build"})
+    found = re.findall(r"^.*\b(?:warning|error): .*$", log.read_text(errors="replace"), re.M)
+    return [line for line in found if "the compiler differs from the one used to build" not in line]
 
 
 def _rdma_core(root: Root) -> Path:

@@ -1,0 +1,31 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Our kernel driver for a suite: no warning of gcc (W=1) and none of sparse.
+
+    check_driver.py trixie|forky
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from lab.errors import LabError  # noqa: E402
+from lab.image import get_image  # noqa: E402
+from lab.ours import check_driver  # noqa: E402
+
+
+def main() -> int:
+    try:
+        found = check_driver(get_image(sys.argv[1]))
+    except LabError as error:
+        found = [str(error)]
+    print(*found, sep="\n")
+    print(f"{len(found)} warnings")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -110,6 +111,21 @@ class ImageTest(unittest.TestCase):
             with image.new_entry(final) as part:
                 (part / "whole").write_text("x")
             self.assertEqual((final / "whole").read_text(), "x")
+
+
+class PackageTest(unittest.TestCase):
+    """What the packages say of themselves."""
+
+    def test_version_is_the_same_everywhere(self) -> None:
+        project = re.search(r"project\(OpenMANA VERSION ([\d.]+)",
+                            (ROOT / "CMakeLists.txt").read_text())
+        assert project is not None
+        changelog = (ROOT / "debian/changelog").read_text()
+        self.assertRegex(changelog, rf"^openmana \({re.escape(project[1])}\) ")
+        if (ROOT / "kernel/VERSION").exists():
+            self.assertEqual((ROOT / "kernel/VERSION").read_text().strip(), project[1])
+            self.assertIn(f'PACKAGE_VERSION="{project[1]}"',
+                          (ROOT / "kernel/dkms.conf").read_text())
 
 
 class OursTest(unittest.TestCase):

@@ -8,7 +8,7 @@ import os
 from . import host
 from .errors import LabError
 from .manad import find_binary
-from .paths import BUILD, ROOT, logs_dir
+from .paths import BUILD, IS_SOURCE_TREE, ROOT, logs_dir
 from .proc import find_program, run_logged
 from .progress import Step
 
@@ -18,8 +18,8 @@ SPACE_NEEDED = 500_000_000
 def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | None = None
                         ) -> None:
     """Configures a preset when that was not done, and builds some targets, or all."""
-    if not (ROOT / "CMakePresets.json").exists():
-        raise LabError(f"there is no CMakePresets.json in {ROOT}")
+    if not IS_SOURCE_TREE:
+        raise LabError(f"{ROOT} is no source tree; only one of those can be built and tested")
     cmake = find_program("cmake")
     if cmake is None:
         raise LabError("the package cmake is missing")
@@ -38,8 +38,9 @@ def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | 
 
 
 def ensure_manad() -> None:
-    """Builds manad and manactl, unless OPENMANA_BUILD names a build that has them."""
-    if os.environ.get("OPENMANA_BUILD"):
+    """Builds manad and manactl, unless OPENMANA_BUILD names a build that has them, or the lab is
+    installed and has those of its packages."""
+    if os.environ.get("OPENMANA_BUILD") or not IS_SOURCE_TREE:
         for name in ("manad", "manactl"):
             find_binary(name)
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import LabError
-from .paths import BUILD, ROOT
+from .paths import BUILD, IS_SOURCE_TREE, ROOT
 from .proc import end_group, spawn, tail
 
 START_TIMEOUT = 30.0
@@ -35,8 +35,10 @@ class Nic:
 
 
 def find_binary(name: str) -> Path:
-    """A program of the build; OPENMANA_BUILD names another build directory than build/release."""
-    base = Path(os.environ.get("OPENMANA_BUILD") or BUILD / "release")
+    """A program of the build, or an installed one; OPENMANA_BUILD names another build directory
+    than build/release."""
+    base = Path(os.environ.get("OPENMANA_BUILD")
+                or (BUILD / "release" if IS_SOURCE_TREE else BUILD))
     for folder in ("bin", "", "device/manad", "device", "tools", f"tools/{name}"):
         path = base / folder / name
         if path.is_file() and os.access(path, os.X_OK):

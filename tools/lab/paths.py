@@ -11,7 +11,9 @@ from .errors import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
 GUEST_FILES = Path(__file__).resolve().parent / "guest"
-BUILD = ROOT / "build"
+# A package installs the lab without the sources of manad.
+IS_SOURCE_TREE = (ROOT / "CMakePresets.json").exists()
+BUILD = ROOT / "build" if IS_SOURCE_TREE else Path("/usr")
 
 
 def cache_dir() -> Path:

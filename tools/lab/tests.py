@@ -14,7 +14,8 @@ from .build import configure_and_build
 from .errors import LabError
 from .image import SUITES, get_image
 from .kvm import choose_accel
-from .paths import BUILD
+from .ours import guest_initrd
+from .paths import BUILD, IS_SOURCE_TREE, ROOT
 from .proc import end_group, find_program, spawn
 from .progress import say
 from .qemu import find_qemu
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
             re.compile(text or "")
         except re.error as error:
             raise LabError(f"--{name} {text}: {error}") from error
+    if not IS_SOURCE_TREE:
+        raise LabError("tests need a source tree, not an installed lab")
     host.ensure_build_packages()
     ctest = find_program("ctest")
     if ctest is None:
@@ -68,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         qemu = find_qemu()
         images = [get_image(suite) for suite in SUITES]
         choose_accel(qemu, images[0])
+        if all((ROOT / name).is_dir() for name in ("kernel", "providers")):
+            for image in images:
+                guest_initrd(image, "ours", "ours")
     say("running ctest" if not args.list else "listing the tests")
     sides = {f"OPENMANA_{side.upper()}": value for side in ("driver", "provider", "ext")
              if (value := getattr(args, side))}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What differs between kernels, and nothing else: HAVE_* (compat-probe.sh)
+ * appears here alone. A shim has the newest kernel's meaning and goes when the
+ * oldest supported kernel has what it stands for.
+ */
+#ifndef MANA_IB_COMPAT_H
+#define MANA_IB_COMPAT_H
+
+#include <linux/err.h>
+#include <linux/module.h>
+#include <net/mana/mana.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_counter.h>
+#include <rdma/uverbs_ioctl.h>
+#ifdef HAVE_RDMA_ITER
+#include <rdma/iter.h>
+#endif
+
+/* Since 6.13 the namespace is a string. */
+#ifdef HAVE_IMPORT_NS_STRING
+#define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(#ns)
+#else
+#define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)
+#endif
+
+/*
+ * Newer parents register the RDMA device themselves, and have an auxiliary
+ * device of its own for Ethernet.
+ */
+static inline struct gdma_dev *compat_rdma_device(struct gdma_dev *mdev)
+{
+#ifdef HAVE_GDMA_REGISTER_DEVICE
+	struct gdma_context *gc = mdev->gdma_context;
+
+	if (gc->mana_ib.dev_id.type == GDMA_DEVICE_MANA_IB)
+		return &gc->mana_ib;
+#endif
+	return mdev;
+}
+
+#ifdef HAVE_GDMA_REGISTER_DEVICE
+#define compat_register_device(gdev) mana_gd_register_device(gdev)
+#define compat_deregister_device(gdev) mana_gd_deregister_device(gdev)
+#define COMPAT_RAW_WITH_RDMA true
+#else
+#define compat_register_device(gdev) 0
+#define compat_deregister_device(gdev) ((void)(gdev))
+#define COMPAT_RAW_WITH_RDMA false
+#endif
+
+/* Newer parents want a reference to the interrupt of an EQ. */
+static inline int compat_get_interrupt(struct gdma_context *gc, int *msix)
+{
+#ifdef HAVE_GDMA_GIC
+	return PTR_ERR_OR_ZERO(mana_gd_get_gic(gc, false, msix));
+#else
+	return 0;
+#endif
+}
+
+static inline void compat_put_interrupt(struct gdma_context *gc, int msix)
+{
+#ifdef HAVE_GDMA_GIC
+	mana_gd_put_gic(gc, false, msix);
+#endif
+}
+
+/* Page sizes beyond 2 MiB are negotiated by newer parents. */
+static inline bool compat_big_pages(struct gdma_context *gc)
+{
+#ifdef HAVE_GDMA_PF_CAPS
+	return gc->pf_cap_flags1 & BIT_ULL(4);
+#else
+	return false;
+#endif
+}
+
+/* The netdev of a port, or its master; to be released with dev_put(). */
+static inline struct net_device *compat_port_netdev(struct mana_context *ac,
+						    u32 index)
+{
+#ifdef HAVE_PRIMARY_NETDEV
+	netdevice_tracker tracker;
+	struct net_device *ndev;
+
+	ndev = mana_get_primary_netdev(ac, index, &tracker);
+	if (ndev) {
+		/* The caller's reference is a plain one. */
+		dev_hold(ndev);
+		netdev_put(ndev, &tracker);
+	}
+	return ndev;
+#else
+	if (index < ac->num_ports)
+		dev_hold(ac->ports[index]);
+	return index < ac->num_ports ? ac->ports[index] : NULL;
+#endif
+}
+
+static inline int compat_configure_vport(struct mana_port_context *port,
+					 u32 pd_id, u32 doorbell_page)
+{
+#ifdef HAVE_VPORT_CHANNEL_CHECK
+	return mana_cfg_vport(port, pd_id, doorbell_page, true);
+#else
+	return mana_cfg_vport(port, pd_id, doorbell_page);
+#endif
+}
+
+/* Older parents stop a port's receive side themselves only. */
+static inline void compat_disable_vport_rx(struct mana_port_context *port)
+{
+#ifdef HAVE_DISABLE_VPORT_RX
+	mana_disable_vport_rx(port);
+#endif
+}
+
+static inline struct ib_umem *compat_umem_get(struct ib_device *ibdev, u64 addr,
+					      size_t size, int access)
+{
+#ifdef HAVE_UMEM_GET_VA
+	return ib_umem_get_va(ibdev, addr, size, access);
+#else
+	return ib_umem_get(ibdev, addr, size, access);
+#endif
+}
+
+/* Newer cores turn netdev events into port events. */
+#ifdef HAVE_CORE_PORT_EVENTS
+#define COMPAT_CORE_PORT_EVENTS true
+#else
+#define COMPAT_CORE_PORT_EVENTS false
+#endif
+
+/*
+ * Verbs whose prototypes changed. The driver implements mana_ib_*, the tables
+ * of operations name compat_*.
+ */
+int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
+		      struct ib_udata *udata);
+int mana_ib_resize_cq(struct ib_cq *ibcq, unsigned int entries,
+		      struct ib_udata *udata);
+struct ib_mr *mana_ib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+				  u64 iova, int access, struct ib_udata *udata);
+struct ib_mr *mana_ib_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length,
+				    u64 iova, int fd, int access);
+int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp);
+int mana_ib_counter_unbind_qp(struct ib_qp *ibqp);
+
+#ifdef HAVE_CREATE_USER_CQ
+static inline int compat_create_cq(struct ib_cq *ibcq,
+				   const struct ib_cq_init_attr *attr,
+				   struct uverbs_attr_bundle *attrs)
+{
+	return mana_ib_create_cq(ibcq, attr, NULL);
+}
+
+static inline int compat_create_user_cq(struct ib_cq *ibcq,
+					const struct ib_cq_init_attr *attr,
+					struct uverbs_attr_bundle *attrs)
+{
+	return mana_ib_create_cq(ibcq, attr, &attrs->driver_udata);
+}
+
+#define COMPAT_CREATE_CQ_OPS                                                   \
+	.create_cq = compat_create_cq, .create_user_cq = compat_create_user_cq
+#elif defined(HAVE_CREATE_CQ_BUNDLE)
+static inline int compat_create_cq(struct ib_cq *ibcq,
+				   const struct ib_cq_init_attr *attr,
+				   struct uverbs_attr_bundle *attrs)
+{
+	return mana_ib_create_cq(ibcq, attr,
+				 attrs ? &attrs->driver_udata : NULL);
+}
+
+#define COMPAT_CREATE_CQ_OPS .create_cq = compat_create_cq
+#else
+#define COMPAT_CREATE_CQ_OPS .create_cq = mana_ib_create_cq
+#endif
+
+#ifdef HAVE_RESIZE_USER_CQ
+#define COMPAT_RESIZE_CQ_OPS .resize_user_cq = mana_ib_resize_cq
+#else
+static inline int compat_resize_cq(struct ib_cq *ibcq, int entries,
+				   struct ib_udata *udata)
+{
+	return entries < 0 ? -EINVAL :
+			     mana_ib_resize_cq(ibcq, entries, udata);
+}
+
+#define COMPAT_RESIZE_CQ_OPS .resize_cq = compat_resize_cq
+#endif
+
+#ifdef HAVE_DMAH
+static inline struct ib_mr *compat_reg_user_mr(struct ib_pd *ibpd, u64 start,
+					       u64 length, u64 iova, int access,
+					       struct ib_dmah *dmah,
+					       struct ib_udata *udata)
+{
+	if (dmah)
+		return ERR_PTR(-EOPNOTSUPP);
+	return mana_ib_reg_user_mr(ibpd, start, length, iova, access, udata);
+}
+
+static inline struct ib_mr *
+compat_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length, u64 iova,
+		     int fd, int access, struct ib_dmah *dmah,
+		     struct uverbs_attr_bundle *attrs)
+{
+	if (dmah)
+		return ERR_PTR(-EOPNOTSUPP);
+	return mana_ib_reg_dmabuf_mr(ibpd, offset, length, iova, fd, access);
+}
+#else
+static inline struct ib_mr *compat_reg_user_mr(struct ib_pd *ibpd, u64 start,
+					       u64 length, u64 iova, int access,
+					       struct ib_udata *udata)
+{
+	return mana_ib_reg_user_mr(ibpd, start, length, iova, access, udata);
+}
+
+#ifdef HAVE_DMABUF_BUNDLE
+#define compat_dmabuf_arguments uverbs_attr_bundle
+#else
+#define compat_dmabuf_arguments ib_udata
+#endif
+
+static inline struct ib_mr *
+compat_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length, u64 iova,
+		     int fd, int access, struct compat_dmabuf_arguments *unused)
+{
+	return mana_ib_reg_dmabuf_mr(ibpd, offset, length, iova, fd, access);
+}
+#endif
+
+#ifdef HAVE_COUNTER_PORT
+static inline int compat_counter_bind_qp(struct rdma_counter *counter,
+					 struct ib_qp *ibqp, u32 port)
+{
+	return mana_ib_counter_bind_qp(counter, ibqp);
+}
+
+static inline int compat_counter_unbind_qp(struct ib_qp *ibqp, u32 port)
+{
+	return mana_ib_counter_unbind_qp(ibqp);
+}
+#else
+#define compat_counter_bind_qp mana_ib_counter_bind_qp
+#define compat_counter_unbind_qp mana_ib_counter_unbind_qp
+#endif
+
+/* Newer cores let the driver embed the counter; ours adds nothing to it. */
+#ifdef HAVE_COUNTER_OBJECT
+#define COMPAT_COUNTER_OBJECT_OPS                                              \
+	.size_rdma_counter = sizeof(struct rdma_counter),
+#else
+#define COMPAT_COUNTER_OBJECT_OPS
+#endif
+
+#endif

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Counters: of ports, of the device, and of sets of QPs. */
+#include "cmd.h"
+
+/* In the order of the device's answer (RNIC 2.11). */
+static const struct rdma_stat_desc mana_ib_port_counters[] = {
+	{ .name = "requester_timeouts" },
+	{ .name = "requester_sequence_naks" },
+	{ .name = "requester_rnr_naks" },
+	{ .name = "responder_rnr_naks" },
+	{ .name = "responder_out_of_sequence" },
+	{ .name = "responder_duplicates" },
+	{ .name = "requester_implicit_naks" },
+	{ .name = "read_response_psn_mismatches" },
+	{ .name = "nak_invalid_requests" },
+	{ .name = "nak_access_errors" },
+	{ .name = "nak_operation_errors" },
+	{ .name = "nak_invalid_reads" },
+	{ .name = "responder_local_length_errors" },
+	{ .name = "requester_local_protection_errors" },
+	{ .name = "responder_remote_access_errors" },
+	{ .name = "responder_local_qp_errors" },
+	{ .name = "responder_malformed_wqes" },
+	{ .name = "general_hardware_errors" },
+	{ .name = "requester_rnr_retries_exceeded" },
+	{ .name = "requester_retries_exceeded" },
+	{ .name = "fatal_errors" },
+	{ .name = "received_cnps" },
+	{ .name = "congested_qps" },
+	{ .name = "rate_increases" },
+	{ .name = "recovered_qps" },
+	{ .name = "current_rate" },
+	{ .name = "duplicate_rx_requests" },
+	{ .name = "tx_bytes" },
+	{ .name = "rx_bytes" },
+	{ .name = "rx_send_requests" },
+	{ .name = "rx_write_requests" },
+	{ .name = "rx_read_requests" },
+	{ .name = "tx_packets" },
+	{ .name = "rx_packets" },
+};
+
+static const struct rdma_stat_desc mana_ib_device_counters[] = {
+	{ .name = "sent_cnps" },
+	{ .name = "received_ecns" },
+	{ .name = "received_cnps" },
+	{ .name = "qp_congested_events" },
+	{ .name = "qp_recovered_events" },
+	{ .name = "rate_increase_events" },
+};
+
+/* Where they are in the device's answer, which has unused words. */
+static const u8 mana_ib_device_words[] = { 0, 1, 3, 4, 5, 6 };
+
+struct rdma_hw_stats *mana_ib_alloc_port_stats(struct ib_device *ibdev,
+					       u32 port)
+{
+	BUILD_BUG_ON(ARRAY_SIZE(mana_ib_port_counters) != MANA_IB_VF_COUNTERS);
+	if (!mana_ib_port_is_rdma(to_mana_dev(ibdev), port))
+		return NULL;
+	return rdma_alloc_hw_stats_struct(mana_ib_port_counters,
+					  ARRAY_SIZE(mana_ib_port_counters),
+					  RDMA_HW_STATS_DEFAULT_LIFESPAN);
+}
+
+struct rdma_hw_stats *mana_ib_alloc_device_stats(struct ib_device *ibdev)
+{
+	return rdma_alloc_hw_stats_struct(mana_ib_device_counters,
+					  ARRAY_SIZE(mana_ib_device_counters),
+					  RDMA_HW_STATS_DEFAULT_LIFESPAN);
+}
+
+static int mana_ib_get_device_stats(struct mana_ib_dev *dev,
+				    struct rdma_hw_stats *stats)
+{
+	u64 values[MANA_IB_DEVICE_COUNTERS];
+	unsigned int i;
+	int err;
+
+	err = mana_ib_cmd_device_counters(dev, values);
+	if (err)
+		return err;
+	for (i = 0; i < ARRAY_SIZE(mana_ib_device_words); i++)
+		stats->value[i] = values[mana_ib_device_words[i]];
+	return stats->num_counters;
+}
+
+int mana_ib_get_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
+		      u32 port, int index)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibdev);
+	int err;
+
+	if (!port)
+		return mana_ib_get_device_stats(dev, stats);
+	err = mana_ib_cmd_vf_counters(dev, stats->value);
+	return err ? err : stats->num_counters;
+}
+
+struct rdma_hw_stats *mana_ib_counter_stats(struct rdma_counter *counter)
+{
+	return mana_ib_alloc_port_stats(counter->device, counter->port);
+}
+
+/* The core's counter and ours; made when the first QP is bound. */
+static struct mana_ib_counter *mana_ib_get_counter(struct mana_ib_dev *dev,
+						   struct rdma_counter *counter)
+{
+	struct mana_ib_counter *own;
+	int err;
+
+	if (counter->id)
+		return xa_load(&dev->counters, counter->id);
+	own = kzalloc(sizeof(*own), GFP_KERNEL);
+	if (!own)
+		return NULL;
+	INIT_LIST_HEAD(&own->qps);
+	err = xa_alloc(&dev->counters, &counter->id, own, xa_limit_31b,
+		       GFP_KERNEL);
+	if (err) {
+		kfree(own);
+		return NULL;
+	}
+	return own;
+}
+
+int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_counter *own;
+	int err;
+
+	if (qp->format != MANA_IB_QP_EXTENDED)
+		return -EOPNOTSUPP;
+
+	mutex_lock(&dev->counter_lock);
+	err = mana_ib_cmd_qp_counters(dev, qp, qp->counter_base);
+	if (err)
+		goto out;
+	own = mana_ib_get_counter(dev, counter);
+	if (!own) {
+		err = -ENOMEM;
+		goto out;
+	}
+	list_move_tail(&qp->counter_entry, &own->qps);
+	qp->counter = own;
+out:
+	mutex_unlock(&dev->counter_lock);
+	return err;
+}
+
+/* Adds what a QP has counted since it was bound. */
+static int mana_ib_add_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
+				u64 *sum)
+{
+	u64 now[MANA_IB_VF_COUNTERS];
+	unsigned int i;
+	int err;
+
+	err = mana_ib_cmd_qp_counters(dev, qp, now);
+	if (err)
+		return err;
+	for (i = 0; i < MANA_IB_VF_COUNTERS; i++)
+		sum[i] += now[i] - qp->counter_base[i];
+	return 0;
+}
+
+int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+
+	mutex_lock(&dev->counter_lock);
+	if (qp->counter) {
+		/* What a device that fails has not told is lost. */
+		mana_ib_add_counters(dev, qp, qp->counter->passed);
+		list_del_init(&qp->counter_entry);
+		qp->counter = NULL;
+	}
+	mutex_unlock(&dev->counter_lock);
+	return 0;
+}
+
+int mana_ib_counter_update(struct rdma_counter *counter)
+{
+	struct mana_ib_dev *dev = to_mana_dev(counter->device);
+	struct mana_ib_counter *own;
+	struct mana_ib_qp *qp;
+	int err = 0;
+
+	mutex_lock(&dev->counter_lock);
+	own = xa_load(&dev->counters, counter->id);
+	if (!own) {
+		err = -EINVAL;
+		goto out;
+	}
+	memcpy(counter->stats->value, own->passed, sizeof(own->passed));
+	list_for_each_entry(qp, &own->qps, counter_entry) {
+		err = mana_ib_add_counters(dev, qp, counter->stats->value);
+		if (err)
+			break;
+	}
+out:
+	mutex_unlock(&dev->counter_lock);
+	return err;
+}
+
+int mana_ib_counter_dealloc(struct rdma_counter *counter)
+{
+	struct mana_ib_dev *dev = to_mana_dev(counter->device);
+
+	mutex_lock(&dev->counter_lock);
+	kfree(xa_erase(&dev->counters, counter->id));
+	mutex_unlock(&dev->counter_lock);
+	return 0;
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Module, probe and remove, tables of operations. */
+#include "cmd.h"
+
+#include <linux/dma-mapping.h>
+#include <net/mana/mana_auxiliary.h>
+#include <rdma/uverbs_ioctl.h>
+
+/**
+ * mana_ib_udata_in - takes over what the provider sent with a command
+ * @udata: of the command
+ * @request: where to; what was not sent is zero
+ * @bytes: known size
+ * @minimum: size below which the command is malformed
+ *
+ * More than @bytes may be sent if it is zero: a newer provider that does not
+ * use what we do not know.
+ */
+int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
+		     size_t minimum)
+{
+	if (udata->inlen < minimum)
+		return -EINVAL;
+	if (udata->inlen > bytes &&
+	    !ib_is_udata_cleared(udata, bytes, udata->inlen - bytes))
+		return -EOPNOTSUPP;
+	memset(request, 0, bytes);
+	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
+}
+
+/* Answers with as much as the provider has room for. */
+int mana_ib_udata_out(struct ib_udata *udata, const void *response,
+		      size_t bytes)
+{
+	return ib_copy_to_udata(udata, (void *)response,
+				min(bytes, udata->outlen));
+}
+
+/* Ethernet and RDMA alike. */
+static const struct ib_device_ops mana_ib_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = RDMA_DRIVER_MANA,
+	.uverbs_abi_ver = MANA_UAPI_VERSION,
+
+	COMPAT_CREATE_CQ_OPS,
+	.alloc_pd = mana_ib_alloc_pd,
+	.alloc_ucontext = mana_ib_alloc_ucontext,
+	.create_qp = mana_ib_create_qp,
+	.dealloc_pd = mana_ib_dealloc_pd,
+	.dealloc_ucontext = mana_ib_dealloc_ucontext,
+	.dereg_mr = mana_ib_dereg_mr,
+	.destroy_cq = mana_ib_destroy_cq,
+	.destroy_qp = mana_ib_destroy_qp,
+	.disassociate_ucontext = mana_ib_disassociate_ucontext,
+	.fill_res_cq_entry = mana_ib_fill_cq,
+	.fill_res_mr_entry = mana_ib_fill_mr,
+	.fill_res_qp_entry = mana_ib_fill_qp,
+	.get_link_layer = mana_ib_link_layer,
+	.get_port_immutable = mana_ib_port_immutable,
+	.mmap = mana_ib_mmap,
+	.modify_qp = mana_ib_modify_qp,
+	.query_device = mana_ib_query_device,
+	.query_pkey = mana_ib_query_pkey,
+	.query_port = mana_ib_query_port,
+	.query_qp = mana_ib_query_qp,
+	.reg_user_mr = compat_reg_user_mr,
+	.reg_user_mr_dmabuf = compat_reg_dmabuf_mr,
+	.rereg_user_mr = mana_ib_rereg_user_mr,
+
+	INIT_RDMA_OBJ_SIZE(ib_cq, mana_ib_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_pd, mana_ib_pd, ibpd),
+	INIT_RDMA_OBJ_SIZE(ib_qp, mana_ib_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, mana_ib_ucontext, ibcontext),
+};
+
+static const struct ib_device_ops mana_ib_raw_ops = {
+	.create_rwq_ind_table = mana_ib_create_rwq_table,
+	.create_wq = mana_ib_create_wq,
+	.destroy_rwq_ind_table = mana_ib_destroy_rwq_table,
+	.destroy_wq = mana_ib_destroy_wq,
+	.modify_wq = mana_ib_modify_wq,
+
+	INIT_RDMA_OBJ_SIZE(ib_rwq_ind_table, mana_ib_rwq_table, ibtable),
+};
+
+static const struct ib_device_ops mana_ib_rdma_ops = {
+	.add_gid = mana_ib_add_gid,
+	.alloc_dm = mana_ib_alloc_dm,
+	.create_ah = mana_ib_create_ah,
+	.create_user_ah = mana_ib_create_ah,
+	.dealloc_dm = mana_ib_dealloc_dm,
+	.del_gid = mana_ib_del_gid,
+	.destroy_ah = mana_ib_destroy_ah,
+	.get_dma_mr = mana_ib_get_dma_mr,
+	.poll_cq = mana_ib_poll_cq,
+	.post_recv = mana_ib_post_recv,
+	.post_send = mana_ib_post_send,
+	.query_ah = mana_ib_query_ah,
+	.reg_dm_mr = mana_ib_reg_dm_mr,
+	.req_notify_cq = mana_ib_req_notify_cq,
+
+	INIT_RDMA_OBJ_SIZE(ib_ah, mana_ib_ah, ibah),
+};
+
+static const struct ib_device_ops mana_ib_port_stats_ops = {
+	.alloc_hw_port_stats = mana_ib_alloc_port_stats,
+	.get_hw_stats = mana_ib_get_stats,
+};
+
+static const struct ib_device_ops mana_ib_device_stats_ops = {
+	.alloc_hw_device_stats = mana_ib_alloc_device_stats,
+};
+
+/* One table for each feature of the extension. */
+static const struct ib_device_ops mana_ib_srq_ops = {
+	.create_srq = mana_ib_create_srq,
+	.destroy_srq = mana_ib_destroy_srq,
+	.fill_res_srq_entry = mana_ib_fill_srq,
+	.modify_srq = mana_ib_modify_srq,
+	.post_srq_recv = mana_ib_post_srq_recv,
+	.query_srq = mana_ib_query_srq,
+
+	INIT_RDMA_OBJ_SIZE(ib_srq, mana_ib_srq, ibsrq),
+};
+
+static const struct ib_device_ops mana_ib_mw_ops = {
+	.alloc_mw = mana_ib_alloc_mw,
+	.dealloc_mw = mana_ib_dealloc_mw,
+
+	INIT_RDMA_OBJ_SIZE(ib_mw, mana_ib_mw, ibmw),
+};
+
+static const struct ib_device_ops mana_ib_fast_reg_ops = {
+	.alloc_mr = mana_ib_alloc_mr,
+	.map_mr_sg = mana_ib_map_mr_sg,
+};
+
+static const struct ib_device_ops mana_ib_resize_ops = {
+	COMPAT_RESIZE_CQ_OPS,
+};
+
+static const struct ib_device_ops mana_ib_multicast_ops = {
+	.attach_mcast = mana_ib_attach_multicast,
+	.detach_mcast = mana_ib_detach_multicast,
+};
+
+static const struct ib_device_ops mana_ib_counter_ops = {
+	COMPAT_COUNTER_OBJECT_OPS
+	.counter_alloc_stats = mana_ib_counter_stats,
+	.counter_bind_qp = compat_counter_bind_qp,
+	.counter_dealloc = mana_ib_counter_dealloc,
+	.counter_unbind_qp = compat_counter_unbind_qp,
+	.counter_update_stats = mana_ib_counter_update,
+};
+
+static void mana_ib_set_ops(struct mana_ib_dev *dev)
+{
+	static const struct {
+		u64 features;
+		const struct ib_device_ops *ops;
+	} extended[] = {
+		{ MANA_HW_EXT_SRQ, &mana_ib_srq_ops },
+		{ MANA_HW_EXT_MEMORY_WINDOWS, &mana_ib_mw_ops },
+		{ MANA_HW_EXT_FAST_REGISTRATION, &mana_ib_fast_reg_ops },
+		{ MANA_HW_EXT_RESIZE, &mana_ib_resize_ops },
+		{ MANA_HW_EXT_MULTICAST, &mana_ib_multicast_ops },
+	};
+	struct ib_device *ibdev = &dev->ibdev;
+	u64 counters[MANA_IB_VF_COUNTERS];
+	unsigned int i;
+
+	ib_set_device_ops(ibdev, &mana_ib_ops);
+	if (dev->raw)
+		ib_set_device_ops(ibdev, &mana_ib_raw_ops);
+	if (!dev->rdma)
+		return;
+
+	ib_set_device_ops(ibdev, &mana_ib_rdma_ops);
+	if (dev->limits.caps & MANA_HW_RNIC_CAP_DEVICE_COUNTERS)
+		ib_set_device_ops(ibdev, &mana_ib_device_stats_ops);
+	if (!mana_ib_cmd_vf_counters(dev, counters)) {
+		ib_set_device_ops(ibdev, &mana_ib_port_stats_ops);
+		if (mana_ib_has(dev, MANA_HW_EXT_QP_COUNTERS))
+			ib_set_device_ops(ibdev, &mana_ib_counter_ops);
+	}
+	for (i = 0; i < ARRAY_SIZE(extended); i++)
+		if (mana_ib_has(dev, extended[i].features))
+			ib_set_device_ops(ibdev, extended[i].ops);
+}
+
+/* Makes the RDMA adapter, and asks for the extension. */
+static int mana_ib_start_rdma(struct mana_ib_dev *dev)
+{
+	int err;
+
+	err = mana_ib_create_eqs(dev);
+	if (err) {
+		dev_err(dev->gc->dev, "mana_ib: no event queues: %pe\n",
+			ERR_PTR(err));
+		return err;
+	}
+	err = mana_ib_cmd_create_adapter(dev, dev->event_eq.queue->id);
+	if (err) {
+		dev_err(dev->gc->dev, "mana_ib: no adapter: %pe\n",
+			ERR_PTR(err));
+		goto err_destroy_eqs;
+	}
+	if (dev->limits.caps & MANA_HW_RNIC_CAP_EXTENSIONS) {
+		err = mana_ib_cmd_query_ext_limits(dev);
+		if (err)
+			dev_warn(dev->gc->dev,
+				 "mana_ib: going on without extension: %pe\n",
+				 ERR_PTR(err));
+	}
+	err = mana_ib_configure_macs(dev);
+	if (err) {
+		dev_err(dev->gc->dev, "mana_ib: no MAC address: %pe\n",
+			ERR_PTR(err));
+		goto err_destroy_adapter;
+	}
+	return 0;
+
+err_destroy_adapter:
+	mana_ib_cmd_destroy_adapter(dev);
+err_destroy_eqs:
+	mana_ib_destroy_eqs(dev);
+	return err;
+}
+
+static void mana_ib_stop_rdma(struct mana_ib_dev *dev)
+{
+	mana_ib_cmd_destroy_adapter(dev);
+	mana_ib_destroy_eqs(dev);
+}
+
+/* Finds out what the device is: its ports, limits and page sizes. */
+static int mana_ib_identify(struct mana_ib_dev *dev)
+{
+	struct gdma_context *gc = dev->gc;
+	int err;
+
+	dev->rdma = dev->gdev->dev_id.type == GDMA_DEVICE_MANA_IB;
+	dev->raw = !dev->rdma || COMPAT_RAW_WITH_RDMA;
+	dev->page_sizes = SZ_4M - SZ_4K;
+	if (compat_big_pages(gc))
+		dev->page_sizes |= SZ_4M | SZ_1G | SZ_2G;
+
+	if (dev->rdma)
+		err = mana_ib_cmd_query_limits(dev);
+	else
+		err = mana_ib_cmd_query_ethernet_limits(dev);
+	if (err) {
+		dev_err(gc->dev, "mana_ib: no capabilities: %pe\n",
+			ERR_PTR(err));
+		return err;
+	}
+	/* RDMA on each port only where the device says so. */
+	if (dev->raw || dev->limits.caps & MANA_HW_RNIC_CAP_MULTI_PORT)
+		dev->ports = dev->eth->num_ports;
+	else
+		dev->ports = 1;
+	return 0;
+}
+
+static void mana_ib_init_tables(struct mana_ib_dev *dev)
+{
+	xa_init_flags(&dev->qps, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&dev->sqs, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&dev->srqs, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&dev->cqs, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1);
+	mutex_init(&dev->counter_lock);
+	mutex_init(&dev->raw_lock);
+}
+
+static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
+{
+	xa_destroy(&dev->qps);
+	xa_destroy(&dev->sqs);
+	xa_destroy(&dev->srqs);
+	xa_destroy(&dev->cqs);
+	xa_destroy(&dev->counters);
+	mutex_destroy(&dev->counter_lock);
+	mutex_destroy(&dev->raw_lock);
+}
+
+static int mana_ib_register(struct mana_ib_dev *dev)
+{
+	struct ib_device *ibdev = &dev->ibdev;
+	int err;
+
+	mana_ib_set_ops(dev);
+	ibdev->phys_port_cnt = dev->ports;
+	ibdev->node_type = RDMA_NODE_IB_CA;
+	ibdev->num_comp_vectors = max(1U, dev->gc->max_num_queues);
+	if (dev->eq_count)
+		ibdev->num_comp_vectors = dev->eq_count;
+	ibdev->dev.parent = dev->gc->dev;
+	dma_set_max_seg_size(dev->gc->dev, UINT_MAX);
+
+	err = mana_ib_associate_netdevs(dev);
+	if (err) {
+		dev_err(dev->gc->dev, "mana_ib: no network device: %pe\n",
+			ERR_PTR(err));
+		return err;
+	}
+	return ib_register_device(ibdev,
+				  dev->rdma ? "mana_%d" : "manae_%d",
+				  dev->gc->dev);
+}
+
+static int mana_ib_probe(struct auxiliary_device *adev,
+			 const struct auxiliary_device_id *id)
+{
+	struct mana_adev *madev = container_of(adev, struct mana_adev, adev);
+	struct gdma_dev *mdev = madev->mdev;
+	struct mana_ib_dev *dev;
+	int err;
+
+	dev = ib_alloc_device(mana_ib_dev, ibdev);
+	if (!dev)
+		return -ENOMEM;
+
+	dev->gdev = compat_rdma_device(mdev);
+	dev->gc = mdev->gdma_context;
+	dev->eth = dev->gc->mana.driver_data;
+	mana_ib_init_tables(dev);
+
+	if (dev->gdev != mdev) {
+		err = compat_register_device(dev->gdev);
+		if (err) {
+			dev_err(dev->gc->dev, "mana_ib: not registered: %pe\n",
+				ERR_PTR(err));
+			goto err_free;
+		}
+		dev->registered = true;
+	}
+	err = mana_ib_identify(dev);
+	if (err)
+		goto err_deregister;
+	if (dev->rdma) {
+		err = mana_ib_start_rdma(dev);
+		if (err)
+			goto err_deregister;
+	}
+	err = mana_ib_register(dev);
+	if (err) {
+		dev_err(dev->gc->dev, "mana_ib: not an IB device: %pe\n",
+			ERR_PTR(err));
+		goto err_stop;
+	}
+	err = mana_ib_watch_netdevs(dev);
+	if (err) {
+		ibdev_err(&dev->ibdev, "no network device events: %pe\n",
+			  ERR_PTR(err));
+		goto err_unregister;
+	}
+	dev_set_drvdata(&adev->dev, dev);
+	ibdev_info(&dev->ibdev, "%s, %u port%s, extension %#llx\n",
+		   dev->rdma ? "RDMA" : "raw packets", dev->ports,
+		   dev->ports == 1 ? "" : "s", dev->ext.features);
+	return 0;
+
+err_unregister:
+	ib_unregister_device(&dev->ibdev);
+err_stop:
+	if (dev->rdma)
+		mana_ib_stop_rdma(dev);
+err_deregister:
+	if (dev->registered)
+		compat_deregister_device(dev->gdev);
+err_free:
+	mana_ib_destroy_tables(dev);
+	ib_dealloc_device(&dev->ibdev);
+	return err;
+}
+
+static void mana_ib_remove(struct auxiliary_device *adev)
+{
+	struct mana_ib_dev *dev = dev_get_drvdata(&adev->dev);
+
+	mana_ib_unwatch_netdevs(dev);
+	ib_unregister_device(&dev->ibdev);
+	if (dev->rdma)
+		mana_ib_stop_rdma(dev);
+	else
+		mana_ib_destroy_eqs(dev);
+	if (dev->registered)
+		compat_deregister_device(dev->gdev);
+	mana_ib_destroy_tables(dev);
+	ib_dealloc_device(&dev->ibdev);
+}
+
+static const struct auxiliary_device_id mana_ib_ids[] = {
+	{ .name = "mana.rdma" },
+	{ .name = "mana.eth" },
+	{},
+};
+MODULE_DEVICE_TABLE(auxiliary, mana_ib_ids);
+
+static struct auxiliary_driver mana_ib_driver = {
+	.probe = mana_ib_probe,
+	.remove = mana_ib_remove,
+	.id_table = mana_ib_ids,
+};
+module_auxiliary_driver(mana_ib_driver);
+
+MODULE_DESCRIPTION("RDMA driver of Microsoft Azure Network Adapters (OpenMANA)");
+MODULE_AUTHOR("The OpenMANA authors");
+MODULE_LICENSE("GPL");
+MODULE_VERSION(MANA_IB_VERSION);
+COMPAT_IMPORT_NS(NET_MANA);

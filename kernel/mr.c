@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Memory regions, device memory. */
+#include "cmd.h"
+
+#include <linux/dma-mapping.h>
+
+/* What a region of a user may allow; flags beyond IB_ACCESS_OPTIONAL are hints. */
+#define MANA_IB_MR_ACCESS                                                      \
+	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
+	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | \
+	 IB_ZERO_BASED | IB_ACCESS_HUGETLB | IB_ACCESS_OPTIONAL)
+
+/* Access of the verbs in the device's bits. */
+u32 mana_ib_hw_access(int access)
+{
+	u32 hw = MANA_HW_ACCESS_LOCAL_READ;
+
+	if (access & IB_ACCESS_LOCAL_WRITE)
+		hw |= MANA_HW_ACCESS_LOCAL_WRITE;
+	if (access & IB_ACCESS_REMOTE_READ)
+		hw |= MANA_HW_ACCESS_REMOTE_READ;
+	if (access & IB_ACCESS_REMOTE_WRITE)
+		hw |= MANA_HW_ACCESS_REMOTE_WRITE;
+	if (access & IB_ACCESS_REMOTE_ATOMIC)
+		hw |= MANA_HW_ACCESS_REMOTE_ATOMIC;
+	if (access & IB_ACCESS_MW_BIND)
+		hw |= MANA_HW_ACCESS_BIND_WINDOW;
+	return hw;
+}
+
+static int mana_ib_create_key(struct mana_ib_dev *dev, struct mana_ib_mr *mr,
+			      struct mana_hw_create_mr_req *request)
+{
+	return mana_ib_cmd_create_mr(dev, request, &mr->handle, &mr->ibmr.lkey,
+				     &mr->ibmr.rkey);
+}
+
+/*
+ * A key for pinned memory. The region of a zero-based key starts anywhere in
+ * its first page; that of another key where its virtual address does.
+ */
+static int mana_ib_map_mr(struct mana_ib_dev *dev, struct mana_ib_pd *pd,
+			  struct mana_ib_mr *mr, u64 iova, int access)
+{
+	struct mana_hw_create_mr_req request = { .pd = pd->handle };
+	unsigned long page_size;
+	u32 offset;
+	u64 region;
+	int err;
+
+	if (access & IB_ZERO_BASED) {
+		page_size = ib_umem_find_best_pgoff(mr->umem, dev->page_sizes,
+						    U64_MAX);
+		offset = page_size ? ib_umem_dma_offset(mr->umem, page_size) :
+				     0;
+	} else {
+		page_size = ib_umem_find_best_pgsz(mr->umem, dev->page_sizes,
+						   iova);
+		offset = page_size ? iova & (page_size - 1) : 0;
+	}
+	if (!page_size)
+		return -EINVAL;
+
+	err = mana_ib_create_region(dev, mr->umem, page_size, offset,
+				    mr->umem->length, &region);
+	if (err)
+		return err;
+
+	if (access & IB_ZERO_BASED) {
+		request.type = MANA_HW_MR_ZERO_BASED;
+		request.u.zero_based.region = region;
+		request.u.zero_based.access = mana_ib_hw_access(access);
+	} else {
+		request.type = MANA_HW_MR_GVA;
+		request.u.gva.region = region;
+		request.u.gva.virtual_address = iova;
+		request.u.gva.access = mana_ib_hw_access(access);
+	}
+	err = mana_ib_create_key(dev, mr, &request);
+	if (err) {
+		mana_ib_cmd_destroy_region(dev, region);
+		return err;
+	}
+	mr->access = access;
+	mr->ibmr.iova = iova;
+	mr->ibmr.length = mr->umem->length;
+	return 0;
+}
+
+/* The umem belongs to the key from here on, whatever the result. */
+static struct ib_mr *mana_ib_new_mr(struct ib_pd *ibpd, struct ib_umem *umem,
+				    u64 iova, int access)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_ib_mr *mr;
+	int err = -ENOMEM;
+
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		goto err_release;
+	mr->umem = umem;
+	err = mana_ib_map_mr(dev, to_mana_pd(ibpd), mr, iova, access);
+	if (err) {
+		ibdev_dbg(&dev->ibdev, "no MR: %pe\n", ERR_PTR(err));
+		goto err_free;
+	}
+	return &mr->ibmr;
+
+err_free:
+	kfree(mr);
+err_release:
+	ib_umem_release(umem);
+	return ERR_PTR(err);
+}
+
+struct ib_mr *mana_ib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+				  u64 iova, int access, struct ib_udata *udata)
+{
+	struct ib_umem *umem;
+
+	if (access & ~MANA_IB_MR_ACCESS)
+		return ERR_PTR(-EOPNOTSUPP);
+	umem = compat_umem_get(ibpd->device, start, length, access);
+	if (IS_ERR(umem))
+		return ERR_CAST(umem);
+	return mana_ib_new_mr(ibpd, umem, iova, access);
+}
+
+struct ib_mr *mana_ib_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length,
+				    u64 iova, int fd, int access)
+{
+	struct ib_umem_dmabuf *umem;
+
+	if (access & ~MANA_IB_MR_ACCESS)
+		return ERR_PTR(-EOPNOTSUPP);
+	umem = ib_umem_dmabuf_get_pinned(ibpd->device, offset, length, fd,
+					 access);
+	if (IS_ERR(umem))
+		return ERR_CAST(umem);
+	return mana_ib_new_mr(ibpd, &umem->umem, iova, access);
+}
+
+/*
+ * The device cannot change a key in place, so the answer is a new one; the core
+ * destroys the old when we return.
+ */
+struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
+				    u64 length, u64 iova, int access,
+				    struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct mana_ib_mr *mr = to_mana_mr(ibmr);
+
+	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!mr->umem)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!(flags & IB_MR_REREG_ACCESS))
+		access = mr->access;
+	if (!(flags & IB_MR_REREG_TRANS)) {
+		if (mr->umem->is_dmabuf)
+			return ERR_PTR(-EOPNOTSUPP);
+		start = mr->umem->address;
+		length = mr->umem->length;
+		iova = ibmr->iova;
+	}
+	return mana_ib_reg_user_mr(ibpd, start, length, iova, access, udata);
+}
+
+/* All of the bus address space: the kernel's, and for local use only. */
+struct ib_mr *mana_ib_get_dma_mr(struct ib_pd *ibpd, int access)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_hw_create_mr_req request = {
+		.pd = to_mana_pd(ibpd)->handle,
+		.type = MANA_HW_MR_GPA,
+	};
+	struct mana_ib_mr *mr;
+	int err;
+
+	if (access & ~(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_OPTIONAL))
+		return ERR_PTR(-EOPNOTSUPP);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	err = mana_ib_create_key(dev, mr, &request);
+	if (err) {
+		kfree(mr);
+		return ERR_PTR(err);
+	}
+	return &mr->ibmr;
+}
+
+/* A key without memory; work requests register pages with it. */
+struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
+			       u32 max_pages)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_hw_create_mr_req request = {
+		.pd = to_mana_pd(ibpd)->handle,
+		.type = MANA_HW_EXT_MR_FAST_REGISTER,
+	};
+	struct mana_ib_mr *mr;
+	int err = -ENOMEM;
+
+	if (type != IB_MR_TYPE_MEM_REG)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!max_pages || max_pages > dev->ext.max_fast_reg_pages)
+		return ERR_PTR(-EINVAL);
+
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->max_pages = max_pages;
+	mr->pages = dma_alloc_coherent(dev->gc->dev, max_pages * sizeof(u64),
+				       &mr->pages_dma, GFP_KERNEL);
+	if (!mr->pages)
+		goto err_free;
+
+	request.u.gva.region = max_pages;
+	err = mana_ib_create_key(dev, mr, &request);
+	if (err)
+		goto err_free_pages;
+	return &mr->ibmr;
+
+err_free_pages:
+	dma_free_coherent(dev->gc->dev, max_pages * sizeof(u64), mr->pages,
+			  mr->pages_dma);
+err_free:
+	kfree(mr);
+	return ERR_PTR(err);
+}
+
+static int mana_ib_set_page(struct ib_mr *ibmr, u64 address)
+{
+	struct mana_ib_mr *mr = to_mana_mr(ibmr);
+
+	if (mr->page_count == mr->max_pages)
+		return -ENOMEM;
+	mr->pages[mr->page_count++] = address;
+	return 0;
+}
+
+int mana_ib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
+		      unsigned int *offset)
+{
+	to_mana_mr(ibmr)->page_count = 0;
+	return ib_sg_to_pages(ibmr, sg, count, offset, mana_ib_set_page);
+}
+
+int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibmr->device);
+	struct mana_ib_mr *mr = to_mana_mr(ibmr);
+
+	mana_ib_cmd_destroy_mr(dev, mr->handle);
+	if (mr->pages)
+		dma_free_coherent(dev->gc->dev, mr->max_pages * sizeof(u64),
+				  mr->pages, mr->pages_dma);
+	ib_umem_release(mr->umem);
+	kfree(mr);
+	return 0;
+}
+
+struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
+			       struct ib_ucontext *ibcontext,
+			       struct ib_dm_alloc_attr *attr,
+			       struct uverbs_attr_bundle *attrs)
+{
+	struct mana_ib_dm *dm;
+	int err;
+
+	if (attr->flags)
+		return ERR_PTR(-EOPNOTSUPP);
+	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
+	if (!dm)
+		return ERR_PTR(-ENOMEM);
+	err = mana_ib_cmd_alloc_dm(to_mana_dev(ibdev), attr->length,
+				   attr->alignment, &dm->handle);
+	if (err) {
+		kfree(dm);
+		return ERR_PTR(err);
+	}
+	return &dm->ibdm;
+}
+
+int mana_ib_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs)
+{
+	struct mana_ib_dm *dm = to_mana_dm(ibdm);
+
+	mana_ib_cmd_free_dm(to_mana_dev(ibdm->device), dm->handle);
+	kfree(dm);
+	return 0;
+}
+
+struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
+				struct ib_dm_mr_attr *attr,
+				struct uverbs_attr_bundle *attrs)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_hw_create_mr_req request = {
+		.pd = to_mana_pd(ibpd)->handle,
+		.type = MANA_HW_MR_DM,
+		.dm_length = attr->length,
+	};
+	struct mana_ib_mr *mr;
+	int err;
+
+	if (attr->access_flags & ~MANA_IB_MR_ACCESS)
+		return ERR_PTR(-EOPNOTSUPP);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	request.u.dm.dm = to_mana_dm(ibdm)->handle;
+	request.u.dm.offset = attr->offset;
+	request.u.dm.access = mana_ib_hw_access(attr->access_flags);
+	err = mana_ib_create_key(dev, mr, &request);
+	if (err) {
+		kfree(mr);
+		return ERR_PTR(err);
+	}
+	mr->access = attr->access_flags;
+	mr->ibmr.length = attr->length;
+	return &mr->ibmr;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Multicast groups of UD QPs. */
+#include "cmd.h"
+
+static int mana_ib_multicast(struct ib_qp *ibqp, const union ib_gid *gid,
+			     bool attach)
+{
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+
+	if (qp->format != MANA_IB_QP_EXTENDED)
+		return -EOPNOTSUPP;
+	if (ibqp->qp_type != IB_QPT_UD)
+		return -EINVAL;
+	return mana_ib_cmd_multicast(to_mana_dev(ibqp->device), qp, gid,
+				     attach);
+}
+
+int mana_ib_attach_multicast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
+{
+	return mana_ib_multicast(ibqp, gid, true);
+}
+
+int mana_ib_detach_multicast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
+{
+	return mana_ib_multicast(ibqp, gid, false);
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Memory windows: keys that work requests bind. */
+#include "cmd.h"
+
+int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibmw->device);
+	struct mana_ib_mw *mw = to_mana_mw(ibmw);
+	struct mana_hw_create_mr_req request = {
+		.pd = to_mana_pd(ibmw->pd)->handle,
+	};
+	u32 lkey;
+
+	switch (ibmw->type) {
+	case IB_MW_TYPE_1:
+		request.type = MANA_HW_MR_WINDOW_TYPE1;
+		break;
+	case IB_MW_TYPE_2:
+		request.type = MANA_HW_MR_WINDOW_TYPE2;
+		break;
+	default:
+		return -EINVAL;
+	}
+	return mana_ib_cmd_create_mr(dev, &request, &mw->handle, &lkey,
+				     &ibmw->rkey);
+}
+
+int mana_ib_dealloc_mw(struct ib_mw *ibmw)
+{
+	mana_ib_cmd_destroy_mr(to_mana_dev(ibmw->device),
+			       to_mana_mw(ibmw)->handle);
+	return 0;
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Protection domains. */
+#include "cmd.h"
+
+int mana_ib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_ib_pd *pd = to_mana_pd(ibpd);
+	int err;
+
+	err = mana_ib_cmd_create_pd(dev, !udata, &pd->handle, &pd->id);
+	if (err) {
+		ibdev_dbg(&dev->ibdev, "no PD: %pe\n", ERR_PTR(err));
+		return err;
+	}
+	mutex_init(&pd->vport_lock);
+	return 0;
+}
+
+int mana_ib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_ib_pd *pd = to_mana_pd(ibpd);
+
+	mana_ib_cmd_destroy_pd(dev, pd->handle);
+	mutex_destroy(&pd->vport_lock);
+	return 0;
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Datagrams of the kernel in the public format: QP1 and UD where the device
+ * has no extension (RNIC 7).
+ */
+#include "cmd.h"
+
+#include <rdma/ib_mad.h>
+
+/* Header, OOB, address vector and SGEs. */
+u32 mana_ib_ud_send_bytes(u32 max_sge)
+{
+	return ALIGN(sizeof(struct mana_hw_wqe_header) +
+			     sizeof(struct mana_hw_rnic_send_oob) +
+			     (max_sge + 1) * sizeof(struct mana_hw_sge),
+		     MANA_HW_WQE_UNIT);
+}
+
+u32 mana_ib_ud_receive_bytes(u32 max_sge)
+{
+	return ALIGN(sizeof(struct mana_hw_wqe_header) +
+			     sizeof(struct mana_hw_rnic_recv_oob) +
+			     max(1U, max_sge) * sizeof(struct mana_hw_sge),
+		     MANA_HW_WQE_UNIT);
+}
+
+static bool mana_ib_has_room(const struct mana_ib_ring *ring, u32 bytes)
+{
+	u32 used = ring->producer - READ_ONCE(ring->consumer);
+
+	return used <= ring->bytes && bytes <= ring->bytes - used;
+}
+
+static u32 mana_ib_write_sge(const struct mana_ib_ring *ring, u32 position,
+			     u64 address, u32 key, u32 length)
+{
+	struct mana_hw_sge sge = { .address = address,
+				   .key = key,
+				   .length = length };
+
+	mana_ib_ring_write(ring, position, &sge, sizeof(sge));
+	return position + sizeof(sge);
+}
+
+int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
+{
+	const struct ib_ud_wr *ud = ud_wr(wr);
+	struct mana_ib_ah *ah = to_mana_ah(ud->ah);
+	struct mana_ib_ring *ring = &qp->sq;
+	struct mana_hw_rnic_send_oob oob = {};
+	struct mana_hw_wqe_header header = {};
+	u32 bytes, position, i;
+
+	if (wr->opcode != IB_WR_SEND)
+		return -EOPNOTSUPP;
+	if (wr->num_sge > qp->attr.cap.max_send_sge || !ah->av)
+		return -EINVAL;
+	bytes = mana_ib_ud_send_bytes(wr->num_sge);
+	if (!mana_ib_has_room(ring, bytes))
+		return -ENOMEM;
+
+	header.word1 = (wr->num_sge + 1) |
+		       MANA_HW_OOB_LARGE << MANA_HW_WQE_OOB_CODE_SHIFT |
+		       MANA_HW_WQE_OOB_IN_SGL |
+		       qp->mtu << MANA_HW_WQE_DATA_UNIT_SHIFT;
+	oob.flags_psn = MANA_HW_RNIC_WQE_UD_SEND |
+			qp->send_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
+	if (qp->signal_all || wr->send_flags & IB_SEND_SIGNALED)
+		oob.flags_psn |= MANA_HW_RNIC_OOB_SIGNALED;
+	if (wr->send_flags & IB_SEND_SOLICITED)
+		oob.flags_psn |= MANA_HW_RNIC_OOB_SOLICITED;
+	if (wr->send_flags & IB_SEND_FENCE)
+		oob.flags_psn |= MANA_HW_RNIC_OOB_FENCE;
+	oob.ssn = ud->remote_qpn;
+	oob.u.ud.qkey = qp->ibqp.qp_type == IB_QPT_GSI ? IB_QP1_QKEY :
+							 ud->remote_qkey;
+	qp->send_psn = (qp->send_psn + 1) & MANA_HW_RNIC_24BIT;
+
+	position = ring->producer;
+	mana_ib_ring_write(ring, position, &header, sizeof(header));
+	position += sizeof(header);
+	mana_ib_ring_write(ring, position, &oob, sizeof(oob));
+	position += sizeof(oob);
+	position = mana_ib_write_sge(ring, position, ah->av_dma,
+				     qp->ibqp.pd->local_dma_lkey,
+				     sizeof(*ah->av));
+	for (i = 0; i < wr->num_sge; i++)
+		position = mana_ib_write_sge(ring, position,
+					     wr->sg_list[i].addr,
+					     wr->sg_list[i].lkey,
+					     wr->sg_list[i].length);
+	mana_ib_ring_push(ring, wr->wr_id, IB_WC_SEND,
+			  oob.flags_psn & MANA_HW_RNIC_OOB_SIGNALED, bytes);
+	return 0;
+}
+
+int mana_ib_post_recv_ud(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
+{
+	struct mana_hw_rnic_recv_oob oob = {};
+	struct mana_hw_wqe_header header = {};
+	struct mana_ib_ring *ring = &qp->rq;
+	u32 bytes, position, i;
+
+	if (wr->num_sge > qp->attr.cap.max_recv_sge)
+		return -EINVAL;
+	bytes = mana_ib_ud_receive_bytes(wr->num_sge);
+	if (!mana_ib_has_room(ring, bytes))
+		return -ENOMEM;
+
+	header.word1 = max(1, wr->num_sge) |
+		       MANA_HW_OOB_SMALL << MANA_HW_WQE_OOB_CODE_SHIFT;
+	position = ring->producer;
+	mana_ib_ring_write(ring, position, &header, sizeof(header));
+	position += sizeof(header);
+	mana_ib_ring_write(ring, position, &oob, sizeof(oob));
+	position += sizeof(oob);
+	for (i = 0; i < wr->num_sge; i++)
+		position = mana_ib_write_sge(ring, position,
+					     wr->sg_list[i].addr,
+					     wr->sg_list[i].lkey,
+					     wr->sg_list[i].length);
+	if (!wr->num_sge)
+		mana_ib_write_sge(ring, position,
+				  MANA_HW_RNIC_DUMMY_SGE_ADDRESS, 0, 0);
+	mana_ib_ring_push(ring, wr->wr_id, IB_WC_RECV, true, bytes);
+	return 0;
+}
+
+void mana_ib_ring_send_ud(struct mana_ib_qp *qp)
+{
+	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_SQ,
+			      mana_hw_wq_doorbell(qp->sq_id, 0,
+						  qp->sq.producer));
+}
+
+void mana_ib_ring_recv_ud(struct mana_ib_qp *qp)
+{
+	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_RQ,
+			      mana_hw_wq_doorbell(qp->ibqp.qp_num, 0,
+						  qp->rq.producer));
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Queue pairs: which kind is made, and how it ends. */
+#include "cmd.h"
+
+static int mana_ib_check_caps(const struct mana_ib_dev *dev,
+			      const struct ib_qp_init_attr *attr, bool extended)
+{
+	const struct mana_ib_ext_limits *ext = &dev->ext;
+	const struct mana_ib_limits *limits = &dev->limits;
+	const struct ib_qp_cap *cap = &attr->cap;
+
+	if (cap->max_send_wr >
+		    (extended ? ext->max_send_wr : limits->max_send_wr) ||
+	    cap->max_send_sge >
+		    (extended ? ext->max_send_sge : limits->max_send_sge))
+		return -EINVAL;
+	if (extended && cap->max_inline_data > ext->max_inline_bytes)
+		return -EINVAL;
+	if (attr->srq)
+		return 0;
+	if (cap->max_recv_wr >
+		    (extended ? ext->max_recv_wr : limits->max_recv_wr) ||
+	    cap->max_recv_sge >
+		    (extended ? ext->max_recv_sge : limits->max_recv_sge))
+		return -EINVAL;
+	return 0;
+}
+
+/* An extended QP for the kernel wherever the device has it. */
+static bool mana_ib_wants_extended(const struct mana_ib_dev *dev,
+				   const struct mana_uapi_create_qp *request,
+				   enum ib_qp_type type, bool kernel)
+{
+	if (!kernel)
+		return request->buffer || request->sq_bytes ||
+		       request->rq_bytes;
+	if (type == IB_QPT_GSI || type == IB_QPT_UD)
+		return mana_ib_has(dev, MANA_HW_EXT_UD);
+	return true;
+}
+
+static u64 mana_ib_type_feature(enum ib_qp_type type)
+{
+	switch (type) {
+	case IB_QPT_RC:
+		return MANA_HW_EXT_RC;
+	case IB_QPT_UC:
+		return MANA_HW_EXT_UC;
+	default:
+		return MANA_HW_EXT_UD;
+	}
+}
+
+static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
+				  struct ib_qp_init_attr *attr,
+				  struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct mana_ib_cq *send_cq = to_mana_cq(attr->send_cq);
+	struct mana_ib_cq *recv_cq = to_mana_cq(attr->recv_cq);
+	struct mana_uapi_create_qp request = {};
+	bool extended;
+	int err;
+
+	if (!dev->rdma)
+		return -EOPNOTSUPP;
+	if (attr->port_num && !mana_ib_port_is_rdma(dev, attr->port_num))
+		return -EINVAL;
+	if (send_cq->handle == MANA_IB_NO_HANDLE ||
+	    recv_cq->handle == MANA_IB_NO_HANDLE)
+		return -EINVAL;
+	if (udata) {
+		err = mana_ib_udata_in(udata, &request, sizeof(request),
+				       MANA_UAPI_CREATE_QP_STOCK_BYTES);
+		if (err)
+			return err;
+		if (request.reserved)
+			return -EOPNOTSUPP;
+	}
+	extended = mana_ib_wants_extended(dev, &request, attr->qp_type,
+					  qp->kernel);
+	if (extended &&
+	    !mana_ib_has(dev, mana_ib_type_feature(attr->qp_type)))
+		return -EOPNOTSUPP;
+	if (extended && (!send_cq->extended || !recv_cq->extended))
+		return -EINVAL;
+	if (attr->srq && !extended)
+		return -EOPNOTSUPP;
+	err = mana_ib_check_caps(dev, attr, extended);
+	if (err)
+		return err;
+
+	if (extended)
+		return mana_ib_create_extended(qp, attr, &request, udata);
+	if (attr->qp_type == IB_QPT_RC)
+		return mana_ib_create_stock_rc(qp, attr, &request, udata);
+	if (attr->qp_type == IB_QPT_UC)
+		return -EOPNOTSUPP;
+	return mana_ib_create_stock_ud(qp, attr, &request, udata);
+}
+
+/* Makes events and completions find the QP. */
+static int mana_ib_track_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
+{
+	int err;
+
+	err = mana_ib_track(&dev->qps, qp->ibqp.qp_num, qp);
+	if (err || !qp->kernel || qp->format != MANA_IB_QP_STOCK_UD)
+		return err;
+	err = mana_ib_track(&dev->sqs, qp->sq_id, qp);
+	if (err)
+		mana_ib_untrack(&dev->qps, qp->ibqp.qp_num);
+	return err;
+}
+
+static void mana_ib_untrack_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
+{
+	mana_ib_untrack(&dev->qps, qp->ibqp.qp_num);
+	if (qp->kernel && qp->format == MANA_IB_QP_STOCK_UD)
+		mana_ib_untrack(&dev->sqs, qp->sq_id);
+}
+
+/* Memory of the queues; the device does not use it any more. */
+void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(qp->umems); i++) {
+		ib_umem_release(qp->umems[i]);
+		qp->umems[i] = NULL;
+	}
+	mana_ib_free_buffer(dev, &qp->buffer);
+	mana_ib_free_buffer(dev, &qp->rq_buffer);
+	mana_ib_ring_free(&qp->sq);
+	mana_ib_ring_free(&qp->rq);
+}
+
+static int mana_ib_answer_qp(struct mana_ib_qp *qp, struct ib_udata *udata)
+{
+	struct mana_uapi_create_qp_resp response = {};
+
+	if (!udata)
+		return 0;
+	response.queue_id[MANA_UAPI_QP_REQUESTER_SQ] = qp->sq_id;
+	response.queue_id[MANA_UAPI_QP_RESPONDER_RQ] = qp->ibqp.qp_num;
+	if (qp->format == MANA_IB_QP_STOCK_RC) {
+		response.queue_id[MANA_UAPI_QP_RESPONDER_SQ] =
+			qp->queue_ids[MANA_HW_RNIC_RESPONDER_SQ];
+		response.queue_id[MANA_UAPI_QP_REQUESTER_RQ] =
+			qp->queue_ids[MANA_HW_RNIC_REQUESTER_RQ];
+	}
+	return mana_ib_udata_out(udata, &response, sizeof(response));
+}
+
+int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
+		      struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	int err;
+
+	if (attr->create_flags)
+		return -EOPNOTSUPP;
+
+	qp->kernel = !udata;
+	qp->signal_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR;
+	qp->state = IB_QPS_RESET;
+	qp->handle = MANA_IB_NO_HANDLE;
+	qp->attr.cap = attr->cap;
+	mutex_init(&qp->mutex);
+	mana_ib_target_init(&qp->target);
+	qp->send_flush.qp = qp;
+	qp->send_flush.send = true;
+	INIT_LIST_HEAD(&qp->send_flush.entry);
+	qp->recv_flush.qp = qp;
+	INIT_LIST_HEAD(&qp->recv_flush.entry);
+	INIT_LIST_HEAD(&qp->counter_entry);
+
+	switch (attr->qp_type) {
+	case IB_QPT_RC:
+	case IB_QPT_UC:
+	case IB_QPT_UD:
+	case IB_QPT_GSI:
+		break;
+	case IB_QPT_RAW_PACKET:
+		if (!dev->raw || !udata)
+			return -EOPNOTSUPP;
+		if (attr->rwq_ind_tbl)
+			return mana_ib_create_rss_qp(qp, attr, udata);
+		return mana_ib_create_raw_qp(qp, attr, udata);
+	default:
+		return -EOPNOTSUPP;
+	}
+
+	err = mana_ib_create_rdma_qp(qp, attr, udata);
+	if (err) {
+		ibdev_dbg(&dev->ibdev, "no QP: %pe\n", ERR_PTR(err));
+		return err;
+	}
+	err = mana_ib_track_qp(dev, qp);
+	if (err)
+		goto err_destroy;
+	err = mana_ib_answer_qp(qp, udata);
+	if (err)
+		goto err_untrack;
+	return 0;
+
+err_untrack:
+	mana_ib_untrack_qp(dev, qp);
+	mana_ib_target_release(&qp->target);
+err_destroy:
+	mana_ib_cmd_destroy_qp(dev, qp);
+	mana_ib_free_queues(dev, qp);
+	return err;
+}
+
+int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+
+	switch (qp->format) {
+	case MANA_IB_QP_RAW:
+		mana_ib_destroy_raw_qp(qp);
+		return 0;
+	case MANA_IB_QP_RSS:
+		mana_ib_destroy_rss_qp(qp);
+		return 0;
+	default:
+		break;
+	}
+
+	mana_ib_untrack_qp(dev, qp);
+	mana_ib_target_release(&qp->target);
+	mana_ib_cmd_destroy_qp(dev, qp);
+	if (qp->kernel) {
+		/* After this nobody who polls holds the QP. */
+		mana_ib_stop_flush(qp);
+		mana_ib_forget_entries(to_mana_cq(ibqp->send_cq), qp);
+		mana_ib_forget_entries(to_mana_cq(ibqp->recv_cq), qp);
+	}
+	mana_ib_free_queues(dev, qp);
+	mutex_destroy(&qp->mutex);
+	return 0;
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Queue pairs in the extension's format, of users and of the kernel. */
+#include "cmd.h"
+
+#include <linux/log2.h>
+
+#define MANA_IB_STRIDE_MIN 32
+#define MANA_IB_STRIDE_MAX 1024
+#define MANA_IB_QUEUE_MAX SZ_64M
+
+static bool mana_ib_sizes_valid(const struct mana_uapi_create_qp *request,
+				bool shared)
+{
+	if (!is_power_of_2(request->sq_bytes) ||
+	    request->sq_bytes < MANA_HW_EXT_WQE_UNIT ||
+	    request->sq_bytes > MANA_IB_QUEUE_MAX)
+		return false;
+	if (shared)
+		return !request->rq_bytes;
+	return is_power_of_2(request->rq_bytes) &&
+	       is_power_of_2(request->rq_stride) &&
+	       request->rq_stride >= MANA_IB_STRIDE_MIN &&
+	       request->rq_stride <= MANA_IB_STRIDE_MAX &&
+	       request->rq_bytes >= request->rq_stride &&
+	       request->rq_bytes <= MANA_IB_QUEUE_MAX;
+}
+
+static int mana_ib_user_ext(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
+			    const struct mana_uapi_create_qp *request,
+			    struct ib_udata *udata)
+{
+	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
+		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct mana_hw_ext_create_qp_req create = {
+		.doorbell_page = context->doorbell_page,
+		.sq_bytes = request->sq_bytes,
+		.rq_bytes = request->rq_bytes,
+		.rq_stride = request->rq_stride,
+	};
+	size_t bytes = (size_t)request->sq_bytes + request->rq_bytes +
+		       MANA_HW_EXT_RECORD_BYTES;
+	int err;
+
+	if (!mana_ib_sizes_valid(request, attr->srq))
+		return -EINVAL;
+	err = mana_ib_queue_region(dev, request->buffer, bytes, &qp->umems[0],
+				   &create.region);
+	if (err)
+		return err;
+	err = mana_ib_cmd_create_ext_qp(dev, qp, &create, attr);
+	if (err) {
+		mana_ib_cmd_destroy_region(dev, create.region);
+		mana_ib_free_queues(dev, qp);
+	}
+	return err;
+}
+
+static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
+			      struct ib_qp_init_attr *attr)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	bool datagram = attr->qp_type == IB_QPT_UD ||
+			attr->qp_type == IB_QPT_GSI;
+	const struct ib_qp_cap *cap = &attr->cap;
+	struct mana_hw_ext_create_qp_req create = {
+		.flags = MANA_HW_EXT_QP_PRIVILEGED,
+		.doorbell_page = dev->gdev->doorbell,
+	};
+	u32 wqe_bytes = mana_ib_ext_send_bytes(cap->max_send_sge, datagram);
+	int node = dev->gc->numa_node;
+	int err;
+
+	create.sq_bytes =
+		roundup_pow_of_two(max(1U, cap->max_send_wr) * wqe_bytes);
+	if (!attr->srq) {
+		qp->receive_stride =
+			mana_ib_ext_receive_stride(cap->max_recv_sge);
+		create.rq_stride = qp->receive_stride;
+		create.rq_bytes =
+			roundup_pow_of_two(max(1U, cap->max_recv_wr)) *
+			qp->receive_stride;
+	}
+	err = mana_ib_alloc_buffer(dev,
+				   create.sq_bytes + create.rq_bytes +
+					   MANA_HW_EXT_RECORD_BYTES,
+				   &qp->buffer);
+	if (err)
+		return err;
+	qp->record = qp->buffer.cpu + create.sq_bytes + create.rq_bytes;
+	err = mana_ib_ring_init(&qp->sq, qp->buffer.cpu, create.sq_bytes,
+				cap->max_send_wr, node);
+	if (err)
+		goto err_free;
+	if (!attr->srq) {
+		err = mana_ib_ring_init(&qp->rq,
+					qp->buffer.cpu + create.sq_bytes,
+					create.rq_bytes, cap->max_recv_wr,
+					node);
+		if (err)
+			goto err_free;
+	}
+	create.region = qp->buffer.region;
+	err = mana_ib_cmd_create_ext_qp(dev, qp, &create, attr);
+	if (err)
+		goto err_free;
+	qp->buffer.region = 0;
+	/* No inline data from the kernel. */
+	attr->cap.max_inline_data = 0;
+	qp->attr.cap.max_inline_data = 0;
+	return 0;
+
+err_free:
+	mana_ib_free_queues(dev, qp);
+	return err;
+}
+
+int mana_ib_create_extended(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
+			    const struct mana_uapi_create_qp *request,
+			    struct ib_udata *udata)
+{
+	qp->format = MANA_IB_QP_EXTENDED;
+	if (udata)
+		return mana_ib_user_ext(qp, attr, request, udata);
+	return mana_ib_kernel_ext(qp, attr);
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Attributes and states of queue pairs. */
+#include "cmd.h"
+
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+
+#define MANA_IB_DEFAULT_HOPS 64
+
+/* What the mask bits of the verbs and of the device have in common. */
+static void mana_ib_check_numbering(void)
+{
+	BUILD_BUG_ON(MANA_HW_RNIC_ATTR_STATE != (u64)IB_QP_STATE ||
+		     MANA_HW_RNIC_ATTR_ACCESS != (u64)IB_QP_ACCESS_FLAGS ||
+		     MANA_HW_RNIC_ATTR_ADDRESS != (u64)IB_QP_AV ||
+		     MANA_HW_RNIC_ATTR_SQ_PSN != (u64)IB_QP_SQ_PSN ||
+		     MANA_HW_RNIC_ATTR_DEST_QPN != (u64)IB_QP_DEST_QPN);
+	BUILD_BUG_ON(MANA_HW_RNIC_QP_INIT != (int)IB_QPS_INIT ||
+		     MANA_HW_RNIC_QP_SQD != (int)IB_QPS_SQD ||
+		     MANA_HW_RNIC_QP_ERR != (int)IB_QPS_ERR);
+}
+
+/* Path of a connected QP; MACs and GIDs go back to front (RNIC 2.10). */
+static int mana_ib_fill_address(const struct mana_ib_qp *qp,
+				const struct rdma_ah_attr *ah, u32 dest_qpn,
+				struct mana_hw_rnic_address *address)
+{
+	const struct ib_global_route *grh = rdma_ah_read_grh(ah);
+	const struct ib_gid_attr *sgid = grh->sgid_attr;
+	u8 mac[ETH_ALEN];
+	int err;
+
+	if (ah->type != RDMA_AH_ATTR_TYPE_ROCE || !sgid)
+		return -EINVAL;
+	err = rdma_read_gid_l2_fields(sgid, NULL, mac);
+	if (err)
+		return err;
+
+	mana_ib_reverse(address->source_gid, sgid->gid.raw,
+			sizeof(address->source_gid));
+	mana_ib_reverse(address->dest_gid, grh->dgid.raw,
+			sizeof(address->dest_gid));
+	mana_ib_reverse(address->source_mac, mac, ETH_ALEN);
+	mana_ib_reverse(address->dest_mac, ah->roce.dmac, ETH_ALEN);
+	address->source_type =
+		ipv6_addr_v4mapped((const struct in6_addr *)&sgid->gid) ?
+			MANA_HW_RNIC_ADDRESS_IPV4 :
+			MANA_HW_RNIC_ADDRESS_IPV6;
+	address->dest_type = address->source_type;
+	address->hop_limit = grh->hop_limit ? : MANA_IB_DEFAULT_HOPS;
+	address->dscp = grh->traffic_class >> 2;
+	address->udp_source_port = rdma_get_udp_sport(grh->flow_label,
+						      qp->ibqp.qp_num,
+						      dest_qpn);
+	address->udp_dest_port = ROCE_V2_UDP_DPORT;
+	address->flow_label = grh->flow_label;
+	return 0;
+}
+
+static int mana_ib_check_attr(const struct mana_ib_dev *dev,
+			      const struct ib_qp_attr *attr, int mask)
+{
+	if (mask & IB_QP_PKEY_INDEX && attr->pkey_index)
+		return -EINVAL;
+	if (mask & IB_QP_MAX_QP_RD_ATOMIC &&
+	    attr->max_rd_atomic > dev->limits.max_read_out)
+		return -EINVAL;
+	if (mask & IB_QP_MAX_DEST_RD_ATOMIC &&
+	    attr->max_dest_rd_atomic > dev->limits.max_read_in)
+		return -EINVAL;
+	if (mask & IB_QP_PATH_MTU && (attr->path_mtu < IB_MTU_256 ||
+				      attr->path_mtu > IB_MTU_4096))
+		return -EINVAL;
+	return 0;
+}
+
+static int mana_ib_send_attr(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
+			     const struct ib_qp_attr *attr, int mask,
+			     enum ib_qp_state state)
+{
+	struct mana_hw_rnic_set_qp_state_req request = {
+		.qp = qp->handle,
+		.attr_mask = mask,
+		.state = state,
+		.path_mtu = attr->path_mtu,
+		.rq_psn = attr->rq_psn,
+		.sq_psn = attr->sq_psn,
+		.dest_qpn = attr->dest_qp_num,
+		.max_read_in = attr->max_dest_rd_atomic,
+		.retry_count = attr->retry_cnt,
+		.rnr_retry = attr->rnr_retry,
+		.min_rnr_timer = attr->min_rnr_timer,
+		.qkey = attr->qkey,
+		.access_flags = attr->qp_access_flags,
+		.timeout = attr->timeout,
+		.max_read_out = attr->max_rd_atomic,
+	};
+	u32 dest_qpn;
+	int err;
+
+	mana_ib_check_numbering();
+	if (mask & IB_QP_AV) {
+		dest_qpn = mask & IB_QP_DEST_QPN ? attr->dest_qp_num :
+						   qp->attr.dest_qp_num;
+		err = mana_ib_fill_address(qp, &attr->ah_attr, dest_qpn,
+					   &request.address);
+		if (err)
+			return err;
+	}
+	return mana_ib_cmd_set_qp_state(dev, &request);
+}
+
+/* Remembers what was set, for query_qp. */
+static void mana_ib_store_attr(struct mana_ib_qp *qp,
+			       const struct ib_qp_attr *attr, int mask)
+{
+	struct ib_qp_attr *own = &qp->attr;
+
+	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
+		own->en_sqd_async_notify = attr->en_sqd_async_notify;
+	if (mask & IB_QP_ACCESS_FLAGS)
+		own->qp_access_flags = attr->qp_access_flags;
+	if (mask & IB_QP_PORT)
+		own->port_num = attr->port_num;
+	if (mask & IB_QP_QKEY)
+		own->qkey = attr->qkey;
+	if (mask & IB_QP_AV) {
+		own->ah_attr = attr->ah_attr;
+		/* The core owns the reference to the GID. */
+		own->ah_attr.grh.sgid_attr = NULL;
+	}
+	if (mask & IB_QP_PATH_MTU)
+		own->path_mtu = attr->path_mtu;
+	if (mask & IB_QP_TIMEOUT)
+		own->timeout = attr->timeout;
+	if (mask & IB_QP_RETRY_CNT)
+		own->retry_cnt = attr->retry_cnt;
+	if (mask & IB_QP_RNR_RETRY)
+		own->rnr_retry = attr->rnr_retry;
+	if (mask & IB_QP_RQ_PSN)
+		own->rq_psn = attr->rq_psn;
+	if (mask & IB_QP_MAX_QP_RD_ATOMIC)
+		own->max_rd_atomic = attr->max_rd_atomic;
+	if (mask & IB_QP_MIN_RNR_TIMER)
+		own->min_rnr_timer = attr->min_rnr_timer;
+	if (mask & IB_QP_SQ_PSN)
+		own->sq_psn = attr->sq_psn;
+	if (mask & IB_QP_MAX_DEST_RD_ATOMIC)
+		own->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+	if (mask & IB_QP_DEST_QPN)
+		own->dest_qp_num = attr->dest_qp_num;
+}
+
+/* Queues of the kernel follow the state; the device has already changed. */
+static void mana_ib_follow_state(struct mana_ib_dev *dev,
+				 struct mana_ib_qp *qp, enum ib_qp_state state)
+{
+	switch (state) {
+	case IB_QPS_RESET:
+		mana_ib_stop_flush(qp);
+		mana_ib_forget_entries(to_mana_cq(qp->ibqp.send_cq), qp);
+		mana_ib_forget_entries(to_mana_cq(qp->ibqp.recv_cq), qp);
+		mana_ib_ring_reset(&qp->sq);
+		mana_ib_ring_reset(&qp->rq);
+		if (qp->record) {
+			WRITE_ONCE(qp->record->sq_producer, 0);
+			WRITE_ONCE(qp->record->rq_producer, 0);
+		}
+		break;
+	case IB_QPS_RTR:
+		qp->mtu = mana_ib_netdev_mtu(dev, max(1U, qp->attr.port_num));
+		break;
+	case IB_QPS_ERR:
+		/* The public format of datagrams knows no flush. */
+		if (qp->format == MANA_IB_QP_STOCK_UD)
+			mana_ib_start_flush(qp);
+		break;
+	default:
+		break;
+	}
+}
+
+static bool mana_ib_on_ethernet(const struct mana_ib_qp *qp)
+{
+	return qp->format == MANA_IB_QP_RAW || qp->format == MANA_IB_QP_RSS;
+}
+
+static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
+				 int mask)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	enum ib_qp_state state = qp->state;
+	int err;
+
+	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != state)
+		return -EINVAL;
+	if (mask & IB_QP_STATE)
+		state = attr->qp_state;
+	if (!ib_modify_qp_is_ok(qp->state, state, qp->ibqp.qp_type, mask))
+		return -EINVAL;
+	err = mana_ib_check_attr(dev, attr, mask);
+	if (err)
+		return err;
+	if (!mana_ib_on_ethernet(qp)) {
+		err = mana_ib_send_attr(dev, qp, attr, mask, state);
+		/* A device that is gone has no objection to the end. */
+		if (err && !(dev->gone && state == IB_QPS_ERR))
+			return err;
+	}
+	mana_ib_store_attr(qp, attr, mask);
+	if (mask & IB_QP_STATE && qp->kernel)
+		mana_ib_follow_state(dev, qp, state);
+	WRITE_ONCE(qp->state, state);
+	if (dev->gone && qp->kernel && state == IB_QPS_ERR)
+		mana_ib_start_flush(qp);
+	return 0;
+}
+
+int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		      struct ib_udata *udata)
+{
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	int err;
+
+	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
+		return -EOPNOTSUPP;
+	if (mask & (IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_CAP))
+		return -EOPNOTSUPP;
+	mutex_lock(&qp->mutex);
+	err = mana_ib_modify_locked(qp, attr, mask);
+	mutex_unlock(&qp->mutex);
+	if (err)
+		ibdev_dbg(ibqp->device, "qp[%u]: not modified: %pe\n",
+			  ibqp->qp_num, ERR_PTR(err));
+	return err;
+}
+
+int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		     struct ib_qp_init_attr *init)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_hw_ext_query_qp_resp now;
+	int err = 0;
+
+	mutex_lock(&qp->mutex);
+	*attr = qp->attr;
+	attr->qp_state = qp->state;
+	if (qp->format == MANA_IB_QP_EXTENDED && qp->state != IB_QPS_RESET) {
+		err = mana_ib_cmd_query_qp(dev, qp, &now);
+		if (!err) {
+			attr->qp_state = (enum ib_qp_state)now.state;
+			attr->sq_psn = now.sq_psn;
+			attr->rq_psn = now.rq_psn;
+			attr->sq_draining = now.sq_draining;
+		}
+	}
+	mutex_unlock(&qp->mutex);
+	if (err)
+		return err;
+
+	attr->cur_qp_state = attr->qp_state;
+	attr->path_mig_state = IB_MIG_MIGRATED;
+	init->event_handler = ibqp->event_handler;
+	init->qp_context = ibqp->qp_context;
+	init->send_cq = ibqp->send_cq;
+	init->recv_cq = ibqp->recv_cq;
+	init->srq = ibqp->srq;
+	init->cap = qp->attr.cap;
+	init->sq_sig_type = qp->signal_all ? IB_SIGNAL_ALL_WR :
+					     IB_SIGNAL_REQ_WR;
+	init->qp_type = ibqp->qp_type;
+	return 0;
+}

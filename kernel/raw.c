@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Raw packets: send queues of a port of the Ethernet device, and receive queues
+ * that its packets are spread over.
+ */
+#include "cmd.h"
+
+#include <linux/log2.h>
+#include <mana/eth.h>
+
+#define MANA_IB_QUEUE_MIN MANA_HW_PAGE_BYTES
+
+static struct mana_port_context *mana_ib_port(struct mana_ib_dev *dev,
+					      u32 port)
+{
+	if (!port || port > dev->eth->num_ports)
+		return NULL;
+	return netdev_priv(dev->eth->ports[port - 1]);
+}
+
+/*
+ * The transmit side of a port belongs to one PD and doorbell page at a time:
+ * the first raw packet QP of a PD takes it, the last gives it back.
+ */
+static int mana_ib_take_vport(struct mana_ib_pd *pd,
+			      struct mana_port_context *port, u32 doorbell_page)
+{
+	int err = 0;
+
+	mutex_lock(&pd->vport_lock);
+	if (pd->vport_users && pd->vport != port) {
+		err = -EBUSY;
+		goto out;
+	}
+	if (!pd->vport_users) {
+		err = compat_configure_vport(port, pd->id, doorbell_page);
+		if (err)
+			goto out;
+		pd->vport = port;
+	}
+	pd->vport_users++;
+out:
+	mutex_unlock(&pd->vport_lock);
+	return err;
+}
+
+static void mana_ib_give_vport(struct mana_ib_pd *pd)
+{
+	mutex_lock(&pd->vport_lock);
+	if (!--pd->vport_users) {
+		mana_uncfg_vport(pd->vport);
+		pd->vport = NULL;
+	}
+	mutex_unlock(&pd->vport_lock);
+}
+
+/* A work queue and its CQ, which comes to life with it. */
+static int mana_ib_create_object(struct mana_ib_dev *dev,
+				 struct mana_port_context *port, u32 type,
+				 struct ib_umem *umem, u32 bytes,
+				 struct mana_ib_cq *cq, u64 *object, u32 *id)
+{
+	struct mana_obj_spec wq_spec = { .queue_size = bytes };
+	struct mana_obj_spec cq_spec = {
+		.queue_size = cq->entries * sizeof(struct mana_hw_cqe),
+		.attached_eq = dev->raw_eqs[cq->vector].queue->id,
+	};
+	int err;
+
+	/* One queue for each Ethernet CQ. */
+	if (cq->id != MANA_IB_NO_ID || cq->kernel)
+		return -EINVAL;
+	err = mana_ib_umem_region(dev, umem, &wq_spec.gdma_region);
+	if (err)
+		return err;
+	err = mana_ib_umem_region(dev, cq->umem, &cq_spec.gdma_region);
+	if (err)
+		goto err_wq_region;
+	err = mana_create_wq_obj(port, port->port_handle, type, &wq_spec,
+				 &cq_spec, object);
+	if (err)
+		goto err_cq_region;
+
+	/* Both regions are the device's now. */
+	cq->id = cq_spec.queue_index;
+	*id = wq_spec.queue_index;
+	err = mana_ib_hook_cq(dev, cq);
+	if (err) {
+		mana_destroy_wq_obj(port, type, *object);
+		cq->id = MANA_IB_NO_ID;
+	}
+	return err;
+
+err_cq_region:
+	mana_ib_cmd_destroy_region(dev, cq_spec.gdma_region);
+err_wq_region:
+	mana_ib_cmd_destroy_region(dev, wq_spec.gdma_region);
+	return err;
+}
+
+static void mana_ib_destroy_object(struct mana_ib_dev *dev,
+				   struct mana_port_context *port, u32 type,
+				   struct mana_ib_cq *cq, u64 object)
+{
+	mana_ib_unhook_cq(dev, cq);
+	mana_destroy_wq_obj(port, type, object);
+	cq->id = MANA_IB_NO_ID;
+}
+
+int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
+			  struct ib_udata *udata)
+{
+	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
+		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct mana_ib_pd *pd = to_mana_pd(qp->ibqp.pd);
+	struct mana_ib_cq *cq = to_mana_cq(attr->send_cq);
+	struct mana_uapi_create_raw_qp_resp response = {};
+	struct mana_uapi_create_raw_qp request;
+	int err;
+
+	err = mana_ib_udata_in(udata, &request, sizeof(request),
+			       sizeof(request));
+	if (err)
+		return err;
+	if (cq->handle != MANA_IB_NO_HANDLE || !cq->umem)
+		return -EINVAL;
+	if (attr->cap.max_send_wr > dev->limits.max_send_wr ||
+	    attr->cap.max_send_sge > dev->limits.max_send_sge ||
+	    request.sq_bytes < MANA_IB_QUEUE_MIN ||
+	    !is_power_of_2(request.sq_bytes))
+		return -EINVAL;
+	qp->format = MANA_IB_QP_RAW;
+	qp->port = mana_ib_port(dev, request.port);
+	if (!qp->port)
+		return -EINVAL;
+	err = mana_ib_create_raw_eqs(dev);
+	if (err)
+		return err;
+	err = mana_ib_take_vport(pd, qp->port, context->doorbell_page);
+	if (err)
+		return err;
+	qp->umems[0] = compat_umem_get(&dev->ibdev, request.sq_address,
+				       request.sq_bytes, IB_ACCESS_LOCAL_WRITE);
+	if (IS_ERR(qp->umems[0])) {
+		err = PTR_ERR(qp->umems[0]);
+		qp->umems[0] = NULL;
+		goto err_vport;
+	}
+	err = mana_ib_create_object(dev, qp->port, GDMA_SQ, qp->umems[0],
+				    request.sq_bytes, cq, &qp->handle,
+				    &qp->sq_id);
+	if (err)
+		goto err_umem;
+
+	response.sq_id = qp->sq_id;
+	response.cq_id = cq->id;
+	response.tx_vport_offset = qp->port->tx_vp_offset;
+	err = mana_ib_udata_out(udata, &response, sizeof(response));
+	if (err)
+		goto err_object;
+	qp->ibqp.qp_num = qp->sq_id;
+	return 0;
+
+err_object:
+	mana_ib_destroy_object(dev, qp->port, GDMA_SQ, cq, qp->handle);
+err_umem:
+	ib_umem_release(qp->umems[0]);
+err_vport:
+	mana_ib_give_vport(pd);
+	return err;
+}
+
+void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+
+	mana_ib_destroy_object(dev, qp->port, GDMA_SQ,
+			       to_mana_cq(qp->ibqp.send_cq), qp->handle);
+	ib_umem_release(qp->umems[0]);
+	mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
+}
+
+struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
+				struct ib_wq_init_attr *attr,
+				struct ib_udata *udata)
+{
+	struct mana_uapi_create_wq request;
+	struct mana_ib_wq *wq;
+	int err;
+
+	err = mana_ib_udata_in(udata, &request, sizeof(request),
+			       sizeof(request));
+	if (err)
+		return ERR_PTR(err);
+	if (attr->wq_type != IB_WQT_RQ || attr->create_flags)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (request.bytes < MANA_IB_QUEUE_MIN || !is_power_of_2(request.bytes))
+		return ERR_PTR(-EINVAL);
+
+	wq = kzalloc(sizeof(*wq), GFP_KERNEL);
+	if (!wq)
+		return ERR_PTR(-ENOMEM);
+	wq->umem = compat_umem_get(ibpd->device, request.address, request.bytes,
+				   IB_ACCESS_LOCAL_WRITE);
+	if (IS_ERR(wq->umem)) {
+		err = PTR_ERR(wq->umem);
+		kfree(wq);
+		return ERR_PTR(err);
+	}
+	wq->bytes = request.bytes;
+	wq->object = MANA_IB_NO_HANDLE;
+	return &wq->ibwq;
+}
+
+/* The device makes the queue with the QP and knows no states of it. */
+int mana_ib_modify_wq(struct ib_wq *ibwq, struct ib_wq_attr *attr, u32 mask,
+		      struct ib_udata *udata)
+{
+	return -EOPNOTSUPP;
+}
+
+int mana_ib_destroy_wq(struct ib_wq *ibwq, struct ib_udata *udata)
+{
+	struct mana_ib_wq *wq = to_mana_wq(ibwq);
+
+	ib_umem_release(wq->umem);
+	kfree(wq);
+	return 0;
+}
+
+int mana_ib_create_rwq_table(struct ib_rwq_ind_table *ibtable,
+			     struct ib_rwq_ind_table_init_attr *attr,
+			     struct ib_udata *udata)
+{
+	if (attr->log_ind_tbl_size > ilog2(MANA_UAPI_RSS_QUEUES))
+		return -EINVAL;
+	return 0;
+}
+
+int mana_ib_destroy_rwq_table(struct ib_rwq_ind_table *ibtable)
+{
+	return 0;
+}
+
+static void mana_ib_destroy_receive_queues(struct mana_ib_dev *dev,
+					   struct mana_port_context *port,
+					   struct ib_wq **wqs, u32 count)
+{
+	struct mana_ib_wq *wq;
+
+	while (count--) {
+		wq = to_mana_wq(wqs[count]);
+		mana_ib_destroy_object(dev, port, GDMA_RQ,
+				       to_mana_cq(wq->ibwq.cq), wq->object);
+		wq->object = MANA_IB_NO_HANDLE;
+	}
+}
+
+static int mana_ib_create_receive_queues(struct mana_ib_dev *dev,
+					 struct mana_port_context *port,
+					 struct ib_wq **wqs, u32 count,
+					 struct mana_uapi_create_rss_qp_resp *response)
+{
+	struct mana_ib_wq *wq;
+	struct mana_ib_cq *cq;
+	int err;
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		wq = to_mana_wq(wqs[i]);
+		cq = to_mana_cq(wq->ibwq.cq);
+		err = -EINVAL;
+		/* A queue is in one table, and there once. */
+		if (wq->object != MANA_IB_NO_HANDLE || !cq->umem ||
+		    cq->handle != MANA_IB_NO_HANDLE)
+			goto err_destroy;
+		err = mana_ib_create_object(dev, port, GDMA_RQ, wq->umem,
+					    wq->bytes, cq, &wq->object,
+					    &wq->id);
+		if (err)
+			goto err_destroy;
+		response->entry[i].cq_id = cq->id;
+		response->entry[i].wq_id = wq->id;
+	}
+	response->entries = count;
+	return 0;
+
+err_destroy:
+	mana_ib_destroy_receive_queues(dev, port, wqs, i);
+	return err;
+}
+
+/* The device's table has MANA_UAPI_RSS_QUEUES entries, ours may have fewer. */
+static int mana_ib_steer(struct mana_ib_dev *dev,
+			 struct mana_port_context *port, struct ib_wq **wqs,
+			 u32 count, const u8 *key)
+{
+	u64 table[MANA_UAPI_RSS_QUEUES];
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		table[i] = to_mana_wq(wqs[i % count])->object;
+	return mana_ib_cmd_steer(dev, port, table, ARRAY_SIZE(table), table[0],
+				 key);
+}
+
+int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
+			  struct ib_udata *udata)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct ib_rwq_ind_table *table = attr->rwq_ind_tbl;
+	u32 count = 1U << table->log_ind_tbl_size;
+	struct mana_uapi_create_rss_qp_resp *response;
+	struct mana_uapi_create_rss_qp request;
+	int err;
+
+	err = mana_ib_udata_in(udata, &request, sizeof(request),
+			       sizeof(request));
+	if (err)
+		return err;
+	if (request.hash_function != MANA_UAPI_RSS_TOEPLITZ)
+		return -EOPNOTSUPP;
+	qp->format = MANA_IB_QP_RSS;
+	qp->port = mana_ib_port(dev, request.port);
+	if (!qp->port || count > MANA_UAPI_RSS_QUEUES)
+		return -EINVAL;
+	err = mana_ib_create_raw_eqs(dev);
+	if (err)
+		return err;
+	response = kzalloc(sizeof(*response), GFP_KERNEL);
+	if (!response)
+		return -ENOMEM;
+
+	err = mana_ib_create_receive_queues(dev, qp->port, table->ind_tbl,
+					    count, response);
+	if (err)
+		goto out;
+	err = mana_ib_steer(dev, qp->port, table->ind_tbl, count, request.key);
+	if (err)
+		goto err_destroy;
+	err = mana_ib_udata_out(udata, response, sizeof(*response));
+	if (err)
+		goto err_disable;
+	goto out;
+
+err_disable:
+	compat_disable_vport_rx(qp->port);
+err_destroy:
+	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl, count);
+out:
+	kfree(response);
+	return err;
+}
+
+void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct ib_rwq_ind_table *table = qp->ibqp.rwq_ind_tbl;
+
+	compat_disable_vport_rx(qp->port);
+	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl,
+				       1U << table->log_ind_tbl_size);
+}

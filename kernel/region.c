@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+/* DMA regions, the device's lists of pages, and the memory of queues. */
+#include "cmd.h"
+
+#include <linux/dma-mapping.h>
+#include <linux/log2.h>
+
+/* Largest request of the hardware channel. */
+#define MANA_IB_MESSAGE_BYTES 4096
+
+/* Where the pages of a region come from: pinned memory, or one stretch. */
+struct mana_ib_pages {
+	struct ib_block_iter blocks;
+	bool pinned;
+	dma_addr_t next;
+	unsigned long page_size;
+};
+
+static u64 mana_ib_next_page(struct mana_ib_pages *pages)
+{
+	u64 page;
+
+	if (pages->pinned) {
+		if (!__rdma_umem_block_iter_next(&pages->blocks))
+			return 0;
+		return rdma_block_iter_dma_address(&pages->blocks);
+	}
+	page = pages->next;
+	pages->next += pages->page_size;
+	return page;
+}
+
+static u32 mana_ib_fill_pages(struct mana_ib_pages *pages, u64 *list, u32 left,
+			      u32 room)
+{
+	u32 count = min(left, room);
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		list[i] = mana_ib_next_page(pages);
+	return count;
+}
+
+/* The region is created with as many pages as fit a message, then extended. */
+static int mana_ib_send_region(struct mana_ib_dev *dev,
+			       struct mana_ib_pages *pages, u64 length,
+			       u32 offset, u32 count, u64 *region)
+{
+	struct mana_hw_create_region_req *create;
+	struct mana_hw_add_pages_req *add;
+	u32 left = count;
+	void *message;
+	u32 here;
+	int err;
+
+	message = kzalloc(MANA_IB_MESSAGE_BYTES, GFP_KERNEL);
+	if (!message)
+		return -ENOMEM;
+
+	create = message;
+	create->length = length;
+	create->first_offset = offset;
+	create->page_type = ilog2(pages->page_size) - MANA_HW_PAGE_SHIFT;
+	create->page_count = count;
+	here = mana_ib_fill_pages(pages, (u64 *)(create + 1), left,
+				  MANA_HW_PAGES_PER_CREATE);
+	create->pages_here = here;
+	err = mana_ib_cmd_create_region(dev, create,
+					sizeof(*create) + here * sizeof(u64),
+					region);
+	if (err)
+		goto out;
+
+	for (left -= here; left; left -= here) {
+		add = message;
+		memset(add, 0, sizeof(*add));
+		add->region = *region;
+		here = mana_ib_fill_pages(pages, (u64 *)(add + 1), left,
+					  MANA_HW_PAGES_PER_ADD);
+		add->pages_here = here;
+		err = mana_ib_cmd_add_pages(dev, add,
+					    sizeof(*add) + here * sizeof(u64),
+					    here == left);
+		if (err) {
+			mana_ib_cmd_destroy_region(dev, *region);
+			goto out;
+		}
+	}
+out:
+	kfree(message);
+	return err;
+}
+
+/**
+ * mana_ib_create_region - describes pinned memory to the device
+ * @dev: device
+ * @umem: pinned memory
+ * @page_size: one that the caller has found to fit
+ * @offset: of the first byte in the first page
+ * @length: in bytes
+ * @region: handle; the caller's until an object takes it over
+ */
+int mana_ib_create_region(struct mana_ib_dev *dev, struct ib_umem *umem,
+			  unsigned long page_size, u32 offset, u64 length,
+			  u64 *region)
+{
+	size_t count = ib_umem_num_dma_blocks(umem, page_size);
+	struct mana_ib_pages pages = { .pinned = true,
+				       .page_size = page_size };
+
+	if (count > U32_MAX)
+		return -EINVAL;
+	__rdma_umem_block_iter_start(&pages.blocks, umem, page_size);
+	return mana_ib_send_region(dev, &pages, length, offset, count, region);
+}
+
+/* Region of a user's queue; its memory starts at a page. */
+int mana_ib_umem_region(struct mana_ib_dev *dev, struct ib_umem *umem,
+			u64 *region)
+{
+	unsigned long page_size;
+
+	page_size = ib_umem_find_best_pgoff(umem, dev->page_sizes, 0);
+	if (!page_size)
+		return -EINVAL;
+	return mana_ib_create_region(dev, umem, page_size, 0, umem->length,
+				     region);
+}
+
+/* Pins a user's queue and describes it; undone by the caller. */
+int mana_ib_queue_region(struct mana_ib_dev *dev, u64 address, size_t bytes,
+			 struct ib_umem **umem, u64 *region)
+{
+	struct ib_umem *pinned;
+	int err;
+
+	pinned = compat_umem_get(&dev->ibdev, address, bytes,
+				 IB_ACCESS_LOCAL_WRITE);
+	if (IS_ERR(pinned))
+		return PTR_ERR(pinned);
+	err = mana_ib_umem_region(dev, pinned, region);
+	if (err) {
+		ib_umem_release(pinned);
+		return err;
+	}
+	*umem = pinned;
+	return 0;
+}
+
+/**
+ * mana_ib_alloc_buffer - memory of a queue of the kernel, with its region
+ * @dev: device
+ * @bytes: wanted; rounded up to pages, zeroed
+ * @buffer: what was made; its region is 0 once an object has taken it over
+ */
+int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
+			 struct mana_ib_buffer *buffer)
+{
+	struct mana_ib_pages pages = { .page_size = MANA_HW_PAGE_BYTES };
+	int err;
+
+	buffer->bytes = PAGE_ALIGN(bytes);
+	buffer->cpu = dma_alloc_coherent(dev->gc->dev, buffer->bytes,
+					 &buffer->dma, GFP_KERNEL);
+	if (!buffer->cpu)
+		return -ENOMEM;
+	pages.next = buffer->dma;
+	err = mana_ib_send_region(dev, &pages, buffer->bytes, 0,
+				  buffer->bytes / MANA_HW_PAGE_BYTES,
+				  &buffer->region);
+	if (err) {
+		buffer->region = 0;
+		mana_ib_free_buffer(dev, buffer);
+	}
+	return err;
+}
+
+void mana_ib_free_buffer(struct mana_ib_dev *dev, struct mana_ib_buffer *buffer)
+{
+	if (!buffer->cpu)
+		return;
+	mana_ib_cmd_destroy_region(dev, buffer->region);
+	dma_free_coherent(dev->gc->dev, buffer->bytes, buffer->cpu,
+			  buffer->dma);
+	memset(buffer, 0, sizeof(*buffer));
+}

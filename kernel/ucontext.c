@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+/* User contexts: a doorbell page each. */
+#include "cmd.h"
+
+#include <linux/mm.h>
+
+int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
+			   struct ib_udata *udata)
+{
+	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
+	const struct mana_ib_ext_limits *ext = &dev->ext;
+	struct mana_uapi_context_resp response = {
+		.bytes = sizeof(response),
+		.features = ext->features,
+		.max_send_wr = ext->max_send_wr,
+		.max_recv_wr = ext->max_recv_wr,
+		.max_send_sge = ext->max_send_sge,
+		.max_recv_sge = ext->max_recv_sge,
+		.max_inline_bytes = ext->max_inline_bytes,
+		.max_srq_wr = ext->max_srq_wr,
+		.max_srq_sge = ext->max_srq_sge,
+		.max_cqe = ext->max_cqe,
+		.clock_khz = ext->clock_khz,
+	};
+	int err;
+
+	err = mana_ib_cmd_alloc_doorbell_page(dev, &context->doorbell_page);
+	if (err) {
+		ibdev_dbg(&dev->ibdev, "no doorbell page: %pe\n", ERR_PTR(err));
+		return err;
+	}
+	if (dev->rdma)
+		response.flags = MANA_UAPI_CONTEXT_USER_UD |
+				 MANA_UAPI_CONTEXT_DMAC;
+	/* Fast registration names bus addresses: the kernel's alone. */
+	response.features &= ~MANA_HW_EXT_FAST_REGISTRATION;
+	err = mana_ib_udata_out(udata, &response, sizeof(response));
+	if (err)
+		mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);
+	return err;
+}
+
+void mana_ib_dealloc_ucontext(struct ib_ucontext *ibcontext)
+{
+	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
+
+	mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);
+}
+
+/* The core takes the doorbell page away from the process; nothing else is left. */
+void mana_ib_disassociate_ucontext(struct ib_ucontext *ibcontext)
+{
+}
+
+int mana_ib_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
+{
+	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
+	struct gdma_context *gc = dev->gc;
+	phys_addr_t page;
+
+	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != PAGE_SIZE)
+		return -EINVAL;
+	page = gc->phys_db_page_base +
+	       gc->db_page_size * (phys_addr_t)context->doorbell_page;
+	return rdma_user_mmap_io(ibcontext, vma, PHYS_PFN(page), PAGE_SIZE,
+				 pgprot_writecombine(vma->vm_page_prot), NULL);
+}

@@ -59,6 +59,20 @@ CRASHES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
 )
 
 
+# Tests that are skipped with our driver and provider: (suites, tests, what they say, reason)
+SKIPS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (BOTH, r"test_odp\..*|.*\bodp\w*", r"", "on-demand paging: the NIC pins all memory"),
+    (BOTH, r".*xrc\w*", r"", "XRC: the NIC has no such transport"),
+    (BOTH, r"test_tag_matching\..*", r"", "tag matching: the NIC has none"),
+    (BOTH, r"test_phc_timestamp\..*", r"", "the NIC's clock is not a PTP clock of the kernel"),
+    (BOTH, r"test_dmah\..*", r"", "DMA handles: the NIC has no steering tags"),
+    (BOTH, r".*", r"not supported on Infiniband|[Ll]ink layer|InfiniBand|GRH|pkey",
+     "for InfiniBand link layers"),
+    (BOTH, r".*", r"[Ff]ile system|huge ?page|cuda|CUDA|udmabuf|dri|DRM|GPU",
+     "the guest has no such memory"),
+)
+
+
 def _find(table: tuple[tuple[tuple[str, ...], str, str, str], ...], suite: str, name: str,
           words: str) -> str | None:
     for suites, pattern, said, text in table:
@@ -70,6 +84,11 @@ def _find(table: tuple[tuple[tuple[str, ...], str, str, str], ...], suite: str, 
 def reason(suite: str, test: str, words: str) -> str | None:
     """Why a test, which failed with these words, fails whatever the device does, or None."""
     return _find(KNOWN, suite, test, words)
+
+
+def skip_reason(suite: str, test: str, words: str) -> str | None:
+    """Why a test is skipped with our driver and provider, or None."""
+    return _find(SKIPS, suite, test, words)
 
 
 def crash_reason(suite: str, module: str, how: str) -> str | None:

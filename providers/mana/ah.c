@@ -7,6 +7,7 @@
 #include "abi.h"
 #include "mana.h"
 
+#define DEFAULT_HOPS 64
 #define SLOTS (MANA_HW_PAGE_BYTES / MANA_AV_BYTES)
 
 /* RoCE v2 source port from a flow label (RNIC 7.3). */
@@ -140,7 +141,7 @@ static int fill_av(struct mana_ah *ah, struct ibv_pd *pd, struct ibv_ah_attr *at
 	memcpy(ud->dest_gid, attr->grh.dgid.raw, sizeof(ud->dest_gid));
 	memcpy(ud->source_gid, source.raw, sizeof(ud->source_gid));
 	ud->udp_source_port = udp_source_port(attr->grh.flow_label);
-	ud->hop_limit = attr->grh.hop_limit;
+	ud->hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : DEFAULT_HOPS;
 	ud->traffic_class = attr->grh.traffic_class;
 	ud->flow_label = attr->grh.flow_label;
 	if (ctx->caps.flags & MANA_UAPI_CONTEXT_DMAC) {

@@ -9,7 +9,9 @@
 
 #define MIN_ENTRIES 64u
 #define MAX_ENTRIES (1u << 22)
-#define STOCK_SLACK 16u /* armed completions and errors that are no work completion */
+/* Small stock CQs have room for armed completions and errors, which are no work completions. */
+#define STOCK_SLACK 16u
+#define SMALL 2048u
 #define ERRORS_AT_ONCE 16
 
 #define SUPPORTED_WC_FLAGS                                                                        \
@@ -85,7 +87,9 @@ static uint32_t entries_for(const struct mana_context *ctx, uint32_t cqe, bool e
 
 	if (!cqe || cqe > (extended ? ctx->caps.max_cqe : MAX_ENTRIES))
 		return 0;
-	entries = mana_round_up_power(extended || cqe < MIN_ENTRIES ? cqe : cqe + STOCK_SLACK);
+	if (!extended && cqe >= MIN_ENTRIES && cqe < SMALL)
+		cqe += STOCK_SLACK;
+	entries = mana_round_up_power(cqe);
 	return entries < MIN_ENTRIES ? MIN_ENTRIES : entries;
 }
 

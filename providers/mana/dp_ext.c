@@ -25,7 +25,7 @@ static uint32_t power_ring(uint32_t count, uint32_t bytes)
 	return total > 1u << 30 ? 0 : mana_round_up_power(total);
 }
 
-int mana_ext_layout(const struct mana_ext_attr *attr, struct mana_ext_layout *layout)
+int mana_ext_lay_out(const struct mana_ext_attr *attr, struct mana_ext_layout *layout)
 {
 	uint32_t head = MANA_EXT_CONTROL_BYTES;
 	uint32_t fixed = head + (uint32_t)sizeof(struct mana_hw_ext_bind);
@@ -134,7 +134,7 @@ void mana_ext_wqe_wrap(struct mana_ext_qp *qp, const struct mana_ext_wqe *wqe, u
 	       (size_t)(units - first) * MANA_HW_EXT_WQE_UNIT);
 }
 
-int mana_ext_srq_layout(uint32_t max_recv, uint32_t max_sge, struct mana_ext_srq_layout *layout)
+int mana_ext_srq_lay_out(uint32_t max_recv, uint32_t max_sge, struct mana_ext_srq_layout *layout)
 {
 	layout->stride = receive_stride(max_sge);
 	if (!layout->stride)

@@ -100,7 +100,7 @@ struct mana_ext_layout {
 };
 
 /* EINVAL if a WQE does not fit the format, or the rings 32 bits. */
-int mana_ext_layout(const struct mana_ext_attr *attr, struct mana_ext_layout *layout);
+int mana_ext_lay_out(const struct mana_ext_attr *attr, struct mana_ext_layout *layout);
 /*
  * `memory`: zeroed, layout->bytes long, aligned to 64. 0 or ENOMEM. Ids, doorbell
  * page and CQs are the caller's to set.
@@ -117,7 +117,7 @@ struct mana_ext_srq_layout {
 	uint32_t bytes;
 };
 
-int mana_ext_srq_layout(uint32_t max_recv, uint32_t max_sge, struct mana_ext_srq_layout *layout);
+int mana_ext_srq_lay_out(uint32_t max_recv, uint32_t max_sge, struct mana_ext_srq_layout *layout);
 int mana_ext_srq_init(struct mana_ext_srq *srq, uint32_t max_recv, uint32_t max_sge,
 		      const struct mana_ext_srq_layout *layout, void *memory);
 void mana_ext_srq_free(struct mana_ext_srq *srq);

@@ -99,7 +99,7 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 		qp->cap.max_recv_wr = 0;
 		qp->cap.max_recv_sge = 0;
 	}
-	ret = mana_ext_layout(&ext, &layout);
+	ret = mana_ext_lay_out(&ext, &layout);
 	if (ret)
 		return ret;
 	if (layout.max_inline > ctx->caps.max_inline_bytes)

@@ -36,7 +36,7 @@ static struct mana_srq *prepare(struct ibv_pd *pd, const struct ibv_srq_attr *at
 	}
 	if (!attr->max_wr || attr->max_wr > ctx->caps.max_srq_wr ||
 	    attr->max_sge > ctx->caps.max_srq_sge ||
-	    mana_ext_srq_layout(attr->max_wr, attr->max_sge, layout)) {
+	    mana_ext_srq_lay_out(attr->max_wr, attr->max_sge, layout)) {
 		errno = EINVAL;
 		return NULL;
 	}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extended format with the test as the device: bytes, indices, limits.
+#include "provider_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+using Rung = std::vector<DoorbellSink::Write>;
+constexpr std::uint32_t kQpn = 0x321, kSq = 0x654;
+
+class ExtTest : public ::testing::Test {
+protected:
+    ExtTest() : cq(sink, tables, 64, true) { open({}); }
+    ~ExtTest() override { mana_ext_free(&qp); }
+    static mana_ext_attr attributes() {
+        mana_ext_attr attr{};
+        attr.max_send = attr.max_recv = 8;
+        attr.max_send_sge = attr.max_recv_sge = 2;
+        return attr;
+    }
+    void open(std::optional<mana_ext_attr> wanted) {
+        if (memory) {
+            mana_dp_table_remove(tables.rq.get(), kQpn, &qp.dp);
+            mana_dp_cq_forget(&cq.dp, &qp.dp);
+            mana_ext_free(&qp);
+        }
+        const mana_ext_attr attr = wanted.value_or(attributes());
+        ASSERT_EQ(mana_ext_lay_out(&attr, &layout), 0);
+        memory = std::make_unique<QueueMemory>(layout.bytes);
+        ASSERT_EQ(mana_ext_init(&qp, &attr, &layout, memory->data()), 0);
+        qp.sq_id = kSq;
+        qp.dp.qpn = kQpn;
+        qp.dp.doorbell = sink.page();
+        qp.dp.send_cq = qp.dp.recv_cq = &cq.dp;
+        qp.can_send = qp.can_recv = true;
+        ASSERT_EQ(mana_dp_table_add(tables.rq.get(), kQpn, &qp.dp), 0);
+    }
+    mana_dp_send wr(std::uint8_t opcode, std::uint32_t sges = 1) {
+        mana_dp_send out{};
+        out.wr_id = next_id++;
+        out.opcode = opcode;
+        out.sge = kSges;
+        out.sge_count = sges;
+        out.value = 0xaabbccdd;
+        out.remote_address = 0x1122334455667788;
+        out.rkey = 0x99aa01;
+        out.flags = MANA_HW_EXT_WQE_SIGNALED;
+        return out;
+    }
+    /// Posts; the bytes of the WQE.
+    std::string post(const mana_dp_send& send) {
+        const auto at = qp.sq_producer;
+        EXPECT_EQ(mana_ext_send(&qp, &send), 0);
+        return memory->hex(std::size_t{at} * 64, (qp.sq_producer - at) * std::size_t{64});
+    }
+    void done(std::uint32_t cookie, std::uint8_t opcode, std::uint8_t status = 0,
+              std::uint8_t flags = 0) {
+        mana_hw_ext_cqe cqe{};
+        cqe.type = MANA_HW_EXT_CQE;
+        cqe.opcode = opcode;
+        cqe.status = status;
+        cqe.flags = flags;
+        cqe.cookie = cookie;
+        cqe.length = 77;
+        cqe.value = 0x01020304;
+        cqe.source_qpn = 5;
+        cqe.vendor_error = 0x111;
+        cqe.timestamp = 123456789;
+        cq.write(cqe, kQpn, !(opcode & 0x80));
+    }
+    static constexpr mana_dp_sge kSges[3] = {
+        {0x7f0011223340, 3000, 0x102}, {0x7f0055667780, 100, 0x304}, {0x1000, 8, 0x506}};
+    static constexpr const char* kSge = "40332211007f000002010000b80b0000";
+
+    DoorbellSink sink;
+    Tables tables;
+    TestCq cq;
+    mana_ext_layout layout{};
+    std::unique_ptr<QueueMemory> memory;
+    mana_ext_qp qp{};
+    std::uint64_t next_id = 1;
+};
+
+TEST_F(ExtTest, LayoutHoldsWhatIsAskedFor) {
+    EXPECT_EQ(layout.wqe_bytes, 64U);
+    EXPECT_EQ(layout.max_inline, 32U);
+    EXPECT_EQ(layout.sq_bytes, 512U);
+    EXPECT_EQ(layout.rq_stride, 64U);
+    EXPECT_EQ(layout.rq_bytes, 512U);
+    EXPECT_EQ(layout.record, 1024U);
+    EXPECT_EQ(layout.bytes, 1088U);
+    mana_ext_attr attr = attributes();
+    attr.datagrams = true;
+    attr.max_inline = 200;
+    ASSERT_EQ(mana_ext_lay_out(&attr, &layout), 0);
+    EXPECT_EQ(layout.wqe_bytes, 320U);
+    EXPECT_EQ(layout.max_inline, 240U);
+    attr.max_inline = 1000;
+    EXPECT_EQ(mana_ext_lay_out(&attr, &layout), EINVAL);
+    attr.max_inline = 0;
+    attr.max_recv_sge = 64;
+    EXPECT_EQ(mana_ext_lay_out(&attr, &layout), EINVAL);
+}
+
+TEST_F(ExtTest, BytesOfEachOpcode) {
+    const std::string kRemote = "887766554433221101aa990000000000";
+    const std::string kZero(32, '0');
+    EXPECT_EQ(post(wr(MANA_HW_EXT_WQE_SEND)).substr(0, 64),
+              "00010200ddccbbaa0000000000000000" + std::string(kSge));
+    EXPECT_EQ(post(wr(MANA_HW_EXT_WQE_WRITE_IMM)).substr(0, 96),
+              "04010300ddccbbaa0000000000000000" + kRemote + kSge);
+    EXPECT_EQ(post(wr(MANA_HW_EXT_WQE_READ)).substr(0, 96),
+              "05010300ddccbbaa0000000000000000" + kRemote + kSge);
+    mana_dp_send atomic = wr(MANA_HW_EXT_WQE_CMP_SWAP);
+    atomic.sge = &kSges[2];
+    atomic.swap_add = 0x0102030405060708;
+    atomic.compare = 0x1112131415161718;
+    EXPECT_EQ(post(atomic), "06010400ddccbbaa0000000000000000" + kRemote +
+                                "08070605040302011817161514131211" +
+                                "00100000000000000605000008000000");
+    EXPECT_EQ(post(wr(MANA_HW_EXT_WQE_LOCAL_INV)).substr(0, 32),
+              "08010100ddccbbaa0000000000000000");
+    mana_dp_send bind = wr(MANA_HW_EXT_WQE_BIND_MW, 0);
+    bind.value = 0;
+    bind.bind = {0x501, 0x502, 0x601, 7, 0x10000, 0x2000};
+    EXPECT_EQ(post(bind).substr(0, 96),
+              "09010300000000000000000000000000"
+              "01050000020500000106000007000000"
+              "00000100000000000020000000000000");
+}
+
+TEST_F(ExtTest, DatagramsCarryTheirAddress) {
+    mana_ext_attr attr = attributes();
+    attr.datagrams = true;
+    open(attr);
+    mana_dp_av av{};
+    av.ud.dest_gid[0] = 0xfd;
+    av.ud.source_gid[15] = 2;
+    av.ud.dest_mac[5] = 9;
+    av.ud.udp_source_port = 0xc001;
+    av.ud.hop_limit = 64;
+    mana_dp_send send = wr(MANA_HW_EXT_WQE_SEND);
+    send.av = &av;
+    send.dest_qpn = 0x1234;
+    send.qkey = 0x80010000;
+    EXPECT_EQ(post(send).substr(0, 192),
+              "00010600ddccbbaa0000000000000000"
+              "fd000000000000000000000000000000"
+              "00000000000000000000000000000002"
+              "00000000000901c04000000000000000"
+              "34120000000001800000000000000000" +
+                  std::string(kSge));
+    send.av = nullptr;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    send.av = &av;
+    send.opcode = MANA_HW_EXT_WQE_WRITE;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+}
+
+TEST_F(ExtTest, InlineDataIsInTheWqe) {
+    const char text[] = "0123456789abcdef0123";
+    const mana_dp_sge sges[2] = {{reinterpret_cast<std::uint64_t>(text), 10, 0},
+                                 {reinterpret_cast<std::uint64_t>(text) + 10, 10, 0}};
+    mana_dp_send send = wr(MANA_HW_EXT_WQE_WRITE, 2);
+    send.sge = sges;
+    send.flags |= MANA_HW_EXT_WQE_INLINE;
+    const auto bytes = post(send);
+    EXPECT_EQ(bytes.substr(0, 32), "03090400ddccbbaa1400000000000000");
+    EXPECT_EQ(bytes.substr(64, 40), to_hex(std::as_bytes(std::span(text, 20))));
+    const mana_dp_sge big{reinterpret_cast<std::uint64_t>(text), 33, 0};
+    send.sge = &big;
+    send.sge_count = 1;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    send.opcode = MANA_HW_EXT_WQE_READ;
+    send.sge = sges;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+}
+
+TEST_F(ExtTest, DoorbellOnlyIfAsked) {
+    (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    EXPECT_EQ(qp.record->sq_producer, 0U);
+    mana_ext_ring_send(&qp);
+    EXPECT_EQ(qp.record->sq_producer, 1U);
+    EXPECT_TRUE(sink.take().empty());
+    qp.record->sq_kick = 1;
+    mana_ext_ring_send(&qp);  // nothing new
+    EXPECT_TRUE(sink.take().empty());
+    (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    mana_ext_ring_send(&qp);
+    EXPECT_EQ(sink.take(), (Rung{{0x000, (2ULL << 32) | kSq}}));
+    ASSERT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+    mana_ext_ring_recv(&qp);
+    EXPECT_EQ(qp.record->rq_producer, 1U);
+    EXPECT_TRUE(sink.take().empty());
+    qp.record->rq_kick = 1;
+    ASSERT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+    mana_ext_ring_recv(&qp);
+    EXPECT_EQ(sink.take(), (Rung{{0x400, (2ULL << 32) | kQpn}}));
+}
+
+TEST_F(ExtTest, ReceiveWqes) {
+    ASSERT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+    ASSERT_EQ(mana_ext_recv(&qp, 2, kSges, 0), 0);
+    EXPECT_EQ(memory->hex(512, 32), "01000000000000000000000000000000" + std::string(kSge));
+    EXPECT_EQ(memory->hex(576, 16), "00000000010000000000000000000000");
+    EXPECT_EQ(mana_ext_recv(&qp, 3, kSges, 3), EINVAL);
+    qp.can_recv = false;
+    EXPECT_EQ(mana_ext_recv(&qp, 3, kSges, 1), EINVAL);
+}
+
+TEST_F(ExtTest, FullQueuesStayAsTheyWere) {
+    for (int i = 0; i < 8; ++i) (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    const auto send = wr(MANA_HW_EXT_WQE_SEND);
+    EXPECT_EQ(mana_ext_send(&qp, &send), ENOMEM);
+    EXPECT_EQ(qp.sq_producer, 8U);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+    EXPECT_EQ(mana_ext_recv(&qp, 1, kSges, 1), ENOMEM);
+    EXPECT_EQ(qp.rq_producer, 8U);
+    // A completion finishes all sends before it.
+    done(2, MANA_HW_EXT_WQE_SEND);
+    ASSERT_EQ(cq.poll().size(), 1U);
+    for (int i = 0; i < 3; ++i) (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    EXPECT_EQ(mana_ext_send(&qp, &send), ENOMEM);
+    done(0, MANA_HW_EXT_WC_RECV);
+    ASSERT_EQ(cq.poll().size(), 1U);
+    EXPECT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+    EXPECT_EQ(mana_ext_recv(&qp, 1, kSges, 1), ENOMEM);
+}
+
+TEST_F(ExtTest, RefusesWhatDoesNotFit) {
+    mana_dp_send send = wr(MANA_HW_EXT_WQE_SEND, 3);
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    const mana_dp_sge huge[2] = {{0, 0x80000000, 1}, {0, 1, 1}};
+    send = wr(MANA_HW_EXT_WQE_WRITE, 2);
+    send.sge = huge;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    send = wr(MANA_HW_EXT_WQE_FETCH_ADD);
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);  // 3000 bytes
+    send = wr(MANA_HW_EXT_WQE_FAST_REGISTER);
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    send = wr(MANA_HW_EXT_WQE_SEND);
+    qp.can_send = false;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    EXPECT_EQ(qp.sq_producer, 0U);
+}
+
+TEST_F(ExtTest, WqesGoOverTheEndOfTheRing) {
+    mana_ext_attr attr = attributes();
+    attr.max_send_sge = 3;  // two units
+    attr.max_send = 5;      // 16 units
+    open(attr);
+    ASSERT_EQ(qp.sq_units, 16U);
+    for (int i = 0; i < 40; ++i) {
+        const auto at = qp.sq_producer;
+        const auto send = wr(MANA_HW_EXT_WQE_WRITE, i % 3 ? 3 : 1);
+        ASSERT_EQ(mana_ext_send(&qp, &send), 0);
+        if (i % 3) {
+            // the last SGE is in the second unit
+            ASSERT_EQ(memory->hex((at + 1) % 16 * std::size_t{64}, 16),
+                      "00100000000000000605000008000000")
+                << i;
+        }
+        ASSERT_EQ(memory->hex(at % 16 * std::size_t{64}, 2), "0301");
+        done(at, MANA_HW_EXT_WQE_WRITE);
+        const auto wc = cq.poll();
+        ASSERT_EQ(wc.size(), 1U);
+        ASSERT_EQ(wc[0].wr_id, send.wr_id);
+        ASSERT_EQ(qp.sq_consumer, qp.sq_producer);
+    }
+}
+
+TEST_F(ExtTest, CompletionsSayAll) {
+    (void)post(wr(MANA_HW_EXT_WQE_READ));
+    done(0, MANA_HW_EXT_WQE_READ, MANA_WC_REM_ACCESS_ERR);
+    auto wc = cq.poll();
+    ASSERT_EQ(wc.size(), 1U);
+    EXPECT_EQ(wc[0].wr_id, 1U);
+    EXPECT_EQ(wc[0].opcode, MANA_WC_RDMA_READ);
+    EXPECT_EQ(wc[0].status, MANA_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(wc[0].vendor_error, 0x111U);
+    EXPECT_EQ(wc[0].qpn, kQpn);
+    EXPECT_EQ(wc[0].timestamp, 123456789U);
+    EXPECT_EQ(cq.dp.record->consumer, 65U);
+    ASSERT_EQ(mana_ext_recv(&qp, 42, kSges, 1), 0);
+    done(0, MANA_HW_EXT_WC_RECV_WRITE_IMM, 0, MANA_HW_EXT_CQE_GRH | MANA_HW_EXT_CQE_IMMEDIATE);
+    wc = cq.poll();
+    ASSERT_EQ(wc.size(), 1U);
+    EXPECT_EQ(wc[0].wr_id, 42U);
+    EXPECT_EQ(wc[0].opcode, MANA_WC_RECV_RDMA_WITH_IMM);
+    EXPECT_EQ(wc[0].flags, MANA_WC_GRH | MANA_WC_WITH_IMM);
+    EXPECT_EQ(wc[0].value, 0x01020304U);
+    EXPECT_EQ(wc[0].source_qpn, 5U);
+    EXPECT_EQ(wc[0].length, 77U);
+    // QPs that nobody knows any more
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    mana_dp_table_remove(tables.rq.get(), kQpn, &qp.dp);
+    done(0, MANA_HW_EXT_WC_RECV);
+    EXPECT_TRUE(cq.poll().empty());
+}
+
+TEST_F(ExtTest, ArmingIsASequence) {
+    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, false), 0);
+    EXPECT_EQ(cq.dp.record->arm, 1U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
+    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, true), 0);
+    EXPECT_EQ(cq.dp.record->arm, 2U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT | MANA_HW_EXT_ARM_SOLICITED);
+    EXPECT_TRUE(sink.take().empty());
+}
+
+TEST_F(ExtTest, ResizedCqGoesOn) {
+    (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    QueueMemory bigger(128 * 64 + 64);
+    auto* record = reinterpret_cast<mana_hw_ext_cq_record*>(bigger.data() + 128 * 64);
+    mana_dp_cq_replace(&cq.dp, bigger.data(), 128, record, 128);
+    auto* cqe = reinterpret_cast<mana_hw_cqe*>(bigger.data());
+    cqe->data[0] = MANA_HW_EXT_CQE;
+    cqe->word = kQpn | 1U << MANA_HW_OWNER_SHIFT;
+    EXPECT_EQ(cq.poll().size(), 1U);
+    EXPECT_EQ(record->consumer, 129U);
+}
+
+TEST_F(ExtTest, ResetStartsAnew) {
+    for (int i = 0; i < 8; ++i) (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    mana_ext_ring_send(&qp);
+    ASSERT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+    mana_ext_ring_recv(&qp);
+    mana_ext_reset(&qp);
+    EXPECT_EQ(qp.record->sq_producer, 0U);
+    EXPECT_EQ(qp.record->rq_producer, 0U);
+    for (int i = 0; i < 8; ++i) (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(mana_ext_recv(&qp, 1, kSges, 1), 0);
+}
+
+TEST_F(ExtTest, SharedReceivesCompleteInAnyOrder) {
+    mana_ext_srq_layout shared{};
+    ASSERT_EQ(mana_ext_srq_lay_out(4, 2, &shared), 0);
+    EXPECT_EQ(shared.bytes, 4U * 64 + 64);
+    EXPECT_EQ(mana_ext_srq_lay_out(4, 64, &shared), EINVAL);
+    ASSERT_EQ(mana_ext_srq_lay_out(4, 2, &shared), 0);
+    QueueMemory ring(shared.bytes);
+    mana_ext_srq srq{};
+    ASSERT_EQ(mana_ext_srq_init(&srq, 4, 2, &shared, ring.data()), 0);
+    mana_ext_attr attr = attributes();
+    attr.srq = &srq;
+    open(attr);
+    EXPECT_EQ(layout.rq_bytes, 0U);
+    for (std::uint64_t i = 0; i < 4; ++i) ASSERT_EQ(mana_ext_srq_recv(&srq, 100 + i, kSges, 1), 0);
+    EXPECT_EQ(mana_ext_srq_recv(&srq, 104, kSges, 1), ENOMEM);
+    EXPECT_EQ(mana_ext_srq_recv(&srq, 104, kSges, 3), EINVAL);
+    mana_ext_srq_ring(&srq);
+    EXPECT_EQ(srq.record->producer, 4U);
+    done(2, MANA_HW_EXT_WC_RECV);
+    done(0, MANA_HW_EXT_WC_RECV);
+    auto wc = cq.poll();
+    ASSERT_EQ(wc.size(), 2U);
+    EXPECT_EQ(wc[0].wr_id, 102U);
+    EXPECT_EQ(wc[1].wr_id, 100U);
+    // Freed cookies come again; ring slots go on in order.
+    ASSERT_EQ(mana_ext_srq_recv(&srq, 200, kSges, 1), 0);
+    ASSERT_EQ(mana_ext_srq_recv(&srq, 201, kSges, 1), 0);
+    EXPECT_EQ(mana_ext_srq_recv(&srq, 202, kSges, 1), ENOMEM);
+    EXPECT_EQ(ring.hex(4, 4), "00000000");
+    EXPECT_EQ(ring.hex(64 + 4, 4), "02000000");
+    // What is thrown away with a QP comes back too.
+    done(3, MANA_HW_EXT_WC_RECV);
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    EXPECT_TRUE(cq.poll().empty());
+    EXPECT_EQ(mana_ext_srq_recv(&srq, 202, kSges, 1), 0);
+    mana_ext_srq_free(&srq);
+}
+
+}  // namespace
+}  // namespace openmana::test

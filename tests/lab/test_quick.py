@@ -202,10 +202,12 @@ class OursTest(unittest.TestCase):
         for name in ("mnt", "bound"):
             (self.base / name).mkdir()
         words = [] if os.geteuid() == 0 else ["--unprivileged"]
-        script = "touch /usr/forgotten /bound/kept && test -d /proc/self && : >/dev/null"
-        subprocess.run([*roots.namespace(), sys.executable, "-B", ROOT / "tools/lab/inroot.py", "/",
-                        self.base / "mnt", *words, "--bind", self.base / "bound", "/bound", "--",
-                        "sh", "-c", script], check=True, timeout=30)
+        script = "touch /forgotten /bound/kept && test -d /proc/self && : >/dev/null"
+        # /usr has all that a program needs, as a root too
+        subprocess.run([*roots.namespace(), "/usr/bin/python3", "-B",
+                        ROOT / "tools/lab/inroot.py", "/usr", self.base / "mnt", *words,
+                        "--bind", self.base / "bound", "/bound", "--", "/bin/sh", "-c", script],
+                       check=True, timeout=30)
         self.assertEqual(os.listdir(self.base / "bound"), ["kept"])
         self.assertEqual(os.listdir(self.base / "mnt"), [])
         self.assertFalse(Path("/usr/forgotten").exists())

@@ -42,6 +42,8 @@ def make_root(tree: str, mountpoint: str, unprivileged: bool) -> str:
     own = ",userxattr" if unprivileged else ""
     mount("overlay", root, "overlay",
           data=f"lowerdir={tree},upperdir={mountpoint}/upper,workdir={mountpoint}/work{own}")
+    for name in ("proc", "dev", "tmp", "run"):
+        os.makedirs(f"{root}/{name}", exist_ok=True)
     mount("proc", f"{root}/proc", "proc")
     mount("tmpfs", f"{root}/dev", "tmpfs", data="mode=0755")
     for name in DEVICES:

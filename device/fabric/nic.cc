@@ -87,7 +87,14 @@ void Nic::send(base::Frame frame) {
     path_.from_guest(std::move(frame));
 }
 
-void Nic::to_network(base::Frame frame) {
+void Nic::transmit_lent(base::Frame& frame) {
+    if (path_.transmit_active())
+        send(std::move(frame));
+    else
+        pass_to_network(frame);
+}
+
+void Nic::pass_to_network(std::span<const std::byte> frame) {
     if (!link()) {
         counters_.link_down.add();
         return;

@@ -91,7 +91,9 @@ private:
     };
     void send(base::Frame frame);
     void transmit(base::Frame frame) override { send(std::move(frame)); }
-    void to_network(base::Frame frame) override;
+    void transmit_lent(base::Frame& frame) override;
+    void to_network(base::Frame frame) override { pass_to_network(frame); }
+    void pass_to_network(std::span<const std::byte> frame);
     void to_guest(std::span<const std::byte> frame) override;
     void update_link();
     void flap();

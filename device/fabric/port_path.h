@@ -55,6 +55,8 @@ public:
     ~PortPath();
 
     void from_guest(base::Frame frame);
+    /// True if from_guest() does anything but hand the frame on.
+    [[nodiscard]] bool transmit_active() const { return lane(Direction::kTransmit).active; }
     void from_network(std::span<const std::byte> frame);
 
     /// An RC connection of this NIC is over: the flow log closes it.

@@ -114,9 +114,10 @@ private:
     bool pump_posted = false;
     std::vector<std::uint32_t> batch;  // QPNs that got frames
 
-    std::mutex inbox_mutex;  // protects inbox and inbox_bytes
+    std::mutex inbox_mutex;  // protects inbox, inbox_bytes and spare
     std::vector<base::Frame> inbox;
     std::size_t inbox_bytes = 0;
+    std::vector<base::Frame> spare;    // for their capacity
     std::vector<base::Frame> handled;  // swapped with inbox, so that both keep their capacity
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "base/frame.h"
 #include "roce/address.h"
@@ -26,6 +27,9 @@ public:
     /// peers live as long as the network.
     virtual Rnic* local_peer(const Rnic& source, const roce::Gid& destination,
                              const base::MacAddr& mac) = 0;
+    /// As transmit(), but leaves the frame, whose capacity the caller uses again, if it can. Only
+    /// the caller's executor.
+    virtual void transmit_lent(base::Frame& frame) { transmit(std::move(frame)); }
     /// An RC QP has ended its connection: nothing of it is sent any more. On the QP's executor.
     virtual void connection_ended(const Connection& connection) { (void)connection; }
 };

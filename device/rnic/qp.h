@@ -54,6 +54,7 @@ struct Scratch {
     gdma::SpanList from;
     gdma::SpanList to;
     gdma::SpanList cut;
+    base::Frame frame;
 };
 
 /// The side of an RC QP that executes what the peer asks for (RNIC 6.2, ROCE 4), and the receive

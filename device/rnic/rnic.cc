@@ -119,12 +119,11 @@ void Rnic::Impl::post_fatal_event(const Qp& qp) {
 }
 
 std::size_t Rnic::Impl::transmit(const roce::Packet& packet, Spans payload) {
-    base::Frame frame;
-    roce::encode(packet, payload, frame);
-    const std::size_t bytes = frame.size();
+    roce::encode(packet, payload, scratch.frame);
+    const std::size_t bytes = scratch.frame.size();
     counters.tx_frames.add();
     counters.tx_packets.add();
-    network.transmit(std::move(frame));
+    network.transmit_lent(scratch.frame);
     return bytes;
 }
 
@@ -147,6 +146,7 @@ void Rnic::Impl::reset() {
     event_eq = gdma::Eqn{};
     const std::lock_guard lock(inbox_mutex);
     inbox.clear();
+    spare.clear();
     inbox_bytes = 0;
 }
 

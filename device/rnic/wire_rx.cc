@@ -12,6 +12,9 @@ namespace {
 
 /// Waiting frames beyond this are dropped, as a NIC without buffers would.
 constexpr std::size_t kMaxInboxBytes = 16U << 20;
+/// Frames whose memory is kept for the next ones: fresh pages cost more than what is done with
+/// them.
+constexpr std::size_t kMaxSpare = 512;
 
 SegmentKind kind_of(Operation operation) {
     switch (operation) {
@@ -37,7 +40,13 @@ void Rnic::Impl::receive(std::span<const std::byte> frame) {
             return;
         }
         first = inbox.empty();
-        inbox.emplace_back(frame.begin(), frame.end());
+        if (spare.empty()) {
+            inbox.emplace_back(frame.begin(), frame.end());
+        } else {
+            inbox.push_back(std::move(spare.back()));
+            spare.pop_back();
+            inbox.back().assign(frame.begin(), frame.end());
+        }
         inbox_bytes += frame.size();
     }
     if (!first) return;
@@ -53,6 +62,13 @@ void Rnic::Impl::handle_frames() {
         inbox_bytes = 0;
     }
     for (const base::Frame& frame : handled) handle_frame(frame);
+    {
+        const std::lock_guard lock(inbox_mutex);
+        while (!handled.empty() && spare.size() < kMaxSpare) {
+            spare.push_back(std::move(handled.back()));
+            handled.pop_back();
+        }
+    }
     handled.clear();
     for (const std::uint32_t qpn : batch) {
         Qp* qp = find_qp(qpn);

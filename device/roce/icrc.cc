@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "roce/icrc.h"
 
-#include <zlib.h>
+#include <isa-l/crc.h>
 
 #include <array>
 #include <cstring>
@@ -17,8 +17,8 @@ constexpr std::size_t kUdpSize = 8;
 constexpr std::size_t kBthSize = 12;
 constexpr std::byte kOnes{0xff};
 
-/// zlib's value after the eight bytes of ones that stand for the LRH.
-constexpr uLong kAfterDummyLrh = 0x2144df1c;
+/// The CRC, as gzip has it, after the eight bytes of ones that stand for the LRH.
+constexpr std::uint32_t kAfterDummyLrh = 0x2144df1c;
 
 }  // namespace
 
@@ -43,11 +43,13 @@ std::uint32_t icrc(std::span<const std::byte> ip_header, std::span<const std::by
     masked[ip_size + 6] = masked[ip_size + 7] = kOnes;  // UDP checksum
     masked[ip_size + kUdpSize + 4] = kOnes;             // FECN, BECN, reserved
 
-    uLong crc = crc32_z(kAfterDummyLrh, reinterpret_cast<const Bytef*>(masked.data()),
-                        ip_size + kUdpSize + kBthSize);
-    const auto tail = rest.subspan(kUdpSize + kBthSize);
-    if (!tail.empty()) crc = crc32_z(crc, reinterpret_cast<const Bytef*>(tail.data()), tail.size());
-    return static_cast<std::uint32_t>(crc);
+    const auto add = [](std::uint32_t crc, std::span<const std::byte> bytes) {
+        return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()),
+                               bytes.size());
+    };
+    const std::uint32_t crc =
+        add(kAfterDummyLrh, std::span(masked).first(ip_size + kUdpSize + kBthSize));
+    return add(crc, rest.subspan(kUdpSize + kBthSize));
 }
 
 }  // namespace openmana::roce

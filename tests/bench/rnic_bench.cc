@@ -2,8 +2,11 @@
 // The RDMA data path without a VM: two NICs in one process, driven by a stand-in for driver and
 // provider, on one thread and virtual time. The figures include the stand-in's own work.
 #include <benchmark/benchmark.h>
+#include <malloc.h>
+#include <mana/queue.h>
 #include <mana/rnic_queue.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -20,12 +23,15 @@ namespace {
 
 constexpr std::uint64_t kBuffer = 4U << 20;
 constexpr std::uint32_t kAllAccess = 15;
+constexpr std::uint32_t kSendRing = 65536;
+constexpr std::uint32_t kMtu = 4096;
+constexpr std::size_t kWqeBytes = 64;
 
-/// A NIC with its driver, one buffer and one queue pair.
+/// A NIC with its driver, and one buffer.
 struct End {
-    End(SimWorld& world, fabric::Switch& network, std::uint8_t number)
+    End(SimWorld& world, fabric::Switch& network, std::uint8_t number, std::uint64_t ram_bytes)
         : executor(world),
-          ram(memory),
+          ram(memory, ram_bytes),
           nic(executor, memory, irq, network, config(number)),
           host(nic.function(), ram, irq, test_mac(number), ipv4_gid(number)) {}
 
@@ -43,8 +49,7 @@ struct End {
         if (!region || !queue) return false;
         mr = *region;
         cq = std::make_unique<DriverCq>(std::move(*queue));
-        qp = host.create_rc(*cq, *cq, 65536, 4096);
-        return qp != nullptr;
+        return true;
     }
 
     SimExecutor executor;
@@ -56,48 +61,232 @@ struct End {
     base::GuestAddr buffer{};
     DriverMr mr;
     std::unique_ptr<DriverCq> cq;
-    std::unique_ptr<HostQp> qp;
 };
 
-/// WRITEs of range(0) bytes, one at a time, from the doorbell to the completion.
-void write_local(benchmark::State& state) {
-    const auto length = static_cast<std::uint32_t>(state.range(0));
+/// Two NICs, and connections between them.
+struct Pair {
+    explicit Pair(std::uint64_t ram_bytes = 64U << 20)
+        : a(world, network, 1, ram_bytes), b(world, network, 2, ram_bytes) {}
+    bool open(std::size_t connections, std::uint32_t send_ring) {
+        if (!a.bring_up() || !b.bring_up()) return false;
+        for (std::size_t i = 0; i < connections; ++i) {
+            auto from = a.host.create_rc(*a.cq, *a.cq, send_ring, 4096);
+            auto to = b.host.create_rc(*b.cq, *b.cq, 4096, 4096);
+            if (!from || !to ||
+                !b.host.connect(*to, 1, {a.host.gid(), a.host.mac(), from->qpn(), 1}, kMtu) ||
+                !a.host.connect(*from, 1, {b.host.gid(), b.host.mac(), to->qpn(), 1}, kMtu))
+                return false;
+            qps.push_back(std::move(from));
+            peers.push_back(std::move(to));
+        }
+        world.run_until_idle();
+        return true;
+    }
+
     SimWorld world;
-    fabric::Switch network(world);
-    End a(world, network, 1);
-    End b(world, network, 2);
-    const bool ready =
-        a.bring_up() && b.bring_up() &&
-        a.host.connect(*a.qp, 1, {b.host.gid(), b.host.mac(), b.qp->qpn(), 1}, 4096) &&
-        b.host.connect(*b.qp, 1, {a.host.gid(), a.host.mac(), a.qp->qpn(), 1}, 4096);
-    if (!ready) {
+    fabric::Switch network{world};
+    End a, b;
+    std::vector<std::unique_ptr<HostQp>> qps, peers;
+};
+
+/// Posts WRITEs as a provider does that has little to do: a work request of 64 bytes of which only
+/// PSN and keys change, one doorbell for a list, and one completion for its last.
+class Writer {
+public:
+    Writer(Pair& pair, HostQp& qp, std::uint32_t length) : pair_(pair), qp_(qp) {
+        packets_ = std::max(1U, (length + kMtu - 1) / kMtu);
+        psn_ = qp.next_psn;
+        auto& words = template_;
+        words[1] = kMtu << 16 | MANA_HW_OOB_LARGE << MANA_HW_WQE_OOB_CODE_SHIFT | 1;
+        words[2] = MANA_HW_RNIC_WQE_WRITE | MANA_HW_RNIC_OOB_SIGNALED;
+        words[4] = static_cast<std::uint32_t>(pair.b.buffer.value() >> 32);
+        words[5] = static_cast<std::uint32_t>(pair.b.buffer.value());
+        words[6] = pair.b.mr.rkey;
+        words[7] = length;
+        words[8] = static_cast<std::uint32_t>(pair.a.buffer.value());
+        words[9] = static_cast<std::uint32_t>(pair.a.buffer.value() >> 32);
+        words[10] = pair.a.mr.lkey;
+        words[11] = length;
+    }
+    void use_keys(std::uint32_t lkey, std::uint32_t rkey) {
+        template_[10] = lkey;
+        template_[6] = rkey;
+    }
+    void post() {
+        auto wqe = template_;
+        wqe[2] |= psn_ << MANA_HW_RNIC_OOB_PSN_SHIFT;
+        std::memcpy(qp_.send.ring.at(head_ % qp_.send.ring.bytes), wqe.data(), kWqeBytes);
+        head_ += kWqeBytes;
+        psn_ = (psn_ + packets_) & 0xffffff;
+    }
+    /// Rings, and waits for the completion of the last.
+    bool finish() {
+        auto& hwc = pair_.a.host.hwc();
+        hwc.ring_sq(qp_.send.page, qp_.send.id, head_);
+        const std::uint32_t last = (psn_ - 1) & 0xffffff;
+        pair_.a.host.arm_send(qp_, last);
+        for (int turn = 0; turn < 1000; ++turn) {
+            while (const auto cqe = pair_.a.cq->poll()) {
+                if ((cqe->get<std::uint32_t>(0) & MANA_HW_RNIC_CQE_TYPE) != MANA_HW_RNIC_CQE_ARMED)
+                    return false;
+                if ((cqe->get<std::uint32_t>(8) & 0xffffff) == last) return true;
+                pair_.a.host.arm_send(qp_, last);
+            }
+            pair_.world.run_until_idle();
+        }
+        return false;
+    }
+
+private:
+    Pair& pair_;
+    HostQp& qp_;
+    std::array<std::uint32_t, kWqeBytes / 4> template_{};
+    std::uint32_t packets_ = 1;
+    std::uint32_t psn_ = 0;
+    std::uint32_t head_ = 0;
+};
+
+/// Makes everything a frame.
+class NoTap final : public fabric::FrameTap {
+public:
+    void frame(std::span<const std::byte>) override {}
+};
+
+/// Lists of `list` WRITEs of `length` bytes on one connection.
+void write_lists(benchmark::State& state, Pair& pair, std::uint32_t length, int list) {
+    if (!pair.open(1, kSendRing)) {
         state.SkipWithError("set-up failed");
         return;
     }
-    SendWr wr;
-    wr.opcode = MANA_HW_RNIC_WQE_WRITE;
-    wr.sges = {gdma::Sge{a.buffer.value(), gdma::Key(a.mr.lkey), length}};
-    wr.remote_address = b.buffer.value();
-    wr.rkey = b.mr.rkey;
-    HostQp* const qps[] = {a.qp.get()};
-    std::vector<Completion> done;
+    Writer writer(pair, *pair.qps[0], length);
     for (auto _ : state) {
-        done.clear();
-        a.host.post_send(*a.qp, wr);
-        for (int turn = 0; done.empty() && turn < 100; ++turn) {
-            world.run_until_idle();
-            a.host.poll(*a.cq, qps, done);
-        }
-        if (done.size() != 1 || done[0].vendor != 0) {
+        for (int i = 0; i < list; ++i) writer.post();
+        if (!writer.finish()) {
             state.SkipWithError("a WRITE did not complete");
             return;
         }
     }
-    state.SetBytesProcessed(state.iterations() * length);
+    state.SetItemsProcessed(state.iterations() * list);
+    state.SetBytesProcessed(state.iterations() * list * length);
+    state.counters["Gb/s"] =
+        benchmark::Counter(static_cast<double>(state.iterations()) * list * length * 8e-9,
+                           benchmark::Counter::kIsRate);
+}
+
+/// WRITEs of range(0) bytes, one at a time, from the doorbell to the completion.
+void write_local(benchmark::State& state) {
+    Pair pair;
+    write_lists(state, pair, static_cast<std::uint32_t>(state.range(0)), 1);
 }
 BENCHMARK(write_local)->Arg(8)->Arg(4096)->Arg(65536)->Arg(1 << 20);
 
-/// The copy that such a WRITE cannot avoid.
+/// The same as lists of 64 with one doorbell.
+void write_local_list(benchmark::State& state) {
+    Pair pair;
+    write_lists(state, pair, static_cast<std::uint32_t>(state.range(0)), 64);
+}
+BENCHMARK(write_local_list)->Arg(8)->Arg(65536);
+
+/// Lists of 16 as RoCEv2 frames: cut, copied and with ICRC, through the switch, checked, placed
+/// and acknowledged.
+void write_wire(benchmark::State& state) {
+    NoTap tap;
+    Pair pair;
+    pair.network.set_tap(tap);
+    write_lists(state, pair, static_cast<std::uint32_t>(state.range(0)), 16);
+}
+BENCHMARK(write_wire)->Arg(8)->Arg(4096)->Arg(65536);
+
+/// WRITEs of 8 bytes, one at a time, on range(0) connections in turn.
+void write_many_qps(benchmark::State& state) {
+    const auto count = static_cast<std::size_t>(state.range(0));
+    Pair pair((64U << 20) + count * (64U << 10));
+    if (!pair.open(count, 4096)) {
+        state.SkipWithError("set-up failed");
+        return;
+    }
+    std::vector<Writer> writers;
+    for (const auto& qp : pair.qps) writers.emplace_back(pair, *qp, 8);
+    std::size_t next = 0;
+    for (auto _ : state) {
+        Writer& writer = writers[next];
+        next = (next + 7919) % count;  // not in the order of their memory
+        for (int i = 0; i < 16; ++i) writer.post();
+        if (!writer.finish()) {
+            state.SkipWithError("a WRITE did not complete");
+            return;
+        }
+    }
+    state.SetItemsProcessed(state.iterations() * 16);
+}
+BENCHMARK(write_many_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(40000);
+
+/// WRITEs of 8 bytes in lists of 16, each with other keys at both ends, of range(0) regions.
+void write_many_mrs(benchmark::State& state) {
+    const auto count = static_cast<std::size_t>(state.range(0));
+    Pair pair;
+    if (!pair.open(1, kSendRing)) {
+        state.SkipWithError("set-up failed");
+        return;
+    }
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> keys;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto from =
+            pair.a.host.hwc().create_mr(pair.a.host.pd, pair.a.buffer, 4096, kAllAccess);
+        const auto to =
+            pair.b.host.hwc().create_mr(pair.b.host.pd, pair.b.buffer, 4096, kAllAccess);
+        if (!from || !to) {
+            state.SkipWithError("no MR");
+            return;
+        }
+        keys.emplace_back(from->lkey, to->rkey);
+    }
+    Writer writer(pair, *pair.qps[0], 8);
+    std::size_t next = 0;
+    for (auto _ : state) {
+        for (int i = 0; i < 16; ++i) {
+            writer.use_keys(keys[next].first, keys[next].second);
+            next = (next + 7919) % count;
+            writer.post();
+        }
+        if (!writer.finish()) {
+            state.SkipWithError("a WRITE did not complete");
+            return;
+        }
+    }
+    state.SetItemsProcessed(state.iterations() * 16);
+}
+BENCHMARK(write_many_mrs)->Arg(1)->Arg(1000)->Arg(100000)->Iterations(40000);
+
+/// Host memory that an idle connected queue pair takes, with its four regions of ring memory.
+void idle_qp_memory(benchmark::State& state) {
+    constexpr std::size_t kCount = 4000;
+    for (auto _ : state) {
+        Pair pair((64U << 20) + kCount * (64U << 10));
+        if (!pair.open(1, 4096)) {
+            state.SkipWithError("set-up failed");
+            return;
+        }
+        const auto before = ::mallinfo2();
+        for (std::size_t i = 0; i < kCount; ++i) {
+            // What the stand-in keeps of it goes at once.
+            const auto qp = pair.a.host.create_rc(*pair.a.cq, *pair.a.cq, 4096, 4096);
+            if (!qp ||
+                !pair.a.host.connect(*qp, 1, {pair.b.host.gid(), pair.b.host.mac(), 5, 1}, kMtu)) {
+                state.SkipWithError("no QP");
+                return;
+            }
+        }
+        pair.world.run_until_idle();
+        const auto after = ::mallinfo2();
+        state.counters["bytes"] =
+            static_cast<double>(after.uordblks - before.uordblks + (after.hblkhd - before.hblkhd)) /
+            kCount;
+    }
+}
+BENCHMARK(idle_qp_memory)->Iterations(1)->Unit(benchmark::kMillisecond);
+
+/// The copy that a WRITE cannot avoid.
 void copy_alone(benchmark::State& state) {
     const auto length = static_cast<std::size_t>(state.range(0));
     std::vector<std::byte> from(kBuffer, std::byte{1});

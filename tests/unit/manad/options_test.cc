@@ -23,9 +23,10 @@ std::string refusal(std::vector<const char*> arguments) {
 }
 
 TEST(Options, TakeSeveralNics) {
-    const auto parsed = parse(
-        {"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked", "--nic",
-         "id=b,socket=/tmp/b,ext=off,speed=25000", "--control", "/tmp/c", "--log", "debug"});
+    const auto parsed =
+        parse({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked",
+               "--nic", "id=b,socket=/tmp/b,ext=off,speed=25000,congestion=off", "--control",
+               "/tmp/c", "--log", "debug"});
     ASSERT_FALSE(parsed.exit) << parsed.text;
     ASSERT_EQ(parsed.options.nics.size(), 2u);
     const NicOptions& a = parsed.options.nics[0];
@@ -34,9 +35,11 @@ TEST(Options, TakeSeveralNics) {
     EXPECT_EQ(to_string(a.nic.mac), "02:00:00:00:00:0a");
     EXPECT_EQ(a.nic.max_mtu, 1500);
     EXPECT_FALSE(a.nic.error_cqes_unasked);
+    EXPECT_TRUE(a.nic.congestion);
     const NicOptions& b = parsed.options.nics[1];
     EXPECT_EQ(b.nic.max_mtu, 9000);
     EXPECT_EQ(b.nic.link_speed_mbps, 25000u);
+    EXPECT_FALSE(b.nic.congestion);
     EXPECT_TRUE(b.nic.error_cqes_unasked);
     EXPECT_EQ(parsed.options.control, "/tmp/c");
     EXPECT_EQ(parsed.options.log_level, spdlog::level::debug);

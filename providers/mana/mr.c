@@ -151,11 +151,10 @@ int mana_dealloc_mw(struct ibv_mw *ibv_mw)
 	return 0;
 }
 
+/* A window gives rights to the peer alone. */
 static uint32_t bind_access(unsigned int access)
 {
-	return MANA_HW_ACCESS_LOCAL_READ |
-	       (access & IBV_ACCESS_LOCAL_WRITE ? MANA_HW_ACCESS_LOCAL_WRITE : 0) |
-	       (access & IBV_ACCESS_REMOTE_READ ? MANA_HW_ACCESS_REMOTE_READ : 0) |
+	return (access & IBV_ACCESS_REMOTE_READ ? MANA_HW_ACCESS_REMOTE_READ : 0) |
 	       (access & IBV_ACCESS_REMOTE_WRITE ? MANA_HW_ACCESS_REMOTE_WRITE : 0) |
 	       (access & IBV_ACCESS_REMOTE_ATOMIC ? MANA_HW_ACCESS_REMOTE_ATOMIC : 0) |
 	       (access & IBV_ACCESS_ZERO_BASED ? MANA_HW_EXT_ACCESS_ZERO_BASED : 0);

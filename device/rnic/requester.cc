@@ -291,6 +291,8 @@ bool Requester::retry(Psn psn) {
 }
 
 void Requester::rewind(Psn psn) {
+    // An answer or the timer says where to go on; while an RNR wait runs no other timer would.
+    stalled_ = false;
     send_psn_ = psn;
     current_ = 0;
     reads_out_ = read_psns_ = 0;

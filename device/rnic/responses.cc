@@ -56,8 +56,16 @@ void Responses::add(const Answer& answer) {
 
 bool Responses::send() {
     std::uint64_t budget = kTurnBytes;
+    // What waits says how many messages are done by now, so that the number never goes back
+    // (ROCE 2.6).
+    std::uint32_t msn = 0;
+    if (!queue_.empty()) {
+        const std::lock_guard lock(qp_.responder.mutex);
+        msn = qp_.responder.msn();
+    }
     while (!queue_.empty()) {
         Answer& answer = queue_.front();
+        answer.msn = msn;
         if (answer.kind == Answer::Kind::kRead) {
             switch (send_read(answer, budget)) {
                 case Sent::kPart:

@@ -736,13 +736,17 @@ Outcome Simulation::run() {
             kPatience);
         if (!outcome_.failure.empty()) break;
         if (!ended) {
-            for (const Connection& connection : connections_)
-                for (const Side& side : connection.side)
+            for (Connection& connection : connections_)
+                for (Side& side : connection.side)
                     if (!settled(connection, side))
                         fail(side, "stands still with " + number(side.done_sends) + " of " +
                                        number(side.posted_sends) + " sends and " +
                                        number(side.done_receives) + " of " +
-                                       number(side.posted_receives) + " receives done");
+                                       number(side.posted_receives) + " receives done; " +
+                                       WireCheck::position(*device(side)) + "; peer " +
+                                       (device(other(side)) != nullptr
+                                            ? WireCheck::position(*device(other(side)))
+                                            : std::string("gone")));
             fail("stands still");
             break;
         }

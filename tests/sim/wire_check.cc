@@ -103,6 +103,15 @@ void WireCheck::arriving(const roce::Packet& packet) {
         arrived_ = packet.psn + (read ? rnic::packets_of(packet.reth.length, limits_.mtu) : 1);
 }
 
+std::string WireCheck::position(const rnic::Qp& qp) {
+    const rnic::RequesterView view = qp.requester.view();
+    return "state " + std::to_string(qp.state()) + ", una " + hex(view.una.value()) + ", snd " +
+           hex(view.send.value()) + ", next " + hex(view.next.value()) + ", expects " +
+           hex(qp.responder.expected().value()) + ", READs out " + std::to_string(view.reads_out) +
+           (view.ack_timer ? ", ACK timer" : "") + (view.rnr_timer ? ", RNR timer" : "") +
+           (view.stalled ? ", stalled" : "");
+}
+
 std::string WireCheck::at_rest(const rnic::Qp& qp) {
     const rnic::RequesterView view = qp.requester.view();
     const std::uint32_t state = qp.state();

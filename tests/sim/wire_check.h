@@ -28,6 +28,8 @@ public:
                                    std::uint64_t messages);
     /// A request for this QP on its way in.
     void arriving(const roce::Packet& packet);
+    /// Where the QP stands, for a message.
+    [[nodiscard]] static std::string position(const rnic::Qp& qp);
     /// At any time when nothing is going on at the moment.
     [[nodiscard]] std::string at_rest(const rnic::Qp& qp);
 

@@ -306,6 +306,44 @@ TEST_F(RecoveryTest, ReadToldToWaitIsRepeated) {
     EXPECT_TRUE(same(1 << 20, 1 << 20, 100));
 }
 
+TEST_F(RecoveryTest, WaitOfTheWireEndsAStallOfTheLocalPath) {
+    open();
+    link->network.local = true;
+    auto& host = link->b.node->host;
+    ASSERT_TRUE(host.to_state(*link->b.qp, MANA_HW_RNIC_QP_INIT));
+    write(1, 10);
+    link->idle(microseconds(10));
+    roce::Packet rnr = to(link->a, Opcode::kAcknowledge, 0x100);
+    rnr.aeth.syndrome = roce::rnr_syndrome(14);
+    inject(link->a, rnr);
+    ASSERT_TRUE(host.to_state(*link->b.qp, MANA_HW_RNIC_QP_RTS));
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+}
+
+TEST_F(RecoveryTest, CountOfMessagesNeverGoesBack) {
+    open();
+    // Two READs wait, and the first is asked for again: it says more than the second did.
+    std::vector<roce::Packet> packets;
+    for (const std::uint32_t i : {0U, 1U, 0U}) {
+        packets.push_back(to(link->b, Opcode::kReadRequest, 0x100 + i));
+        packets.back().reth.length = 100;
+    }
+    packets.insert(packets.end() - 1, to(link->b, Opcode::kWriteOnly, 0x102));
+    base::Frame frame;
+    for (const roce::Packet& p : packets) {
+        roce::encode(p, frame);
+        link->b.node->rnic.receive(frame);
+    }
+    link->idle(microseconds(10));
+    std::uint32_t msn = 0;
+    for (const roce::Packet& p : sent()) {
+        EXPECT_GE(p.aeth.msn, msn);
+        msn = p.aeth.msn;
+    }
+    EXPECT_EQ(msn, 3U);
+}
+
 // ROCE 10: 75
 TEST_F(RecoveryTest, NothingCutsTheWaitShort) {
     Connection::Options options;

@@ -120,7 +120,7 @@ int mana_ib_query_port(struct ib_device *ibdev, u32 port,
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibdev);
 	struct net_device *ndev;
-	bool up;
+	bool up, knows_speed;
 
 	ndev = ib_device_get_netdev(ibdev, port);
 	if (!ndev)
@@ -129,7 +129,15 @@ int mana_ib_query_port(struct ib_device *ibdev, u32 port,
 	up = netif_running(ndev) && netif_carrier_ok(ndev);
 	attr->max_mtu = IB_MTU_4096;
 	attr->active_mtu = iboe_get_mtu(ndev->mtu);
+	knows_speed = ndev->ethtool_ops &&
+		      ndev->ethtool_ops->get_link_ksettings;
 	dev_put(ndev);
+	/* Older parents do not tell the speed; the core would complain of that. */
+	attr->active_speed = IB_SPEED_EDR;
+	attr->active_width = IB_WIDTH_4X;
+	if (knows_speed)
+		ib_get_eth_speed(ibdev, port, &attr->active_speed,
+				 &attr->active_width);
 
 	if (up) {
 		attr->state = IB_PORT_ACTIVE;
@@ -138,7 +146,6 @@ int mana_ib_query_port(struct ib_device *ibdev, u32 port,
 		attr->state = IB_PORT_DOWN;
 		attr->phys_state = IB_PORT_PHYS_STATE_DISABLED;
 	}
-	ib_get_eth_speed(ibdev, port, &attr->active_speed, &attr->active_width);
 	attr->pkey_tbl_len = 1;
 	attr->max_msg_sz = MANA_IB_MAX_MESSAGE;
 	if (mana_ib_port_is_rdma(dev, port)) {

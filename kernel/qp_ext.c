@@ -4,6 +4,7 @@
 
 #include <linux/log2.h>
 
+#define MANA_IB_RING_MIN 64
 #define MANA_IB_STRIDE_MIN 32
 #define MANA_IB_STRIDE_MAX 1024
 #define MANA_IB_QUEUE_MAX SZ_64M
@@ -77,9 +78,9 @@ static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
 		qp->receive_stride =
 			mana_ib_ext_receive_stride(cap->max_recv_sge);
 		create.rq_stride = qp->receive_stride;
-		create.rq_bytes =
-			roundup_pow_of_two(max(1U, cap->max_recv_wr)) *
-			qp->receive_stride;
+		create.rq_bytes = max_t(u32, MANA_IB_RING_MIN,
+					roundup_pow_of_two(max(1U, cap->max_recv_wr)) *
+						qp->receive_stride);
 	}
 	err = mana_ib_alloc_buffer(dev,
 				   create.sq_bytes + create.rq_bytes +

@@ -59,7 +59,8 @@ static void mana_ib_free_srq_memory(struct mana_ib_dev *dev,
 static int mana_ib_kernel_srq(struct mana_ib_srq *srq, u32 limit)
 {
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
-	u32 count = roundup_pow_of_two(srq->max_wr);
+	/* At least two strides: the device wants rings of 64 bytes. */
+	u32 count = max(2UL, roundup_pow_of_two(srq->max_wr));
 	u32 ring_bytes, i;
 	int err = -ENOMEM;
 

@@ -56,8 +56,6 @@ struct rdma_hw_stats *mana_ib_alloc_port_stats(struct ib_device *ibdev,
 					       u32 port)
 {
 	BUILD_BUG_ON(ARRAY_SIZE(mana_ib_port_counters) != MANA_IB_VF_COUNTERS);
-	if (!mana_ib_port_is_rdma(to_mana_dev(ibdev), port))
-		return NULL;
 	return rdma_alloc_hw_stats_struct(mana_ib_port_counters,
 					  ARRAY_SIZE(mana_ib_port_counters),
 					  RDMA_HW_STATS_DEFAULT_LIFESPAN);

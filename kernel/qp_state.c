@@ -162,6 +162,7 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 		mana_ib_forget_entries(to_mana_cq(qp->ibqp.recv_cq), qp);
 		mana_ib_ring_reset(&qp->sq);
 		mana_ib_ring_reset(&qp->rq);
+		qp->send_psn = 0;
 		if (qp->record) {
 			WRITE_ONCE(qp->record->sq_producer, 0);
 			WRITE_ONCE(qp->record->rq_producer, 0);

@@ -161,7 +161,7 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 
 	buffer->bytes = PAGE_ALIGN(bytes);
 	buffer->cpu = dma_alloc_coherent(dev->gc->dev, buffer->bytes,
-					 &buffer->dma, GFP_KERNEL);
+					 &buffer->dma, GFP_KERNEL | __GFP_NOWARN);
 	if (!buffer->cpu)
 		return -ENOMEM;
 	pages.next = buffer->dma;

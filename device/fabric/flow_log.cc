@@ -248,6 +248,14 @@ bool FlowTable::PsnRecord::add(roce::Psn psn, std::uint32_t count, bool certain)
         next_certain_ = certain;
         return true;
     }
+    if (psn < *first_ && *first_ - psn < kPsnReach && *last_ - *first_ >= 0 &&
+        *last_ - *first_ < kPsnReach) {
+        // The network lost the very first, and the numbers have not come round since.
+        if (certain && psn + count < *first_ && gaps_.size() < kMaxGaps)
+            gaps_.push_back({psn + count, *first_});
+        first_ = psn;
+        return true;
+    }
     const auto gap = std::find_if(gaps_.begin(), gaps_.end(), [psn](const Gap& candidate) {
         return psn >= candidate.begin && psn < candidate.end;
     });

@@ -246,6 +246,19 @@ TEST_F(FlowLogTest, AnswersThatTheNetworkLostCountWhenTheyCome) {
     EXPECT_EQ(end["retransmits"], 2);
 }
 
+TEST_F(FlowLogTest, TheFirstPacketsCountWhenTheyComeAfterLaterOnes) {
+    get(packet(roce::Opcode::kWriteMiddle, 100, 0), 1024);
+    get(packet(roce::Opcode::kWriteFirst, 100, 0xfffffe), 1024);
+    get(packet(roce::Opcode::kWriteMiddle, 100, 0xffffff), 1024);
+    get(packet(roce::Opcode::kWriteMiddle, 100, 0), 1024);
+    get(packet(roce::Opcode::kWriteLast, 100, 1), 100);
+    send(answer(200, 1));
+    const json end = only_end();
+    EXPECT_EQ(end["rx_operations"], 1);
+    EXPECT_EQ(end["rx_payload"], 3 * 1024 + 100);
+    EXPECT_EQ(end["retransmits"], 1);
+}
+
 TEST_F(FlowLogTest, ALostReadRequestCountsWhenItComes) {
     const auto ask = [this](std::uint32_t psn) {
         roce::Packet read = packet(roce::Opcode::kReadRequest, 100, psn);

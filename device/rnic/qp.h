@@ -215,7 +215,8 @@ private:
     bool ack_through(Psn psn);
     void progress();
     void complete_front();
-    bool retry(Psn psn);
+    bool retry(Psn psn, bool timed_out = false);
+    void shrink_window(std::uint32_t least);
     void rewind(Psn psn);
     void advance_to(Psn next);
     void watch();
@@ -240,6 +241,7 @@ private:
     std::uint32_t reads_out_ = 0;
     std::uint32_t read_psns_ = 0;  // reserved by READs on the way, beyond one each
     std::uint32_t since_ack_request_ = 0;
+    std::uint32_t window_ = 0;  // packets under way at most: less after a loss
     std::uint32_t retry_left_ = 0;
     std::uint32_t rnr_left_ = 0;
     std::optional<Psn> resent_from_;

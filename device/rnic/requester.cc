@@ -15,6 +15,9 @@ constexpr std::uint64_t kTurnBytes = 1U << 20;
 constexpr std::uint32_t kTurnWqes = 64;
 /// Work taken from the ring and not finished; on the wire path also limited by the window.
 constexpr std::uint32_t kMaxQueued = 1024;
+/// The requester asks for an acknowledgement as often.
+constexpr std::uint32_t kLeastAfterTimeout = 16;
+constexpr std::uint32_t kLeastAfterNak = 64;
 
 }  // namespace
 
@@ -49,6 +52,7 @@ void Requester::ring_reads(std::uint32_t position) {
 
 void Requester::start(Psn first) {
     una_ = send_psn_ = next_psn_ = fetch_psn_ = first;
+    window_ = adapter_.config.window_packets;
     acked_.store((first - 1).value(), std::memory_order_relaxed);
     reported_ = first - 1;
     armed_ = false;
@@ -224,6 +228,9 @@ bool Requester::ack_through(Psn psn) {
 }
 
 void Requester::advance_to(Psn next) {
+    // By a quarter in each round trip.
+    const auto acked = static_cast<std::uint32_t>(std::max(0, next - una_));
+    window_ = std::min(window_ + (acked + 3) / 4, adapter_.config.window_packets);
     una_ = next;
     if (send_psn_ < una_) {
         send_psn_ = una_;
@@ -269,13 +276,13 @@ void Requester::on_timeout() {
     adapter_.counters.timeouts.add();
     resent_from_.reset();
     stalled_ = false;
-    if (retry(una_) && turn()) adapter_.schedule(qp_);
+    if (retry(una_, true) && turn()) adapter_.schedule(qp_);
     settle();
 }
 
 /// Goes back to `psn` for the sake of a lost packet. False if that costs the last retry, or was
 /// already done.
-bool Requester::retry(Psn psn) {
+bool Requester::retry(Psn psn, bool timed_out) {
     if (resent_from_ == psn) return false;
     if (retry_left_ == 0) {
         adapter_.counters.retries_exceeded.add();
@@ -285,9 +292,19 @@ bool Requester::retry(Psn psn) {
     --retry_left_;
     ++retries;
     adapter_.counters.retransmits.add();
+    shrink_window(timed_out ? kLeastAfterTimeout : kLeastAfterNak);
     rewind(psn);
     resent_from_ = psn;
     return true;
+}
+
+/// A network or a peer that loses packets gets fewer at once: whatever follows a lost one is sent
+/// twice, and a slow peer (Soft-RoCE, say) would never answer in time for what queues up before it.
+/// While NAKs come the window stays large enough that rarely its last packet is the lost one, which
+/// no NAK would tell.
+void Requester::shrink_window(std::uint32_t least) {
+    const auto under_way = static_cast<std::uint32_t>(send_psn_ - una_);
+    window_ = std::max(std::min(least, window_), std::min(window_, under_way) / 2);
 }
 
 void Requester::rewind(Psn psn) {

@@ -65,6 +65,10 @@ void Requester::turn_wire(Budget& budget) {
         if (wqe->is_read()) {
             const auto under_way = static_cast<std::uint32_t>(send_psn_ - una_);
             if (under_way > 0 && under_way + wqe->packets > kMaxPsns) break;
+            // After a loss answers on the way count as well.
+            if (window_ < adapter_.config.window_packets && under_way > 0 &&
+                under_way + wqe->packets > window_)
+                break;
             send_read(*wqe);
         } else if (!send_packets(*wqe, budget)) {
             break;
@@ -93,11 +97,10 @@ void Requester::send_read(const SendWqe& wqe) {
 
 /// As many packets of the message as window and budget allow. False if it has to stop here.
 bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
-    const std::uint32_t window = adapter_.config.window_packets;
     const std::uint32_t under_way = in_flight();
-    if (under_way >= window) return false;
+    if (under_way >= window_) return false;
     const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
-    const std::uint32_t room = window - under_way;
+    const std::uint32_t room = window_ - under_way;
     const auto affordable =
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
@@ -145,7 +148,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         base::store_be<std::uint32_t>(packet.immediate.data(), wqe.value);
         packet.invalidate_rkey = wqe.value;
         ++since_ack_request_;
-        packet.ack_request = last || since_ack_request_ >= std::min(kAckRequestEvery, window) ||
+        packet.ack_request = last || since_ack_request_ >= std::min(kAckRequestEvery, window_) ||
                              (i + 1 == count && count == room);
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;

@@ -302,6 +302,76 @@ TEST_F(WireTest, WindowIsNeverExceeded) {
     EXPECT_TRUE(same(0, 0, 200 * 1024));
 }
 
+TEST_F(WireTest, TheWindowHalvesWithEachTimeout) {
+    Connection::Options options;
+    options.timeout = 8;
+    options.retries = 7;
+    open(options);
+    link->network.fate = [](const roce::Packet&) { return Fate{true}; };
+    write(300);
+    ASSERT_TRUE(link->run(1));
+    std::vector<unsigned> bursts;
+    for (const auto& packet : link->network.sent) {
+        if (packet.psn.value() == 0x100) bursts.push_back(0);
+        ++bursts.back();
+    }
+    EXPECT_EQ(bursts, (std::vector<unsigned>{256, 128, 64, 32, 16, 16, 16, 16}));
+}
+
+TEST_F(WireTest, TheWindowOpensAgainAsAcknowledgementsCome) {
+    Connection::Options options;
+    options.timeout = 8;
+    open(options);
+    unsigned lost = 0;
+    std::uint32_t acked = 0x100;
+    std::uint32_t most = 0;
+    link->network.fate = [&](const roce::Packet& p) {
+        if (lost < 256 + 128 + 64) return ++lost, Fate{true};
+        if (p.opcode == Opcode::kAcknowledge) acked = p.psn.value() + 1;
+        if (!p.info().response) most = std::max(most, p.psn.value() - acked + 1);
+        return Fate{};
+    };
+    write(3000);
+    ASSERT_TRUE(link->run(1));
+    EXPECT_EQ(at_a().timeouts.value(), 3U);
+    EXPECT_GT(most, 200U);
+    EXPECT_LE(most, 256U);
+    EXPECT_TRUE(same(0, 0, 3000 * 1024));
+}
+
+TEST_F(WireTest, ALostPacketHalvesTheWindow) {
+    open();
+    unsigned count = 0;
+    std::uint32_t acked = 0x100;
+    std::uint32_t most = 0;
+    bool naked = false;
+    link->network.fate = [&](const roce::Packet& p) {
+        if (p.info().response) {
+            naked = naked || p.aeth.syndrome >= 0x60;
+            if (naked) acked = std::max(acked, p.psn.value());
+            return Fate{};
+        }
+        if (naked && p.psn.value() < acked + 150) most = std::max(most, p.psn.value() - acked);
+        return Fate{++count == 3};
+    };
+    write(256);
+    ASSERT_TRUE(link->run(1));
+    EXPECT_TRUE(naked);
+    EXPECT_LE(most, 130U);
+    EXPECT_TRUE(same(0, 0, 256 * 1024));
+}
+
+TEST_F(WireTest, AfterALossFewReadsAreAskedForAtOnce) {
+    open();
+    unsigned answers = 0;
+    link->network.fate = [&](const roce::Packet& p) {
+        return Fate{p.info().response && ++answers % 100 == 50};
+    };
+    for (int i = 0; i < 12; ++i) read(64);
+    ASSERT_TRUE(link->run(12));
+    EXPECT_LT(answers, 4U * 12 * 64) << "most answers behind a lost one are of no use";
+}
+
 // ROCE 10: 27
 TEST_F(WireTest, FenceWaitsForTheReads) {
     open();

@@ -46,6 +46,9 @@ HARMLESS_KERNEL_MESSAGES = (
     (r"nvme nvme\d+: (starting error recovery|Failed reconnect attempt .*|Connect rejected: .*|"
      r"rdma connection establishment failed .*)|block nvme\w+: no usable path - requeuing I/O",
      "a storage target that a case takes away for a moment"),
+    (r"mana [0-9a-f:.]+ eth\d+: TX: CQE error 33",
+     "frames with a foreign source address that a case sends"),
+    (r"rdma_rxe: loaded", "the module of Soft-RoCE"),
 )
 
 
@@ -89,8 +92,10 @@ class Case:
 
 @dataclass
 class Area:
-    """A topic. `layout` says which guests it needs: "pair" or "one" (one guest with two NICs).
-    `needs`: what the cases use that stock software lacks, among driver, provider and ext."""
+    """A topic. `layout` says which guests it needs: "pair", "one" (one guest with two NICs),
+    "split" (each guest has a manad of its own, joined by UDP) or "soft" (the second has Soft-RoCE
+    on a virtio NIC). `needs`: what the cases use that stock software lacks, among driver, provider
+    and ext."""
 
     name: str
     layout: str = "pair"
@@ -170,6 +175,20 @@ class Peer:
         """RDMA device of the NIC."""
         return self._context.rdma_device(self)
 
+    @property
+    def in_manad(self) -> str:
+        """The name of the NIC in manad."""
+        return f"{self.name}n{self.nic}"
+
+    def manactl(self, *words: str, check: bool = True) -> str:
+        """Runs manactl against the manad of the NIC."""
+        return str(self._context.lab.manactl(*words, check=check, guest=self.index))
+
+    def counters(self) -> dict[str, int]:
+        """All counters of the NIC."""
+        report = self._context.lab.stats(self.in_manad, "--all", guest=self.index)
+        return dict(report["nics"][0]["counters"])
+
     def ip(self, version: int = 4) -> str:
         """Address of the NIC."""
         return str(ipaddress.ip_address(self.guest.ip(self.nic, version)))
@@ -247,19 +266,36 @@ class Peer:
             raise CaseFailed(f"{self.name}: {what} (waited {timeout:.0f} s)")
 
 
+class SoftPeer(Peer):
+    """A guest with Soft-RoCE on a virtio NIC."""
+
+    @property
+    def interface(self) -> str:
+        return str(self.guest.uplink_interface(self.nic))
+
+    @property
+    def rdma(self) -> str:
+        return f"rxe{self.nic}"
+
+    def ip(self, version: int = 4) -> str:
+        return str(ipaddress.ip_address(self.guest.uplink_ip(self.nic, version)))
+
+
 class Context:
     """What a case works with: `a` and `b`, its two ends, on a running lab."""
 
     def __init__(self, lab: Any, pair: str, options: Any = None, ends: Sequence[tuple[int, int]]
-                 = ((0, 0), (1, 0))) -> None:
+                 = ((0, 0), (1, 0)), kinds: dict[int, type[Peer]] | None = None,
+                 pcap: Path | None = None) -> None:
+        self._kinds = kinds or {}
+        self.pcap = pcap  # what manad captures all the time
         self.lab = lab
         self.pair = pair
         self.options = options
         self.driver = getattr(options, "driver", "stock")
         self.provider = getattr(options, "provider", "stock")
         self.ext = getattr(options, "ext", "on") == "on"
-        self.a = Peer(self, *ends[0])
-        self.b = Peer(self, *ends[1])
+        self.a, self.b = self.ends(*ends)
         self.spoken: list[Spoken] = []
         self.spawned: list[Any] = []
         self.notes: list[str] = []
@@ -309,11 +345,14 @@ class Context:
     @property
     def peers(self) -> tuple[Peer, ...]:
         """One peer for each guest."""
-        return tuple(Peer(self, index) for index in range(len(self.lab.guests)))
+        return tuple(self._peer(index) for index in range(len(self.lab.guests)))
+
+    def _peer(self, index: int, nic: int = 0) -> Peer:
+        return self._kinds.get(index, Peer)(self, index, nic)
 
     def ends(self, first: tuple[int, int], second: tuple[int, int]) -> tuple[Peer, Peer]:
         """Two ends: (guest, NIC) each."""
-        return Peer(self, *first), Peer(self, *second)
+        return self._peer(*first), self._peer(*second)
 
     def port(self) -> int:
         """A TCP port that no earlier case used."""
@@ -430,9 +469,9 @@ class Runner:
     def death(self) -> str | None:
         """Why the guests or manad cannot go on, or None."""
         lab = self.context.lab
-        if lab.manad is not None:
+        for manad in lab.manads:
             try:
-                lab.manad.check()
+                manad.check()
             except LabError as error:
                 return str(error)
         for guest in lab.guests:
@@ -447,15 +486,13 @@ class Runner:
 
     def figures(self) -> dict[str, Any]:
         """What must be the same before and after an area: objects that guests have in manad."""
-        if self.context.lab.manad is None:
-            return {}
-        status = json.loads(self.context.lab.manactl("status", "--json"))
-        return {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]} for nic in status["nics"]}
+        return {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]}
+                for manad in self.context.lab.manads for nic in manad.ctl_json("status")["nics"]}
 
     def _check_clean(self, _context: Context) -> None:
         lab = self.context.lab
-        if lab.manad is not None:
-            lab.manad.check()
+        for manad in lab.manads:
+            manad.check()
         wrong = []
         for peer in self.context.peers:
             wrong += [f"{peer.name}: kernel: {line}" for line in self._kernel_log.new(peer)]
@@ -566,14 +603,16 @@ class Runner:
                     (folder / f"{guest.name}.dmesg").write_text(guest.dmesg())
                 except LabError as failure:
                     (folder / f"{guest.name}.dmesg").write_text(f"{failure}\n")
-        if context.lab.manad is not None:
-            log = Path(context.lab.manad.log)
+        for manad in context.lab.manads:
+            log = Path(manad.log)
             if log.exists():
-                shutil.copy(log, folder / "manad.log")
-            for words in (("status", "--json"), ("stats", "--json"), ("stats", "--qp")):
+                shutil.copy(log, folder / log.name)
+            for words in (("status", "--json"), ("stats", "--json"), ("stats", "--qp"),
+                          ("uplinks",)):
                 try:
-                    text = context.lab.manactl(*words, check=False)
+                    text = manad.ctl(*words, check=False)
                 except LabError as failure:
                     text = f"{failure}\n"
-                (folder / f"manactl-{'-'.join(words).replace('--', '')}").write_text(text)
+                name = f"{log.stem}ctl-{'-'.join(words).replace('--', '')}"
+                (folder / name).write_text(text)
         return folder

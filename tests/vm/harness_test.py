@@ -118,11 +118,22 @@ class FakeManad:
         self.log = log_dir / "manad.log"
         self.log.write_text("ready\n")
         self.dead: LabError | None = None
+        self.qps = 1
 
     def check(self) -> None:
         """Raises when it has died."""
         if self.dead is not None:
             raise self.dead
+
+    def ctl(self, *words: str, check: bool = True) -> str:
+        """status and stats."""
+        self.check()
+        return json.dumps({"nics": [{"nic": "g0n0", "qps": self.qps, "objects": {"mrs": 2}}],
+                           "asked": words, "checked": check})
+
+    def ctl_json(self, *words: str) -> Any:
+        """The same, parsed."""
+        return json.loads(self.ctl(*words))
 
 
 class FakeLab:
@@ -131,14 +142,7 @@ class FakeLab:
     def __init__(self, log_dir: Path, suites: tuple[str, str] = ("trixie", "forky")) -> None:
         self.log_dir = log_dir
         self.guests = [FakeGuest(f"g{i}", i, suite, log_dir) for i, suite in enumerate(suites)]
-        self.manad = FakeManad(log_dir)
-        self.qps = 1
-
-    def manactl(self, *words: str, check: bool = True) -> str:
-        """status and stats."""
-        self.manad.check()
-        return json.dumps({"nics": [{"nic": "g0n0", "qps": self.qps, "objects": {"mrs": 2}}],
-                           "asked": words, "checked": check})
+        self.manads = [FakeManad(log_dir)]
 
 
 class HarnessTest(unittest.TestCase):
@@ -190,7 +194,7 @@ class HarnessTest(unittest.TestCase):
         self.assertIn("some error", (folder / "failure").read_text())
         self.assertEqual((folder / "g0.console").read_text(), "Booting\n")
         self.assertTrue((folder / "manad.log").exists())
-        self.assertTrue((folder / "manactl-stats-json").exists())
+        self.assertTrue((folder / "manadctl-stats-json").exists())
 
     def test_a_check_that_does_not_hold_is_the_message(self) -> None:
         self.area.add("checks", lambda _: check(False, "7 is not 8"))
@@ -224,7 +228,7 @@ class HarnessTest(unittest.TestCase):
 
     def test_a_dead_manad_fails_the_rest_at_once(self) -> None:
         def dies(context: Context) -> None:
-            context.lab.manad.dead = LabError("manad ended with status -6: assertion")
+            context.lab.manads[0].dead = LabError("manad ended with status -6: assertion")
             raise CaseFailed("no answer")
         self.area.add("kills manad", dies)
         self.area.add("follows", lambda context: context.a.run("true"))
@@ -313,7 +317,7 @@ class HarnessTest(unittest.TestCase):
 
     def test_objects_left_behind_in_manad_are_found(self) -> None:
         def leaks(context: Context) -> None:
-            context.lab.qps = 3
+            context.lab.manads[0].qps = 3
         self.area.add("leaks", leaks)
         harness = sys.modules["harness"]
         patience = harness.CLEAN_PATIENCE

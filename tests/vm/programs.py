@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from frames import Packet, packets_of
 from harness import CaseFailed, Context, Peer, check
+
+from lab.tshark import find_tshark
 
 ALL_SIZES = 23  # -a: 2 bytes to 8 MiB
 
@@ -173,3 +179,58 @@ def verify(context: Context, *options: str, server: Peer | None = None, client: 
 def quick_rdma(context: Context, server: Peer | None = None, client: Peer | None = None) -> None:
     """A short ib_write_bw."""
     perftest(context, "ib_write_bw", "-s", "65536", "-n", "200", server=server, client=client)
+
+
+@contextlib.contextmanager
+def captured(*peers: Peer, folder: Path) -> Iterator[list[Path]]:
+    """Captures what passes the links of NICs; the files are whole after it."""
+    files = []
+    running = []
+    try:
+        for peer in peers:
+            path = folder / f"{peer.in_manad}.pcap"
+            peer.manactl("capture", "start", peer.in_manad, str(path))
+            running.append(peer)
+            files.append(path)
+        yield files
+    finally:
+        for peer in running:
+            peer.manactl("capture", "stop", peer.in_manad)
+
+
+@contextlib.contextmanager
+def faulty(peer: Peer, options: str) -> Iterator[None]:
+    """Faults on the link of a NIC."""
+    peer.manactl("fault", "set", peer.in_manad, options)
+    try:
+        yield
+    finally:
+        peer.manactl("fault", "clear", peer.in_manad)
+
+
+@contextlib.contextmanager
+def under_policy(peer: Peer, options: str) -> Iterator[None]:
+    """A policy on a NIC."""
+    peer.manactl("policy", "set", peer.in_manad, options)
+    try:
+        yield
+    finally:
+        peer.manactl("policy", "clear", peer.in_manad)
+
+
+def check_capture(path: Path) -> list[Packet]:
+    """tshark and our own reader find nothing wrong in a capture; returns its RoCEv2 packets."""
+    packets = packets_of(path)
+    wrong = [packet for packet in packets if not packet.icrc_right]
+    check(not wrong, f"{path.name}: {len(wrong)} of {len(packets)} packets have a wrong ICRC, the "
+          f"first: {wrong[0] if wrong else None}")
+    errors = find_tshark().errors(path)
+    check(not errors, f"{path.name}: tshark finds {len(errors)} errors: {'; '.join(errors[:3])}")
+    return packets
+
+
+def gid_index(peer: Peer, version: int = 4) -> int:
+    """The index of the GID of a peer's address."""
+    wanted = ("::ffff:" if version == 4 else "") + peer.ip(version)
+    text = peer.out(f"ibv_devinfo -v -d {peer.rdma} | grep -iE '[[:space:]]{wanted},'")
+    return int(text.split("[")[1].split("]")[0])

@@ -37,15 +37,20 @@ enum mode {
     M_KILLED_PEER,
     M_TO_ERR,
     M_DEREG_IN_TRAFFIC,
+    M_UNMAP_IN_TRAFFIC, /* of the program's mapping; the region holds its pages */
+    M_LOST_PEER,        /* whoever runs the program ends the peer, its host or the link */
     M_COUNT
 };
 
 static const char* const mode_names[M_COUNT] = {
-    "wrong-rkey",      "wrong-rkey-read", "out-of-bounds",    "out-of-bounds-read", "below-start",
-    "no-remote-write", "no-remote-read",  "remote-pd",        "local-key",          "local-bounds",
-    "local-pd",        "scatter-key",     "scatter-no-write", "scatter-bounds",     "rnr",
-    "long-message",    "receive-key",     "closed-peer",      "killed-peer",        "to-err",
-    "dereg-in-traffic"};
+    "wrong-rkey",         "wrong-rkey-read", "out-of-bounds",
+    "out-of-bounds-read", "below-start",     "no-remote-write",
+    "no-remote-read",     "remote-pd",       "local-key",
+    "local-bounds",       "local-pd",        "scatter-key",
+    "scatter-no-write",   "scatter-bounds",  "rnr",
+    "long-message",       "receive-key",     "closed-peer",
+    "killed-peer",        "to-err",          "dereg-in-traffic",
+    "unmap-in-traffic",   "lost-peer"};
 
 /* What the client must know of the server. */
 struct hello {
@@ -280,14 +285,25 @@ static void recover(struct state* s) {
 
 /* -- the cases */
 
+/* Whether the peer has said that nothing more will happen. */
+static bool is_over(struct state* s) {
+    char word;
+    return s->mode == M_UNMAP_IN_TRAFFIC && recv(s->pair.sock, &word, 1, MSG_DONTWAIT) == 1;
+}
+
 /* Writes until something goes wrong: the peer's memory or the peer itself goes away. */
 static void stream_until_error(struct state* s) {
     double deadline = now() + s->pair.timeout;
     uint64_t posted = 0, done = 0;
-    bool told = false;
+    bool told = false, over = false;
     for (;;) {
         struct ibv_wc wc;
-        while (posted - done < DEPTH / 2) {
+        over = over || is_over(s);
+        if (over && posted == done) {
+            printf("client undisturbed\n");
+            return;
+        }
+        while (!over && posted - done < DEPTH / 2) {
             post_send(s, posted % ID_RECEIVE, false);
             ++posted;
         }
@@ -300,6 +316,7 @@ static void stream_until_error(struct state* s) {
         if (!told && done == 100) { /* traffic flows */
             pair_send(&s->pair, "t", 1);
             told = true;
+            printf("client told\n");
         }
         if (!wc.status) continue;
         printf("client send first status %d vendor %#x\n", wc.status, wc.vendor_err);
@@ -326,19 +343,42 @@ static void serve_stream(struct state* s) {
         fflush(stdout);
         raise(SIGKILL);
     }
-    if (ibv_dereg_mr(s->target)) die(EXIT_WRONG, "dereg_mr in traffic failed");
+    if (s->mode == M_LOST_PEER) {
+        printf("server waits\n");
+        for (double end = now() + s->pair.timeout; now() < end;) usleep(100000);
+        die(EXIT_SETUP, "nobody ended the server");
+    }
+    if (s->mode == M_UNMAP_IN_TRAFFIC) {
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        if (munmap(s->memory, SIZE) ||
+            mmap(s->memory, SIZE, PROT_READ | PROT_WRITE, flags, -1, 0) != s->memory)
+            die(EXIT_SETUP, "cannot map the memory anew");
+        memset(s->memory, 0x3c, SIZE);
+    } else if (ibv_dereg_mr(s->target)) {
+        die(EXIT_WRONG, "dereg_mr in traffic failed");
+    }
     memcpy(s->snapshot, s->memory, SIZE);
     usleep(300000);
     if (memcmp(s->snapshot, s->memory, SIZE))
-        die(EXIT_WRONG, "memory was written after its region was deregistered");
+        die(EXIT_WRONG, "memory was written that is in no region");
     printf("server untouched\n");
+    if (s->mode == M_UNMAP_IN_TRAFFIC) pair_send(&s->pair, "u", 1);
 }
 
 static const struct retry_rules* rules_of(enum mode mode) {
     /* 4 ms and 1.3 ms at a time, few tries */
     static const struct retry_rules quick = {
         .timeout = 10, .retry_cnt = 3, .rnr_retry = 2, .min_rnr_timer = 14};
+    /* 67 ms at a time: a peer on a busy host is not lost */
+    static const struct retry_rules patient = {
+        .timeout = 14, .retry_cnt = 6, .rnr_retry = 7, .min_rnr_timer = 12};
+    if (mode == M_LOST_PEER) return &patient;
     return mode == M_RNR || mode == M_CLOSED_PEER || mode == M_KILLED_PEER ? &quick : &usual_rules;
+}
+
+static bool is_stream(enum mode mode) {
+    return mode == M_DEREG_IN_TRAFFIC || mode == M_KILLED_PEER || mode == M_UNMAP_IN_TRAFFIC ||
+           mode == M_LOST_PEER;
 }
 
 static bool server_fails(enum mode mode) {
@@ -363,9 +403,9 @@ static void run_client(struct state* s) {
     post_receives(s, RECEIVES, s->mr->lkey);
     pair_sync(&s->pair, 1);
     if (s->mode == M_CLOSED_PEER) pair_sync(&s->pair, 2);
-    if (s->mode == M_DEREG_IN_TRAFFIC || s->mode == M_KILLED_PEER) {
+    if (is_stream(s->mode)) {
         stream_until_error(s);
-        s->to_come = RECEIVES;
+        s->to_come = s->mode == M_UNMAP_IN_TRAFFIC ? 0 : RECEIVES;
         collect(s);
         return;
     }
@@ -386,9 +426,9 @@ static void run_server(struct state* s) {
         pair_sync(&s->pair, 2);
         return;
     }
-    if (s->mode == M_DEREG_IN_TRAFFIC || s->mode == M_KILLED_PEER) {
+    if (is_stream(s->mode)) {
         serve_stream(s);
-        s->to_come = RECEIVES;
+        s->to_come = s->mode == M_UNMAP_IN_TRAFFIC ? 0 : RECEIVES;
         collect(s);
         return;
     }
@@ -431,7 +471,7 @@ int main(int argc, char** argv) {
         run_server(s);
     else
         run_client(s);
-    if (s->mode != M_KILLED_PEER) {
+    if (s->mode != M_KILLED_PEER && s->mode != M_LOST_PEER) {
         pair_sync(&s->pair, 3);
         if (s->recover && s->mode != M_CLOSED_PEER) recover(s);
     }

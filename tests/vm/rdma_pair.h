@@ -270,6 +270,15 @@ static inline void pair_find_gid(struct pair* pair, uint32_t table_length) {
     die(EXIT_SETUP, "%s has no RoCE v2 GID for IPv%u", pair->dev, pair->family);
 }
 
+/* The link may be down for a moment. */
+static inline void pair_wait_active(struct pair* pair, struct ibv_port_attr* port) {
+    for (double deadline = now() + 5;; usleep(10000)) {
+        if (ibv_query_port(pair->context, 1, port)) die(EXIT_SETUP, "cannot query port 1");
+        if (port->state == IBV_PORT_ACTIVE) return;
+        if (now() > deadline) die(EXIT_SETUP, "port 1 is not active");
+    }
+}
+
 static inline void pair_open(struct pair* pair) {
     struct ibv_port_attr port;
     struct ibv_device** list = ibv_get_device_list(NULL);
@@ -280,8 +289,7 @@ static inline void pair_open(struct pair* pair) {
         }
     if (!pair->context) die(EXIT_SETUP, "cannot open RDMA device %s", pair->dev);
     ibv_free_device_list(list);
-    if (ibv_query_port(pair->context, 1, &port)) die(EXIT_SETUP, "cannot query port 1");
-    if (port.state != IBV_PORT_ACTIVE) die(EXIT_SETUP, "port 1 is not active");
+    pair_wait_active(pair, &port);
     pair->path_mtu = port.active_mtu;
     for (int code = IBV_MTU_256; pair->mtu && code <= IBV_MTU_4096; ++code)
         if (128u << code == pair->mtu) pair->path_mtu = (enum ibv_mtu)code;

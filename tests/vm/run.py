@@ -16,13 +16,15 @@ import importlib
 import os
 import re
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from harness import Area, Case, Context, LabError, Runner, Tally  # noqa: E402
+from harness import Area, Case, Context, LabError, Runner, SoftPeer, Tally  # noqa: E402
 
 from lab.guest import GuestSpec  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
@@ -48,6 +50,9 @@ def parse() -> argparse.Namespace:
                         "say whether anything works; areas without such cases run whole")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="rounds of each lifecycle case (default 3)")
+    parser.add_argument("--wire", choices=("capture", "udp"),
+                        help="take the local path away: capture all frames, or give each guest a "
+                        "manad of its own, joined by UDP")
     parser.add_argument("--cpus", type=int, default=1, metavar="N",
                         help="CPUs of each guest (default 1; 2 give two Ethernet queues)")
     for side, what in (("driver", "RDMA driver"), ("provider", "libibverbs provider")):
@@ -97,10 +102,16 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     specs = [GuestSpec(suite, cpus=arguments.cpus, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))
     nics = 1
+    split = layout == "split" or (arguments.wire == "udp" and layout == "pair")
+    kinds = {}
+    pcap = Path(os.devnull) if arguments.wire == "capture" else None
     if layout == "one":
         specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), **ours)]
         ends = ((0, 0), (0, 0))
         nics = 2
+    if layout == "soft":
+        specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1)
+        kinds[1] = SoftPeer
     folder: list[Path] = []
 
     def keep() -> Path:
@@ -108,10 +119,23 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
             folder.append(new_log_dir(f"vm-{arguments.pair}"))
         return folder[0]
 
-    with Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
-             manad_args=tuple(arguments.manad_arg), ext=arguments.ext == "on",
-             keep_logs=arguments.keep_logs) as lab:
-        context = Context(lab, arguments.pair, arguments, ends)
+    with tempfile.TemporaryDirectory(prefix="openmana-vm-") as temp:
+        if layout == "soft":
+            pcap = Path(temp) / "switch.pcap"
+        manad_args = [*arguments.manad_arg, *(("--pcap", str(pcap)) if pcap else ())]
+        return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
+                           manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
+                           ext=arguments.ext == "on"),
+                       lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap),
+                       keep, areas, arguments, tally, runner_number)
+
+
+def run_lab(lab: Lab, make_context: Callable[[Lab], Context], keep: Callable[[], Path],
+            areas: list[Area], arguments: argparse.Namespace, tally: Tally, runner_number: int
+            ) -> int:
+    """Boots a lab and runs areas in it. Returns the number of the last case."""
+    with lab:
+        context = make_context(lab)
         runner = Runner(context, tally, keep, runner_number)
         runner.start()
         lab.configure_network()
@@ -141,7 +165,7 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     number = 0
-    for layout in ("pair", "one"):
+    for layout in ("pair", "split", "soft", "one"):
         mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
         if not mine:
             continue

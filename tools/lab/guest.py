@@ -17,7 +17,7 @@ from .channel import REBOOT, Channel, Command
 from .errors import CommandFailed, GuestDied, GuestTimeout, LabError
 from .image import Image, digest
 from .paths import cache_dir
-from .proc import end_group, spawn, tail
+from .proc import end_group, kill_group, spawn, tail
 from .qemu import Machine, Qemu, command_line
 
 BOOT_TIMEOUT = 180.0
@@ -31,7 +31,8 @@ CONSOLE_GRACE = 2.0
 @dataclass(frozen=True)
 class GuestSpec:
     """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default.
-    `driver` and `provider`: "stock" or "ours"."""
+    `uplinks` are virtio NICs on manad's switch, by QEMU's stream netdev. `driver` and
+    `provider`: "stock" or "ours"."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -41,6 +42,7 @@ class GuestSpec:
     append: str = ""
     driver: str = "stock"
     provider: str = "stock"
+    uplinks: int = 0
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class Guest:
         """Ends QEMU at once, as a crash of the VM would."""
         self._stopping = True
         if self._process is not None:
-            end_group(self._process, grace=0)
+            kill_group(self._process)
         self._die(GuestDied(f"{self.name}: the guest was killed"))
 
     def stop(self) -> None:
@@ -344,6 +346,11 @@ class Guest:
         """The network interface of a virtio NIC."""
         return self._by_mac(self.virtio_macs[number], f"virtio NIC {number}")
 
+    def uplink_interface(self, number: int = 0) -> str:
+        """The network interface of a virtio NIC on manad's switch."""
+        mac = self.virtio_macs[len(self.virtio_macs) - self.spec.uplinks + number]
+        return self._by_mac(mac, f"uplink {number}")
+
     def _by_mac(self, mac: str, what: str) -> str:
         if self._devices is None or mac not in self._devices:
             text = self.run("grep -H . /sys/class/net/*/address").stdout
@@ -378,3 +385,10 @@ class Guest:
     def virtio_ip(self, number: int = 0) -> str:
         """The address that `Lab.configure_network` gives to a virtio NIC."""
         return f"10.1.{number}.{self.number + 1}"
+
+    def uplink_ip(self, number: int = 0, version: int = 4) -> str:
+        """The address that `Lab.configure_network` gives to a virtio NIC on manad's switch: in the
+        network of the MANA NICs with that number."""
+        if version == 6:
+            return f"fd00:{number:x}::{self.number + 101:x}"
+        return f"10.0.{number}.{self.number + 101}"

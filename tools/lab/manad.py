@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import LabError
 from .paths import BUILD, IS_SOURCE_TREE, ROOT
-from .proc import end_group, spawn, tail
+from .proc import end_group, kill_group, spawn, tail
 
 START_TIMEOUT = 30.0
 
@@ -127,6 +127,15 @@ class Manad:
     def ctl_json(self, *args: str) -> Any:
         """Runs manactl with --json; returns the parsed answer."""
         return json.loads(self.ctl("--json", *args))
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash would; `start` may follow."""
+        if self._process is None:
+            return
+        kill_group(self._process)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
 
     def stop(self) -> int | None:
         """Ends it; returns its exit status."""

@@ -78,6 +78,15 @@ def end_group(process: subprocess.Popen[bytes], grace: float = 3.0) -> None:
         pass
 
 
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and its whole group as a crash would, with SIGKILL and nothing before."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
+
+
 def tail(path: Path, lines: int = 1) -> str:
     """The last non-empty lines of a log, for an error message."""
     try:

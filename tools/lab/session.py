@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,15 +19,34 @@ from .kvm import choose_accel
 from .manad import Manad, Nic
 from .ours import guest_initrd
 from .progress import Step, say
-from .qemu import Machine, find_qemu, free_memory
+from .qemu import Machine, Qemu, find_qemu, free_memory
 
 MAX_NICS = 16
 MAX_VIRTIO = 8
 
 
 def mac_address(kind: int, guest: int, number: int) -> str:
-    """A locally administered address: kind 0 for MANA NICs, 1 for virtio ones."""
+    """A locally administered address: kind 0 for MANA NICs, 1 for virtio ones, 2 for virtio ones
+    on manad's switch."""
     return f"02:4d:41:{kind:02x}:{guest:02x}:{number:02x}"
+
+
+def connected(path: Path) -> dict[str, object]:
+    """A netdev that connects to a Unix socket, again and again."""
+    return {"type": "stream", "server": False, "reconnect-ms": 200,
+            "addr": {"type": "unix", "path": str(path)}}
+
+
+def free_udp_ports(count: int) -> list[int]:
+    """UDP ports of the loopback interface that nobody uses."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
 
 
 class Lab:
@@ -39,8 +59,9 @@ class Lab:
     `nics` and `virtio` are per guest; a spec may say otherwise. virtio NICs join guests 0 and 1,
     2 and 3, and so on. `mtu` is set on the guests' interfaces by `configure_network`; `nic_options`
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
-    needs no manad. Logs are kept when the block
-    ends by an exception (or with `keep_logs`), in `lab.log_dir`.
+    needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
+    UDP uplink. Logs are kept when the block ends by an exception (or with `keep_logs`), in
+    `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,
@@ -48,7 +69,7 @@ class Lab:
                  nic_options: str = "", ext: bool = True, name: str = "lab",
                  boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
                  keep_logs: bool = False, manad: Path | None = None,
-                 shared_memory: bool = True, modules: bool = True) -> None:
+                 shared_memory: bool = True, modules: bool = True, split: bool = False) -> None:
         self.specs = list(guests)
         self._nics = nics
         self._virtio = virtio
@@ -63,11 +84,13 @@ class Lab:
         self._manad_binary = manad
         self._shared_memory = shared_memory
         self._modules = modules
+        self._split = split
+        self._qemu: Qemu | None = None
         self._run: RunDirectory | None = None
         self._failed = False
         self._log_dir: Path | None = None
         self.guests: list[Guest] = []
-        self.manad: Manad | None = None
+        self.manads: list[Manad] = []
         self._check()
 
     def _check(self) -> None:
@@ -86,6 +109,17 @@ class Lab:
                 raise LabError(f"a guest cannot have {wires} virtio NICs (0 to {MAX_VIRTIO})")
         if self._mtu is not None and not 1500 <= self._mtu <= 9000:
             raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
+
+    @property
+    def manad(self) -> Manad | None:
+        """The (first) manad, None without NICs."""
+        return self.manads[0] if self.manads else None
+
+    def manad_of(self, guest: int) -> Manad:
+        """The manad that a guest's NICs belong to."""
+        if not self.manads:
+            raise LabError("this lab has no NICs, so no manad")
+        return self.manads[guest if self._split else 0]
 
     @property
     def log_dir(self) -> Path:
@@ -131,34 +165,66 @@ class Lab:
         self._log_dir = new_log_dir(self._name)
         self._run = RunDirectory()
         run = self._run.path
-        nics: list[Nic] = []
+        nics: list[list[Nic]] = []
+        args: list[list[str]] = []
         for number, spec in enumerate(self.specs):
             name = f"g{number}"
             mine = [Nic(f"{name}n{i}", run / f"{name}n{i}.sock", mac_address(0, number, i),
                         self._nic_options)
                     for i in range(self._nics if spec.nics is None else spec.nics)]
-            nics += mine
+            if self._split or not nics:
+                nics.append([])
+                args.append(list(self._manad_args))
+            nics[-1] += mine
             wires = self._virtio if spec.virtio is None else spec.virtio
             virtio_macs = [mac_address(1, number, i) for i in range(wires)]
+            virtio = [(self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)]
+            for i in range(spec.uplinks):
+                path = run / f"{name}u{i}.sock"
+                args[-1] += ["--uplink", f"stream={path},listen"]
+                virtio_macs.append(mac_address(2, number, i))
+                virtio.append((connected(path), virtio_macs[-1]))
             image = images[spec.suite]
             machine = Machine(
                 name=name, kernel=image.kernel, initrd=initrds[spec], root=image.root,
                 agent_socket=run / f"{name}.agent", qmp_socket=run / f"{name}.qmp", accel=accel,
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
-                virtio=tuple((self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)),
+                virtio=tuple(virtio),
                 append=spec.append, shared_memory=self._shared_memory)
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir))
-        if nics:
-            self.manad = Manad(nics, run / "control.sock", self._log_dir / "manad.log",
-                               self._manad_args, self._manad_binary)
-            say(f"starting manad with {len(nics)} NICs")
-            self.manad.start()
+        for before in range(len(nics) - 1):
+            ports = free_udp_ports(2)
+            for own, (local, remote) in ((before, ports), (before + 1, reversed(ports))):
+                args[own] += ["--uplink",
+                              f"udp=local=127.0.0.1:{local},remote=127.0.0.1:{remote}"]
+        for index, mine in enumerate(nics):
+            if not mine and "--uplink" not in args[index]:
+                continue
+            suffix = str(index) if self._split else ""
+            say(f"starting manad with {len(mine)} NICs")
+            self.manads.append(Manad(mine, run / f"control{suffix}.sock",
+                                     self._log_dir / f"manad{suffix}.log", tuple(args[index]),
+                                     self._manad_binary))
+            self.manads[-1].start()
+        self._qemu = qemu
         suites = ", ".join(spec.suite for spec in self.specs)
         with Step(f"booting {len(self.guests)} guest(s) ({suites}; {accel})"):
             for guest in self.guests:
                 guest.start(qemu)
             self.each(lambda guest: guest.wait_ready(self._boot_timeout, self._modules))
+
+    def replace(self, number: int) -> Guest:
+        """Ends a guest, and starts a new one in its place with the same NICs."""
+        assert self._qemu is not None
+        old = self.guests[number]
+        old.stop()
+        fresh = Guest(old.name, number, old.spec, old.image, old.machine, old.macs,
+                      old.virtio_macs, self.log_dir)
+        fresh.start(self._qemu)
+        self.guests[number] = fresh
+        fresh.wait_ready(self._boot_timeout, self._modules)
+        return fresh
 
     def _wire(self, guest: int, number: int) -> dict[str, object]:
         """One end of the cable between the guests of a pair."""
@@ -166,26 +232,24 @@ class Lab:
         if guest % 2 == 0:
             return {"type": "stream", "server": True,
                     "addr": {"type": "unix", "path": str(path)}}
-        return {"type": "stream", "server": False, "reconnect-ms": 200,
-                "addr": {"type": "unix", "path": str(path)}}
+        return connected(path)
 
     def stop(self) -> None:
         """Ends the guests and manad, removes the sockets. Logs stay after a failure."""
-        status = None
+        statuses = []
         try:
             for guest in self.guests:
                 guest.stop()
-            if self.manad is not None:
-                status = self.manad.stop()
+            statuses = [(manad.stop(), manad.log) for manad in self.manads]
         finally:
             if self._run is not None:
                 self._run.close()
                 self._run = None
-            bad_end = status not in (None, 0)
-            if self._log_dir is not None and not (self._failed or self._keep_logs or bad_end):
+            bad = [(status, log) for status, log in statuses if status not in (None, 0)]
+            if self._log_dir is not None and not (self._failed or self._keep_logs or bad):
                 shutil.rmtree(self._log_dir, ignore_errors=True)
-        if bad_end and not self._failed:
-            raise LabError(f"manad ended with status {status}", self.log_dir / "manad.log")
+        if bad and not self._failed:
+            raise LabError(f"manad ended with status {bad[0][0]}", bad[0][1])
 
     def each(self, action: Any) -> list[Any]:
         """Calls `action(guest)` for all guests at once; the first error is raised when all are
@@ -209,8 +273,8 @@ class Lab:
                 if errors:
                     break
         if errors:
-            if self.manad is not None:
-                self.manad.check()
+            for manad in self.manads:
+                manad.check()
             raise errors[0]
         return results
 
@@ -229,11 +293,17 @@ class Lab:
                 lines += [f"ip link set {name}{mtu} up",
                           f"ip addr replace {guest.ip(nic)}/24 dev {name}",
                           f"ip -6 addr replace {guest.ip(nic, 6)}/64 dev {name} nodad"]
-            for number in range(len(guest.virtio_macs)):
+            for number in range(len(guest.virtio_macs) - guest.spec.uplinks):
                 name = guest.virtio_interface(number)
                 names.append(name)
                 lines += [f"ip link set {name}{mtu} up",
                           f"ip addr replace {guest.virtio_ip(number)}/24 dev {name}"]
+            for number in range(guest.spec.uplinks):
+                name = guest.uplink_interface(number)
+                names.append(name)
+                lines += [f"ip link set {name}{mtu} up",
+                          f"ip addr replace {guest.uplink_ip(number)}/24 dev {name}",
+                          f"ip -6 addr replace {guest.uplink_ip(number, 6)}/64 dev {name} nodad"]
             lines += ["i=0", f"for n in {' '.join(names)}; do",
                       'until [ "$(cat /sys/class/net/$n/carrier)" = 1 ]; do sleep 0.05; '
                       'i=$((i+1)); [ $i -lt 400 ] || { echo "$n has no carrier" >&2; exit 1; }',
@@ -241,14 +311,11 @@ class Lab:
             if names:
                 guest.run("\n".join(lines), timeout=60)
 
-    def manactl(self, *args: str, check: bool = True, timeout: float = 20.0) -> str:
-        """Runs manactl against this lab's manad; returns its output."""
-        if self.manad is None:
-            raise LabError("this lab has no NICs, so no manad")
-        return self.manad.ctl(*args, check=check, timeout=timeout)
+    def manactl(self, *args: str, check: bool = True, timeout: float = 20.0, guest: int = 0
+                ) -> str:
+        """Runs manactl against the manad of a guest; returns its output."""
+        return self.manad_of(guest).ctl(*args, check=check, timeout=timeout)
 
-    def stats(self, *args: str) -> Any:
-        """`manactl stats --json`, parsed."""
-        if self.manad is None:
-            raise LabError("this lab has no NICs, so no manad")
-        return self.manad.ctl_json("stats", *args)
+    def stats(self, *args: str, guest: int = 0) -> Any:
+        """`manactl stats --json` of the manad of a guest, parsed."""
+        return self.manad_of(guest).ctl_json("stats", *args)

@@ -37,14 +37,17 @@ AREA.add("rping -V, the second guest serves", partial(rping, True, "-V -S 65000"
 AREA.add("rping -V -v", partial(rping, False, "-V -v -S 64"), **ONLY)
 
 
-@AREA.case("rping over IPv6", **ONLY)
-def rping_v6(context: Context) -> None:
-    a, b = context.a, context.b
+def pinged(context: Context, version: int = 4, swap: bool = False) -> None:
+    """A short rping with data check."""
+    a, b = (context.b, context.a) if swap else (context.a, context.b)
     port = context.port()
-    listener = a.spawn(f"exec rping -s -a {a.ip(6)} -p {port} -C 10 -V")
+    listener = a.spawn(f"exec rping -s -a {a.ip(version)} -p {port} -C 10 -V")
     wait_cm_listening(a, listener.text)
-    b.run(f"rping -c -a {a.ip(6)} -p {port} -C 10 -V", timeout=60)
+    b.run(f"rping -c -a {a.ip(version)} -p {port} -C 10 -V", timeout=60)
     a.finish(listener, 30)
+
+
+AREA.add("rping over IPv6", partial(pinged, version=6), **ONLY)
 
 
 def ucmatose(options: str, context: Context) -> None:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from harness import Area, CaseFailed, Context, Peer, check
 
@@ -160,6 +163,59 @@ def stream(mode: str, code: int, context: Context) -> None:
         check("server untouched" in server and status == 0, f"{mode}: server: {server}")
         compare(context.a, "server", "receive", server,
                 wanted(context.a, (0, 0), RECEIVES))
+
+
+@AREA.case("memory unmapped in full traffic: the region goes on, what is mapped there next is safe")
+def unmapped(context: Context) -> None:
+    client, server, status = start(context, "unmap-in-traffic", ())
+    check("client undisturbed" in client, f"the traffic was disturbed: {client}")
+    check("server untouched" in server and status == 0, f"server: {server}")
+
+
+def traffic(context: Context, background: bool = True, timeout: int = 60) -> tuple[Any, Any]:
+    """WRITEs from b to a, and an ib_write_bw of many queue pairs both ways; to be ended by who
+    calls this. Returns the ends of the WRITEs when they flow."""
+    a, b = context.a, context.b
+    if background:
+        port = context.port()
+        words = f"-F -b -q 8 -D {timeout} -s 32768 -p {port}"
+        listener = a.spawn(f"exec ib_write_bw -d {a.rdma} {words}")
+        a.wait_listening(port, listener)
+        b.spawn(f"exec ib_write_bw -d {b.rdma} {words} {a.ip()}")
+    port = context.port()
+    words = ["--port", str(port), "--mode", "lost-peer", "--length", "8192", "--timeout",
+             str(timeout)]
+    server = a.spawn([context.program(a, "rdma_errors.c"), "--dev", a.rdma, "--server", *words])
+    a.wait_listening(port, server)
+    client = b.spawn([context.program(b, "rdma_errors.c"), "--dev", b.rdma, "--host", a.ip(),
+                      *words])
+    client.wait_output("client told", 30)
+    wanted_pairs = 9 if background else 1
+    deadline = time.monotonic() + 30
+    while (busy := busy_pairs(b)) < wanted_pairs:
+        check(time.monotonic() < deadline, f"only {busy} of {wanted_pairs} queue pairs at work")
+        time.sleep(0.2)
+    return server, client
+
+
+def busy_pairs(peer: Peer) -> int:
+    """Queue pairs of a NIC that have sent."""
+    pairs = json.loads(peer.manactl("--json", "stats", peer.in_manad, "--qp"))["qps"]
+    return sum(one["type"] == "RC" and one["tx_messages"] > 0 for one in pairs)
+
+
+def lost(context: Context, client: Any, peer: Peer | None = None) -> None:
+    """The client of `traffic` must see its retries used up, and flushes after that."""
+    peer = peer or context.b
+    peer.finish(client, 40)
+    said = client.stdout
+    table = STATUS_TRIXIE if peer.suite == "trixie" else STATUS
+    first = re.search(r"client send first status (\d+) vendor (\S+)", said)
+    check(first and (int(first.group(1)), int(first.group(2), 16)) == (table[0x1c6], 0x1c6),
+          f"the first error is not retry exceeded: {said[-300:]}")
+    rest = re.findall(r"client send rest status (\d+)", said)
+    check(rest and all(one == "5" for one in rest), f"after the error: {rest}")
+    compare(peer, "client", "receive", said, wanted(peer, (0, 0), RECEIVES))
 
 
 AREA.add("region deregistered in full traffic", partial(stream, "dereg-in-traffic", 0x162))

@@ -135,13 +135,5 @@ def killed(context: Context) -> None:
 
 def replace(context: Context, peer: Peer) -> None:
     """Starts a new guest in the place of one that was killed."""
-    from lab.guest import Guest
-    from lab.qemu import find_qemu
-    old = peer.guest
-    old.stop()
-    fresh = Guest(old.name, old.number, old.spec, old.image, old.machine, old.macs,
-                  old.virtio_macs, context.lab.log_dir)
-    fresh.start(find_qemu())
-    context.lab.guests[peer.index] = fresh
-    fresh.wait_ready()
+    context.lab.replace(peer.index)
     context.forget(peer)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from harness import Area, Context, Peer, check
-from programs import ALL_SIZES, gbits, perftest, set_mtu
+from harness import Area, Context, check
+from programs import ALL_SIZES, gbits, gid_index, perftest, set_mtu
 
 AREA = Area("perftest")
 BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
@@ -77,17 +77,10 @@ for _tool in LATENCY:
 
 def addressed(version: int, context: Context) -> None:
     """With the GID of an IPv6 address at both ends."""
-    indexes = [index_of(peer, version) for peer in (context.a, context.b)]
+    indexes = [gid_index(peer, version) for peer in (context.a, context.b)]
     check(indexes[0] == indexes[1], f"the GIDs have different indexes: {indexes}")
     perftest(context, "ib_write_bw", "-s", "65536", "-n", "200", gid=indexes[0])
     perftest(context, "ib_read_lat", "-s", "8", "-n", "100", gid=indexes[0])
-
-
-def index_of(peer: Peer, version: int) -> int:
-    """The index of the GID of a peer's address."""
-    wanted = ("::ffff:" if version == 4 else "") + peer.ip(version)
-    text = peer.out(f"ibv_devinfo -v -d {peer.rdma} | grep -iE '[[:space:]]{wanted},'")
-    return int(text.split("[")[1].split("]")[0])
 
 
 AREA.add("ib_write_bw and ib_read_lat over IPv6", partial(addressed, 6))
@@ -97,9 +90,9 @@ def pingpong(options: str, context: Context) -> None:
     """ibv_rc_pingpong, which compares the received data with -c."""
     port = context.port()
     a, b = context.a, context.b
-    listener = a.spawn(f"exec ibv_rc_pingpong -d {a.rdma} -g {index_of(a, 4)} -p {port} {options}")
+    listener = a.spawn(f"exec ibv_rc_pingpong -d {a.rdma} -g {gid_index(a, 4)} -p {port} {options}")
     a.wait_listening(port, listener)
-    result = b.run(f"ibv_rc_pingpong -d {b.rdma} -g {index_of(b, 4)} -p {port} {options} {a.ip()}")
+    result = b.run(f"ibv_rc_pingpong -d {b.rdma} -g {gid_index(b, 4)} -p {port} {options} {a.ip()}")
     a.finish(listener, 30)
     check("usec/iter" in result.stdout, f"ibv_rc_pingpong {options}: {result.stdout[-200:]}")
     check("invalid data" not in result.stdout + listener.stdout,

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad networks, and what the host's policy does: faults, rate limits, access rules, spoof
+protection, the flow log."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from areas import errors
+from frames import packets_of
+from harness import Area, CaseFailed, Context, Peer, check
+from programs import (captured, faulty, gbits, gid_index, iperf, perftest, ping, transfer,
+                      under_policy, verify)
+
+AREA = Area("faults")
+
+# -- faults
+
+
+def lossy(options: str, counters: tuple[str, ...], context: Context) -> None:
+    """ib_write_bw and verified data through faults at the client's link; right, and not stalled."""
+    names = [f"fabric.fault.{name}" for name in counters]
+    before = context.b.counters()
+    with faulty(context.b, options):
+        begin = time.monotonic()
+        rows = perftest(context, "ib_write_bw", "-s", "65536", "-n", "300")
+        took = time.monotonic() - begin
+        check(took < 60, f"ib_write_bw took {took:.0f} s")
+        verify(context, "--seed", "91", "--rounds", "30", "--batch", "12", "--max", "60000",
+               "--both", "--align", "3")
+    after = context.b.counters()
+    seen = {name: after[name] - before[name] for name in names}
+    check(all(count > 0 for count in seen.values()), f"nothing happened: {seen}")
+    words = ", ".join(f"{count} {name.split('.')[-1]}" for name, count in seen.items())
+    context.note(f"{gbits(rows[0])}; {words}")
+
+
+for _title, _options, _counters in (
+        ("1 % loss", "loss=1%,seed=5", ("lost",)),
+        ("1 % duplication", "dup=1%,seed=6", ("duplicated",)),
+        ("1 % reordering", "reorder=1%,seed=7", ("reordered",)),
+        ("1 % corruption", "corrupt=1%,seed=8", ("corrupted",)),
+        ("all of them, and delay", "loss=0.5%,dup=0.5%,reorder=0.5%,corrupt=0.5%,delay=100us,"
+         "jitter=100us,seed=9", ("lost", "duplicated", "reordered", "corrupted", "delayed"))):
+    AREA.add(f"ib_write_bw and verified data through {_title}", partial(lossy, _options, _counters))
+
+
+@AREA.case("verified data through a link that flaps")
+def flapping(context: Context) -> None:
+    before = context.b.counters()["fabric.fault.flaps"]
+    with faulty(context.b, "flap=700ms/100ms"):
+        said = verify(context, "--seed", "92", "--rounds", "150", "--batch", "12", "--max",
+                      "60000", "--both")
+    flaps = context.b.counters()["fabric.fault.flaps"] - before
+    check(flaps > 0, "the link did not flap during the traffic")
+    context.note(f"{flaps} flaps; {said.strip().removeprefix('verified: ')}")
+    context.lab.configure_network([context.b.guest])
+
+
+@AREA.case("the link goes down in full traffic: retries are used up")
+def link_down(context: Context) -> None:
+    a, b = context.a, context.b
+    _, client = errors.traffic(context)
+    b.manactl("link", b.in_manad, "down")
+    try:
+        errors.lost(context, client)
+    finally:
+        b.manactl("link", b.in_manad, "up")
+    context.end()  # ib_write_bw has retries left, and would go on
+    context.lab.configure_network([b.guest])
+    ping(a, b.ip())
+    perftest(context, "ib_write_bw", "-s", "65536", "-n", "200")
+
+
+# -- rates
+
+RATE = 100_000_000  # bit/s, below what a guest without KVM can do
+SETTLE = 1.0
+MEASURE = 3.0
+
+
+def rate_of(peer: Peer, counter: str) -> float:
+    """bit/s of a counter of bytes over some seconds of traffic that has settled."""
+    time.sleep(SETTLE)
+    begin, before = time.monotonic(), peer.counters()[counter]
+    time.sleep(MEASURE)
+    end, after = time.monotonic(), peer.counters()[counter]
+    return (after - before) * 8 / (end - begin)
+
+
+def streaming(context: Context, tool: str, *options: str, seconds: int = 8) -> tuple[Any, Any]:
+    """perftest for some seconds; returns its two ends."""
+    port = context.port()
+    words = [tool, "-F", "-D", str(seconds), "-p", str(port), *options]
+    server = context.a.spawn([words[0], "-d", context.a.rdma, *words[1:]])
+    context.a.wait_listening(port, server)
+    client = context.b.spawn([words[0], "-d", context.b.rdma, *words[1:], context.a.ip()])
+    context.a.until(f"grep -q ':{port:04X} .* 01 ' /proc/net/tcp /proc/net/tcp6",
+                    "no connection of perftest")
+    return server, client
+
+
+def limited(tool: str, policy: str, counter: str, context: Context) -> None:
+    """The limit holds within 5 %."""
+    with under_policy(context.b, policy):
+        server, client = streaming(context, tool, "-s", "65536")
+        rate = rate_of(context.b, counter)
+        context.b.finish(client, 60)
+        context.a.finish(server, 60)
+    context.note(f"{rate / 1e6:.2f} Mb/s of {RATE / 1e6:.0f}")
+    check(abs(rate / RATE - 1) <= 0.05, f"{rate / 1e6:.2f} Mb/s, the limit is {RATE / 1e6:.0f}")
+
+
+AREA.add("a limit on what a guest sends, ib_write_bw",
+         partial(limited, "ib_write_bw", "rdma-limit=100M", "fabric.port.tx_bytes"))
+AREA.add("a limit on what a guest sends, ib_send_bw",
+         partial(limited, "ib_send_bw", "limit=100M", "fabric.port.tx_bytes"))
+AREA.add("a limit on what a guest receives, ib_read_bw",
+         partial(limited, "ib_read_bw", "rdma-limit=100M,dir=rx", "fabric.port.rx_bytes"))
+
+
+@AREA.case("a limit on Ethernet, iperf3")
+def limited_tcp(context: Context) -> None:
+    with under_policy(context.b, "eth-limit=50M"):
+        sums = iperf(context, context.a, context.b, seconds=6)
+    rate = sums["bits_per_second"] / 1e6
+    context.note(f"{rate:.1f} Mb/s of payload")
+    check(42 <= rate <= 50, f"iperf3 made {rate:.1f} Mb/s under a limit of 50")
+
+
+@AREA.case("guarantees share a limit between RDMA and TCP")
+def guaranteed(context: Context) -> None:
+    a, b = context.a, context.b
+    with under_policy(b, "limit=100M,rdma-guarantee=70M,eth-guarantee=20M"):
+        server, client = streaming(context, "ib_write_bw", "-s", "65536", seconds=14)
+        port = context.port()
+        listener = a.spawn(["iperf3", "-s", "-1", "-p", str(port)])
+        a.wait_listening(port, listener)
+        tcp = b.spawn(["iperf3", "-c", a.ip(), "-p", str(port), "-t", "10", "-J"])
+        time.sleep(2)
+        before = b.counters()["fabric.port.tx_bytes"]
+        begin = time.monotonic()
+        time.sleep(5)
+        total = (b.counters()["fabric.port.tx_bytes"] - before) * 8 / (time.monotonic() - begin)
+        b.finish(tcp, 60)
+        ethernet = json.loads(tcp.stdout)["end"]["sum_received"]["bits_per_second"]
+        b.finish(client, 60)
+        a.finish(server, 60)
+    context.note(f"{total / 1e6:.1f} Mb/s in all, TCP {ethernet / 1e6:.1f}")
+    check(abs(total / RATE - 1) <= 0.05, f"{total / 1e6:.1f} Mb/s in all, the limit is 100")
+    check(18e6 <= ethernet <= 32e6, f"TCP got {ethernet / 1e6:.1f} Mb/s; 20 are its own, and half "
+          "of the 10 that are left")
+
+
+# -- access rules and spoof protection
+
+
+def no_rdma(context: Context) -> None:
+    """An RDMA connection from b to a makes no progress."""
+    port = context.port()
+    words = ["-F", "-s", "64", "-n", "5", "-u", "10", "-p", str(port)]
+    server = context.a.spawn(["ib_write_bw", "-d", context.a.rdma, *words])
+    context.a.wait_listening(port, server)
+    result = context.b.run(["ib_write_bw", "-d", context.b.rdma, *words, context.a.ip()],
+                           check=False)
+    check(result.status != 0, "ib_write_bw succeeded against the rules")
+    server.kill()
+
+
+@AREA.case("an access rule against RDMA stops RDMA and nothing else")
+def deny_rdma(context: Context) -> None:
+    a, b = context.a, context.b
+    before = b.counters()
+    with under_policy(b, f"acl=deny tx rdma to {a.ip()}"):
+        no_rdma(context)
+        ping(b, a.ip())
+        transfer(context, b, a, a.ip(), size=1 << 18)
+        transfer(context, b, a, a.ip(6), size=1 << 18)
+    perftest(context, "ib_write_bw", "-s", "65536", "-n", "50")
+    denied = b.counters()["fabric.policy.denied"] - before["fabric.policy.denied"]
+    check(denied >= 1, f"{denied} frames denied")
+    with under_policy(b, "acl=deny tx rdma to 10.0.0.99;deny rx rdma from 10.0.0.98"):
+        perftest(context, "ib_write_bw", "-s", "65536", "-n", "50")
+    context.note(f"{denied} frames denied")
+
+
+@AREA.case("an access rule against a TCP port stops that port and nothing else")
+def deny_port(context: Context) -> None:
+    a, b = context.a, context.b
+    ports = context.port(), context.port()
+    with under_policy(b, f"acl=deny tx tcp to {a.ip()} port {ports[0]}"):
+        for port, expected in zip(ports, (False, True)):
+            sink = a.spawn(f"socat -u TCP4-LISTEN:{port},reuseaddr -")
+            a.wait_listening(port, sink)
+            done = b.run(f"echo there | socat -u - TCP4:{a.ip()}:{port},connect-timeout=3",
+                         check=False)
+            check((done.status == 0) == expected,
+                  f"port {port}: socat ended with {done.status}, rule for {ports[0]}")
+            if expected:
+                a.finish(sink, 20)
+                check(sink.stdout == "there\n", f"port {port}: {sink.stdout!r} arrived")
+            else:
+                sink.kill()
+        ping(b, a.ip())
+        perftest(context, "ib_write_bw", "-s", "65536", "-n", "50")
+
+
+@AREA.case("rules that allow what is named and deny the rest")
+def allow_only(context: Context) -> None:
+    a, b = context.a, context.b
+    rules = f"allow arp;allow both rdma;allow both tcp from {a.ip()};allow both tcp to {a.ip()}"
+    with under_policy(b, f"acl={rules};deny any"):
+        perftest(context, "ib_write_bw", "-s", "65536", "-n", "50")
+        ping(b, a.ip(), count=1, expect=False)
+    ping(b, a.ip())
+
+
+RAW_FRAME = """
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind((sys.argv[1], 0))
+for _ in range(20):
+    s.send(bytes.fromhex(sys.argv[2]).ljust(60, bytes(1)))
+"""
+FOREIGN_MAC = "024d410000ee"
+
+
+@AREA.case("spoof protection: a foreign MAC address, a foreign IP address")
+def spoofed(context: Context) -> None:
+    a, b = context.a, context.b
+    target, own_mac = (peer.guest.macs[0].replace(":", "") for peer in (a, b))
+    # The NIC itself stops a foreign source; the policy also looks into ARP: here is a reply that
+    # gives the address of b to somebody else.
+    foreign = target + FOREIGN_MAC + "88b5"
+    reply = (target + own_mac + "0806" + "0001080006040002" + FOREIGN_MAC + "0a000002" + target
+             + "0a000001")
+    b.guest.put(RAW_FRAME, "/tmp/raw.py")
+    b.run(f"ip addr add 10.0.0.77/24 dev {b.interface}")
+    try:
+        ping(b, a.ip(), device="10.0.0.77")
+        before, seen = b.counters(), a.counters()["fabric.port.rx_frames"]
+        with under_policy(b, f"mac-check=on,ips={b.ip()}+{b.ip(6)}"):
+            for frame, counter in ((foreign, "eth.tx.source"),
+                                   (reply, "fabric.policy.spoofed_mac")):
+                b.run(["python3", "/tmp/raw.py", b.interface, frame])
+                stopped = b.counters()[counter] - before[counter]
+                check(stopped == 20, f"{counter}: {stopped} of 20 spoofed frames")
+            arrived = a.counters()["fabric.port.rx_frames"] - seen
+            check(arrived < 10, f"{arrived} frames arrived")
+            ping(b, a.ip(), count=1, expect=False, device="10.0.0.77")
+            spoofed_ip = b.counters()["fabric.policy.spoofed_ip"] - before[
+                "fabric.policy.spoofed_ip"]
+            check(spoofed_ip > 0, "no frame was dropped for its IP address")
+            ping(b, a.ip())
+            perftest(context, "ib_write_bw", "-s", "65536", "-n", "50")
+            own = b.guest.rdma_device(0)
+            b.until(f"ibv_devinfo -v -d {own} | grep -q '::ffff:10.0.0.77,'", "no second GID")
+            text = b.out(f"ibv_devinfo -v -d {own} | grep '::ffff:10.0.0.77,'")
+            index = text.split("[")[1].split("]")[0]
+            port = context.port()
+            words = f"-F -s 64 -n 5 -u 10 -p {port}"
+            server = a.spawn(f"exec ib_write_bw -d {a.rdma} -x {gid_index(a)} {words}")
+            a.wait_listening(port, server)
+            result = b.run(f"ib_write_bw -d {own} -x {index} {words} {a.ip()}", check=False)
+            check(result.status != 0, "RDMA from a foreign address succeeded")
+            server.kill()
+    finally:
+        b.run(f"ip addr del 10.0.0.77/24 dev {b.interface}")
+
+
+# -- the flow log
+
+
+def lines_of(path: Path, event: str = "end") -> list[dict[str, Any]]:
+    """The lines of a flow log; each must be a JSON object."""
+    found = []
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        check(isinstance(entry, dict), f"flow log: {line}")
+        found.append(entry)
+    return [entry for entry in found if entry["event"] == event]
+
+
+def logged(tool: str, payload: str, fault: str, context: Context) -> None:
+    """The flow log says what perftest moved, and what a capture of the same link shows."""
+    a, b = context.a, context.b
+    log = context.lab.log_dir / f"flows-{tool}-{len(fault)}.jsonl"
+    size, count, pairs = 32768, 60, 2
+    b.manactl("policy", "set", b.in_manad, f"flow-log={log}")
+    try:
+        with captured(b, folder=context.lab.log_dir) as files:
+            if fault:
+                with faulty(a, fault):
+                    perftest(context, tool, "-s", str(size), "-n", str(count), "-q", str(pairs))
+            else:
+                perftest(context, tool, "-s", str(size), "-n", str(count), "-q", str(pairs))
+    finally:
+        b.manactl("policy", "clear", b.in_manad)
+    ends = [entry for entry in lines_of(log) if entry["protocol"] == "rdma-rc"]
+    starts = [entry for entry in lines_of(log, "start") if entry["protocol"] == "rdma-rc"]
+    check(len(ends) == len(starts) == pairs, f"{len(starts)} starts and {len(ends)} ends of "
+          f"{pairs} connections: {ends}")
+    moved = sum(entry[payload] for entry in ends)
+    operations = sum(entry["tx_operations"] for entry in ends)
+    repeated = sum(entry["retransmits"] for entry in ends)
+    check(moved == pairs * count * size, f"{payload} {moved}, perftest moved "
+          f"{pairs * count * size}: {ends}")
+    check(operations == pairs * count, f"{operations} operations, perftest made {pairs * count}")
+    check(sum(entry["errors"] for entry in ends) == 0, f"errors: {ends}")
+    check((repeated > 0) == bool(fault), f"{repeated} repetitions with fault '{fault}'")
+    wire: dict[tuple[bool, int], list[int]] = defaultdict(lambda: [0, 0])
+    for packet in packets_of(files[0]):
+        one = wire[packet.source == b.ip(), packet.qpn]
+        one[0] += 1
+        one[1] += packet.size
+    for entry in ends:
+        for way, sent, qpn in (("tx", True, "remote_qpn"), ("rx", False, "local_qpn")):
+            logged_sums = [entry[f"{way}_frames"], entry[f"{way}_bytes"]]
+            check(logged_sums == wire[sent, entry[qpn]],
+                  f"{way}: the log has {logged_sums} frames and bytes, the capture "
+                  f"{wire[sent, entry[qpn]]}")
+    context.note(f"{moved} bytes, {operations} operations, {repeated} packets again")
+
+
+for _tool, _payload in (("ib_write_bw", "tx_payload"), ("ib_send_bw", "tx_payload"),
+                        ("ib_read_bw", "rx_payload")):
+    AREA.add(f"the flow log accounts for every byte of {_tool}",
+             partial(logged, _tool, _payload, ""))
+    AREA.add(f"the flow log accounts for every byte of {_tool} through 1 % loss",
+             partial(logged, _tool, _payload, "loss=1%,seed=3"))
+
+
+@AREA.case("the flow log accounts for every byte of a TCP connection")
+def logged_tcp(context: Context) -> None:
+    a, b = context.a, context.b
+    log = context.lab.log_dir / "flows-tcp.jsonl"
+    size = 1 << 20
+    b.manactl("policy", "set", b.in_manad, f"flow-log={log}")
+    try:
+        transfer(context, b, a, a.ip(), size=size)
+        deadline = time.monotonic() + 20
+        while not lines_of(log):
+            if time.monotonic() > deadline:
+                raise CaseFailed("no connection ended in the flow log")
+            time.sleep(0.2)
+    finally:
+        b.manactl("policy", "clear", b.in_manad)
+    ends = [entry for entry in lines_of(log) if entry["protocol"] == "tcp"]
+    check(len(ends) == 1, f"connections: {ends}")
+    one = ends[0]
+    check(one["tx_payload"] == size and one["rx_payload"] == 0 and one["reason"] == "closed" and
+          one["local"] == b.ip() and one["remote"] == a.ip() and one["opened_by"] == "guest",
+          f"{size} bytes were sent: {one}")
+    check(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", one["start"]) is not None,
+          f"time: {one['start']}")

@@ -173,12 +173,12 @@ def unmapped(context: Context) -> None:
 
 
 def traffic(context: Context, background: bool = True, timeout: int = 60) -> tuple[Any, Any]:
-    """WRITEs from b to a, and an ib_write_bw of many queue pairs both ways; to be ended by who
+    """WRITEs from b to a, and an ib_write_bw of four queue pairs both ways; to be ended by who
     calls this. Returns the ends of the WRITEs when they flow."""
     a, b = context.a, context.b
     if background:
         port = context.port()
-        words = f"-F -b -q 8 -D {timeout} -s 32768 -p {port}"
+        words = f"-F -b -q 4 -D {timeout} -s 32768 -p {port}"
         listener = a.spawn(f"exec ib_write_bw -d {a.rdma} {words}")
         a.wait_listening(port, listener)
         b.spawn(f"exec ib_write_bw -d {b.rdma} {words} {a.ip()}")
@@ -190,8 +190,8 @@ def traffic(context: Context, background: bool = True, timeout: int = 60) -> tup
     client = b.spawn([context.program(b, "rdma_errors.c"), "--dev", b.rdma, "--host", a.ip(),
                       *words])
     client.wait_output("client told", 30)
-    wanted_pairs = 9 if background else 1
-    deadline = time.monotonic() + 30
+    wanted_pairs = 5 if background else 1
+    deadline = time.monotonic() + 60
     while (busy := busy_pairs(b)) < wanted_pairs:
         check(time.monotonic() < deadline, f"only {busy} of {wanted_pairs} queue pairs at work")
         time.sleep(0.2)

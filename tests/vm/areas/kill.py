@@ -31,13 +31,6 @@ def reload_driver(victim: Peer) -> None:
                "modprobe mana && modprobe mana_ib", timeout=120)
 
 
-def reset_below(victim: Peer) -> None:
-    """A function-level reset below the driver, then unbind and bind, for it was not told."""
-    at = lifecycle.address(victim)
-    victim.run(f"echo 1 >/sys/bus/pci/devices/{at}/reset", timeout=60)
-    lifecycle.rebind(victim)
-
-
 def ended(action: Callable[[Peer], None], context: Context) -> None:
     """Rounds of traffic from b to a, in which something ends a."""
     for number in range(ROUNDS):
@@ -82,7 +75,6 @@ _LIMIT = 60.0 + 40 * ROUNDS
 for _title, _action in (("guest killed", kill), ("guest rebooted", reboot),
                         ("function reset by sysfs, driver unbound meanwhile",
                          lifecycle.sysfs_reset),
-                        ("function reset below its driver", reset_below),
                         ("driver unbound and bound", lifecycle.rebind),
                         ("drivers unloaded and loaded", reload_driver)):
     AREA.add(f"{_title} in full RDMA traffic: retries used up, the next client is served",

@@ -74,8 +74,9 @@ static int create_external(struct mana_cq *cq, struct mana_context *ctx, uint32_
 	if (ret)
 		return ret;
 	cq->cq_id = resp.drv_payload.cq_id;
-	/* Its user reads the ring itself. */
+	/* Its user reads the ring itself: for us it is a ring that has nothing, ever. */
 	cq->dp.ready_tail = &cq->dp.ready;
+	cq->dp.entries = 1;
 	cq->dp.overrun = true;
 	cq->vcq.cq.cqe = entries;
 	return 0;

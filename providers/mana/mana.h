@@ -27,7 +27,7 @@ struct mana_context {
 	struct mana_uapi_context_resp caps; /* zero with a stock kernel driver */
 	struct manadv_ctx_allocators allocators;
 	bool has_allocators;
-	/* QPs by queue id; the lock protects changes, and destroying what was found */
+	/* QPs by queue id; the lock protects changes, and what was found from vanishing */
 	pthread_mutex_t table_lock;
 	struct mana_dp_table sq_table;
 	struct mana_dp_table rq_table;
@@ -112,7 +112,7 @@ struct mana_qp {
 	struct mana_lock rq_lock;
 	bool is_raw;
 	bool extended;
-	bool in_table;
+	bool dying; /* being destroyed; under the table's lock */
 	struct mana_raw raw;
 	struct mana_buffer buffer; /* extended: all of it; else the SQ */
 	struct mana_buffer queue[MANA_UAPI_QP_QUEUES]; /* stock, but the SQ */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,20 +42,36 @@ static void leave_tables(struct mana_qp *qp, struct mana_context *ctx)
 	}
 }
 
+/* Waits while the id still belongs to a QP that is on its way out. */
+static int join_table(struct mana_context *ctx, struct mana_dp_table *table, uint32_t id,
+		      struct mana_qp *qp)
+{
+	int ret;
+
+	while ((ret = mana_dp_table_add(table, id, &qp->dp)) == EEXIST) {
+		struct mana_dp_qp *other = mana_dp_table_get(table, id);
+
+		if (!container_of(other, struct mana_qp, dp)->dying)
+			break;
+		pthread_mutex_unlock(&ctx->table_lock);
+		sched_yield();
+		pthread_mutex_lock(&ctx->table_lock);
+	}
+	return ret;
+}
+
 static int join_tables(struct mana_qp *qp, struct mana_context *ctx)
 {
 	int ret;
 
 	pthread_mutex_lock(&ctx->table_lock);
-	ret = mana_dp_table_add(&ctx->rq_table, qp->dp.qpn, &qp->dp);
-	if (!ret && !qp->extended) {
-		ret = mana_dp_table_add(&ctx->sq_table, qp->stock.sq.id, &qp->dp);
-		if (!ret && qp->dp.format == MANA_DP_RC) {
-			ret = mana_dp_table_add(&ctx->sq_table, qp->responder_sq_id, &qp->dp);
-			if (!ret)
-				ret = mana_dp_table_add(&ctx->rq_table, qp->stock.read.id,
-							&qp->dp);
-		}
+	ret = join_table(ctx, &ctx->rq_table, qp->dp.qpn, qp);
+	if (!ret && !qp->extended)
+		ret = join_table(ctx, &ctx->sq_table, qp->stock.sq.id, qp);
+	if (!ret && qp->dp.format == MANA_DP_RC) {
+		ret = join_table(ctx, &ctx->sq_table, qp->responder_sq_id, qp);
+		if (!ret)
+			ret = join_table(ctx, &ctx->rq_table, qp->stock.read.id, qp);
 	}
 	if (ret)
 		leave_tables(qp, ctx);
@@ -375,13 +392,22 @@ int mana_destroy_qp(struct ibv_qp *ibv_qp)
 
 	if (qp->is_raw)
 		return mana_destroy_raw_qp(qp);
-	/* Its number may be given anew at once, but joins the table only after this. */
+	/*
+	 * The command waits until events of the QP are acknowledged, and reading them
+	 * may take the lock, so it is not held. Another QP that gets the number at
+	 * once waits in join_table() until nothing is left of this one.
+	 */
 	pthread_mutex_lock(&ctx->table_lock);
+	qp->dying = true;
+	pthread_mutex_unlock(&ctx->table_lock);
 	ret = ibv_cmd_destroy_qp(ibv_qp);
-	if (!ret) {
+	if (!ret)
 		clean_cqs(qp);
+	pthread_mutex_lock(&ctx->table_lock);
+	if (!ret)
 		leave_tables(qp, ctx);
-	}
+	else
+		qp->dying = false;
 	pthread_mutex_unlock(&ctx->table_lock);
 	if (!ret)
 		free_memory(qp, ctx);
@@ -477,7 +503,7 @@ void mana_fail_qp(struct mana_context *ctx, uint32_t qpn)
 	if (dp && dp->format != MANA_DP_EXT) {
 		struct mana_qp *qp = container_of(dp, struct mana_qp, dp);
 
-		if (qp->vqp.qp.state != IBV_QPS_RESET && qp->vqp.qp.state != IBV_QPS_ERR &&
+		if (!qp->dying && qp->vqp.qp.state != IBV_QPS_RESET && qp->vqp.qp.state != IBV_QPS_ERR &&
 		    !ibv_cmd_modify_qp(&qp->vqp.qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
 			qp->vqp.qp.state = IBV_QPS_ERR;
 			set_permissions(qp, IBV_QPS_ERR);

@@ -250,6 +250,7 @@ int mana_set_wr_ops(struct mana_qp *qp, enum ibv_qp_type type, uint64_t send_ops
 					IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
 	if (send_ops & ~possible)
 		return EOPNOTSUPP;
+	qp->vqp.comp_mask |= VERBS_QP_EX;
 	ex->wr_start = wr_start;
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;

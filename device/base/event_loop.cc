@@ -135,7 +135,10 @@ void EventLoop::run() {
     while (!stop_.load(std::memory_order_relaxed)) {
         bool worked = run_tasks();
         worked |= timers_.fire(clock_.now());
-        const bool idle = !worked && clock_.now() - last_work > kBusyPoll;
+        const Poller::State watched = poll_all();
+        worked |= watched == Poller::State::kWorked;
+        const bool idle =
+            !worked && watched == Poller::State::kIdle && clock_.now() - last_work > kBusyPoll;
         worked |= poll(idle);
         if (worked) last_work = clock_.now();
     }

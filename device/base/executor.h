@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/clock.h"
 
 namespace openmana::base {
 
 class Timer;
+
+/// Work that is seen only by looking: memory that a guest writes to without telling.
+class Poller {
+public:
+    enum class State : std::uint8_t {
+        kIdle,      ///< nothing to look at: the executor may sleep
+        kWatching,  ///< nothing found; look again soon
+        kWorked,
+    };
+    virtual ~Poller() = default;
+    /// On the executor, between everything else.
+    virtual State poll() = 0;
+};
 
 /// The one thread (real or simulated) on which a NIC's own state is touched. `post` may be called
 /// from any thread; everything else only on the executor itself.
@@ -21,12 +37,25 @@ public:
     /// True on the executor's own thread.
     [[nodiscard]] virtual bool on_thread() const = 0;
     [[nodiscard]] TimePoint now() const { return clock().now(); }
+    /// Pollers come and go on the executor, or while it does not run.
+    void add_poller(Poller& poller) { pollers_.push_back(&poller); }
+    void remove_poller(Poller& poller) { std::erase(pollers_, &poller); }
 
 protected:
     friend class Timer;
+    /// Looks at all; the busiest answer.
+    Poller::State poll_all() {
+        Poller::State state = Poller::State::kIdle;
+        for (std::size_t i = 0; i < pollers_.size(); ++i)
+            state = std::max(state, pollers_[i]->poll());
+        return state;
+    }
     /// Puts the timer into the heap, or moves it to an earlier place.
     virtual void timer_queue(Timer& timer) = 0;
     virtual void timer_forget(Timer& timer) = 0;
+
+private:
+    std::vector<Poller*> pollers_;
 };
 
 /// One deadline on an executor. Owned by the object that waits; destruction cancels, but not from

@@ -29,6 +29,7 @@ struct NicConfig {
     std::uint16_t max_mtu = 9000;
     std::uint32_t link_speed_mbps = 100000;
     bool error_cqes_unasked = true;
+    bool extensions = true;
     bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
 };
 

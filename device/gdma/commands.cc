@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include <mana/ext.h>
 #include <mana/queue.h>
 
 #include "base/log.h"
@@ -437,6 +438,12 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
         case MANA_HW_MR_WINDOW_TYPE1:
         case MANA_HW_MR_WINDOW_TYPE2:
             break;
+        case MANA_HW_EXT_MR_FAST_REGISTER:
+            if (!fast_registration || in.u.gva.region == 0 ||
+                in.u.gva.region > kMaxFastRegisterPages)
+                return kHwcInvalidParameter;
+            mr.max_pages = static_cast<std::uint32_t>(in.u.gva.region);
+            break;
         default:
             return kHwcInvalidParameter;
     }
@@ -463,14 +470,14 @@ auto Function::Impl::destroy_mr(const HwcRequest& request, HwcReply&) -> Status 
     const std::uint64_t handle = request.as<mana_hw_destroy_mr_req>().mr;
     if ((handle & ~std::uint64_t{UINT32_MAX}) != kMrHandleMark) return kHwcNotFound;
     const Key key(static_cast<std::uint32_t>(handle));
-    const MemoryRegion* const mr = keys.find(key);
+    const MemoryRegion* const mr = keys.find_created(key);
     if (mr == nullptr) return kHwcNotFound;
     // The keys of the HWC and of the devices live in PDs without a handle: not the guest's to
     // destroy.
     Pd& pd = *pds[mr->pd.value()];
     if (!pd_handles.contains(pd.handle.value())) return kHwcNotFound;
+    if (const auto removed = keys.remove(mr->key); !removed) return status_of(removed.error());
     --pd.users;
-    OM_CHECK(keys.remove(key).has_value());
     return kHwcSuccess;
 }
 

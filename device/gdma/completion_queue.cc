@@ -2,8 +2,11 @@
 #include "gdma/completion_queue.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 
+#include <mana/ext.h>
 #include <mana/queue.h>
 
 #include "base/result.h"
@@ -24,22 +27,94 @@ void CompletionQueue::event_locked() {
     if (eq_ != nullptr) eq_->post(EqeType::kCompletion, {id_.value(), 0, 0});
 }
 
-void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq) {
+namespace {
+
+constexpr unsigned kConsumer = offsetof(mana_hw_ext_cq_record, consumer) / 4;
+constexpr unsigned kArm = offsetof(mana_hw_ext_cq_record, arm) / 4;
+static_assert(SharedWords::kBytes == MANA_HW_EXT_RECORD_BYTES);
+
+}  // namespace
+
+void CompletionQueue::use_record(std::unique_ptr<SharedWords> words) {
+    record_ = std::move(words);
+    consumer_ = static_cast<std::uint32_t>(producer_);
+    record_->store(kConsumer, consumer_);
+}
+
+/// False if the consumer has not taken what lies in the next entry.
+bool CompletionQueue::room_locked() {
+    const auto free = [&] { return static_cast<std::uint32_t>(producer_) - consumer_ < entries_; };
+    if (free()) return true;
+    consumer_ = record_->load(kConsumer).value_or(consumer_);
+    return free();
+}
+
+bool CompletionQueue::due_locked(bool solicited) {
+    // Partner: the full barrier of the host between its store of `arm` and its last look for CQEs.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t arm =
+        record_->load(kArm).value_or(sequence_ << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
+    if (arm >> MANA_HW_EXT_ARM_SEQUENCE_SHIFT == sequence_) return false;
+    if ((arm & MANA_HW_EXT_ARM_SOLICITED) != 0 && !solicited) return false;
+    sequence_ = arm >> MANA_HW_EXT_ARM_SEQUENCE_SHIFT;
+    return true;
+}
+
+bool CompletionQueue::can_resize(std::uint32_t entries) const {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t waiting = waiting_locked();
+    return !overrun_ && waiting <= entries_ && waiting <= entries;
+}
+
+std::uint32_t CompletionQueue::waiting_locked() const {
+    const auto producer = static_cast<std::uint32_t>(producer_);
+    return producer - record_->load(kConsumer).value_or(producer);
+}
+
+std::uint32_t CompletionQueue::resize(Ring ring, std::unique_ptr<SharedWords> words) {
+    const std::lock_guard lock(mutex_);
+    const auto entries = static_cast<std::uint32_t>(ring.bytes() / sizeof(mana_hw_cqe));
+    // The word may have changed since it was looked at.
+    const std::uint32_t waiting = std::min({waiting_locked(), entries_, entries});
+    const std::uint64_t first = producer_ - waiting;
+    for (std::uint32_t i = 0; i < waiting; ++i) {
+        mana_hw_cqe cqe{};
+        (void)ring_.read((first + i) % entries_ * sizeof cqe,
+                         std::as_writable_bytes(std::span(&cqe, 1)));
+        cqe.word = (cqe.word & ~MANA_HW_OWNER_BITS) | 1U << MANA_HW_OWNER_SHIFT;
+        (void)ring.write_entry(i * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
+    }
+    words->store(kConsumer, entries);
+    words->store(kArm, record_->load(kArm).value_or(0));
+    ring_ = std::move(ring);
+    record_ = std::move(words);
+    entries_ = consumer_ = entries;
+    producer_ = std::uint64_t{entries} + waiting;
+    return entries;
+}
+
+void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq,
+                           bool solicited) {
     mana_hw_cqe cqe{};
     OM_CHECK(data.size() <= sizeof cqe.data);
     if (!data.empty()) std::memcpy(cqe.data, data.data(), data.size());
     cqe.word = (queue_id & MANA_HW_CQE_QUEUE_ID) | (is_sq ? MANA_HW_CQE_IS_SQ : 0);
     const std::lock_guard lock(mutex_);
+    if (has_record() && (overrun_ || !room_locked())) {
+        if (!overrun_ && overrun_handler_) overrun_handler_();
+        overrun_ = true;
+        return;
+    }
     cqe.word |= static_cast<std::uint32_t>(producer_ / entries_ & 7) << MANA_HW_OWNER_SHIFT;
     // Memory that the guest took away loses its completions, like the hardware's.
     (void)ring_.write_entry(producer_ % entries_ * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
     ++producer_;
-    if (armed_) event_locked();
+    if (has_record() ? due_locked(solicited) : armed_) event_locked();
 }
 
 bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     // Without arm the index is a hint that nothing here needs: there is no flow control (RNIC 4.3).
-    if (!arm) return true;
+    if (!arm || has_record()) return true;
     const std::lock_guard lock(mutex_);
     const std::uint64_t wrap = std::uint64_t{8} * entries_;
     const std::uint64_t newer = (producer_ % wrap + wrap - index % wrap) % wrap;

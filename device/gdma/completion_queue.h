@@ -3,7 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 
 #include "gdma/event_queue.h"
@@ -13,20 +16,32 @@
 namespace openmana::gdma {
 
 /// A completion queue (GDMA 3.5, 3.7, 3.10; RNIC 4.1, 4.4). `post` from any thread that is on the
-/// executor or visits the function. There is no flow control: overflow is the consumer's error and
-/// shows in the owner bits.
+/// executor or visits the function. Without a record there is no flow control: overflow is the
+/// consumer's error and shows in the owner bits. With one (docs/extensions.md) a full ring is an
+/// error of the CQ, and arming is a word in memory.
 class CompletionQueue {
 public:
     /// `eq` may be null (no events). `entries` = ring bytes / 64.
     CompletionQueue(Cqn id, DoorbellPage page, Ring ring, EventQueue* eq, bool armed = false);
+    /// At set-up, both. The consumer keeps a record in `words`; `lost` is called once, on whatever
+    /// thread finds that a CQE does not fit.
+    void use_record(std::unique_ptr<SharedWords> words);
+    void on_overrun(std::function<void()> lost) { overrun_handler_ = std::move(lost); }
+    [[nodiscard]] bool has_record() const { return record_ != nullptr; }
+    /// True if what the consumer has not taken fits so many entries.
+    [[nodiscard]] bool can_resize(std::uint32_t entries) const;
+    /// Goes on in another ring, for which that is true, with what the consumer has not taken; gives
+    /// its first index. Under an exclusion, which also keeps the answer of can_resize good.
+    std::uint32_t resize(Ring ring, std::unique_ptr<SharedWords> words);
 
     [[nodiscard]] Cqn id() const { return id_; }
     [[nodiscard]] DoorbellPage page() const { return page_; }
     [[nodiscard]] EventQueue* eq() const { return eq_; }
     [[nodiscard]] std::uint32_t entries() const { return entries_; }
     /// Writes a CQE (`data`: at most 60 bytes, the rest is zero) and sends the completion event if
-    /// armed.
-    void post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq);
+    /// armed. `solicited`: also if armed only for such.
+    void post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq,
+              bool solicited = true);
     /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4. False if the consumer
     /// had more unread entries than the ring holds when it armed: it has lost some. The consumer
     /// finds that itself, by the owner bits; it may also have read on since it rang, so that this
@@ -37,6 +52,9 @@ public:
 
 private:
     void event_locked();
+    [[nodiscard]] bool room_locked();
+    [[nodiscard]] std::uint32_t waiting_locked() const;
+    [[nodiscard]] bool due_locked(bool solicited);
 
     const Cqn id_;
     const DoorbellPage page_;
@@ -46,6 +64,11 @@ private:
     std::uint32_t entries_;
     std::uint64_t producer_;  // starts at entries_: lap 1
     bool armed_;
+    std::unique_ptr<SharedWords> record_;
+    std::function<void()> overrun_handler_;
+    std::uint32_t consumer_ = 0;  // with a record: as last read from it
+    std::uint32_t sequence_ = 0;  // of the last event
+    bool overrun_ = false;
 };
 
 }  // namespace openmana::gdma

@@ -50,7 +50,9 @@ private:
         std::array<std::uint32_t, 3> data;
     };
     static std::uint64_t name_of(const Event& event) {
-        return std::uint64_t{static_cast<std::uint8_t>(event.type)} << 32 | event.data[0];
+        // The second word tells the events of one object apart (docs/extensions.md).
+        return std::uint64_t{static_cast<std::uint8_t>(event.type)} << 32 |
+               std::uint64_t{event.data[1] & 0xffff} << 40 | event.data[0];
     }
     [[nodiscard]] bool full_locked() const { return producer_ - consumer_ >= entries_; }
     void append_locked(const Event& event);

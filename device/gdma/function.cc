@@ -133,6 +133,7 @@ void Function::Impl::reset_objects() {
     drop(pds);
     guest_pds = 0;
     gsi_rq_taken = false;
+    fast_registration = false;
     pages.assign(config.doorbell_pages, PageUse::kFree);
     next_page = 0;
     eq_ids.emplace(1, config.max_eqs);
@@ -230,9 +231,11 @@ Result<EventQueue*> Function::find_eq(Eqn id) const {
 
 Result<CompletionQueue*> Function::Impl::create_cq(std::unique_ptr<DmaRegion>&& region,
                                                    std::uint64_t bytes, EventQueue* eq,
-                                                   DoorbellPage page, bool armed) {
-    if (bytes == 0 || bytes % sizeof(mana_hw_cqe) != 0 ||
-        bytes / sizeof(mana_hw_cqe) > kMaxCqEntries || bytes > region->length() ||
+                                                   DoorbellPage page, bool armed,
+                                                   bool with_record) {
+    const std::uint64_t behind = with_record ? SharedWords::kBytes : 0;
+    if (bytes == 0 || region->length() < behind || bytes % sizeof(mana_hw_cqe) != 0 ||
+        bytes / sizeof(mana_hw_cqe) > kMaxCqEntries || bytes > region->length() - behind ||
         region->first_offset() % sizeof(mana_hw_cqe) != 0)
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
                     region->length());
@@ -240,8 +243,10 @@ Result<CompletionQueue*> Function::Impl::create_cq(std::unique_ptr<DmaRegion>&& 
     if (!id) return fail(ErrorCode::kExhausted, "no CQ left", config.max_cqs);
     if (*id >= cqs.size()) cqs.resize(*id + 1);
     CqSlot& slot = cqs[*id];
-    slot.cq = std::make_unique<CompletionQueue>(Cqn(*id), page,
-                                                Ring(memory, std::move(region), bytes), eq, armed);
+    const std::shared_ptr<const DmaRegion> shared = std::move(region);
+    slot.cq =
+        std::make_unique<CompletionQueue>(Cqn(*id), page, Ring(memory, shared, bytes), eq, armed);
+    if (with_record) slot.cq->use_record(std::make_unique<SharedWords>(memory, shared, bytes));
     slot.last_index = slot.cq->entries();
     if (eq != nullptr) ++eqs[eq->id().value()].cqs;
     OM_DEBUG("cq create: nic={} cqn={:#x} entries={} page={}", config.name, *id, slot.cq->entries(),
@@ -250,9 +255,27 @@ Result<CompletionQueue*> Function::Impl::create_cq(std::unique_ptr<DmaRegion>&& 
 }
 
 Result<CompletionQueue*> Function::create_cq(std::unique_ptr<DmaRegion>&& region,
-                                             std::uint64_t bytes, EventQueue* eq,
-                                             DoorbellPage page) {
-    return impl_->create_cq(std::move(region), bytes, eq, page, false);
+                                             std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
+                                             bool with_record) {
+    return impl_->create_cq(std::move(region), bytes, eq, page, false, with_record);
+}
+
+Result<std::uint32_t> Function::resize_cq(Cqn id, std::unique_ptr<DmaRegion>&& region,
+                                          std::uint64_t bytes) {
+    CompletionQueue* const cq = find_cq(id);
+    if (cq == nullptr || !cq->has_record())
+        return fail(ErrorCode::kNotFound, "no such CQ with a record", id.value());
+    if (bytes == 0 || bytes % sizeof(mana_hw_cqe) != 0 || region->length() < SharedWords::kBytes ||
+        bytes > region->length() - SharedWords::kBytes ||
+        region->first_offset() % sizeof(mana_hw_cqe) != 0)
+        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes);
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    if (!cq->can_resize(static_cast<std::uint32_t>(bytes / sizeof(mana_hw_cqe))))
+        return fail(ErrorCode::kBusy, "the CQ holds more than the new ring", id.value());
+    const std::shared_ptr<DmaRegion> shared = std::move(region);
+    impl_->cqs[id.value()].last_index = 0;
+    return cq->resize(Ring(impl_->memory, shared, bytes),
+                      std::make_unique<SharedWords>(impl_->memory, shared, bytes));
 }
 
 void Function::destroy_cq(Cqn id) {
@@ -416,6 +439,46 @@ void Function::connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target) {
 
 void Function::connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target) {
     impl_->connect(impl_->rqs, id.value(), page, target);
+}
+
+// ---- memory by work requests
+
+void Function::allow_fast_registration(bool allowed) {
+    impl_->fast_registration = allowed;
+}
+
+bool Function::bind_window(const WindowBind& request) {
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    return impl_->keys.bind(request);
+}
+
+bool Function::fast_register(const FastRegisterRequest& request) {
+    constexpr std::uint32_t kWrites = kRemoteWrite | kRemoteAtomic;
+    if (request.page_shift < MANA_HW_PAGE_SHIFT || request.page_shift > 31 || request.pages == 0 ||
+        request.length == 0 || !impl_->keys.registrable(request.key, request.pd, request.pages) ||
+        (request.access & ~MANA_HW_ACCESS_ALL) != 0 ||
+        ((request.access & kWrites) != 0 && (request.access & kLocalWrite) == 0))
+        return false;
+    const std::uint64_t mask = (std::uint64_t{1} << request.page_shift) - 1;
+    const std::uint64_t base = request.zero_based ? 0 : request.iova;
+    const auto first_offset = static_cast<std::uint32_t>(request.iova & mask);
+    const std::uint64_t room = (std::uint64_t{request.pages} << request.page_shift) - first_offset;
+    if (request.length > room || request.length - 1 > UINT64_MAX - base) return false;
+    std::vector<std::uint64_t> pages(request.pages);
+    if (!impl_->memory.read(request.page_list, std::as_writable_bytes(std::span(pages))))
+        return false;
+    for (const std::uint64_t page : pages)
+        if ((page & mask) != 0 || page > UINT64_MAX - mask) return false;
+    auto region =
+        std::make_unique<DmaRegion>(request.length, first_offset, request.page_shift, pages);
+    const std::uint64_t in_use = impl_->extents->load(std::memory_order_relaxed);
+    if (in_use > impl_->config.max_extents ||
+        region->extents().size() > impl_->config.max_extents - in_use)
+        return false;
+    region->charge(impl_->extents);
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    impl_->keys.fast_register({request.key, request.pd, request.access, base, std::move(region)});
+    return true;
 }
 
 void Function::notify_link(bool up) {

@@ -129,10 +129,15 @@ public:
 
     /// Creates a CQ with an id from the table shared by all devices (round robin, so that ids come
     /// back late) and connects it to the CQ doorbell. The ring is the first `bytes` of the region,
-    /// which is moved from on success only. The EQ cannot be destroyed before the CQ.
+    /// which is moved from on success only. The EQ cannot be destroyed before the CQ. With a
+    /// record, that is what follows the ring; the caller gives it to the CQ.
     base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region,
-                                             std::uint64_t bytes, EventQueue* eq,
-                                             DoorbellPage page);
+                                             std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
+                                             bool with_record = false);
+    /// Moves a CQ that has a record to the first `bytes` of another region, with the record behind
+    /// them; the region is moved from on success only. Gives the consumer's new index.
+    base::Result<std::uint32_t> resize_cq(Cqn id, std::unique_ptr<DmaRegion>&& region,
+                                          std::uint64_t bytes);
     void destroy_cq(Cqn id);
     [[nodiscard]] CompletionQueue* find_cq(Cqn id) const;
 
@@ -146,6 +151,26 @@ public:
     /// From now on doorbells on `page` for the id reach `target`; null disconnects.
     void connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target);
     void connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target);
+
+    /// Whether CREATE_MR knows keys for fast registration (docs/extensions.md).
+    void allow_fast_registration(bool allowed);
+    /// What a work request asks for; the pages' addresses are an array at `page_list`.
+    struct FastRegisterRequest {
+        Key key{};
+        Pdn pd{};
+        std::uint32_t access = 0;
+        std::uint64_t iova = 0;
+        std::uint64_t length = 0;
+        GuestAddr page_list{};
+        std::uint32_t pages = 0;
+        std::uint32_t page_shift = 0;
+        bool zero_based = false;
+    };
+    /// False if the request makes no sense or is not allowed; then nothing has changed. Not during
+    /// a visit.
+    [[nodiscard]] bool fast_register(const FastRegisterRequest& request);
+    /// Not during a visit.
+    [[nodiscard]] bool bind_window(const WindowBind& request);
 
     /// Tells the driver through the HWC EQ that the link went up or down (GDMA 4.8; 7.2 acts on
     /// it).

@@ -67,7 +67,7 @@ struct Function::Impl {
     void destroy_eq(Eqn id);
     base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region,
                                              std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
-                                             bool armed);
+                                             bool armed, bool with_record = false);
     base::Result<Pd*> create_pd(bool allows_gpa, bool with_handle);
     void destroy_pd(Pdn id);
     base::Result<std::uint32_t> allocate_pages(std::uint32_t count, std::uint32_t align,
@@ -146,6 +146,7 @@ struct Function::Impl {
     std::optional<QueueIdPool> sq_ids;
     std::optional<QueueIdPool> rq_ids;
     bool gsi_rq_taken = false;
+    bool fast_registration = false;
     std::vector<PageUse> pages;
     std::uint32_t next_page = 0;
     std::vector<std::unique_ptr<Pd>> pds;  // by id

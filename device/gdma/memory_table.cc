@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::uint32_t kTagBits = 8;
 constexpr std::uint32_t kTagMask = (1U << kTagBits) - 1;
+constexpr std::uint32_t kLocalRights = kLocalRead | kLocalWrite;
+constexpr std::uint32_t kRemoteRights = kRemoteRead | kRemoteWrite | kRemoteAtomic;
 constexpr std::uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAtomic;
 
 }  // namespace
@@ -31,7 +33,7 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
         if (free_head_ == 0) free_tail_ = 0;
     }
     Slot& slot = slots_[index];
-    region.key = Key(index << kTagBits | slot.tag);
+    region.key = region.created = Key(index << kTagBits | slot.tag);
     if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
     ++per_pd_[region.pd.value()];
     slot.region = std::make_unique<MemoryRegion>(std::move(region));
@@ -44,6 +46,9 @@ base::Result<void> MemoryTable::remove(Key key) {
         return base::fail(base::ErrorCode::kNotFound, "no such memory key", key.value());
     const std::uint32_t index = key.value() >> kTagBits;
     Slot& slot = slots_[index];
+    if (slot.region->windows.load(std::memory_order_relaxed) != 0)
+        return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
+    if (slot.region->window()) release(*slot.region);
     --per_pd_[slot.region->pd.value()];
     slot.region.reset();
     ++slot.tag;
@@ -75,32 +80,154 @@ const MemoryRegion* MemoryTable::find(Key key) const {
     return slot.region.get();
 }
 
-MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                             std::uint32_t need, SpanList& out) const {
-    if (length == 0) return MrFault::kNone;
+MemoryRegion* MemoryTable::at(Key key) const {
+    const std::uint32_t index = key.value() >> kTagBits;
+    return index < slots_.size() ? slots_[index].region.get() : nullptr;
+}
+
+const MemoryRegion* MemoryTable::find_created(Key key) const {
+    const MemoryRegion* const region = at(key);
+    return region != nullptr && region->created == key ? region : nullptr;
+}
+
+MrFault MemoryTable::locate(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
+                            std::uint32_t need, std::uint32_t qpn, Place& place) const {
     const MemoryRegion* region = find(key);
     if (region == nullptr || region->pd != pd) return MrFault::kKey;
-    if (region->type == MrType::kWindowType1 || region->type == MrType::kWindowType2)
-        return MrFault::kKey;
+    if (region->dynamic()) {
+        // Acquire: pairs with nothing but an exclusion; an invalidation may come at any time.
+        if (!region->valid.load(std::memory_order_acquire)) return MrFault::kKey;
+        const bool stranger = region->type == MrType::kWindowType2 && region->qpn != qpn;
+        if (region->window() && ((need & kLocalRights) != 0 || stranger)) return MrFault::kKey;
+    }
     if ((region->access & need) != need) return MrFault::kAccess;
+    place.region = region;
+    if (region->type == MrType::kGpa) {
+        place.offset = address;
+        return MrFault::kNone;
+    }
+    if (address < region->base || length > region->length ||
+        address - region->base > region->length - length)
+        return MrFault::kRange;
+    place.offset = address - region->base;
+    if (region->window()) {
+        place.region = region->target;
+        place.offset += region->target_offset;
+    }
+    return MrFault::kNone;
+}
+
+MrFault MemoryTable::check(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
+                           std::uint32_t need, std::uint32_t qpn) const {
+    Place place;
+    return length == 0 ? MrFault::kNone : locate(key, pd, address, length, need, qpn, place);
+}
+
+MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
+                             std::uint32_t need, SpanList& out, std::uint32_t qpn) const {
+    if (length == 0) return MrFault::kNone;
+    Place place;
+    const MrFault fault = locate(key, pd, address, length, need, qpn, place);
+    if (fault != MrFault::kNone) return fault;
     const auto access = (need & kWriteRights) != 0 ? base::Access::kWrite : base::Access::kRead;
     const std::size_t before = out.size();
-    bool found = false;
-    if (region->type == MrType::kGpa) {
-        found = memory_.resolve(GuestAddr(address), length, access, out);
-    } else if (address >= region->base && length <= region->length &&
-               address - region->base <= region->length - length) {
-        const std::uint64_t offset = address - region->base;
-        if (region->type == MrType::kDeviceMemory) {
-            out.emplace_back(region->device->data() + region->device_offset + offset, length);
-            found = true;
-        } else {
-            found = region->region->resolve(memory_, offset, length, access, out);
-        }
+    bool found = true;
+    switch (place.region->type) {
+        case MrType::kGpa:
+            found = memory_.resolve(GuestAddr(place.offset), length, access, out);
+            break;
+        case MrType::kDeviceMemory:
+            out.emplace_back(
+                place.region->device->data() + place.region->device_offset + place.offset, length);
+            break;
+        default:
+            found = place.region->region->resolve(memory_, place.offset, length, access, out);
+            break;
     }
     if (found) return MrFault::kNone;
     out.resize(before);
     return MrFault::kRange;
+}
+
+/// The window shows nothing any more; whoever gets there first says so to its region.
+void MemoryTable::release(const MemoryRegion& window) {
+    auto& shown = const_cast<MemoryRegion&>(window);
+    if (shown.valid.exchange(false, std::memory_order_acq_rel))
+        shown.target->windows.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool MemoryTable::bind(const WindowBind& request) {
+    MemoryRegion* const window = at(request.window);
+    if (window == nullptr || window->key != request.window || !window->window() ||
+        window->pd != request.pd ||
+        request.new_key.value() >> kTagBits != request.window.value() >> kTagBits)
+        return false;
+    const bool type2 = window->type == MrType::kWindowType2;
+    // Type 2 is bound once; it is freed by an invalidation.
+    if (type2 && window->valid.load(std::memory_order_relaxed) && request.length != 0) return false;
+    MemoryRegion* region = nullptr;
+    if (request.length != 0) {
+        region = at(request.region);
+        const bool shows = region != nullptr && region->key == request.region &&
+                           region->pd == request.pd && !region->window() &&
+                           region->type != MrType::kGpa &&
+                           (region->type != MrType::kFastRegister ||
+                            region->valid.load(std::memory_order_relaxed));
+        if (!shows || (region->access & kBindWindow) == 0 ||
+            (request.access & ~kRemoteRights) != 0 ||
+            ((request.access & kWriteRights) != 0 && (region->access & kLocalWrite) == 0))
+            return false;
+        if (request.address < region->base || request.length > region->length ||
+            request.address - region->base > region->length - request.length)
+            return false;
+    }
+    release(*window);
+    window->key = request.new_key;
+    slots_[request.window.value() >> kTagBits].tag =
+        static_cast<std::uint8_t>(request.new_key.value() & kTagMask);
+    if (region == nullptr) return true;
+    window->access = request.access;
+    window->base = request.zero_based ? 0 : request.address;
+    window->length = request.length;
+    window->target = region;
+    window->target_offset = request.address - region->base;
+    window->qpn = request.qpn;
+    region->windows.fetch_add(1, std::memory_order_relaxed);
+    window->valid.store(true, std::memory_order_release);
+    return true;
+}
+
+bool MemoryTable::registrable(Key key, Pdn pd, std::uint32_t pages) const {
+    const MemoryRegion* const region = at(key);
+    return region != nullptr && region->type == MrType::kFastRegister && region->pd == pd &&
+           !region->valid.load(std::memory_order_relaxed) && pages <= region->max_pages;
+}
+
+void MemoryTable::fast_register(FastRegistration request) {
+    MemoryRegion& region = *at(request.key);
+    region.key = request.key;
+    slots_[request.key.value() >> kTagBits].tag =
+        static_cast<std::uint8_t>(request.key.value() & kTagMask);
+    region.access = request.access;
+    region.base = request.base;
+    region.length = request.region->length();
+    region.region = std::move(request.region);
+    region.valid.store(true, std::memory_order_release);
+}
+
+bool MemoryTable::invalidate(Key key, Pdn pd, std::uint32_t qpn) const {
+    const MemoryRegion* const region = find(key);
+    if (region == nullptr || region->pd != pd) return false;
+    if (region->type == MrType::kWindowType2) {
+        if (region->qpn != qpn || !region->valid.load(std::memory_order_relaxed)) return false;
+        release(*region);
+        return true;
+    }
+    if (region->type != MrType::kFastRegister ||
+        region->windows.load(std::memory_order_relaxed) != 0)
+        return false;
+    const_cast<MemoryRegion*>(region)->valid.store(false, std::memory_order_release);
+    return true;
 }
 
 bool MemoryTable::pd_in_use(Pdn pd) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,14 +19,24 @@ enum class MrType : std::uint32_t {
     kDeviceMemory = 5,
     kWindowType1 = 6,
     kWindowType2 = 7,
+    kFastRegister = 16,  ///< of the extension: without memory until a work request gives it some
+};
+
+/// An atomic that may be moved while nobody else looks at it.
+template <typename T>
+struct MovableAtomic : std::atomic<T> {
+    MovableAtomic(T value) : std::atomic<T>(value) {}
+    MovableAtomic(MovableAtomic&& other) noexcept : std::atomic<T>(other.load()) {}
 };
 
 /// Device memory of ALLOC_DM, reachable only through MRs of type 5.
 using DeviceMemory = std::vector<std::byte>;
 
-/// A memory region or window. Immutable after creation.
+/// A memory region or window. Immutable after creation, but for windows and fast-register keys:
+/// what they stand for changes under an exclusion of the Gate, and `valid` may fall at any time.
 struct MemoryRegion {
     Key key{};
+    Key created{};  ///< the key at creation, by which commands name the object
     Pdn pd{};
     MrType type = MrType::kGva;
     std::uint32_t access = 0;  ///< AccessFlag bits
@@ -34,6 +45,41 @@ struct MemoryRegion {
     std::unique_ptr<DmaRegion> region;     ///< types 2 and 4
     std::shared_ptr<DeviceMemory> device;  ///< type 5
     std::uint64_t device_offset = 0;
+    // Windows and fast-register keys (IBTA 10.6.7). A visitor may set `valid` to false.
+    MovableAtomic<bool> valid{false};
+    MemoryRegion* target = nullptr;   ///< window: the region that it shows
+    std::uint64_t target_offset = 0;  ///< where in it
+    std::uint32_t qpn = 0;            ///< type 2: the QP that may be reached through it
+    std::uint32_t max_pages = 0;      ///< fast register
+    /// Valid windows that show this region.
+    MovableAtomic<std::uint32_t> windows{0};
+
+    [[nodiscard]] bool window() const {
+        return type == MrType::kWindowType1 || type == MrType::kWindowType2;
+    }
+    [[nodiscard]] bool dynamic() const { return window() || type == MrType::kFastRegister; }
+};
+
+/// A bind work request. Length 0: the window is unbound.
+struct WindowBind {
+    Key window{};
+    Key new_key{};
+    Key region{};
+    Pdn pd{};
+    std::uint32_t qpn = 0;
+    std::uint32_t access = 0;
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    bool zero_based = false;
+};
+
+/// A fast registration, with the memory that it names.
+struct FastRegistration {
+    Key key{};  ///< with the new tag
+    Pdn pd{};
+    std::uint32_t access = 0;
+    std::uint64_t base = 0;  ///< address of the first byte
+    std::unique_ptr<DmaRegion> region;
 };
 
 /// Keys to regions: (index << 8) + tag, the tag changes when an index is used again. Changed on the
@@ -45,20 +91,48 @@ public:
 
     /// Fills in `key`. kExhausted when the table is full.
     base::Result<Key> insert(MemoryRegion region);
+    /// A region with windows on it is kBusy.
     base::Result<void> remove(Key key);
     void clear();
     [[nodiscard]] const MemoryRegion* find(Key key) const;
+    /// By the key that it was created with.
+    [[nodiscard]] const MemoryRegion* find_created(Key key) const;
+
+    /// Binds or unbinds a window (IBTA 10.6.7.2). False if anything forbids it.
+    [[nodiscard]] bool bind(const WindowBind& request);
+    /// True if the key, whatever its tag, is one of this PD that can be registered now.
+    [[nodiscard]] bool registrable(Key key, Pdn pd, std::uint32_t pages) const;
+    /// Of a registrable key.
+    void fast_register(FastRegistration request);
+    /// Makes a window of type 2 or a fast-register key invalid, for the QP that asks. False if the
+    /// key is no such. Also during a visit.
+    [[nodiscard]] bool invalidate(Key key, Pdn pd, std::uint32_t qpn) const;
     [[nodiscard]] std::size_t size() const { return used_; }
     [[nodiscard]] bool full() const { return used_ >= max_entries_; }
 
     /// Host memory of `[address, address + length)` under `key`, appended to `out`. All of `need`
-    /// must be granted. Length 0 needs no key. On a fault `out` is as it was.
+    /// must be granted. Length 0 needs no key. On a fault `out` is as it was. `qpn`: the QP through
+    /// which a peer asks; windows of type 2 know only one.
     [[nodiscard]] MrFault resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                                  std::uint32_t need, SpanList& out) const;
+                                  std::uint32_t need, SpanList& out, std::uint32_t qpn = 0) const;
+    /// What `resolve` would say about key, PD, rights and range, without the cost of listing the
+    /// memory. Guest memory missing behind the region shows only when it is resolved.
+    [[nodiscard]] MrFault check(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
+                                std::uint32_t need, std::uint32_t qpn = 0) const;
     /// True if any region belongs to `pd`.
     [[nodiscard]] bool pd_in_use(Pdn pd) const;
 
 private:
+    struct Place {
+        const MemoryRegion* region = nullptr;  ///< never a window
+        std::uint64_t offset = 0;
+    };
+    [[nodiscard]] MrFault locate(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
+                                 std::uint32_t need, std::uint32_t qpn, Place& place) const;
+    /// The object at the index of a key, whatever its tag.
+    [[nodiscard]] MemoryRegion* at(Key key) const;
+    static void release(const MemoryRegion& window);
+
     struct Slot {
         std::unique_ptr<MemoryRegion> region;
         std::uint32_t next_free = 0;

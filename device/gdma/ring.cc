@@ -47,20 +47,23 @@ bool DmaRegion::resolve(const base::GuestMemory& memory, std::uint64_t offset, s
     });
 }
 
-Ring::Ring(const base::GuestMemory& memory, std::unique_ptr<DmaRegion> region, std::uint64_t bytes)
-    : memory_(memory), region_(std::move(region)), bytes_(bytes) {
-    OM_CHECK(region_ != nullptr && bytes_ != 0 && bytes_ <= region_->length());
+Ring::Ring(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,
+           std::uint64_t bytes, std::uint64_t offset)
+    : memory_(&memory), region_(std::move(region)), bytes_(bytes), offset_(offset) {
+    OM_CHECK(region_ != nullptr && bytes_ != 0 && bytes_ <= region_->length() &&
+             offset_ <= region_->length() - bytes_);
 }
 
 bool Ring::read(std::uint64_t position, std::span<std::byte> target) const {
     while (!target.empty()) {
         const std::uint64_t offset = position % bytes_;
         const std::uint64_t n = std::min<std::uint64_t>(target.size(), bytes_ - offset);
-        const bool ok = region_->walk(offset, n, [&](GuestAddr address, std::uint64_t piece) {
-            if (!memory_.read(address, target.first(piece))) return false;
-            target = target.subspan(piece);
-            return true;
-        });
+        const bool ok =
+            region_->walk(offset_ + offset, n, [&](GuestAddr address, std::uint64_t piece) {
+                if (!memory_->read(address, target.first(piece))) return false;
+                target = target.subspan(piece);
+                return true;
+            });
         if (!ok) return false;
         position += n;
     }
@@ -70,10 +73,10 @@ bool Ring::read(std::uint64_t position, std::span<std::byte> target) const {
 bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry) {
     const std::uint64_t offset = position % bytes_;
     std::span<std::byte> host;
-    if (!region_->walk(offset, entry.size(), [&](GuestAddr address, std::uint64_t piece) {
+    if (!region_->walk(offset_ + offset, entry.size(), [&](GuestAddr address, std::uint64_t piece) {
             // An entry is aligned to its size, a piece ends at a page border: it is always in one
             // piece.
-            host = memory_.find(address, piece, base::Access::kWrite);
+            host = memory_->find(address, piece, base::Access::kWrite);
             return host.size() == entry.size();
         }))
         return false;
@@ -86,6 +89,39 @@ bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry)
         base::load_le<std::uint32_t>(entry.data() + (entry.size() - sizeof(std::uint32_t))),
         __ATOMIC_RELEASE);
     return true;
+}
+
+SharedWords::SharedWords(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,
+                         std::uint64_t offset)
+    : memory_(memory), region_(std::move(region)), offset_(offset) {}
+
+std::uint32_t* SharedWords::words() const {
+    const std::uint64_t generation = memory_.generation();
+    if (generation_.load(std::memory_order_acquire) == generation)
+        return words_.load(std::memory_order_relaxed);
+    std::span<std::byte> host;
+    const bool found = region_->walk(offset_, kBytes, [&](GuestAddr address, std::uint64_t piece) {
+        // Aligned to their size, so never in two pieces.
+        host = memory_.find(address, piece, base::Access::kWrite);
+        return host.size() == kBytes;
+    });
+    const bool usable =
+        found && reinterpret_cast<std::uintptr_t>(host.data()) % sizeof(std::uint32_t) == 0;
+    auto* const at = usable ? reinterpret_cast<std::uint32_t*>(host.data()) : nullptr;
+    words_.store(at, std::memory_order_relaxed);
+    generation_.store(generation, std::memory_order_release);
+    return at;
+}
+
+std::optional<std::uint32_t> SharedWords::load(unsigned index) const {
+    const std::uint32_t* const at = words();
+    if (at == nullptr) return std::nullopt;
+    return __atomic_load_n(at + index, __ATOMIC_ACQUIRE);
+}
+
+void SharedWords::store(unsigned index, std::uint32_t value) const {
+    std::uint32_t* const at = words();
+    if (at != nullptr) __atomic_store_n(at + index, value, __ATOMIC_RELEASE);
 }
 
 }  // namespace openmana::gdma

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -75,8 +76,10 @@ private:
 /// meanwhile.
 class Ring {
 public:
-    /// `bytes` <= region length; need not be a power of two (user CQs).
-    Ring(const base::GuestMemory& memory, std::unique_ptr<DmaRegion> region, std::uint64_t bytes);
+    /// `[offset, offset + bytes)` lies in the region; `bytes` need not be a power of two (user
+    /// CQs).
+    Ring(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,
+         std::uint64_t bytes, std::uint64_t offset = 0);
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     /// Copies out, wrapping at the end. False if the guest took the memory away.
     [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
@@ -86,9 +89,37 @@ public:
     [[nodiscard]] bool write_entry(std::uint64_t position, std::span<const std::byte> entry);
 
 private:
-    const base::GuestMemory& memory_;
-    std::unique_ptr<DmaRegion> region_;
+    const base::GuestMemory* memory_;
+    std::shared_ptr<const DmaRegion> region_;
     std::uint64_t bytes_;
+    std::uint64_t offset_;
+};
+
+/// 32-bit words in guest memory that host and device both write: a doorbell record of an extended
+/// queue. Any thread that is on the executor or visits the function.
+class SharedWords {
+public:
+    static constexpr std::uint64_t kBytes = 64;
+
+    /// `[offset, offset + kBytes)` lies in the region; both it and the region are aligned to
+    /// kBytes.
+    SharedWords(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,
+                std::uint64_t offset);
+    /// Acquire: pairs with the host's release. Null if the guest took the memory away.
+    [[nodiscard]] std::optional<std::uint32_t> load(unsigned index) const;
+    /// Release. Without memory nothing happens.
+    void store(unsigned index, std::uint32_t value) const;
+
+private:
+    [[nodiscard]] std::uint32_t* words() const;
+
+    const base::GuestMemory& memory_;
+    const std::shared_ptr<const DmaRegion> region_;
+    const std::uint64_t offset_;
+    // Where the words are, as long as the generation of the guest memory is the same. It changes
+    // while nobody is here, so racing writers write the same values.
+    mutable std::atomic<std::uint32_t*> words_{nullptr};
+    mutable std::atomic<std::uint64_t> generation_{0};
 };
 
 }  // namespace openmana::gdma

@@ -35,6 +35,9 @@ enum AccessFlag : std::uint32_t {
     kBindWindow = 1U << 5,
 };
 
+/// Pages of one fast registration.
+constexpr std::uint32_t kMaxFastRegisterPages = 1024;
+
 /// Why an access through a key was refused; the clients map it to their vendor codes and NAKs.
 enum class MrFault : std::uint8_t {
     kNone,

@@ -90,8 +90,8 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
             if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
             options.nic.congestion = value == "on";
         } else if (key == "ext") {
-            // No extension exists yet, so both settings describe the same NIC.
             if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
+            options.nic.extensions = value == "on";
         } else {
             return tl::unexpected(BadOption{fmt::format("--nic: unknown key '{}'", key)});
         }

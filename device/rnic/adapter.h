@@ -1,22 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "gdma/id_pool.h"
 #include "rnic/counters.h"
+#include "rnic/ext_queues.h"
 #include "rnic/qp.h"
 #include "rnic/rnic.h"
 
 namespace openmana::rnic {
 
+// Handles: a mark and the id.
+constexpr std::uint64_t kCqHandle = 0xcc00000000000000ULL;
+constexpr std::uint64_t kQpHandle = 0xcd00000000000000ULL;
+constexpr std::uint64_t kSrqHandle = 0xce00000000000000ULL;
+constexpr std::uint64_t kAdapterHandle = 0xada0000000000001ULL;
+
+/// The request as its structure; what an older driver does not send is zero.
+template <typename T>
+T read_message(const gdma::HwcRequest& request) {
+    T message{};
+    std::memcpy(&message, request.bytes().data(), std::min(sizeof message, request.size()));
+    return message;
+}
+
+/// Writes a response but for its header, which the hardware channel fills in.
+template <typename T>
+void write_message(gdma::HwcReply& reply, const T& message) {
+    constexpr std::size_t kHead = sizeof(mana_hw_rnic_resp_head);
+    reply.put_bytes(kHead, std::as_bytes(std::span(&message, 1)).subspan(kHead));
+}
+
 /// The adapter of a function: its addresses and objects, and who is served next. Tables change on
 /// the executor under an exclusion of the gate; visitors read them.
-struct Rnic::Impl {
+struct Rnic::Impl final : base::Poller {
     Impl(Rnic& owner, gdma::Function& function, RnicConfig config, Network& network);
+
+    ~Impl() override;
 
     // commands.cc, qp_state.cc
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
@@ -43,6 +71,13 @@ struct Rnic::Impl {
         });
     }
     void post_fatal_event(const Qp& qp);
+    // ext_adapter.cc
+    /// An event of the extension: `number` is that of IB, `id` that of the object.
+    void post_event(std::uint32_t id, std::uint32_t number);
+    /// From now on the producer of its sends is looked at, for some time, if not too many are.
+    void watch(ExtQueues& queues);
+    void unwatch(ExtQueues& queues);
+    State poll() override;
 
     /// Gives a frame to the network, counting it. Its size.
     std::size_t transmit(const roce::Packet& packet, Spans payload);
@@ -70,6 +105,7 @@ struct Rnic::Impl {
 
     bool created = false;
     bool error_cqes_wanted = false;
+    bool extensions_wanted = false;
     gdma::Eqn event_eq{};
     struct Address {
         roce::Gid gid;
@@ -81,9 +117,17 @@ struct Rnic::Impl {
         gdma::CompletionQueue* queue = nullptr;
         std::uint32_t users = 0;
     };
-    std::vector<Cq> cqs;                      // by id
+    std::vector<Cq> cqs;                                    // by id
+    std::vector<ExtQueues*> watched;                        // their SQs are looked at
+    std::vector<std::unique_ptr<SharedReceiveQueue>> srqs;  // by id
+    std::optional<gdma::IdPool> srq_ids;
+    struct Group {
+        roce::Gid gid;
+        std::vector<std::uint32_t> qpns;
+    };
+    std::vector<Group> groups;                // multicast, of extended QPs
     std::vector<std::unique_ptr<Qp>> qps;     // by QPN
-    std::vector<std::uint32_t> datagram_qps;  // QPNs of UD QPs but the GSI QP
+    std::vector<std::uint32_t> datagram_qps;  // QPNs of stock UD QPs
     std::uint32_t qp_count = 0;
     std::uint64_t function_epoch = 0;     // counts resets of ours
     std::uint64_t next_life = 1;          // of QPs: never given twice
@@ -102,6 +146,21 @@ private:
     std::uint32_t destroy_qp(const gdma::HwcRequest& request, bool rc);
     std::uint32_t set_qp_state(const gdma::HwcRequest& request);
     std::uint32_t apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool extended);
+    std::uint32_t ext_command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    void ext_query_caps(gdma::HwcReply& reply) const;
+    std::uint32_t ext_create_cq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_resize_cq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_create_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_destroy_qp(const gdma::HwcRequest& request);
+    std::uint32_t ext_query_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_query_qp_counters(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_create_srq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_srq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t ext_multicast(const gdma::HwcRequest& request);
+    void leave_groups(std::uint32_t qpn);
+    void cq_overrun(std::uint32_t id);
+    [[nodiscard]] Qp* ext_qp(std::uint64_t handle) const;
+    [[nodiscard]] SharedReceiveQueue* srq_of(std::uint64_t handle) const;
     void vf_counters(gdma::HwcReply& reply) const;
     void device_counters(gdma::HwcReply& reply) const;
     [[nodiscard]] gdma::CompletionQueue* cq_of(std::uint64_t handle) const;

@@ -3,10 +3,10 @@
 // of the gate.
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/log.h"
 #include "rnic/adapter.h"
+#include "rnic/stock_queues.h"
 
 namespace openmana::rnic {
 
@@ -15,27 +15,9 @@ using gdma::HwcRequest;
 
 namespace {
 
-constexpr std::uint64_t kAdapterHandle = 0xada0000000000001ULL;
-constexpr std::uint64_t kCqHandle = 0xcc00000000000000ULL;  // plus the id
-constexpr std::uint64_t kQpHandle = 0xcd00000000000000ULL;
 constexpr std::uint32_t kMinSendRing = 512;
 constexpr std::uint32_t kMinReceiveRing = 256;
 constexpr std::uint32_t kMaxAddresses = 1024;
-
-/// The request as its structure; what an older driver does not send is zero.
-template <typename T>
-T read(const HwcRequest& request) {
-    T message{};
-    std::memcpy(&message, request.bytes().data(), std::min(sizeof message, request.size()));
-    return message;
-}
-
-/// Writes a response but for its header, which the hardware channel fills in.
-template <typename T>
-void write(HwcReply& reply, const T& message) {
-    constexpr std::size_t kHead = sizeof(mana_hw_rnic_resp_head);
-    reply.put_bytes(kHead, std::as_bytes(std::span(&message, 1)).subspan(kHead));
-}
 
 }  // namespace
 
@@ -52,6 +34,8 @@ void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
                opcode <= MANA_HW_RNIC_QUERY_DEVICE_COUNTERS &&
                (!created || request.get<std::uint64_t>(40) != kAdapterHandle)) {
         status = gdma::kHwcNotFound;
+    } else if (opcode >= MANA_HW_EXT_QUERY_CAPS) {
+        status = ext_command(request, reply);
     } else {
         switch (opcode) {
             case MANA_HW_RNIC_DESTROY_ADAPTER:
@@ -120,25 +104,29 @@ void Rnic::Impl::query_caps(HwcReply& reply) {
     caps.max_send_sge = 29;
     caps.max_recv_sge = 15;
     caps.features = MANA_HW_RNIC_CAP_ERROR_CQES | MANA_HW_RNIC_CAP_DEVICE_COUNTERS;
-    write(reply, caps);
+    if (config.extensions) caps.features |= MANA_HW_RNIC_CAP_EXTENSIONS;
+    write_message(reply, caps);
     reply.set_status(gdma::kHwcSuccess);
 }
 
 std::uint32_t Rnic::Impl::create_adapter(const HwcRequest& request, HwcReply& reply) {
-    const auto message = read<mana_hw_rnic_create_adapter_req>(request);
+    const auto message = read_message<mana_hw_rnic_create_adapter_req>(request);
     if (created) return gdma::kHwcBusy;
     if (!function.find_eq(gdma::Eqn(message.event_eq))) return gdma::kHwcNotFound;
     created = true;
     event_eq = gdma::Eqn(message.event_eq);
     error_cqes_wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
+    extensions_wanted =
+        config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
+    function.allow_fast_registration(extensions_wanted);
     mana_hw_rnic_create_adapter_resp answer{};
     answer.adapter = kAdapterHandle;
-    write(reply, answer);
+    write_message(reply, answer);
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Rnic::Impl::config_address(const HwcRequest& request) {
-    const auto message = read<mana_hw_rnic_config_address_req>(request);
+    const auto message = read_message<mana_hw_rnic_config_address_req>(request);
     roce::Gid gid{};
     std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
     if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
@@ -162,7 +150,7 @@ std::uint32_t Rnic::Impl::config_address(const HwcRequest& request) {
 }
 
 std::uint32_t Rnic::Impl::config_mac(const HwcRequest& request) {
-    const auto message = read<mana_hw_rnic_config_mac_req>(request);
+    const auto message = read_message<mana_hw_rnic_config_mac_req>(request);
     base::MacAddr mac{};
     std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
     const auto found = std::find(macs.begin(), macs.end(), mac);
@@ -180,7 +168,7 @@ std::uint32_t Rnic::Impl::config_mac(const HwcRequest& request) {
 }
 
 std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) {
-    const auto message = read<mana_hw_rnic_create_cq_req>(request);
+    const auto message = read_message<mana_hw_rnic_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
     const gdma::DoorbellPage page(message.doorbell_page);
     const auto region = function.region(handle);
@@ -198,7 +186,7 @@ std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) 
     mana_hw_rnic_create_cq_resp answer{};
     answer.cq = kCqHandle + id;
     answer.cq_id = id;
-    write(reply, answer);
+    write_message(reply, answer);
     return gdma::kHwcSuccess;
 }
 
@@ -208,7 +196,7 @@ gdma::CompletionQueue* Rnic::Impl::cq_of(std::uint64_t handle) const {
 }
 
 std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
-    const auto message = read<mana_hw_rnic_destroy_cq_req>(request);
+    const auto message = read_message<mana_hw_rnic_destroy_cq_req>(request);
     gdma::CompletionQueue* cq = cq_of(message.cq);
     if (cq == nullptr) return gdma::kHwcNotFound;
     Cq& entry = cqs[cq->id().value()];
@@ -221,12 +209,12 @@ std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
 void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
     function.connect_sq(qp->ids.sq, page, &qp->send_bell);
     function.connect_rq(qp->ids.rq, page, &qp->receive_bell);
-    if (qp->type == QpType::kRc) function.connect_rq(qp->ids.rreq, page, &qp->read_bell);
+    if (qp->ids.rreq.value() != 0) function.connect_rq(qp->ids.rreq, page, qp->queues->read_bell());
     ++cqs[qp->send_cq.id().value()].users;
     ++cqs[qp->recv_cq.id().value()].users;
     ++qp_count;
     const std::uint32_t qpn = qp->qpn();
-    if (qp->type == QpType::kUd) datagram_qps.push_back(qpn);
+    if (qp->type == QpType::kUd && !qp->extended) datagram_qps.push_back(qpn);
     if (qpn >= qps.size()) qps.resize(qpn + 1);
     OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
     qps[qpn] = std::move(qp);
@@ -235,12 +223,9 @@ void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
 void Rnic::Impl::remove_qp(Qp& qp) {
     OM_DEBUG("qp destroy: nic={} qpn={:#x}", function.config().name, qp.qpn());
     qp.end_connection();
-    const bool rc = qp.type == QpType::kRc;
-    function.connect_sq(qp.ids.sq, {}, nullptr);
-    function.connect_rq(qp.ids.rq, {}, nullptr);
-    if (rc) function.connect_rq(qp.ids.rreq, {}, nullptr);
-    function.free_sqs(qp.ids.sq, rc ? 4 : 1);
-    function.free_rqs(qp.ids.rq, rc ? 4 : 1);
+    function.free_sqs(qp.ids.sq, qp.ids.count);
+    function.free_rqs(qp.ids.rq, qp.ids.count);
+    if (!groups.empty()) leave_groups(qp.qpn());
     --cqs[qp.send_cq.id().value()].users;
     --cqs[qp.recv_cq.id().value()].users;
     --qp_count;
@@ -249,7 +234,7 @@ void Rnic::Impl::remove_qp(Qp& qp) {
 }
 
 std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
-    const auto message = read<mana_hw_rnic_create_rc_qp_req>(request);
+    const auto message = read_message<mana_hw_rnic_create_rc_qp_req>(request);
     const gdma::DoorbellPage page(message.doorbell_page);
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
     gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
@@ -284,16 +269,16 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
         OM_CHECK(taken);
         return std::move(*taken);
     };
-    Qp::Queues queues;
+    StockQueues::Regions queues;
     queues.send = take(MANA_HW_RNIC_REQUESTER_SQ);
     queues.read_scatter = take(MANA_HW_RNIC_REQUESTER_RQ);
     queues.receive = take(MANA_HW_RNIC_RESPONDER_RQ);
     queues.held.push_back(take(MANA_HW_RNIC_RESPONDER_SQ));
     queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
     // Ids: RNIC 3.2.
-    const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1)};
-    auto qp =
-        std::make_unique<Qp>(*this, QpType::kRc, ids, **pd, *send_cq, *recv_cq, std::move(queues));
+    const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1), 4};
+    auto qp = std::make_unique<Qp>(*this, QpType::kRc, ids, **pd, *send_cq, *recv_cq);
+    qp->queues = std::make_unique<StockQueues>(*qp, std::move(queues));
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_rnic_create_rc_qp_resp answer{};
@@ -303,13 +288,13 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     answer.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ] = sq->value() + 2;
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_RQ] = rq->value() + 1;
     answer.queue_ids[MANA_HW_RNIC_RESPONDER_RQ] = rq->value();
-    write(reply, answer);
+    write_message(reply, answer);
     insert_qp(std::move(qp), page);
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
-    const auto message = read<mana_hw_rnic_create_ud_qp_req>(request);
+    const auto message = read_message<mana_hw_rnic_create_ud_qp_req>(request);
     const gdma::DoorbellPage page(message.doorbell_page);
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
     gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
@@ -334,32 +319,33 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
         function.free_sqs(*sq, 1);
         return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
     }
-    Qp::Queues queues;
+    StockQueues::Regions queues;
     queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
     queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
-    const Qp::Ids ids{*sq, *rq, gdma::Rqn{}};
+    const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
     auto qp = std::make_unique<Qp>(*this, gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq,
-                                   *recv_cq, std::move(queues));
+                                   *recv_cq);
+    qp->queues = std::make_unique<StockQueues>(*qp, std::move(queues));
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
     answer.sq_id = sq->value();
     answer.rq_id = rq->value();
-    write(reply, answer);
+    write_message(reply, answer);
     insert_qp(std::move(qp), page);
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Rnic::Impl::destroy_qp(const HwcRequest& request, bool rc) {
-    const auto message = read<mana_hw_rnic_destroy_qp_req>(request);
+    const auto message = read_message<mana_hw_rnic_destroy_qp_req>(request);
     const std::uint64_t qpn = message.qp - kQpHandle;
     Qp* qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
-    if (qp == nullptr || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
+    if (qp == nullptr || qp->extended || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
     remove_qp(*qp);
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Rnic::Impl::set_qp_state(const HwcRequest& request) {
-    const auto message = read<mana_hw_rnic_set_qp_state_req>(request);
+    const auto message = read_message<mana_hw_rnic_set_qp_state_req>(request);
     const std::uint64_t qpn = message.qp - kQpHandle;
     Qp* qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
     if (qp == nullptr) return gdma::kHwcNotFound;
@@ -403,7 +389,7 @@ void Rnic::Impl::vf_counters(HwcReply& reply) const {
     answer.rx_reads = c.rx_reads.value();
     answer.tx_packets = c.tx_packets.value();
     answer.rx_packets = c.rx_packets.value();
-    write(reply, answer);
+    write_message(reply, answer);
 }
 
 void Rnic::Impl::device_counters(HwcReply& reply) const {
@@ -417,7 +403,7 @@ void Rnic::Impl::device_counters(HwcReply& reply) const {
     answer.congested_qps = low(counters.rate_cuts);
     answer.recovered_qps = low(counters.rate_recoveries);
     answer.rate_increases = low(counters.rate_increases);
-    write(reply, answer);
+    write_message(reply, answer);
 }
 
 }  // namespace openmana::rnic

@@ -45,6 +45,7 @@ namespace openmana::rnic {
     X(rx_sends, "rnic.rx.sends", "SENDs executed")                                                 \
     X(rx_writes, "rnic.rx.writes", "WRITEs executed")                                              \
     X(rx_reads, "rnic.rx.reads", "READs executed")                                                 \
+    X(rx_atomics, "rnic.rx.atomics", "atomics executed")                                           \
     X(tx_packets, "rnic.tx.packets", "packets sent, or that the local path saved")                 \
     X(rx_packets, "rnic.rx.packets", "packets received, or that the local path saved")             \
     X(tx_frames, "rnic.tx.frames", "frames sent")                                                  \
@@ -55,6 +56,7 @@ namespace openmana::rnic {
     X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                   \
     X(error_cqes, "rnic.cqe.errors", "error completions written")                                  \
     X(fatal_events, "rnic.qp.fatal_events", "QP-fatal events sent")                                \
+    X(events, "rnic.ext.events", "events of the extension sent")                                   \
     X(bad_doorbell, "rnic.doorbell.invalid", "doorbells with an impossible position")              \
     X(rx_overflow, "rnic.drop.backlog", "frames dropped because too many were waiting")            \
     X(drop_not_roce, "rnic.drop.not_roce", "frames that are not RoCEv2")                           \
@@ -68,6 +70,11 @@ namespace openmana::rnic {
     X(drop_pkey, "rnic.drop.pkey", "packets of another partition")                                 \
     X(drop_qkey, "rnic.drop.qkey", "datagrams with a wrong Q_Key")                                 \
     X(drop_no_receive, "rnic.drop.no_receive", "datagrams without a usable receive buffer")        \
+    X(drop_unreliable, "rnic.drop.unreliable",                                                     \
+      "UC packets dropped: out of sequence, refused, or without a receive")                        \
+    X(cq_overruns, "rnic.cq.overruns", "CQs that failed because they were full")                   \
+    X(bad_records, "rnic.record.invalid", "doorbell records with an impossible index")             \
+    X(record_posts, "rnic.record.posts", "times that sends were found without a doorbell")         \
     X(drop_source, "rnic.drop.source", "messages not sent: their source address is not ours")      \
     X(drop_datagram, "rnic.drop.datagram",                                                         \
       "datagrams not sent: too long, or a buffer that cannot be read")

@@ -23,16 +23,21 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         if (&other != &adapter_) visit.emplace(other.function.gate());
         adapter_.counters.local_visits.add();
         Qp* target = other.find_qp(qp_.attributes.dest_qpn);
-        const bool reached = target != nullptr && target->type == QpType::kRc &&
+        const bool reached = target != nullptr && target->type == qp_.type &&
                              target->attributes.dest_qpn == qp_.qpn() &&
                              target->attributes.source == qp_.attributes.destination &&
                              target->attributes.destination == qp_.attributes.source;
         if (!reached) {
-            if (next() != nullptr) {
-                other.counters.drop_qpn.add();
+            SendWqe* const wqe = next();
+            if (wqe == nullptr) return;
+            other.counters.drop_qpn.add();
+            if (reliable()) {
                 stall();
+                return;
             }
-            return;
+            lose(*wqe);
+            --budget.wqes;
+            continue;
         }
         const std::lock_guard lock(target->responder.mutex);
         std::uint64_t copied = 0;
@@ -58,7 +63,10 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     segment.reth = {wqe.address + offset, wqe.rkey,
                     static_cast<std::uint32_t>(wqe.length - offset)};
     segment.packets = wqe.packets - begun;
-    if (wqe.is_read()) {
+    if (wqe.is_atomic()) {
+        segment.packets = 1;
+        segment.atomic = wqe.atomic;
+    } else if (wqe.is_read()) {
         segment.continued = begun > 0;
     } else {
         segment.packets = std::min<std::uint32_t>(segment.packets, kVisitBytes / wqe.mtu);
@@ -68,11 +76,12 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         segment.last = begun + segment.packets == wqe.packets;
         segment.immediate = wqe.immediate && segment.last;
         segment.invalidate = wqe.invalidate && segment.last;
+        segment.solicited = wqe.solicited && segment.last;
         segment.value = wqe.value;
         gdma::SpanList& from = adapter_.scratch.from;
         from.clear();
-        const gdma::MrFault fault = gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset,
-                                           segment.length, gdma::kLocalRead, from);
+        const gdma::MrFault fault =
+            gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, segment.length, from);
         if (fault != gdma::MrFault::kNone) {
             adapter_.counters.send_protection.add();
             fail(gather_error(fault));
@@ -89,6 +98,13 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     Step step = Step::kGo;
     if (answer.kind == Answer::Kind::kRead) {
         step = local_read(wqe, target, answer, copied);
+    } else if (answer.kind == Answer::Kind::kAtomic) {
+        step = local_atomic(wqe, answer);
+    } else if (!reliable()) {
+        if (segment.last)
+            lose(wqe);
+        else
+            una_ = send_psn_ = last + 1;
     } else {
         send_psn_ = last + 1;
         if (segment.last) ++current_;
@@ -118,6 +134,15 @@ Requester::Step Requester::local_outcome(const Answer& answer) {
     return Step::kWait;
 }
 
+Requester::Step Requester::local_atomic(SendWqe& wqe, const Answer& answer) {
+    if (!place_original(wqe, answer.original)) return Step::kLeave;
+    una_ = send_psn_ = wqe.last() + 1;
+    complete_front();
+    current_ = 0;
+    progress();
+    return Step::kGo;
+}
+
 Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& answer,
                                       std::uint64_t& copied) {
     const std::uint64_t left = answer.read.length;
@@ -129,8 +154,8 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     from.clear();
     to.clear();
     if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd.id,
-                                      answer.read.address, length, gdma::kRemoteRead,
-                                      from) != gdma::MrFault::kNone) {
+                                      answer.read.address, length, gdma::kRemoteRead, from,
+                                      target.qpn()) != gdma::MrFault::kNone) {
         const Answer refused = target.responder.refuse_read(answer.psn);
         send_psn_ = una_ + 1;
         return local_outcome(refused);

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "rnic/send_queue.h"
+
 namespace openmana::rnic {
 
 void copy_spans(Spans from, Spans to, std::uint64_t length) {
@@ -38,26 +40,10 @@ void copy_spans(Spans from, Spans to, std::uint64_t length) {
     std::atomic_ref<std::byte>(to[out][out_at]).store(from[in][in_at], std::memory_order_release);
 }
 
-gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::Pdn pd,
-                           std::uint64_t address, std::uint64_t length, std::uint32_t need) {
-    using gdma::MrFault;
-    if (length == 0) return MrFault::kNone;
-    const gdma::MemoryRegion* region = keys.find(key);
-    if (region == nullptr || region->pd != pd) return MrFault::kKey;
-    if (region->type == gdma::MrType::kWindowType1 || region->type == gdma::MrType::kWindowType2)
-        return MrFault::kKey;
-    if ((region->access & need) != need) return MrFault::kAccess;
-    if (region->type == gdma::MrType::kGpa) return MrFault::kNone;
-    const std::uint64_t offset = address - region->base;
-    if (address < region->base || length > region->length || offset > region->length - length)
-        return MrFault::kRange;
-    return MrFault::kNone;
-}
-
 gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd,
                          std::span<const gdma::Sge> sges, std::uint32_t need) {
     for (const gdma::Sge& sge : sges) {
-        const gdma::MrFault fault = check_access(keys, sge.key, pd, sge.address, sge.length, need);
+        const gdma::MrFault fault = keys.check(sge.key, pd, sge.address, sge.length, need);
         if (fault != gdma::MrFault::kNone) return fault;
     }
     return gdma::MrFault::kNone;
@@ -75,7 +61,7 @@ gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<cons
         const std::uint64_t n = std::min<std::uint64_t>(length, sge.length - offset);
         gdma::MrFault fault = gdma::MrFault::kNone;
         // An entry is good or bad as a whole, whatever part of it is used (ROCE 9.3).
-        if (n < sge.length) fault = check_access(keys, sge.key, pd, sge.address, sge.length, need);
+        if (n < sge.length) fault = keys.check(sge.key, pd, sge.address, sge.length, need);
         if (fault == gdma::MrFault::kNone)
             fault = keys.resolve(sge.key, pd, sge.address + offset, n, need, out);
         if (fault != gdma::MrFault::kNone) return fault;
@@ -83,6 +69,13 @@ gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<cons
         offset = 0;
     }
     return length == 0 ? gdma::MrFault::kNone : gdma::MrFault::kRange;
+}
+
+gdma::MrFault gather_payload(const gdma::MemoryTable& keys, gdma::Pdn pd, SendWqe& wqe,
+                             std::uint64_t offset, std::uint64_t length, gdma::SpanList& out) {
+    if (!wqe.is_inline) return gather(keys, pd, wqe.sges, offset, length, gdma::kLocalRead, out);
+    if (length > 0) out.push_back(std::span(wqe.inline_data).subspan(offset, length));
+    return gdma::MrFault::kNone;
 }
 
 }  // namespace openmana::rnic

@@ -16,13 +16,7 @@ using Spans = std::span<const std::span<std::byte>>;
 /// byte is stored last, with release order: programs poll on it (ROCE 4.9).
 void copy_spans(Spans from, Spans to, std::uint64_t length);
 
-/// What MemoryTable::resolve would say about key, PD, rights and range, without the cost of listing
-/// the memory. Guest memory missing behind the region shows only when it is resolved. Length 0
-/// needs no key.
-[[nodiscard]] gdma::MrFault check_access(const gdma::MemoryTable& keys, gdma::Key key, gdma::Pdn pd,
-                                         std::uint64_t address, std::uint64_t length,
-                                         std::uint32_t need);
-/// The same for each entry of a list.
+/// MemoryTable::check for each entry of a list.
 [[nodiscard]] gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd,
                                        std::span<const gdma::Sge> sges, std::uint32_t need);
 
@@ -31,6 +25,12 @@ void copy_spans(Spans from, Spans to, std::uint64_t length);
 [[nodiscard]] gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd,
                                    std::span<const gdma::Sge> sges, std::uint64_t offset,
                                    std::uint64_t length, std::uint32_t need, gdma::SpanList& out);
+
+struct SendWqe;
+/// The same of the payload of a send, which may be inline.
+[[nodiscard]] gdma::MrFault gather_payload(const gdma::MemoryTable& keys, gdma::Pdn pd,
+                                           SendWqe& wqe, std::uint64_t offset, std::uint64_t length,
+                                           gdma::SpanList& out);
 
 [[nodiscard]] inline std::uint64_t total_length(std::span<const gdma::Sge> sges) {
     std::uint64_t total = 0;

@@ -15,6 +15,7 @@
 #include "base/executor.h"
 #include "gdma/function.h"
 #include "rnic/congestion.h"
+#include "rnic/queue_format.h"
 #include "rnic/rnic.h"
 #include "rnic/segment.h"
 #include "rnic/send_queue.h"
@@ -22,9 +23,14 @@
 namespace openmana::rnic {
 
 struct Qp;
+class ExtQueues;
+class SharedReceiveQueue;
 using Adapter = Rnic::Impl;
 
-enum class QpType : std::uint8_t { kRc, kUd, kGsi };
+enum class QpType : std::uint8_t { kRc, kUd, kGsi, kUc };
+
+/// Payload of a datagram: the largest MTU of a port.
+constexpr std::uint32_t kMaxDatagram = 4096;
 
 /// What SET_QP_STATE sets (RNIC 2.10). The defaults are for what the request of the 6.12 driver
 /// cannot carry.
@@ -57,12 +63,12 @@ struct Scratch {
     base::Frame frame;
 };
 
-/// The side of an RC QP that executes what the peer asks for (RNIC 6.2, ROCE 4), and the receive
-/// queue of a UD QP. Used by the owner and, on the local path, by visitors; `mutex` orders before
-/// those of CQs and EQs.
+/// The side of a connected QP that executes what the peer asks for (RNIC 6.2, ROCE 4), and the
+/// receive queue of a UD QP. Used by the owner and, on the local path, by visitors; `mutex` orders
+/// before those of CQs and EQs.
 class Responder {
 public:
-    Responder(Qp& qp, gdma::Ring ring) : qp_(qp), ring_(std::move(ring)) {}
+    explicit Responder(Qp& qp) : qp_(qp) {}
 
     std::mutex mutex;  // protects all below, and every change of the QP's state
 
@@ -73,33 +79,41 @@ public:
     /// A datagram for a UD QP: 40 bytes of `grh`, then the payload (RNIC 7.4, 7.5). Held: `mutex`.
     bool deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length);
 
-    /// RQ doorbell. False if the position is impossible.
-    [[nodiscard]] bool ring(std::uint32_t position);
-    [[nodiscard]] bool outstanding() const {
-        return taken_ || producer_.load(std::memory_order_acquire) !=
-                             consumer_.load(std::memory_order_relaxed);
-    }
-    /// Writes the one receive-error CQE between two RESETs, if receives are left. Held: `mutex`.
-    bool report_error(std::uint16_t vendor);
-    [[nodiscard]] bool error_reported() const { return error_reported_; }
+    /// The receive that a message is using, or a datagram was too long for.
+    [[nodiscard]] bool taken() const { return taken_; }
+    [[nodiscard]] const Receive& receive() const { return receive_; }
+    /// It has ended in another way than by a message.
+    void drop_receive() { taken_ = false; }
     void start(Psn expected);
     void reset();
     [[nodiscard]] std::uint32_t msn() const { return msn_; }
     [[nodiscard]] Psn expected() const { return expected_; }
 
-    std::uint64_t messages = 0;  ///< figures for QpStatus
+    std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
     std::uint64_t bytes = 0;
+    std::uint64_t sends = 0, writes = 0, reads = 0;
+    std::uint64_t rnr_naks = 0, out_of_sequence = 0, duplicates = 0;
 
 private:
-    enum class Take : std::uint8_t { kOk, kEmpty, kMalformed };
     Answer duplicate(const Segment& segment);
     Answer read(const Segment& segment);
+    Answer atomic(const Segment& segment);
     Answer fatal(roce::NakCode code, std::uint16_t receive_error, bool nak = true);
+    /// The message cannot be executed: a NAK and the end of an RC QP; on UC it is as if it was
+    /// lost.
+    Answer refuse(const Segment& segment, roce::NakCode code, std::uint16_t receive_error);
+    /// UC: drops the segment and the message that it belongs to.
+    Answer lose(const Segment& segment);
+    [[nodiscard]] bool follows(const Segment& segment);
     [[nodiscard]] Answer nak_sequence();
-    Take take_receive();
+    QueueFormat::Take take_receive();
     void complete_receive(const Segment& segment);
+    void remember(const Segment& segment, std::uint32_t packets, std::uint64_t original);
 
+    /// A READ or an atomic, to be answered again if its answer is lost.
     struct ReadEntry {
+        SegmentKind kind = SegmentKind::kRead;
+        std::uint64_t original = 0;  ///< atomic: what was in memory
         Psn first{};
         std::uint32_t packets = 0;
         std::uint64_t address = 0;
@@ -109,23 +123,16 @@ private:
     static constexpr std::size_t kReadEntries = 128;
 
     Qp& qp_;
-    gdma::Ring ring_;
-    std::atomic<std::uint32_t> producer_{
-        0};  // written by the owner; acquire pairs with release in ring()
-    std::atomic<std::uint32_t> consumer_{
-        0};  // written under `mutex`; release pairs with acquire in ring()
     Psn expected_{};
     std::uint32_t msn_ = 0;
     SegmentKind message_ = SegmentKind::kInvalid;  // kind of the message in progress
     bool nak_sent_ = false;
-    bool error_reported_ = false;
+    bool established_ = false;
     std::uint32_t offset_ = 0;  // bytes of the message in progress
     roce::Reth write_{};
     bool taken_ = false;  // a receive WQE is in use
-    std::uint32_t taken_position_ = 0;
-    std::uint64_t taken_total_ = 0;
-    std::vector<gdma::Sge> taken_sges_;
-    std::vector<ReadEntry> reads_;  // the newest kReadEntries READs; made with the first
+    Receive receive_;
+    std::vector<ReadEntry> reads_;  // the newest kReadEntries; made with the first
     std::size_t next_read_ = 0;
     gdma::SpanList to_;
     gdma::SpanList from_;  // datagrams: GRH area and payload
@@ -144,35 +151,28 @@ struct RequesterView {
 };
 
 /// The side that executes the guest's own work requests (RNIC 6.1, ROCE 3). Owner's executor only,
-/// without locks, but for `acked()`.
+/// without locks.
 class Requester {
 public:
-    Requester(Qp& qp, gdma::Ring send_ring, std::optional<gdma::Ring> read_ring);
+    explicit Requester(Qp& qp);
 
-    /// SQ doorbell. Works at once if this QP is not waiting for its turn.
-    void ring(std::uint32_t position);
-    void ring_reads(std::uint32_t position);
-    /// Doorbell 0x408 (RNIC 3.8).
-    void arm(Psn psn);
     /// One bounded turn. True if more can be done right away.
     bool turn();
     void start(Psn first);
     void reset();
     /// Enters ERR: no timer fires any more, nothing is sent.
     void stop();
-    [[nodiscard]] bool outstanding() const { return !queue_.empty() || consumer_ != producer_; }
-    [[nodiscard]] const gdma::Ring& send_ring() const {
-        return ring_;
-    }  ///< UD QPs use the ring only
     [[nodiscard]] RequesterView view() const {
         return {una_,       send_psn_, next_psn_,          reads_out_,
                 read_psns_, stalled_,  ack_timer_.armed(), rnr_timer_.armed()};
     }
-    /// PSN of the newest finished WQE. Any thread.
-    [[nodiscard]] Psn acked() const { return Psn(acked_.load(std::memory_order_relaxed)); }
-    /// Writes the one send-error CQE between two RESETs, if work is left, with rules a and b of
-    /// RNIC 3.9.
-    bool report_error(std::uint16_t vendor, bool on_rreq);
+    /// Nothing that was taken from the queue is unfinished.
+    [[nodiscard]] bool idle() const { return queue_.empty(); }
+    /// Takes the oldest unfinished request out. Only of a QP that has failed.
+    [[nodiscard]] const SendWqe* take_failed();
+    /// Nothing that was begun is unfinished.
+    [[nodiscard]] bool drained() const { return una_ == next_psn_; }
+    [[nodiscard]] Psn next_psn() const { return next_psn_; }
 
     /// An ACK, NAK or READ response from the wire.
     void receive(const roce::Packet& packet);
@@ -180,10 +180,11 @@ public:
     /// is due.
     void settle();
 
-    std::uint64_t messages = 0;  ///< figures for QpStatus
+    std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
     std::uint64_t bytes = 0;
     std::uint64_t retries = 0;
     std::uint64_t rnr_retries = 0;
+    std::uint64_t timeouts = 0, sequence_naks = 0;
     const char* path = "-";
 
 private:
@@ -196,22 +197,28 @@ private:
     [[nodiscard]] bool can_send() const;
     SendWqe* next();
     bool fetch();
-    void take_scatter(SendWqe& wqe);
     void fail(std::uint16_t vendor, bool on_rreq = false);
+    [[nodiscard]] bool reliable() const;
+    void lose(SendWqe& wqe);
+    bool run_local(Budget& budget);
 
     void turn_local(Rnic& peer, Budget& budget);
     Step local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget);
     Step local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied);
+    Step local_atomic(SendWqe& wqe, const Answer& answer);
     Step local_outcome(const Answer& answer);
     void stall();
     void turn_wire(Budget& budget);
     void send_read(const SendWqe& wqe);
+    void send_atomic(const SendWqe& wqe);
     bool send_packets(SendWqe& wqe, Budget& budget);
     [[nodiscard]] std::uint32_t in_flight() const;
 
     bool on_ack(Psn psn);
     void on_nak(Psn psn, std::uint8_t syndrome);
     void on_read_response(const roce::Packet& packet);
+    void on_atomic_response(const roce::Packet& packet);
+    bool place_original(SendWqe& wqe, std::uint64_t original);
     bool ack_through(Psn psn);
     void progress();
     void complete_front();
@@ -221,18 +228,11 @@ private:
     void advance_to(Psn next);
     void watch();
     void on_timeout();
-    void test_armed();
-    void post_armed();
 
     Qp& qp_;
     Adapter& adapter_;
-    gdma::Ring ring_;
-    std::optional<gdma::Ring> read_ring_;
-    std::uint32_t producer_ = 0;
-    std::uint32_t consumer_ = 0;  // of WQEs fetched
-    std::uint32_t read_producer_ = 0;
-    std::uint32_t read_consumer_ = 0;
     SendQueue queue_;
+    SendWqe failed_;             // see take_failed
     std::uint32_t current_ = 0;  // index in queue_ of the WQE that holds send_psn_
     Psn una_{};                  // oldest PSN not acknowledged
     Psn send_psn_{};             // next to go out
@@ -246,11 +246,6 @@ private:
     std::uint32_t rnr_left_ = 0;
     std::optional<Psn> resent_from_;
     bool stalled_ = false;  // local path: as if the packet was lost; the timer decides
-    std::atomic<std::uint32_t> acked_{0};
-    Psn reported_{};
-    Psn arm_psn_{};
-    bool armed_ = false;
-    bool error_reported_ = false;
     std::uint16_t failure_ = 0;
     bool failure_on_rreq_ = false;
     base::Timer ack_timer_;
@@ -286,19 +281,14 @@ private:
 /// gate, so a visitor that found it may keep the pointer for the visit.
 struct Qp {
     struct Ids {
-        gdma::Sqn sq{};    ///< RC: requester SQ; +1 responder SQ, +2 fast register
-        gdma::Rqn rq{};    ///< the QP number. RC: responder RQ
-        gdma::Rqn rreq{};  ///< RC: requester RQ
+        gdma::Sqn sq{};           ///< stock RC: requester SQ; +1 responder SQ, +2 fast register
+        gdma::Rqn rq{};           ///< the QP number. Stock RC: responder RQ
+        gdma::Rqn rreq{};         ///< stock RC: requester RQ
+        std::uint32_t count = 1;  ///< ids of either kind
     };
-    struct Queues {
-        std::unique_ptr<gdma::DmaRegion> send;
-        std::unique_ptr<gdma::DmaRegion> read_scatter;  ///< RC only
-        std::unique_ptr<gdma::DmaRegion> receive;
-        std::vector<std::unique_ptr<gdma::DmaRegion>>
-            held;  ///< belong to the QP; the model needs no memory there
-    };
+    /// `queues` follows before anything happens to it.
     Qp(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
-       gdma::CompletionQueue& recv_cq, Queues queues);
+       gdma::CompletionQueue& recv_cq);
     ~Qp();
     Qp(const Qp&) = delete;
     Qp& operator=(const Qp&) = delete;
@@ -306,6 +296,9 @@ struct Qp {
     [[nodiscard]] std::uint32_t qpn() const { return ids.rq.value(); }
     [[nodiscard]] std::uint32_t state() const { return state_.load(std::memory_order_acquire); }
     void set_state(std::uint32_t state) { state_.store(state, std::memory_order_release); }
+    [[nodiscard]] bool connected() const { return type == QpType::kRc || type == QpType::kUc; }
+    /// The SQ may have more work than before.
+    void sends_posted();
     [[nodiscard]] bool responds() const {
         const std::uint32_t s = state();
         return s == MANA_HW_RNIC_QP_RTR || s == MANA_HW_RNIC_QP_RTS || s == MANA_HW_RNIC_QP_SQD ||
@@ -328,17 +321,10 @@ struct Qp {
     void reset();
     /// Tells the network that this was the end of the connection, if there was one.
     void end_connection();
-    void flush_other_side();
 
     struct SendBell final : gdma::DoorbellTarget {
         explicit SendBell(Qp& owner) : qp(owner) {}
         void ring(std::uint32_t position) override;
-        Qp& qp;
-    };
-    struct ReadBell final : gdma::DoorbellTarget {
-        explicit ReadBell(Qp& owner) : qp(owner) {}
-        void ring(std::uint32_t position) override { qp.requester.ring_reads(position); }
-        void arm_client(std::uint32_t psn) override { qp.requester.arm(Psn(psn)); }
         Qp& qp;
     };
     struct ReceiveBell final : gdma::DoorbellTarget {
@@ -353,34 +339,29 @@ struct Qp {
     gdma::Pd& pd;
     gdma::CompletionQueue& send_cq;
     gdma::CompletionQueue& recv_cq;
-    std::vector<std::unique_ptr<gdma::DmaRegion>> held;
+    std::unique_ptr<QueueFormat> queues;
     QpAttributes attributes;
     Responder responder;
     Requester requester;
     Responses responses;
     SendBell send_bell{*this};
-    ReadBell read_bell{*this};
     ReceiveBell receive_bell{*this};
     std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
     base::TimePoint next_cnp{};        ///< no CNP before
-    base::Timer hold_timer;            ///< holds the other side's flush back (RNIC 3.9 rule c)
     std::uint64_t life = 0;            ///< counts RESETs, for tasks on their way
     std::uint64_t errors = 0;
+    bool extended = false;   ///< its queues are of the extended format
     bool scheduled = false;  ///< waits for a turn
     bool in_batch = false;   ///< got frames in this batch
 
     // UD and GSI: see ud.cc
-    void ring_datagrams(std::uint32_t position);
     /// True if more are posted than one turn may send.
     bool send_datagrams();
 
 private:
     std::atomic<std::uint32_t> state_{MANA_HW_RNIC_QP_RESET};
-    std::uint32_t datagram_producer_ = 0;
-    std::uint32_t datagram_consumer_ = 0;
-    std::uint32_t datagram_psn_ = 0;
 
-    void send_datagram(const gdma::Wqe& wqe);
+    void send_datagram(Datagram& datagram);
 };
 
 }  // namespace openmana::rnic

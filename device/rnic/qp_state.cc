@@ -58,6 +58,7 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
             break;
         default:
             qp.set_state(message.state);
+            qp.queues->state_changed();
             // Not from here: what a turn does to others must not happen under our own exclusion.
             if (message.state == MANA_HW_RNIC_QP_RTS) schedule(qp);
             break;

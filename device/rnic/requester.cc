@@ -21,41 +21,18 @@ constexpr std::uint32_t kLeastAfterNak = 64;
 
 }  // namespace
 
-Requester::Requester(Qp& qp, gdma::Ring send_ring, std::optional<gdma::Ring> read_ring)
+Requester::Requester(Qp& qp)
     : qp_(qp),
       adapter_(qp.adapter),
-      ring_(std::move(send_ring)),
-      read_ring_(std::move(read_ring)),
       ack_timer_(adapter_.function.executor(), [this] { on_timeout(); }),
       rnr_timer_(adapter_.function.executor(), [this] {
           if (turn()) adapter_.schedule(qp_);
       }) {}
 
-void Requester::ring(std::uint32_t position) {
-    if (position - consumer_ > ring_.bytes()) {
-        adapter_.counters.bad_doorbell.add();
-        if (qp_.state() == MANA_HW_RNIC_QP_RTS)
-            qp_.fail_send(MANA_HW_RNIC_VE_TX_MISBEHAVING, false);
-        return;
-    }
-    if (static_cast<std::int32_t>(position - producer_) > 0) producer_ = position;
-    if (!qp_.scheduled && turn()) adapter_.schedule(qp_);
-}
-
-void Requester::ring_reads(std::uint32_t position) {
-    if (!read_ring_ || position - read_consumer_ > read_ring_->bytes()) {
-        adapter_.counters.bad_doorbell.add();
-        return;
-    }
-    if (static_cast<std::int32_t>(position - read_producer_) > 0) read_producer_ = position;
-}
-
 void Requester::start(Psn first) {
     una_ = send_psn_ = next_psn_ = fetch_psn_ = first;
     window_ = adapter_.config.window_packets;
-    acked_.store((first - 1).value(), std::memory_order_relaxed);
-    reported_ = first - 1;
-    armed_ = false;
+    qp_.queues->start_sends(first);
     // Nothing that counts with the old PSNs stays, even if the host changes them under way.
     queue_.clear();
     current_ = reads_out_ = read_psns_ = since_ack_request_ = 0;
@@ -64,8 +41,6 @@ void Requester::start(Psn first) {
 
 void Requester::reset() {
     stop();
-    producer_ = consumer_ = read_producer_ = read_consumer_ = 0;
-    error_reported_ = false;
     failure_ = 0;
     path = "-";
     start(Psn(0));
@@ -90,96 +65,84 @@ bool Requester::can_send() const {
 }
 
 bool Requester::turn() {
-    if (!can_send() || (queue_.empty() && consumer_ == producer_)) return false;
+    if (!can_send() || (queue_.empty() && !qp_.queues->sends_posted())) return false;
+    Budget budget{kTurnBytes, kTurnWqes};
     if (!adapter_.owns(qp_.attributes.source)) {
         // As if the network dropped it: the address may come back.
         adapter_.counters.drop_source.add();
-        next();
-        stall();
+        SendWqe* const wqe = next();
+        if (reliable()) {
+            stall();
+        } else if (wqe != nullptr) {
+            lose(*wqe);
+            --budget.wqes;
+        }
         settle();
-        return false;
+        return wqe != nullptr && !reliable() && can_send();
     }
-    Budget budget{kTurnBytes, kTurnWqes};
     Rnic* peer = adapter_.network.local_peer(adapter_.owner, qp_.attributes.destination,
                                              qp_.attributes.destination_mac);
-    // What is under way on the wire ends there; then the paths may change.
-    if (peer != nullptr && una_ == send_psn_) {
-        path = "local";
-        turn_local(*peer, budget);
-    } else {
-        path = "wire";
-        turn_wire(budget);
-    }
+    do {
+        // What is under way on the wire ends there; then the paths may change.
+        if (peer != nullptr && una_ == send_psn_) {
+            path = "local";
+            turn_local(*peer, budget);
+        } else {
+            path = "wire";
+            turn_wire(budget);
+        }
+        // Not in the turn itself: it may visit the peer, and a change of keys shuts our own gate.
+    } while (run_local(budget));
     const bool spent = budget.bytes == 0 || budget.wqes == 0;
     settle();
     return spent && can_send();
 }
 
+bool Requester::reliable() const {
+    return qp_.type == QpType::kRc;
+}
+
 bool Requester::fetch() {
-    if (consumer_ == producer_ || queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS)
-        return false;
+    if (queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS) return false;
     // Behind a broken WQE nothing makes sense.
     if (!queue_.empty() && queue_.at(queue_.size() - 1).error != 0) return false;
-    const auto wqe =
-        gdma::Wqe::fetch(ring_, consumer_, producer_ - consumer_, gdma::Wqe::kMaxSendBytes);
+    if (!qp_.queues->sends_posted()) return false;
     SendWqe& taken = queue_.push();
-    if (!wqe) {
-        taken.error = wqe.error().code == base::ErrorCode::kOutOfRange
-                          ? MANA_HW_RNIC_VE_TX_WQE_FETCH
-                          : MANA_HW_RNIC_VE_TX_WQE_SIZE;
-        taken.kind = SegmentKind::kInvalid;
-        taken.error_on_rreq = false;
-        taken.first = fetch_psn_;
-        taken.packets = 1;
-    } else {
-        taken.parse(*wqe, fetch_psn_, qp_.attributes.mtu);
-        consumer_ += wqe->size();
-    }
-    if (taken.error != 0) {
-        adapter_.counters.malformed_sends.add();
-        taken.first = fetch_psn_;
-        return true;
-    }
-    if (taken.is_read()) {
-        take_scatter(taken);
-    } else {
-        const gdma::MrFault fault =
-            check_sges(adapter_.keys(), qp_.pd.id, taken.sges, gdma::kLocalRead);
-        if (fault != gdma::MrFault::kNone) {
-            taken.error = gather_error(fault);
-            adapter_.counters.send_protection.add();
-        }
-    }
-    fetch_psn_ = taken.last() + 1;
+    qp_.queues->fetch(taken, fetch_psn_);
+    if (!taken.local) fetch_psn_ = taken.last() + 1;
     return true;
 }
 
-/// Finds the scatter list of a READ by its PSN; older ones are left over from posts that failed
-/// half-way (RNIC 3.6).
-void Requester::take_scatter(SendWqe& wqe) {
-    wqe.error_on_rreq = false;
-    wqe.error = MANA_HW_RNIC_VE_TX_WQE_FIELD;
-    while (read_ring_ && read_consumer_ != read_producer_) {
-        const auto scatter =
-            gdma::Wqe::fetch(*read_ring_, read_consumer_, read_producer_ - read_consumer_,
-                             gdma::Wqe::kMaxReceiveBytes);
-        if (!scatter) return;
-        const Psn psn(base::load_le<std::uint32_t>(scatter->oob().data()));
-        if (psn > wqe.first) return;
-        read_consumer_ += scatter->size();
-        if (psn != wqe.first) continue;
-        wqe.sges.assign(scatter->sges().begin(), scatter->sges().end());
-        wqe.error_on_rreq = true;
-        if (scatter->total_length() != wqe.length) {
-            wqe.error = MANA_HW_RNIC_VE_READ_LENGTH;
-            return;
-        }
-        const gdma::MrFault fault =
-            check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalWrite);
-        wqe.error = fault == gdma::MrFault::kNone ? 0 : scatter_error(fault);
-        if (wqe.error != 0) adapter_.counters.send_protection.add();
-        return;
+/// Executes the request at the head if it is a local operation. True if there may be more to do.
+bool Requester::run_local(Budget& budget) {
+    if (queue_.empty() || current_ != 0 || !queue_.front().local || !can_send() ||
+        qp_.state() != MANA_HW_RNIC_QP_RTS)
+        return false;
+    SendWqe& wqe = queue_.front();
+    if (wqe.error == 0) wqe.error = qp_.queues->execute_local(wqe);
+    if (wqe.error != 0) {
+        fail(wqe.error);
+        return false;
     }
+    complete_front();
+    if (budget.wqes > 0) --budget.wqes;
+    return budget.wqes > 0;
+}
+
+/// UC: the message ends here, wherever it got to.
+void Requester::lose(SendWqe& wqe) {
+    una_ = send_psn_ = wqe.last() + 1;
+    if (next_psn_ < una_) next_psn_ = una_;
+    complete_front();
+    current_ = 0;
+}
+
+const SendWqe* Requester::take_failed() {
+    if (queue_.empty()) return nullptr;
+    failed_ = std::move(queue_.front());
+    queue_.pop();
+    current_ = 0;
+    return &failed_;
 }
 
 /// The WQE that may go out now, or null.
@@ -191,11 +154,12 @@ SendWqe* Requester::next() {
         if (current_ == 0) fail(wqe.error, wqe.error_on_rreq);
         return nullptr;
     }
+    if (wqe.local) return nullptr;  // see run_local
     const bool begun = send_psn_ != wqe.first;
     if (!begun && wqe.fence && reads_out_ > 0) return nullptr;
     // SQD ends what was begun, and begins nothing (ROCE 6.4).
     if (wqe.first >= next_psn_ && qp_.state() == MANA_HW_RNIC_QP_SQD) return nullptr;
-    if (wqe.is_read() && reads_out_ >= std::max(1U, qp_.attributes.max_read_out)) return nullptr;
+    if (wqe.fetches() && reads_out_ >= std::max(1U, qp_.attributes.max_read_out)) return nullptr;
     return &wqe;
 }
 
@@ -204,9 +168,9 @@ SendWqe* Requester::next() {
 bool Requester::ack_through(Psn psn) {
     bool moved = false;
     bool complete = true;
-    while (!queue_.empty() && queue_.front().last() <= psn) {
+    while (!queue_.empty() && !queue_.front().local && queue_.front().last() <= psn) {
         SendWqe& wqe = queue_.front();
-        if (wqe.is_read()) {
+        if (wqe.fetches()) {
             complete = false;
             break;
         }
@@ -214,8 +178,8 @@ bool Requester::ack_through(Psn psn) {
         complete_front();
         moved = true;
     }
-    if (complete && !queue_.empty() && !queue_.front().is_read() && queue_.front().first <= psn &&
-        una_ <= psn) {
+    if (complete && !queue_.empty() && !queue_.front().fetches() && !queue_.front().local &&
+        queue_.front().first <= psn && una_ <= psn) {
         advance_to(psn + 1);
         moved = true;
     }
@@ -240,8 +204,8 @@ void Requester::advance_to(Psn next) {
 
 void Requester::complete_front() {
     SendWqe& wqe = queue_.front();
-    acked_.store(wqe.last().value(), std::memory_order_relaxed);
-    if (wqe.is_read() && reads_out_ > 0) --reads_out_;
+    qp_.queues->finished(wqe);
+    if (wqe.fetches() && reads_out_ > 0) --reads_out_;
     ++messages;
     bytes += wqe.length;
     adapter_.counters.tx_bytes.add(wqe.length);
@@ -274,6 +238,7 @@ void Requester::stall() {
 
 void Requester::on_timeout() {
     adapter_.counters.timeouts.add();
+    ++timeouts;
     resent_from_.reset();
     stalled_ = false;
     if (retry(una_, true) && turn()) adapter_.schedule(qp_);
@@ -313,9 +278,10 @@ void Requester::rewind(Psn psn) {
     send_psn_ = psn;
     current_ = 0;
     reads_out_ = read_psns_ = 0;
-    while (current_ < queue_.size() && queue_.at(current_).last() < psn) {
+    while (current_ < queue_.size() && !queue_.at(current_).local &&
+           queue_.at(current_).last() < psn) {
         const SendWqe& wqe = queue_.at(current_++);
-        if (!wqe.is_read()) continue;
+        if (!wqe.fetches()) continue;
         ++reads_out_;
         read_psns_ += wqe.packets - wqe.done - 1;
     }
@@ -340,7 +306,7 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     if (psn < una_ || psn >= next_psn_) {
         // Soft-RoCE names the first PSN of a READ that failed half-way (ROCE 11.1).
         const bool of_read =
-            fatal && !queue_.empty() && queue_.front().is_read() && psn == queue_.front().first;
+            fatal && !queue_.empty() && queue_.front().fetches() && psn == queue_.front().first;
         if (!of_read) {
             counters.ghosts.add();
             return;
@@ -364,6 +330,7 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     switch (code) {
         case NakCode::kSequenceError:
             counters.oos_naks.add();
+            ++sequence_naks;
             // A NAK that follows an RNR NAK says nothing new.
             if (!rnr_timer_.armed()) retry(psn);
             return;

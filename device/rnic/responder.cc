@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 
-#include "base/endian.h"
 #include "rnic/adapter.h"
 
 namespace openmana::rnic {
@@ -14,16 +14,6 @@ constexpr std::uint32_t kMaxMessage = 1U << 31;
 
 }  // namespace
 
-bool Responder::ring(std::uint32_t position) {
-    // Without the lock, which a visitor may hold for a whole step: only the owner moves the
-    // producer, and what a visitor consumes meanwhile makes the distance smaller.
-    const std::uint32_t before = producer_.load(std::memory_order_relaxed);
-    if (position - consumer_.load(std::memory_order_acquire) > ring_.bytes()) return false;
-    if (static_cast<std::int32_t>(position - before) > 0)
-        producer_.store(position, std::memory_order_release);
-    return true;
-}
-
 void Responder::start(Psn expected) {
     expected_ = expected;
     nak_sent_ = false;
@@ -33,11 +23,9 @@ void Responder::start(Psn expected) {
 }
 
 void Responder::reset() {
-    producer_.store(0, std::memory_order_relaxed);
-    consumer_.store(0, std::memory_order_relaxed);
     msn_ = 0;
     start(Psn(0));
-    error_reported_ = false;
+    established_ = false;
     offset_ = 0;
     taken_ = false;
 }
@@ -52,7 +40,7 @@ Answer Responder::fatal(NakCode code, std::uint16_t receive_error, bool nak) {
     counters.fatal_errors.add();
     ++qp_.errors;
     qp_.set_state(MANA_HW_RNIC_QP_ERR);
-    if (receive_error != 0 && qp_.adapter.error_cqes()) report_error(receive_error);
+    qp_.queues->receive_failed(code, receive_error);
     qp_.adapter.post_to(qp_, [](Qp& qp) { qp.responder_failed(); });
     if (!nak) return {};
     return {Answer::Kind::kNak, roce::nak_syndrome(code), expected_, msn_, {}};
@@ -66,48 +54,45 @@ Answer Responder::refuse_read(Psn psn) {
     return answer;
 }
 
-bool Responder::report_error(std::uint16_t vendor) {
-    if (error_reported_ || !outstanding()) return false;
-    error_reported_ = true;
-    qp_.adapter.counters.error_cqes.add();
-    const std::uint32_t acked = qp_.type == QpType::kRc ? qp_.requester.acked().value() : 0;
-    mana_hw_rnic_error_cqe cqe{};
-    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
-                                                   << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
-    cqe.msn_syndrome = msn_;
-    cqe.psn_opcode = acked;
-    cqe.responder_msn = msn_;
-    cqe.responder_psn = 0xffffffff;
-    qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
-    return true;
+Answer Responder::refuse(const Segment& segment, NakCode code, std::uint16_t receive_error) {
+    return qp_.type == QpType::kUc ? lose(segment) : fatal(code, receive_error);
 }
 
-Responder::Take Responder::take_receive() {
-    const std::uint32_t position = consumer_.load(std::memory_order_relaxed);
-    const std::uint32_t available = producer_.load(std::memory_order_acquire) - position;
-    if (available == 0) return Take::kEmpty;
-    const auto wqe = gdma::Wqe::fetch(ring_, position, available, gdma::Wqe::kMaxReceiveBytes);
-    if (!wqe) return Take::kMalformed;
-    taken_ = true;
-    taken_position_ = position;
-    taken_sges_.assign(wqe->sges().begin(), wqe->sges().end());
-    taken_total_ = wqe->total_length();
-    consumer_.store(position + wqe->size(), std::memory_order_release);
-    return Take::kOk;
+Answer Responder::lose(const Segment& segment) {
+    qp_.adapter.counters.drop_unreliable.add();
+    message_ = SegmentKind::kInvalid;
+    expected_ = segment.psn + segment.packets;
+    return {};
+}
+
+/// UC (ROCE 5.2): a message that is not whole is abandoned; the next one that starts is taken, at
+/// whatever PSN.
+bool Responder::follows(const Segment& segment) {
+    const SegmentKind before = segment.first ? SegmentKind::kInvalid : segment.kind;
+    if (segment.psn == expected_ && message_ == before) return true;
+    message_ = SegmentKind::kInvalid;
+    expected_ = segment.psn;
+    return segment.first;
+}
+
+QueueFormat::Take Responder::take_receive() {
+    const QueueFormat::Take take = qp_.queues->take(receive_);
+    taken_ =
+        take == QueueFormat::Take::kOk || (take == QueueFormat::Take::kMalformed && receive_.named);
+    return take;
 }
 
 void Responder::complete_receive(const Segment& segment) {
-    mana_hw_rnic_recv_cqe cqe{};
-    if (segment.kind == SegmentKind::kWrite)
-        cqe.type = MANA_HW_RNIC_CQE_WRITE_IMM;
-    else
-        cqe.type = segment.immediate ? MANA_HW_RNIC_CQE_SEND_IMM : MANA_HW_RNIC_CQE_SEND;
-    cqe.length = offset_;
-    cqe.psn = (expected_ - 1).value();
-    cqe.immediate = segment.value;
-    cqe.wqe_offset = taken_position_;
+    Received message;
+    message.kind = segment.kind;
+    message.immediate = segment.immediate;
+    message.invalidate = segment.invalidate;
+    message.solicited = segment.solicited;
+    message.length = offset_;
+    message.value = segment.value;
+    message.psn = expected_ - 1;
     taken_ = false;
-    qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
+    qp_.queues->received(receive_, message);
 }
 
 Answer Responder::execute(const Segment& segment) {
@@ -119,33 +104,43 @@ Answer Responder::execute(const Segment& segment) {
         counters.drop_state.add();
         return {};
     }
-    const std::int32_t ahead = segment.psn - expected_;
-    if (ahead > 0) {
-        counters.out_of_sequence.add();
-        return nak_sent_ ? Answer{} : nak_sequence();
+    const bool reliable = qp_.type == QpType::kRc;
+    if (reliable) {
+        const std::int32_t ahead = segment.psn - expected_;
+        if (ahead > 0) {
+            counters.out_of_sequence.add();
+            ++out_of_sequence;
+            return nak_sent_ ? Answer{} : nak_sequence();
+        }
+        if (ahead < 0) return duplicate(segment);
+        nak_sent_ = false;
+    } else if (!follows(segment)) {
+        return lose(segment);
     }
-    if (ahead < 0) return duplicate(segment);
-    nak_sent_ = false;
+    if (!established_ && state == MANA_HW_RNIC_QP_RTR) qp_.queues->established();
+    established_ = true;
 
     // ROCE 4.3, in its order.
     if (segment.kind == SegmentKind::kInvalid)
-        return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
-    if (segment.kind == SegmentKind::kRead) {
-        if (message_ != SegmentKind::kInvalid)
-            return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
-        return read(segment);
+        return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
+    if (segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) {
+        if (message_ != SegmentKind::kInvalid || !reliable)
+            return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
+        return segment.kind == SegmentKind::kRead ? read(segment) : atomic(segment);
     }
     const bool send = segment.kind == SegmentKind::kSend;
     if (message_ != (segment.first ? SegmentKind::kInvalid : segment.kind))
         return fatal(NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
     if (!send && segment.first &&
         (qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE) == 0)
-        return fatal(NakCode::kInvalidRequest, 0);
+        return refuse(segment, NakCode::kInvalidRequest, 0);
     const bool needs_receive = send ? segment.first : segment.last && segment.immediate;
     if (needs_receive && !taken_) {
-        const Take take = take_receive();
-        if (take == Take::kEmpty) {
+        const QueueFormat::Take take = take_receive();
+        if (take == QueueFormat::Take::kEmpty) {
+            if (!reliable) return lose(segment);
             counters.rnr_naks_sent.add();
+            ++rnr_naks;
             nak_sent_ = true;
             return {Answer::Kind::kRnr,
                     roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
@@ -153,9 +148,9 @@ Answer Responder::execute(const Segment& segment) {
                     msn_,
                     {}};
         }
-        if (take == Take::kMalformed) {
+        if (take == QueueFormat::Take::kMalformed) {
             counters.malformed_receives.add();
-            return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE);
+            return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, reliable);
         }
     }
     if (segment.first) {
@@ -175,42 +170,44 @@ Answer Responder::execute(const Segment& segment) {
         fits = fits && write_.length <= kMaxMessage &&
                (segment.last ? after == write_.length : after < write_.length);
     }
-    if (!fits) return fatal(NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
+    if (!fits)
+        return refuse(segment, NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
 
     to_.clear();
     if (send) {
-        if (offset_ > taken_total_ || segment.length > taken_total_ - offset_) {
+        if (offset_ > receive_.total || segment.length > receive_.total - offset_) {
             counters.receive_too_long.add();
-            return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
+            return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
-        const gdma::MrFault fault = gather(adapter.keys(), qp_.pd.id, taken_sges_, offset_,
+        const gdma::MrFault fault = gather(adapter.keys(), receive_.pd, receive_.sges, offset_,
                                            segment.length, gdma::kLocalWrite, to_);
         if (fault != gdma::MrFault::kNone) {
             counters.receive_qp_errors.add();
-            return fatal(NakCode::kRemoteOperational, scatter_error(fault));
+            return fatal(NakCode::kRemoteOperational, scatter_error(fault), reliable);
         }
     } else {
         // The whole range before the first byte is placed; each part again, since the region may be
         // gone by then.
         gdma::MrFault fault = gdma::MrFault::kNone;
         if (segment.first && !segment.last)
-            fault = check_access(adapter.keys(), gdma::Key(write_.rkey), qp_.pd.id, write_.address,
-                                 write_.length, gdma::kRemoteWrite);
+            fault = adapter.keys().check(gdma::Key(write_.rkey), qp_.pd.id, write_.address,
+                                         write_.length, gdma::kRemoteWrite, qp_.qpn());
         if (fault == gdma::MrFault::kNone)
             fault =
                 adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd.id, write_.address + offset_,
-                                       segment.length, gdma::kRemoteWrite, to_);
+                                       segment.length, gdma::kRemoteWrite, to_, qp_.qpn());
         if (fault != gdma::MrFault::kNone) {
             counters.remote_access.add();
-            return fatal(NakCode::kRemoteAccess, 0);
+            return refuse(segment, NakCode::kRemoteAccess, 0);
         }
     }
     copy_spans(segment.payload, to_, segment.length);
     offset_ += segment.length;
     bytes += segment.length;
     counters.rx_bytes.add(segment.length);
-    if (segment.invalidate && segment.last) {
-        // No key of this ABI can be invalidated from afar: class J of ROCE 4.4.
+    if (segment.invalidate && segment.last &&
+        !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd.id, qp_.qpn())) {
+        // Class J of ROCE 4.4.
         return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_RKEY, false);
     }
     expected_ += segment.packets;
@@ -219,9 +216,11 @@ Answer Responder::execute(const Segment& segment) {
         msn_ = (msn_ + 1) & Psn::kMask;
         ++messages;
         (send ? counters.rx_sends : counters.rx_writes).add();
+        ++(send ? sends : writes);
         if (send || segment.immediate) complete_receive(segment);
     }
-    if (!segment.ack_request) return {Answer::Kind::kSilent, 0, expected_ - 1, msn_, {}};
+    if (!segment.ack_request || !reliable)
+        return {Answer::Kind::kSilent, 0, expected_ - 1, msn_, {}};
     return {Answer::Kind::kAck, roce::kAckUnlimited, expected_ - 1, msn_, {}};
 }
 
@@ -231,21 +230,15 @@ Answer Responder::read(const Segment& segment) {
         qp_.attributes.max_read_in == 0 || segment.reth.length > kMaxMessage || segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
     const gdma::MrFault fault =
-        check_access(qp_.adapter.keys(), gdma::Key(segment.reth.rkey), qp_.pd.id,
-                     segment.reth.address, segment.reth.length, gdma::kRemoteRead);
+        qp_.adapter.keys().check(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
+                                 segment.reth.length, gdma::kRemoteRead, qp_.qpn());
     if (fault != gdma::MrFault::kNone) {
         counters.remote_access.add();
         return fatal(NakCode::kRemoteAccess, 0);
     }
-    if (reads_.empty()) reads_.resize(kReadEntries);
-    const std::uint32_t packets = packets_of(segment.reth.length, qp_.attributes.mtu);
-    reads_[next_read_] = {segment.psn, packets, segment.reth.address, segment.reth.rkey,
-                          segment.reth.length};
-    next_read_ = (next_read_ + 1) % kReadEntries;
-    expected_ += packets;
-    msn_ = (msn_ + 1) & Psn::kMask;
-    ++messages;
+    remember(segment, packets_of(segment.reth.length, qp_.attributes.mtu), 0);
     counters.rx_reads.add();
+    ++reads;
     return {Answer::Kind::kRead,
             roce::kAckUnlimited,
             segment.psn,
@@ -253,13 +246,55 @@ Answer Responder::read(const Segment& segment) {
             {segment.psn, segment.reth.length, segment.reth.address, segment.reth.rkey, 0}};
 }
 
+/// The request takes effect now; should its answer be lost, it can be given again.
+void Responder::remember(const Segment& segment, std::uint32_t packets, std::uint64_t original) {
+    if (reads_.empty()) reads_.resize(kReadEntries);
+    reads_[next_read_] = {segment.kind,         original,          segment.psn,        packets,
+                          segment.reth.address, segment.reth.rkey, segment.reth.length};
+    next_read_ = (next_read_ + 1) % kReadEntries;
+    expected_ += packets;
+    msn_ = (msn_ + 1) & Psn::kMask;
+    ++messages;
+}
+
+Answer Responder::atomic(const Segment& segment) {
+    constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
+    RnicCounters& counters = qp_.adapter.counters;
+    if ((qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC) == 0 ||
+        qp_.attributes.max_read_in == 0 || segment.reth.address % kBytes != 0 ||
+        segment.length != 0)
+        return fatal(NakCode::kInvalidRequest, 0);
+    to_.clear();
+    if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
+                                   kBytes, gdma::kRemoteAtomic, to_,
+                                   qp_.qpn()) != gdma::MrFault::kNone) {
+        counters.remote_access.add();
+        return fatal(NakCode::kRemoteAccess, 0);
+    }
+    // A region may lie in memory otherwise than its addresses say.
+    if (to_.size() != 1 || reinterpret_cast<std::uintptr_t>(to_[0].data()) % kBytes != 0)
+        return fatal(NakCode::kRemoteOperational, 0);
+    const std::atomic_ref<std::uint64_t> memory(*reinterpret_cast<std::uint64_t*>(to_[0].data()));
+    std::uint64_t original = segment.atomic.compare;
+    if (segment.atomic.swap)
+        (void)memory.compare_exchange_strong(original, segment.atomic.swap_add);
+    else
+        original = memory.fetch_add(segment.atomic.swap_add);
+    remember(segment, 1, original);
+    counters.rx_atomics.add();
+    return {Answer::Kind::kAtomic, roce::kAckUnlimited, segment.psn, msn_, {}, original};
+}
+
 Answer Responder::duplicate(const Segment& segment) {
     RnicCounters& counters = qp_.adapter.counters;
-    if (!segment.continued) counters.duplicates.add();
+    if (!segment.continued) {
+        counters.duplicates.add();
+        ++duplicates;
+    }
     if (segment.kind == SegmentKind::kRead) {
         const std::uint64_t mtu = qp_.attributes.mtu;
         for (const ReadEntry& entry : reads_) {
-            if (entry.packets == 0) continue;
+            if (entry.packets == 0 || entry.kind != SegmentKind::kRead) continue;
             const std::int32_t behind = segment.psn - entry.first;
             if (behind < 0 || static_cast<std::uint32_t>(behind) >= entry.packets) continue;
             const std::uint64_t skipped = static_cast<std::uint64_t>(behind) * mtu;
@@ -273,6 +308,15 @@ Answer Responder::duplicate(const Segment& segment) {
                     msn_,
                     {segment.psn, segment.reth.length, segment.reth.address, segment.reth.rkey, 0}};
         }
+        return {};
+    }
+    if (segment.kind == SegmentKind::kAtomic) {
+        for (const ReadEntry& entry : reads_)
+            if (entry.packets != 0 && entry.kind == SegmentKind::kAtomic &&
+                entry.first == segment.psn && entry.address == segment.reth.address &&
+                entry.rkey == segment.reth.rkey)
+                return {Answer::Kind::kAtomic, roce::kAckUnlimited, segment.psn, msn_, {},
+                        entry.original};
         return {};
     }
     if (!segment.ack_request || segment.kind == SegmentKind::kInvalid) return {};
@@ -295,10 +339,18 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     }
     // A receive that was too small for an earlier datagram is kept for the next one.
     to_.clear();
-    if ((!taken_ && take_receive() != Take::kOk) || needed > taken_total_ ||
-        gather(qp_.adapter.keys(), qp_.pd.id, taken_sges_, 0, needed, gdma::kLocalWrite, to_) !=
-            gdma::MrFault::kNone) {
+    gdma::MrFault fault = gdma::MrFault::kRange;
+    const QueueFormat::Take take = taken_ ? QueueFormat::Take::kOk : take_receive();
+    if (take == QueueFormat::Take::kOk && needed <= receive_.total)
+        fault = gather(qp_.adapter.keys(), receive_.pd, receive_.sges, 0, needed, gdma::kLocalWrite,
+                       to_);
+    if (fault != gdma::MrFault::kNone) {
         counters.drop_no_receive.add();
+        // The stock format has no completion that could tell of a receive that is no use.
+        if (qp_.extended && take == QueueFormat::Take::kMalformed)
+            fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, false);
+        else if (qp_.extended && take == QueueFormat::Take::kOk && needed <= receive_.total)
+            fatal(NakCode::kRemoteOperational, scatter_error(fault), false);
         return false;
     }
     std::array<std::byte, 40> grh{};
@@ -306,18 +358,11 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     from_.assign(1, std::span(grh));
     from_.insert(from_.end(), payload.begin(), payload.end());
     copy_spans(from_, to_, needed);
-    mana_hw_rnic_ud_recv_cqe cqe{};
-    const bool immediate = packet.opcode == roce::Opcode::kUdSendOnlyImm;
-    cqe.type = immediate ? MANA_HW_RNIC_CQE_UD_IMM : MANA_HW_RNIC_CQE_UD;
-    cqe.length = static_cast<std::uint32_t>(needed);
-    cqe.source_qpn = packet.deth.source.value();
-    if (immediate) cqe.immediate = base::load_be<std::uint32_t>(packet.immediate.data());
-    cqe.wqe_offset = taken_position_;
     taken_ = false;
     ++messages;
     bytes += length;
     counters.rx_bytes.add(length);
-    qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
+    qp_.queues->received_datagram(receive_, packet, static_cast<std::uint32_t>(needed));
     return true;
 }
 

@@ -44,11 +44,20 @@ void Responses::add(const Answer& answer) {
             queue_.push_back(answer);
             return;
         }
+        case Answer::Kind::kAtomic: {
+            ack_.reset();
+            for (const Answer& queued : queue_)
+                if (queued.kind == Answer::Kind::kAtomic && queued.psn == answer.psn) return;
+            queue_.push_back(answer);
+            return;
+        }
         case Answer::Kind::kNak:
         case Answer::Kind::kRnr:
             ack_.reset();
-            // It says all that the ones before it say, back to the last READ.
-            while (!queue_.empty() && queue_.back().kind != Answer::Kind::kRead) queue_.pop_back();
+            // It says all that the ones before it say, back to the last answer that brings data.
+            while (!queue_.empty() && queue_.back().kind != Answer::Kind::kRead &&
+                   queue_.back().kind != Answer::Kind::kAtomic)
+                queue_.pop_back();
             queue_.push_back(answer);
             return;
     }
@@ -108,7 +117,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
         gdma::SpanList& from = adapter.scratch.from;
         from.clear();
         if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd.id, job.address + offset, left,
-                                   gdma::kRemoteRead, from) != gdma::MrFault::kNone) {
+                                   gdma::kRemoteRead, from, qp_.qpn()) != gdma::MrFault::kNone) {
             Answer refused;
             {
                 const std::lock_guard lock(qp_.responder.mutex);
@@ -151,9 +160,11 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
 
 void Responses::send_aeth(const Answer& answer) {
     roce::Packet packet = qp_.packet();
-    packet.opcode = Opcode::kAcknowledge;
+    packet.opcode =
+        answer.kind == Answer::Kind::kAtomic ? Opcode::kAtomicAcknowledge : Opcode::kAcknowledge;
     packet.psn = answer.psn;
     packet.aeth = {answer.syndrome, answer.msn};
+    packet.atomic_original = answer.original;
     qp_.adapter.transmit(packet, {});
 }
 

@@ -28,7 +28,7 @@ bool Rnic::owns(const roce::Gid& gid) const {
     return impl_->owns(gid);
 }
 bool Rnic::takes_multicast() const {
-    return !impl_->datagram_qps.empty();
+    return !impl_->datagram_qps.empty() || !impl_->groups.empty();
 }
 gdma::Function& Rnic::function() {
     return impl_->function;
@@ -39,7 +39,7 @@ const RnicCounters& Rnic::counters() const {
 
 std::vector<QpStatus> Rnic::qp_status() const {
     static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-    static constexpr const char* kTypes[] = {"RC", "UD", "GSI"};
+    static constexpr const char* kTypes[] = {"RC", "UD", "GSI", "UC"};
     std::vector<QpStatus> result;
     for (const auto& qp : impl_->qps) {
         if (!qp) continue;
@@ -68,6 +68,11 @@ std::vector<QpStatus> Rnic::qp_status() const {
 Rnic::Impl::Impl(Rnic& rnic, gdma::Function& function_, RnicConfig config_, Network& network_)
     : owner(rnic), function(function_), config(config_), network(network_) {
     current_rate_mbps = line_rate_mbps();
+    function.executor().add_poller(*this);
+}
+
+Rnic::Impl::~Impl() {
+    function.executor().remove_poller(*this);
 }
 
 bool Rnic::Impl::owns(const roce::Gid& gid) const {
@@ -100,7 +105,7 @@ void Rnic::Impl::pump() {
         if (qp == nullptr) continue;
         qp->scheduled = false;
         bool more = false;
-        if (qp->type == QpType::kRc) {
+        if (qp->connected()) {
             if (qp->limiter) qp->tend_limiter();
             more = qp->responses.send();
             more = qp->requester.turn() || more;
@@ -133,6 +138,8 @@ void Rnic::Impl::reset() {
         if (qp) remove_qp(*qp);
     qps.clear();
     datagram_qps.clear();
+    srqs.clear();
+    srq_ids.reset();
     for (std::size_t id = 0; id < cqs.size(); ++id)
         if (cqs[id].queue != nullptr)
             function.destroy_cq(gdma::Cqn(static_cast<std::uint32_t>(id)));
@@ -143,6 +150,7 @@ void Rnic::Impl::reset() {
     batch.clear();
     created = false;
     error_cqes_wanted = false;
+    extensions_wanted = false;
     event_eq = gdma::Eqn{};
     const std::lock_guard lock(inbox_mutex);
     inbox.clear();
@@ -150,36 +158,17 @@ void Rnic::Impl::reset() {
     inbox_bytes = 0;
 }
 
-namespace {
-
-gdma::Ring make_ring(Adapter& adapter, std::unique_ptr<gdma::DmaRegion> region) {
-    // What the region has beyond a power of two is not part of the ring (RNIC 3.3).
-    const std::uint64_t bytes = std::bit_floor(region->length());
-    return {adapter.function.memory(), std::move(region), bytes};
-}
-
-std::optional<gdma::Ring> make_read_ring(Adapter& adapter,
-                                         std::unique_ptr<gdma::DmaRegion> region) {
-    if (!region) return std::nullopt;
-    return make_ring(adapter, std::move(region));
-}
-
-}  // namespace
-
 Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, gdma::Pd& pd_, gdma::CompletionQueue& send_cq_,
-       gdma::CompletionQueue& recv_cq_, Queues queues)
+       gdma::CompletionQueue& recv_cq_)
     : adapter(adapter_),
       type(type_),
       ids(ids_),
       pd(pd_),
       send_cq(send_cq_),
       recv_cq(recv_cq_),
-      held(std::move(queues.held)),
-      responder(*this, make_ring(adapter_, std::move(queues.receive))),
-      requester(*this, make_ring(adapter_, std::move(queues.send)),
-                make_read_ring(adapter_, std::move(queues.read_scatter))),
-      responses(*this),
-      hold_timer(adapter_.function.executor(), [this] { flush_other_side(); }) {
+      responder(*this),
+      requester(*this),
+      responses(*this) {
     life = adapter.next_life++;
     ++pd.users;
 }

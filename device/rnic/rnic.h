@@ -22,6 +22,7 @@ struct RnicConfig {
     /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on
     /// an error (RNIC 3.9 rule 1).
     bool error_cqes_unasked = true;
+    bool extensions = true;  ///< offers what docs/extensions.md describes
     std::uint32_t window_packets =
         256;  ///< per QP on the wire path: packets sent and not acknowledged
     CongestionConfig congestion;

@@ -12,7 +12,14 @@ namespace openmana::rnic {
 
 using roce::Psn;
 
-enum class SegmentKind : std::uint8_t { kSend, kWrite, kRead, kInvalid };
+enum class SegmentKind : std::uint8_t { kSend, kWrite, kRead, kAtomic, kInvalid };
+
+/// Operands of an atomic.
+struct Atomic {
+    bool swap = false;  ///< compare and swap, else fetch and add
+    std::uint64_t swap_add = 0;
+    std::uint64_t compare = 0;
+};
 
 /// A request as the responder sees it: one packet of the wire, or on the local path a run of
 /// neighbouring packets of one message, with its payload where it lies.
@@ -23,12 +30,14 @@ struct Segment {
     bool immediate = false;
     bool invalidate = false;
     bool ack_request = false;
+    bool solicited = false;
     bool continued = false;  ///< local path: the rest of a READ that was answered in part
     Psn psn{};
     std::uint32_t packets = 1;  ///< PSNs that the payload takes
     std::uint32_t length = 0;   ///< payload bytes
     Spans payload{};
-    roce::Reth reth{};        ///< WRITE: in the first; READ
+    roce::Reth reth{};  ///< WRITE: in the first; READ; atomic: address and key
+    Atomic atomic{};
     std::uint32_t value = 0;  ///< immediate as a number, or the rkey to invalidate
 };
 
@@ -50,12 +59,14 @@ struct Answer {
         kNak,     ///< `syndrome` tells the code
         kRnr,     ///< `syndrome` tells the delay
         kRead,    ///< `read` is to be answered from `psn` on
+        kAtomic,  ///< executed; `original` is the answer
     };
     Kind kind = Kind::kDrop;
     std::uint8_t syndrome = 0;
     Psn psn{};
     std::uint32_t msn = 0;
     ReadJob read{};
+    std::uint64_t original = 0;
 };
 
 /// Packets of a message of `length` bytes.

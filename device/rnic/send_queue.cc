@@ -18,6 +18,16 @@ bool valid_mtu(std::uint32_t bytes) {
 
 }  // namespace
 
+void SendWqe::clear() {
+    std::vector<gdma::Sge> list = std::move(sges);
+    std::vector<std::byte> data = std::move(inline_data);
+    *this = SendWqe();
+    sges = std::move(list);
+    sges.clear();
+    inline_data = std::move(data);
+    inline_data.clear();
+}
+
 void SendWqe::parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu) {
     mana_hw_rnic_send_oob_large oob{};
     std::memcpy(&oob, wqe.oob().data(), std::min(wqe.oob().size(), sizeof oob));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,9 +32,23 @@ struct SendWqe {
     std::uint64_t address = 0;
     std::uint32_t done = 0;       ///< READ: packets of data placed
     std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
+    // What only the extension has.
+    std::uint8_t opcode = 0;  ///< MANA_HW_EXT_WQE_*, for the completion
+    bool signaled = false;
+    bool local = false;          ///< no packet: executed when all earlier work is done
+    std::uint32_t position = 0;  ///< where the WQE starts, in units
+    Atomic atomic{};
+    bool is_inline = false;  ///< the payload is `inline_data`
+    std::vector<std::byte> inline_data;
+    std::array<std::byte, 64> segment{};  ///< of a local operation or a datagram
 
     [[nodiscard]] Psn last() const { return first + (packets - 1); }
     [[nodiscard]] bool is_read() const { return kind == SegmentKind::kRead; }
+    [[nodiscard]] bool is_atomic() const { return kind == SegmentKind::kAtomic; }
+    /// The answer is what finishes it, not an acknowledgement.
+    [[nodiscard]] bool fetches() const { return is_read() || is_atomic(); }
+    /// As new, but for the capacity of its vectors.
+    void clear();
     /// Takes the fields over, with vendor error 0x21x in `error` if they make no sense. `expected`:
     /// PSN that comes next.
     void parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu);

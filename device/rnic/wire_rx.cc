@@ -24,6 +24,9 @@ SegmentKind kind_of(Operation operation) {
             return SegmentKind::kWrite;
         case Operation::kReadRequest:
             return SegmentKind::kRead;
+        case Operation::kCompareSwap:
+        case Operation::kFetchAdd:
+            return SegmentKind::kAtomic;
         default:
             return SegmentKind::kInvalid;
     }
@@ -142,13 +145,16 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
             return;
         }
         case roce::Transport::kRc:
+        case roce::Transport::kUc:
             break;
         default:
             counters.drop_opcode.add();
             return;
     }
     Qp* qp = find_qp(packet->destination_qpn.value());
-    if (qp == nullptr || qp->type != QpType::kRc) {
+    const QpType type =
+        roce::transport(packet->opcode) == roce::Transport::kRc ? QpType::kRc : QpType::kUc;
+    if (qp == nullptr || qp->type != type) {
         counters.drop_qpn.add();
         return;
     }
@@ -182,7 +188,13 @@ void Rnic::Impl::handle_request(Qp& qp, const roce::Packet& packet) {
     segment.psn = packet.psn;
     segment.length = static_cast<std::uint32_t>(payload.size());
     segment.payload = Spans(&payload, 1);
+    segment.solicited = packet.solicited;
     segment.reth = packet.reth;
+    if (segment.kind == SegmentKind::kAtomic) {
+        segment.reth = {packet.atomic.address, packet.atomic.rkey, 0};
+        segment.atomic = {info.operation == Operation::kCompareSwap, packet.atomic.swap_or_add,
+                          packet.atomic.compare};
+    }
     segment.value = segment.invalidate ? packet.invalidate_rkey
                                        : base::load_be<std::uint32_t>(packet.immediate.data());
     if (packet.pad != (4 - payload.size() % 4) % 4) segment.kind = SegmentKind::kInvalid;

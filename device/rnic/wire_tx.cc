@@ -17,6 +17,8 @@ constexpr std::uint32_t kAckRequestEvery = 16;
 constexpr std::uint32_t kMaxPsns = 1U << 23;
 /// Prepared at once while the rate is limited: it may end behind any of them.
 constexpr std::uint32_t kLimitedPackets = 16;
+/// What UC adds to the opcodes of RC (ROCE 2.2).
+constexpr std::uint8_t kUcOpcodes = 0x20;
 
 Opcode send_opcode(const SendWqe& wqe, bool first, bool last) {
     if (wqe.kind == SegmentKind::kSend) {
@@ -70,6 +72,8 @@ void Requester::turn_wire(Budget& budget) {
                 under_way + wqe->packets > window_)
                 break;
             send_read(*wqe);
+        } else if (wqe->is_atomic()) {
+            send_atomic(*wqe);
         } else if (!send_packets(*wqe, budget)) {
             break;
         }
@@ -95,6 +99,20 @@ void Requester::send_read(const SendWqe& wqe) {
     if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
+void Requester::send_atomic(const SendWqe& wqe) {
+    roce::Packet packet = qp_.packet();
+    packet.opcode = wqe.atomic.swap ? Opcode::kCompareSwap : Opcode::kFetchAdd;
+    packet.psn = send_psn_;
+    packet.ack_request = true;
+    packet.atomic = {wqe.address, wqe.rkey, wqe.atomic.swap_add, wqe.atomic.compare};
+    ++send_psn_;
+    if (next_psn_ < send_psn_) next_psn_ = send_psn_;
+    ++reads_out_;
+    ++current_;
+    const std::size_t sent = adapter_.transmit(packet, {});
+    if (qp_.limiter) qp_.limiter->charge(sent);
+}
+
 /// As many packets of the message as window and budget allow. False if it has to stop here.
 bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     const std::uint32_t under_way = in_flight();
@@ -110,8 +128,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
     gdma::SpanList& from = adapter_.scratch.from;
     from.clear();
-    const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, left, gdma::kLocalRead, from);
+    const gdma::MrFault fault = gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, left, from);
     if (fault != gdma::MrFault::kNone) {
         adapter_.counters.send_protection.add();
         wqe.error = gather_error(fault);
@@ -141,6 +158,9 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
             }
         }
         packet.opcode = send_opcode(wqe, first, last);
+        if (!reliable())
+            packet.opcode =
+                static_cast<Opcode>(static_cast<std::uint8_t>(packet.opcode) | kUcOpcodes);
         packet.psn = send_psn_;
         packet.solicited =
             wqe.solicited && last && (wqe.kind == SegmentKind::kSend || wqe.immediate);
@@ -150,6 +170,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         ++since_ack_request_;
         packet.ack_request = last || since_ack_request_ >= std::min(kAckRequestEvery, window_) ||
                              (i + 1 == count && count == room);
+        packet.ack_request = packet.ack_request && reliable();
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;
         const std::size_t sent = adapter_.transmit(packet, cut);
@@ -159,6 +180,11 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         }
     }
     if (next_psn_ < send_psn_) next_psn_ = send_psn_;
+    if (!reliable()) {
+        una_ = send_psn_;
+        if (send_psn_ > wqe.last()) lose(wqe);
+        return true;
+    }
     if (send_psn_ > wqe.last()) ++current_;
     return true;
 }
@@ -187,11 +213,50 @@ void Requester::receive(const roce::Packet& packet) {
         case Operation::kReadResponse:
             on_read_response(packet);
             break;
+        case Operation::kAtomicAcknowledge:
+            on_atomic_response(packet);
+            break;
         default:
-            // An atomic's answer: nothing of ours asks for one.
-            if (packet.psn >= una_ && packet.psn < next_psn_) fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
             break;
     }
+}
+
+/// Puts what an atomic found into the memory that its request names.
+bool Requester::place_original(SendWqe& wqe, std::uint64_t original) {
+    gdma::SpanList& to = adapter_.scratch.to;
+    to.clear();
+    const gdma::MrFault fault =
+        gather(adapter_.keys(), qp_.pd.id, wqe.sges, 0, sizeof original, gdma::kLocalWrite, to);
+    if (fault != gdma::MrFault::kNone) {
+        adapter_.counters.send_protection.add();
+        fail(scatter_error(fault), true);
+        return false;
+    }
+    const auto bytes = std::as_writable_bytes(std::span(&original, 1));
+    const std::span<std::byte> from(bytes);
+    copy_spans(Spans(&from, 1), to, sizeof original);
+    return true;
+}
+
+void Requester::on_atomic_response(const roce::Packet& packet) {
+    const Psn psn = packet.psn;
+    if (psn < una_ || psn >= next_psn_) {
+        adapter_.counters.ghosts.add();
+        return;
+    }
+    if (roce::aeth_kind(packet.aeth.syndrome) != roce::AethKind::kAck) {
+        fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
+        return;
+    }
+    if (psn != una_ && !ack_through(psn - 1)) return;
+    if (queue_.empty() || !queue_.front().is_atomic() || queue_.front().first != psn) {
+        fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
+        return;
+    }
+    if (!place_original(queue_.front(), packet.atomic_original)) return;
+    advance_to(psn + 1);
+    complete_front();
+    progress();
 }
 
 void Requester::on_read_response(const roce::Packet& packet) {
@@ -206,7 +271,8 @@ void Requester::on_read_response(const roce::Packet& packet) {
         return;
     }
     bool moved = false;
-    while (!queue_.empty() && !queue_.front().is_read() && queue_.front().last() < psn) {
+    while (!queue_.empty() && !queue_.front().fetches() && !queue_.front().local &&
+           queue_.front().last() < psn) {
         advance_to(queue_.front().last() + 1);
         complete_front();
         moved = true;
@@ -214,6 +280,11 @@ void Requester::on_read_response(const roce::Packet& packet) {
     if (moved) progress();
     if (queue_.empty()) return;
     SendWqe& wqe = queue_.front();
+    if (wqe.is_atomic() && wqe.first < psn) {
+        adapter_.counters.implicit_naks.add();
+        retry(wqe.first);
+        return;
+    }
     if (!wqe.is_read()) {
         fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
         return;

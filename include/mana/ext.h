@@ -69,9 +69,10 @@ MANA_HW_AT(struct mana_hw_ext_query_caps_resp, version, 40);
 MANA_HW_AT(struct mana_hw_ext_query_caps_resp, clock_khz, 92);
 
 /*
- * Doorbell records: the last 64 bytes of the region of each queue. The host
- * writes what it owns, the device what it owns; all words start at 0 but the
- * kick words, which the device sets to 1 when it creates the queue.
+ * Doorbell records: 64 bytes behind the rings of each queue. The host writes
+ * what it owns, the device what it owns; all words start at 0 but the kick words
+ * and a CQ's `consumer`, which the device sets when it creates the queue: to 1,
+ * and to the number of entries.
  */
 #define MANA_HW_EXT_RECORD_BYTES 64
 
@@ -371,11 +372,11 @@ struct mana_hw_ext_cqe {
 	uint8_t opcode; /* that of the WQE, or MANA_HW_EXT_WC_* */
 	uint8_t status; /* IB work completion status */
 	uint8_t flags;
-	uint32_t length;
+	uint32_t length; /* UD: with the GRH area */
 	uint32_t cookie; /* of the receive WQE; sends: where the WQE starts, in units, running */
 	uint32_t value;
 	uint32_t source_qpn;
-	uint32_t vendor_error; /* enum mana_hw_rnic_vendor_error */
+	uint32_t vendor_error; /* enum mana_hw_rnic_vendor_error, or MANA_HW_EXT_VE_* */
 	uint64_t timestamp;
 	uint8_t source_mac[6]; /* UD */
 	uint8_t reserved[22];
@@ -384,6 +385,9 @@ MANA_HW_SIZE(struct mana_hw_ext_cqe, 60);
 MANA_HW_AT(struct mana_hw_ext_cqe, source_qpn, 16);
 MANA_HW_AT(struct mana_hw_ext_cqe, timestamp, 24);
 MANA_HW_AT(struct mana_hw_ext_cqe, source_mac, 32);
+
+/* Bind, fast registration or local invalidate refused. */
+#define MANA_HW_EXT_VE_MEMORY_OPERATION 0x2f0u
 
 /*
  * Event on the adapter's event EQ, of type MANA_HW_EQE_QP_FATAL (older parents

@@ -77,7 +77,8 @@ inline bool SimExecutor::run_once() {
     for (auto& task : batch_) task();
     batch_.clear();
     const bool fired = timers_.fire(world_.now());
-    return fired || worked;
+    const bool polled = poll_all() == base::Poller::State::kWorked;
+    return fired || polled || worked;
 }
 
 inline void SimWorld::run_until_idle() {

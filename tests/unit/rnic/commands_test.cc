@@ -34,7 +34,7 @@ TEST_F(RnicCommandTest, CapsForBothDrivers) {
         EXPECT_EQ(response.get<std::uint32_t>(92), 29U);
         EXPECT_EQ(response.get<std::uint32_t>(96), 15U);
         if (room == 112) {
-            EXPECT_EQ(response.get<std::uint64_t>(104), 0x30U);
+            EXPECT_EQ(response.get<std::uint64_t>(104), 1ULL << 63 | 0x30U);
         }
     }
 }

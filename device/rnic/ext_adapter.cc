@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adapter's part of the extension: its commands (docs/extensions.md), its events, and the
+// doorbell records that are looked at.
+#include <mana/ext.h>
+
+#include <bit>
+
+#include "base/log.h"
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+
+using gdma::HwcReply;
+using gdma::HwcRequest;
+
+namespace {
+
+/// SQs that are looked at: an idle NIC sleeps, a busy one does not spend its time on looking.
+constexpr std::size_t kMaxWatched = 32;
+/// How long after the last work of an SQ.
+constexpr base::Duration kWatch = std::chrono::microseconds(5);
+constexpr std::uint32_t kMaxSrqs = 16384;
+constexpr std::uint32_t kMaxCqEntries = 1U << 22;
+constexpr std::uint32_t kMaxGroups = 1024;
+constexpr std::uint32_t kMaxGroupQps = 256;
+constexpr std::uint32_t kClockKhz = 1000000;
+constexpr std::uint64_t kRecordBytes = MANA_HW_EXT_RECORD_BYTES;
+
+/// True if a region of the driver can hold the rings and the record behind them.
+bool holds(const gdma::DmaRegion& region, std::uint64_t ring_bytes) {
+    return region.first_offset() % kRecordBytes == 0 && region.length() >= kRecordBytes &&
+           ring_bytes <= region.length() - kRecordBytes;
+}
+
+bool valid_stride(std::uint32_t stride) {
+    return std::has_single_bit(stride) && stride >= 32 && stride <= MANA_HW_EXT_WQE_MAX_BYTES;
+}
+
+bool valid_receive_ring(std::uint32_t bytes, std::uint32_t stride) {
+    return valid_stride(stride) && std::has_single_bit(bytes) && bytes >= kRecordBytes &&
+           bytes >= stride && bytes / stride <= kExtMaxReceives;
+}
+
+}  // namespace
+
+void Rnic::Impl::post_event(std::uint32_t id, std::uint32_t number) {
+    counters.events.add();
+    if (const auto eq = function.find_eq(event_eq))
+        (*eq)->post(gdma::EqeType::kQpFatal, {id, MANA_HW_EXT_EVENT_MARK | number, 0});
+}
+
+// ---- records
+
+void Rnic::Impl::watch(ExtQueues& queues) {
+    queues.last_work = function.executor().now();
+    if (queues.watched || watched.size() >= kMaxWatched) return;
+    queues.watched = true;
+    watched.push_back(&queues);
+    queues.wake();
+}
+
+void Rnic::Impl::unwatch(ExtQueues& queues) {
+    if (!queues.watched) return;
+    queues.watched = false;
+    std::erase(watched, &queues);
+}
+
+base::Poller::State Rnic::Impl::poll() {
+    if (watched.empty()) return State::kIdle;
+    const base::TimePoint now = function.executor().now();
+    bool worked = false;
+    // From the end, since a QP that fails leaves the list.
+    for (std::size_t i = watched.size(); i-- > 0;) {
+        if (i >= watched.size()) continue;
+        ExtQueues& queues = *watched[i];
+        bool posted = queues.look();
+        if (!posted && !queues.qp().scheduled && now - queues.last_work > kWatch) {
+            posted = queues.sleep();
+            if (posted)
+                queues.wake();
+            else
+                unwatch(queues);
+        }
+        if (!posted) continue;
+        counters.record_posts.add();
+        queues.last_work = now;
+        queues.qp().sends_posted();
+        worked = true;
+    }
+    if (worked) return State::kWorked;
+    return watched.empty() ? State::kIdle : State::kWatching;
+}
+
+// ---- commands
+
+std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply) {
+    if (!extensions_wanted) return gdma::kHwcUnsupported;
+    const std::uint32_t opcode = request.opcode();
+    if (opcode == MANA_HW_EXT_QUERY_CAPS) {
+        ext_query_caps(reply);
+        return gdma::kHwcSuccess;
+    }
+    if (opcode > MANA_HW_EXT_QUERY_QP_COUNTERS) return gdma::kHwcUnsupported;
+    if (!created || request.get<std::uint64_t>(40) != kAdapterHandle) return gdma::kHwcNotFound;
+    switch (opcode) {
+        case MANA_HW_EXT_CREATE_CQ:
+            return ext_create_cq(request, reply);
+        case MANA_HW_EXT_RESIZE_CQ:
+            return ext_resize_cq(request, reply);
+        case MANA_HW_EXT_CREATE_QP:
+            return ext_create_qp(request, reply);
+        case MANA_HW_EXT_DESTROY_QP:
+            return ext_destroy_qp(request);
+        case MANA_HW_EXT_QUERY_QP:
+            return ext_query_qp(request, reply);
+        case MANA_HW_EXT_CREATE_SRQ:
+            return ext_create_srq(request, reply);
+        case MANA_HW_EXT_MODIFY_SRQ:
+        case MANA_HW_EXT_QUERY_SRQ:
+        case MANA_HW_EXT_DESTROY_SRQ:
+            return ext_srq(request, reply);
+        case MANA_HW_EXT_ATTACH_MULTICAST:
+        case MANA_HW_EXT_DETACH_MULTICAST:
+            return ext_multicast(request);
+        default:
+            return ext_query_qp_counters(request, reply);
+    }
+}
+
+void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
+    mana_hw_ext_query_caps_resp caps{};
+    caps.features = MANA_HW_EXT_RC | MANA_HW_EXT_UC | MANA_HW_EXT_UD | MANA_HW_EXT_SRQ |
+                    MANA_HW_EXT_ATOMICS | MANA_HW_EXT_MEMORY_WINDOWS |
+                    MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
+                    MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS;
+    caps.version = MANA_HW_EXT_VERSION;
+    caps.max_srq = kMaxSrqs;
+    caps.max_srq_wr = kExtMaxReceives;
+    caps.max_srq_sge = kExtMaxSge;
+    caps.max_send_wr = 16384;
+    caps.max_recv_wr = kExtMaxReceives;
+    caps.max_send_sge = kExtMaxSge;
+    caps.max_recv_sge = kExtMaxSge;
+    caps.max_inline_bytes = kExtMaxInline;
+    caps.max_cqe = kMaxCqEntries;
+    caps.max_fast_reg_pages = gdma::kMaxFastRegisterPages;
+    caps.max_multicast_groups = kMaxGroups;
+    caps.max_multicast_qps = kMaxGroupQps;
+    caps.clock_khz = kClockKhz;
+    write_message(reply, caps);
+}
+
+std::uint32_t Rnic::Impl::ext_create_cq(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read_message<mana_hw_ext_create_cq_req>(request);
+    const gdma::RegionHandle handle(message.region);
+    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto region = function.region(handle);
+    const auto eq = function.find_eq(gdma::Eqn(message.eq_id));
+    if (!region || !eq) return gdma::kHwcNotFound;
+    const std::uint64_t bytes = std::uint64_t{message.entries} * 64;
+    if (!std::has_single_bit(message.entries) || message.entries > kMaxCqEntries ||
+        !holds(**region, bytes) || !function.doorbell_page_valid(page))
+        return gdma::kHwcInvalidParameter;
+    auto taken = function.take_region(handle);
+    if (!taken) return gdma::kHwcNotFound;
+    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, page, true);
+    if (!cq) {
+        function.restore_region(handle, std::move(*taken));
+        return gdma::kHwcNoResources;
+    }
+    const std::uint32_t id = (*cq)->id().value();
+    if (id >= cqs.size()) cqs.resize(id + 1);
+    cqs[id] = {*cq, 0};
+    (*cq)->on_overrun([this, id] {
+        function.executor().post(
+            [token = std::weak_ptr<int>(alive), this, id, epoch = function_epoch] {
+                if (!token.expired() && epoch == function_epoch) cq_overrun(id);
+            });
+    });
+    mana_hw_rnic_create_cq_resp answer{};
+    answer.cq = kCqHandle + id;
+    answer.cq_id = id;
+    write_message(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+/// The CQ lost a completion: its QPs are no use any more.
+void Rnic::Impl::cq_overrun(std::uint32_t id) {
+    counters.cq_overruns.add();
+    if (id >= cqs.size() || cqs[id].queue == nullptr) return;
+    OM_DEBUG("cq overrun: nic={} cqn={:#x}", function.config().name, id);
+    post_event(id, MANA_HW_EXT_EVENT_CQ_ERROR);
+    for (const auto& qp : qps) {
+        if (!qp || (&qp->send_cq != cqs[id].queue && &qp->recv_cq != cqs[id].queue)) continue;
+        const std::uint32_t state = qp->state();
+        if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) continue;
+        qp->enter_error();
+        if (qp->extended)
+            post_event(qp->qpn(), MANA_HW_EXT_EVENT_QP_FATAL);
+        else
+            post_fatal_event(*qp);
+    }
+}
+
+std::uint32_t Rnic::Impl::ext_resize_cq(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read_message<mana_hw_ext_resize_cq_req>(request);
+    const gdma::RegionHandle handle(message.region);
+    const gdma::CompletionQueue* cq = cq_of(message.cq);
+    const auto region = function.region(handle);
+    if (cq == nullptr || !region) return gdma::kHwcNotFound;
+    const std::uint64_t bytes = std::uint64_t{message.entries} * 64;
+    if (!cq->has_record() || !std::has_single_bit(message.entries) ||
+        message.entries > kMaxCqEntries || !holds(**region, bytes))
+        return gdma::kHwcInvalidParameter;
+    auto taken = function.take_region(handle);
+    if (!taken) return gdma::kHwcNotFound;
+    const auto consumer = function.resize_cq(cq->id(), std::move(*taken), bytes);
+    if (!consumer) {
+        function.restore_region(handle, std::move(*taken));
+        return gdma::kHwcBusy;
+    }
+    mana_hw_ext_resize_cq_resp answer{};
+    answer.consumer = *consumer;
+    write_message(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+Qp* Rnic::Impl::ext_qp(std::uint64_t handle) const {
+    const std::uint64_t qpn = handle - kQpHandle;
+    Qp* const qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
+    return qp != nullptr && qp->extended ? qp : nullptr;
+}
+
+SharedReceiveQueue* Rnic::Impl::srq_of(std::uint64_t handle) const {
+    const std::uint64_t id = handle - kSrqHandle;
+    return id < srqs.size() ? srqs[id].get() : nullptr;
+}
+
+std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read_message<mana_hw_ext_create_qp_req>(request);
+    const gdma::DoorbellPage page(message.doorbell_page);
+    const gdma::RegionHandle handle(message.region);
+    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
+    gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
+    SharedReceiveQueue* srq = message.srq == 0 ? nullptr : srq_of(message.srq);
+    const auto region = function.region(handle);
+    if (!pd || send_cq == nullptr || recv_cq == nullptr || !region ||
+        (message.srq != 0 && srq == nullptr))
+        return gdma::kHwcNotFound;
+    static constexpr QpType kTypes[] = {QpType::kGsi, QpType::kRc, QpType::kUc, QpType::kUd};
+    if (message.type < MANA_HW_EXT_QP_GSI || message.type > MANA_HW_EXT_QP_UD ||
+        (message.flags & ~MANA_HW_EXT_QP_PRIVILEGED) != 0 || !send_cq->has_record() ||
+        !recv_cq->has_record() || !function.doorbell_page_valid(page))
+        return gdma::kHwcInvalidParameter;
+    const QpType type = kTypes[message.type - MANA_HW_EXT_QP_GSI];
+    if (!std::has_single_bit(message.sq_bytes) || message.sq_bytes < MANA_HW_EXT_WQE_UNIT ||
+        message.sq_bytes > kExtMaxRingBytes)
+        return gdma::kHwcInvalidParameter;
+    const bool receives = message.rq_bytes != 0;
+    if (receives && (srq != nullptr || !valid_receive_ring(message.rq_bytes, message.rq_stride)))
+        return gdma::kHwcInvalidParameter;
+    if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
+        return gdma::kHwcInvalidParameter;
+    if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
+    const auto sq = function.allocate_sqs(1, 1);
+    if (!sq) return gdma::kHwcNoResources;
+    const bool gsi = type == QpType::kGsi;
+    const auto rq = gsi ? function.allocate_gsi_rq() : function.allocate_rqs(1, 1);
+    if (!rq) {
+        function.free_sqs(*sq, 1);
+        return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
+    }
+    ExtQueues::Layout layout;
+    layout.region = std::move(*function.take_region(handle));
+    layout.sq_bytes = message.sq_bytes;
+    layout.rq_bytes = message.rq_bytes;
+    layout.rq_stride = message.rq_stride;
+    layout.srq = srq;
+    layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
+    const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
+    auto qp = std::make_unique<Qp>(*this, type, ids, **pd, *send_cq, *recv_cq);
+    qp->queues = std::make_unique<ExtQueues>(*qp, std::move(layout));
+    qp->extended = true;
+    qp->attributes.max_read_out = config.max_reads;
+    qp->attributes.max_read_in = config.max_reads;
+    mana_hw_ext_create_qp_resp answer{};
+    answer.qp = kQpHandle + qp->qpn();
+    answer.sq_id = sq->value();
+    answer.rq_id = rq->value();
+    write_message(reply, answer);
+    insert_qp(std::move(qp), page);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_destroy_qp(const HwcRequest& request) {
+    Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
+    if (qp == nullptr) return gdma::kHwcNotFound;
+    remove_qp(*qp);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_query_qp(const HwcRequest& request, HwcReply& reply) {
+    Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
+    if (qp == nullptr) return gdma::kHwcNotFound;
+    mana_hw_ext_query_qp_resp answer{};
+    answer.state = qp->state();
+    answer.sq_psn = qp->requester.next_psn().value();
+    {
+        const std::lock_guard lock(qp->responder.mutex);
+        answer.rq_psn = qp->responder.expected().value();
+    }
+    answer.sq_draining = qp->state() == MANA_HW_RNIC_QP_SQD && !qp->requester.drained() ? 1 : 0;
+    write_message(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_query_qp_counters(const HwcRequest& request, HwcReply& reply) {
+    Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
+    if (qp == nullptr) return gdma::kHwcNotFound;
+    mana_hw_rnic_vf_counters_resp answer{};
+    answer.requester_rnr_naks = qp->requester.rnr_retries;
+    answer.requester_oos_naks = qp->requester.sequence_naks;
+    answer.requester_timeouts = qp->requester.timeouts;
+    answer.tx_bytes = qp->requester.bytes;
+    const std::lock_guard lock(qp->responder.mutex);
+    answer.rx_bytes = qp->responder.bytes;
+    answer.responder_rnr_naks = qp->responder.rnr_naks;
+    answer.responder_out_of_sequence = qp->responder.out_of_sequence;
+    answer.responder_duplicates = qp->responder.duplicates;
+    answer.rx_sends = qp->responder.sends;
+    answer.rx_writes = qp->responder.writes;
+    answer.rx_reads = qp->responder.reads;
+    answer.fatal_errors = qp->errors;
+    write_message(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read_message<mana_hw_ext_create_srq_req>(request);
+    const gdma::RegionHandle handle(message.region);
+    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    const auto region = function.region(handle);
+    if (!pd || !region) return gdma::kHwcNotFound;
+    if (!function.doorbell_page_valid(gdma::DoorbellPage(message.doorbell_page)) ||
+        !valid_receive_ring(message.ring_bytes, message.stride) ||
+        !holds(**region, message.ring_bytes) || message.limit > message.ring_bytes / message.stride)
+        return gdma::kHwcInvalidParameter;
+    if (!srq_ids) srq_ids.emplace(1, kMaxSrqs);
+    const auto taken = srq_ids->take();
+    if (!taken) return gdma::kHwcNoResources;
+    const std::uint32_t id = *taken;
+    if (id >= srqs.size()) srqs.resize(id + 1);
+    srqs[id] = std::make_unique<SharedReceiveQueue>(
+        *this, id, **pd, std::move(*function.take_region(handle)), message.ring_bytes,
+        message.stride, message.limit);
+    mana_hw_ext_create_srq_resp answer{};
+    answer.srq = kSrqHandle + id;
+    answer.srq_id = id;
+    write_message(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_srq(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read_message<mana_hw_ext_srq_req>(request);
+    SharedReceiveQueue* const srq = srq_of(message.srq);
+    if (srq == nullptr) return gdma::kHwcNotFound;
+    if (request.opcode() == MANA_HW_EXT_MODIFY_SRQ) {
+        if (message.limit > srq->entries()) return gdma::kHwcInvalidParameter;
+        srq->set_limit(message.limit);
+    } else if (request.opcode() == MANA_HW_EXT_QUERY_SRQ) {
+        mana_hw_ext_query_srq_resp answer{};
+        answer.limit = srq->limit();
+        answer.posted = srq->posted();
+        write_message(reply, answer);
+    } else {
+        if (srq->users > 0) return gdma::kHwcBusy;
+        const std::uint32_t id = srq->id();
+        srqs[id].reset();
+        srq_ids->give_back(id);
+    }
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_multicast(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_multicast_req>(request);
+    const Qp* const qp = ext_qp(message.qp);
+    if (qp == nullptr) return gdma::kHwcNotFound;
+    roce::Gid gid{};
+    std::copy(std::begin(message.gid), std::end(message.gid), gid.begin());
+    if (qp->type != QpType::kUd || !roce::is_multicast(gid)) return gdma::kHwcInvalidParameter;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const Group& other) { return other.gid == gid; });
+    const bool member = group != groups.end() && std::find(group->qpns.begin(), group->qpns.end(),
+                                                           qp->qpn()) != group->qpns.end();
+    if (request.opcode() == MANA_HW_EXT_DETACH_MULTICAST) {
+        if (!member) return gdma::kHwcNotFound;
+        std::erase(group->qpns, qp->qpn());
+        if (group->qpns.empty()) groups.erase(group);
+        return gdma::kHwcSuccess;
+    }
+    if (member) return gdma::kHwcSuccess;
+    if (group == groups.end()) {
+        if (groups.size() >= kMaxGroups) return gdma::kHwcNoResources;
+        group = groups.insert(groups.end(), Group{gid, {}});
+    }
+    if (group->qpns.size() >= kMaxGroupQps) return gdma::kHwcNoResources;
+    group->qpns.push_back(qp->qpn());
+    return gdma::kHwcSuccess;
+}
+
+/// A QP goes without having left its groups.
+void Rnic::Impl::leave_groups(std::uint32_t qpn) {
+    for (Group& group : groups) std::erase(group.qpns, qpn);
+    std::erase_if(groups, [](const Group& group) { return group.qpns.empty(); });
+}
+
+}  // namespace openmana::rnic

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mana/ext.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "rnic/qp.h"
+
+namespace openmana::rnic {
+
+/// The limits of the extended format.
+constexpr std::uint32_t kExtMaxSge = 32;
+constexpr std::uint32_t kExtMaxInline = 512;
+constexpr std::uint32_t kExtMaxRingBytes = 1U << 24;
+constexpr std::uint32_t kExtMaxReceives = 32768;
+
+/// A ring of receive work requests of one size, and the word that says how many there are.
+class ReceiveRing {
+public:
+    ReceiveRing(gdma::Ring ring, std::uint32_t stride)
+        : ring_(std::move(ring)),
+          stride_(stride),
+          entries_(static_cast<std::uint32_t>(ring_.bytes() / stride)) {}
+    /// The next one, if `producer` says that there is one. kMalformed, with `bad_index` set if it
+    /// is the producer that is impossible.
+    QueueFormat::Take take(std::uint32_t producer, Receive& receive, bool& bad_index);
+    [[nodiscard]] std::uint32_t posted(std::uint32_t producer) const {
+        return producer - consumer_;
+    }
+    [[nodiscard]] std::uint32_t entries() const { return entries_; }
+    void reset() { consumer_ = 0; }
+
+private:
+    gdma::Ring ring_;
+    std::uint32_t stride_;
+    std::uint32_t entries_;
+    std::uint32_t consumer_ = 0;
+};
+
+/// A shared receive queue. Used by QPs of its adapter, their visitors among them; its mutex comes
+/// after those of responders and before those of CQs.
+class SharedReceiveQueue {
+public:
+    SharedReceiveQueue(Adapter& adapter, std::uint32_t id, gdma::Pd& pd,
+                       std::shared_ptr<const gdma::DmaRegion> region, std::uint32_t ring_bytes,
+                       std::uint32_t stride, std::uint32_t limit);
+    ~SharedReceiveQueue();
+    SharedReceiveQueue(const SharedReceiveQueue&) = delete;
+    SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
+
+    [[nodiscard]] std::uint32_t id() const { return id_; }
+    [[nodiscard]] gdma::Pd& pd() { return pd_; }
+    QueueFormat::Take take(Receive& receive);
+    void set_limit(std::uint32_t limit);
+    [[nodiscard]] std::uint32_t limit() const;
+    [[nodiscard]] std::uint32_t posted() const;
+    [[nodiscard]] std::uint32_t entries() const { return receives_.entries(); }
+
+    std::uint32_t users = 0;  ///< QPs; changes under an exclusion
+
+private:
+    Adapter& adapter_;
+    const std::uint32_t id_;
+    gdma::Pd& pd_;
+    const gdma::SharedWords record_;
+    mutable std::mutex mutex_;  // protects all below
+    ReceiveRing receives_;
+    std::uint32_t limit_;
+    bool failed_ = false;
+};
+
+/// The queues of the extension (docs/extensions.md): producer indexes lie in a record in guest
+/// memory, the device counts PSNs, and work requests complete one by one.
+class ExtQueues final : public QueueFormat {
+public:
+    struct Layout {
+        std::shared_ptr<const gdma::DmaRegion> region;
+        std::uint32_t sq_bytes = 0;
+        std::uint32_t rq_bytes = 0;  ///< 0: `srq`
+        std::uint32_t rq_stride = 0;
+        SharedReceiveQueue* srq = nullptr;
+        bool privileged = false;
+    };
+    ExtQueues(Qp& qp, Layout layout);
+    ~ExtQueues() override;
+
+    bool ring_sends(std::uint32_t position) override;
+    bool ring_receives(std::uint32_t position) override;
+    void posted_in_error() override;
+    bool sends_posted() override;
+    void fetch(SendWqe& wqe, Psn next) override;
+    std::uint16_t execute_local(const SendWqe& wqe) override;
+    void finished(const SendWqe& wqe) override;
+    void settle() override;
+    void start_sends(Psn first) override;
+    Next next_datagram(Datagram& datagram) override;
+    void datagram_done() override;
+    Take take(Receive& receive) override;
+    void received(const Receive& receive, const Received& message) override;
+    void received_datagram(const Receive& receive, const roce::Packet& packet,
+                           std::uint32_t length) override;
+    void send_failed(std::uint16_t vendor, bool on_read_queue) override;
+    void receive_failed(roce::NakCode code, std::uint16_t vendor) override;
+    void responder_failed() override;
+    void enter_error() override;
+    void reset() override;
+    void state_changed() override;
+    void established() override;
+
+    [[nodiscard]] Qp& qp() { return qp_; }
+    /// Looks at the SQ's producer index. True if it has moved.
+    bool look();
+    /// The host has to ring the doorbell from now on; true if it did post before it saw that.
+    bool sleep();
+    /// The host need not ring any more.
+    void wake();
+
+    base::TimePoint last_work{};  ///< for the adapter's poller
+    bool watched = false;
+
+private:
+    /// What a failing request of the send queue is called.
+    struct Outcome {
+        std::uint8_t status = 0;
+        std::uint16_t vendor = 0;
+    };
+    void parse(SendWqe& wqe, std::span<const std::byte> bytes);
+    [[nodiscard]] std::uint16_t parse_data(SendWqe& wqe, std::span<const std::byte> bytes,
+                                           std::size_t at, std::uint32_t inline_bytes);
+    /// The bytes of the next WQE, or nothing, with the vendor error; then it is not taken.
+    [[nodiscard]] std::span<const std::byte> take_wqe(std::uint16_t& error);
+    void datagrams_failed();
+    void complete_send(const SendWqe& wqe, Outcome outcome);
+    void complete_receive(const Receive& receive, Outcome outcome);
+    void post(gdma::CompletionQueue& cq, mana_hw_ext_cqe& cqe, bool is_sq, bool solicited);
+    void flush_sends();
+    void flush_receives();
+    void flush();
+    void event(std::uint32_t number);
+
+    Qp& qp_;
+    Adapter& adapter_;
+    gdma::Ring send_ring_;
+    std::optional<ReceiveRing> receives_;
+    SharedReceiveQueue* const srq_;
+    const bool privileged_;
+    const gdma::SharedWords record_;
+    std::uint32_t send_producer_ = 0;  // in units, as last read from the record
+    std::uint32_t send_consumer_ = 0;
+    Psn datagram_psn_{};
+    SendWqe datagram_;
+    std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> bytes_{};  // of the WQE being taken
+    bool last_receive_told_ = false;
+    bool drained_told_ = false;
+    bool bad_record_ = false;
+};
+
+}  // namespace openmana::rnic

@@ -46,7 +46,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     bool mapped = true;
     for (unsigned step = 0; step < fuzz::kMaxSteps && choices.more(); ++step) {
         test::HostileDriver& driver = choices.chance(96) ? b : a;
-        switch (choices.below(16)) {
+        switch (choices.below(20)) {
+            case 16:
+            case 17:
+                driver.ext_work(choices);
+                break;
+            case 18:
+                driver.ext_raw_work(choices);
+                break;
+            case 19:
+                driver.ext_objects(choices);
+                break;
             case 0:
             case 1:
             case 2:

@@ -2,6 +2,7 @@
 #include "support/hostile_driver.h"
 
 #include <mana/eth.h>
+#include <mana/ext.h>
 #include <mana/gdma.h>
 #include <mana/queue.h>
 #include <mana/rnic.h>
@@ -183,7 +184,7 @@ std::vector<H::Command> make_commands() {
          40,
          kRnic,
          2,
-         {{40, 4, H::kEq}, {48, 8, H::kSmall, 2}},
+         {{40, 4, H::kEq}, {48, 8, H::kNumber}},
          {{32, 8, H::kAdapter}}},
         {MANA_HW_RNIC_DESTROY_ADAPTER, 48, 32, kRnic, 1, {{40, 8, H::kAdapter}}, {}},
         {MANA_HW_RNIC_CONFIG_ADDRESS,
@@ -264,6 +265,88 @@ std::vector<H::Command> make_commands() {
          {}},
         {MANA_HW_RNIC_QUERY_VF_COUNTERS, 48, 304, kRnic, 1, {{40, 8, H::kAdapter}}, {}},
         {MANA_HW_RNIC_QUERY_DEVICE_COUNTERS, 48, 64, kRnic, 1, {{40, 8, H::kAdapter}}, {}},
+        // docs/extensions.md
+        {MANA_HW_EXT_QUERY_CAPS, 40, 96, kRnic, 1, {}, {}},
+        {MANA_HW_EXT_CREATE_CQ,
+         72,
+         48,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter},
+          {48, 8, H::kRegion},
+          {56, 4, H::kSmall, 32},
+          {60, 4, H::kEq},
+          {64, 4, H::kPage}},
+         {{32, 8, H::kCq}}},
+        {MANA_HW_EXT_RESIZE_CQ,
+         72,
+         40,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter}, {48, 8, H::kCq}, {56, 8, H::kRegion}, {64, 4, H::kSmall, 32}},
+         {}},
+        {MANA_HW_EXT_CREATE_QP,
+         112,
+         48,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter},
+          {48, 8, H::kPd},
+          {56, 8, H::kCq},
+          {64, 8, H::kCq},
+          {72, 8, H::kSrq},
+          {80, 8, H::kRegion},
+          {88, 4, H::kSmall, 2},
+          {96, 4, H::kPage},
+          {100, 4, H::kSmall, 1024},
+          {104, 4, H::kSmall, 1024},
+          {108, 4, H::kSmall, 64}},
+         {{32, 8, H::kQp}}},
+        {MANA_HW_EXT_DESTROY_QP, 56, 32, kRnic, 1, {{40, 8, H::kAdapter}, {48, 8, H::kQp}}, {}},
+        {MANA_HW_EXT_QUERY_QP, 56, 48, kRnic, 1, {{40, 8, H::kAdapter}, {48, 8, H::kQp}}, {}},
+        {MANA_HW_EXT_QUERY_QP_COUNTERS,
+         56,
+         304,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter}, {48, 8, H::kQp}},
+         {}},
+        {MANA_HW_EXT_CREATE_SRQ,
+         80,
+         48,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter},
+          {48, 8, H::kPd},
+          {56, 8, H::kRegion},
+          {64, 4, H::kSmall, 2048},
+          {68, 4, H::kSmall, 64},
+          {72, 4, H::kPage},
+          {76, 4, H::kSmall, 0}},
+         {{32, 8, H::kSrq}}},
+        {MANA_HW_EXT_MODIFY_SRQ,
+         64,
+         32,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter}, {48, 8, H::kSrq}, {56, 4, H::kSmall, 2}},
+         {}},
+        {MANA_HW_EXT_QUERY_SRQ, 64, 40, kRnic, 1, {{40, 8, H::kAdapter}, {48, 8, H::kSrq}}, {}},
+        {MANA_HW_EXT_DESTROY_SRQ, 64, 32, kRnic, 1, {{40, 8, H::kAdapter}, {48, 8, H::kSrq}}, {}},
+        {MANA_HW_EXT_ATTACH_MULTICAST,
+         72,
+         32,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter}, {48, 8, H::kQp}, {56, 8, H::kNumber}, {64, 8, H::kNumber}},
+         {}},
+        {MANA_HW_EXT_DETACH_MULTICAST,
+         72,
+         32,
+         kRnic,
+         1,
+         {{40, 8, H::kAdapter}, {48, 8, H::kQp}, {56, 8, H::kNumber}, {64, 8, H::kNumber}},
+         {}},
     };
 }
 
@@ -298,10 +381,18 @@ bool HostileDriver::bring_up(bool ethernet) {
         const std::size_t offset = spoiler_->below(request.bytes.size());
         request.bytes[offset] = static_cast<std::byte>(spoiler_->byte());
     };
+    // The extension changes nothing for those who do not use it.
+    host_->features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
     for (auto& pool : pools_) pool.clear();
     qps_.clear();
     mrs_.clear();
     cqs_.clear();
+    ext_.reset();
+    ext_cqs_.clear();
+    ext_qps_.clear();
+    ext_types_.clear();
+    ext_srq_.reset();
+    ext_keys_.clear();
     ethernet_ = false;
     data_ = ram_.alloc(kDataBytes);
     canary_ = ram_.alloc(kCanaryBytes);
@@ -417,7 +508,7 @@ bool HostileDriver::make_pair() {
     auto datagrams = host_->create_ud(cqs_[0], cqs_[1], kQkey);
     if (!datagrams) return false;
     adopt(std::move(datagrams));
-    return true;
+    return make_ext_pair();
 }
 
 void HostileDriver::adopt(std::unique_ptr<HostQp> qp) {
@@ -493,7 +584,7 @@ void HostileDriver::take_results(const Command& command, const Response& respons
 // ---- steps
 
 void HostileDriver::step(Choices& choices) {
-    switch (choices.below(16)) {
+    switch (choices.below(20)) {
         case 0:
         case 1:
         case 2:
@@ -508,6 +599,13 @@ void HostileDriver::step(Choices& choices) {
         case 8:
         case 9:
             return raw_work(choices);
+        case 16:
+        case 17:
+            return ext_work(choices);
+        case 18:
+            return ext_objects(choices);
+        case 19:
+            return ext_raw_work(choices);
         case 10:
         case 11:
             return ethernet_work(choices);

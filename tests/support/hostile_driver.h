@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/choices.h"
+#include "support/ext_host.h"
 #include "support/rdma_host.h"
 
 namespace openmana::test {
@@ -48,6 +49,11 @@ public:
     void renew(Choices& choices);                 ///< two QPs from RESET to RTS, with each other
     void datagram(HostQp& qp, Choices& choices);  ///< a UD send
     void raw_work(Choices& choices);              ///< bytes in a ring, and a doorbell
+    // Of the extension, in hostile_ext.cc.
+    bool make_ext_pair();                 ///< CQs, an SRQ, connected and datagram QPs, keys
+    void ext_objects(Choices& choices);   ///< creates, connects, destroys, resizes
+    void ext_work(Choices& choices);      ///< work requests, mostly valid, on any extended QP
+    void ext_raw_work(Choices& choices);  ///< bytes in rings and records, rewritten later
     void ethernet_work(Choices& choices);
     void doorbell(Choices& choices);
     void bar(Choices& choices);
@@ -83,6 +89,7 @@ public:
         kQp,
         kVport,
         kWq,
+        kSrq,
         kPools,
         kZero = kPools,
         kSmall,
@@ -123,6 +130,8 @@ private:
     void adopt(std::unique_ptr<HostQp> qp);
     void restart(Choices& choices);
     gdma::Sge any_sge(Choices& choices);
+    void ext_connect(ExtQp& a, ExtQp& b, Choices& choices);
+    ExtWr ext_request(const ExtQp& qp, Choices& choices);
     std::uint64_t any_address(Choices& choices);
 
     pci::FunctionModel& function_;
@@ -134,6 +143,12 @@ private:
     std::vector<std::unique_ptr<HostQp>> qps_;
     std::vector<DriverMr> mrs_;
     std::vector<DriverCq> cqs_;
+    std::unique_ptr<ExtHost> ext_;
+    std::vector<ExtCq> ext_cqs_;
+    std::vector<ExtQp> ext_qps_;
+    std::vector<std::uint32_t> ext_types_;  // of ext_qps_
+    std::optional<ExtSrq> ext_srq_;
+    std::vector<DriverMr> ext_keys_;
     base::GuestAddr data_{};
     base::GuestAddr canary_{};
     bool ethernet_ = false;

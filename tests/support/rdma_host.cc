@@ -75,9 +75,7 @@ bool RdmaHost::bring_up() {
     fatal_eq = std::move(*fatal);
     eq = std::move(*completion);
     Request create(MANA_HW_RNIC_CREATE_ADAPTER, 56, 40, kRnic, 2);
-    create.put<std::uint32_t>(40, fatal_eq.id)
-        .put<std::uint64_t>(48, MANA_HW_RNIC_FEATURE_ERROR_CQES)
-        .fit();
+    create.put<std::uint32_t>(40, fatal_eq.id).put<std::uint64_t>(48, features).fit();
     const Response created = call(create);
     if (!created.ok()) return false;
     adapter = created.get<std::uint64_t>(32);

@@ -137,6 +137,8 @@ public:
     DriverEq eq;
     DriverPd pd;
     std::uint64_t adapter = 0;
+    /// What `bring_up` asks for.
+    std::uint64_t features = MANA_HW_RNIC_FEATURE_ERROR_CQES;
 
 private:
     std::optional<std::uint64_t> region_of(HostQp& qp, const RingMemory& ring);

@@ -1,0 +1,674 @@
+// SPDX-License-Identifier: Apache-2.0
+// What extended QPs have beyond RC with its own receives: UC, UD, shared receive queues, atomics,
+// memory windows, fast registration; each case on the local path and on the wire.
+#include <mana/gdma.h>
+
+#include "ext_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+class ExtVerbsTest : public ExtPathTest {
+protected:
+    /// Executes one request of A and gives its completion.
+    mana_hw_ext_cqe done(const ExtWr& wr) {
+        const std::size_t before = link->sent.size();
+        link->a.post(wr);
+        EXPECT_TRUE(link->run(before + 1));
+        return link->sent.size() > before ? link->sent[before] : mana_hw_ext_cqe{};
+    }
+    ExtWr bind(const DriverMr& window, std::uint32_t new_key, std::uint64_t offset,
+               std::uint64_t length, std::uint32_t access) {
+        ExtWr wr;
+        wr.opcode = MANA_HW_EXT_WQE_BIND_MW;
+        wr.bind.emplace();
+        wr.bind->mw_key = window.rkey;
+        wr.bind->new_key = new_key;
+        wr.bind->mr_key = link->a.mr.lkey;
+        wr.bind->access = access;
+        wr.bind->address = link->a.buffer.value() + offset;
+        wr.bind->length = length;
+        return wr;
+    }
+    /// A WRITE of 16 bytes by B through a key of A; its status.
+    std::uint8_t write_by_b(std::uint32_t key, std::uint64_t address) {
+        ExtWr wr;
+        wr.opcode = MANA_HW_EXT_WQE_WRITE;
+        wr.sges = {link->b.sge(0, 16)};
+        wr.rkey = key;
+        wr.remote_address = address;
+        link->b.post(wr);
+        std::optional<mana_hw_ext_cqe> cqe;
+        EXPECT_TRUE(link->world.run_until(
+            [&] { return (cqe = link->b.send_cq.poll()).has_value(); }, std::chrono::seconds(60)));
+        return cqe ? cqe->status : 0xff;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, ExtVerbsTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Local" : "Wire"; });
+
+// ---- atomics
+
+TEST_P(ExtVerbsTest, FetchAndAddReturnsWhatWasThere) {
+    open();
+    link->b.word(0x80000) = 0xffffffffffffffff;
+    ExtWr wr = link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000, 8, 0x80000);
+    wr.swap_add = 5;
+    const auto cqe = done(wr);
+    EXPECT_EQ(cqe.status, 0);
+    EXPECT_EQ(cqe.opcode, MANA_HW_EXT_WQE_FETCH_ADD);
+    EXPECT_EQ(link->a.word(0x90000), 0xffffffffffffffffULL);
+    EXPECT_EQ(link->b.word(0x80000), 4U);
+}
+
+TEST_P(ExtVerbsTest, CompareAndSwapChangesOnlyOnAMatch) {
+    open();
+    link->b.word(0x80000) = 100;
+    ExtWr wr = link->wr(MANA_HW_EXT_WQE_CMP_SWAP, 0x90000, 8, 0x80000);
+    wr.compare = 99;
+    wr.swap_add = 7;
+    EXPECT_EQ(done(wr).status, 0);
+    EXPECT_EQ(link->b.word(0x80000), 100U);
+    EXPECT_EQ(link->a.word(0x90000), 100U);
+    wr.compare = 100;
+    EXPECT_EQ(done(wr).status, 0);
+    EXPECT_EQ(link->b.word(0x80000), 7U);
+    EXPECT_EQ(link->a.word(0x90000), 100U);
+}
+
+TEST_P(ExtVerbsTest, ManyAtomicsKeepTheirOrder) {
+    open();
+    link->b.word(0x80000) = 0;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+        ExtWr wr = link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000 + 8 * i, 8, 0x80000);
+        wr.swap_add = 1;
+        link->a.post(wr);
+        if (i % 10 == 9) link->a.post(link->wr(MANA_HW_EXT_WQE_READ, 0, 3000, 0));
+    }
+    ASSERT_TRUE(link->run(110));
+    for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(link->a.word(0x90000 + 8 * i), i);
+    EXPECT_EQ(link->b.word(0x80000), 100U);
+}
+
+TEST_P(ExtVerbsTest, BadAtomicsAreRefused) {
+    struct Case {
+        const char* name;
+        std::function<void(ExtWr&)> spoil;
+        std::uint8_t status;
+    };
+    const Case cases[] = {
+        {"misaligned", [](ExtWr& wr) { wr.remote_address += 4; }, 9},
+        {"key", [](ExtWr& wr) { wr.rkey ^= 1; }, 10},
+        {"range", [](ExtWr& wr) { wr.remote_address += ExtLink::kMr; }, 10},
+        {"length", [](ExtWr& wr) { wr.sges[0].length = 4; }, 1},
+    };
+    for (const Case& test : cases) {
+        SCOPED_TRACE(test.name);
+        open();
+        ExtWr wr = link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000, 8, 0x80000);
+        test.spoil(wr);
+        EXPECT_EQ(done(wr).status, test.status);
+    }
+    ExtLink::Options options;
+    options.path.access = MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE;
+    open(options);
+    EXPECT_EQ(done(link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000, 8, 0x80000)).status, 9);
+}
+
+TEST_F(ExtPathTest, LostAnswerOfAnAtomicIsGivenAgain) {
+    link = std::make_unique<ExtLink>(false);
+    link->b.word(0x80000) = 10;
+    int lost = 0;
+    link->network.fate = [&](const roce::Packet& packet) {
+        Fate fate;
+        fate.lose = packet.opcode == roce::Opcode::kAtomicAcknowledge && lost++ == 0;
+        return fate;
+    };
+    ExtWr wr = link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000, 8, 0x80000);
+    wr.swap_add = 1;
+    link->a.post(wr);
+    ASSERT_TRUE(link->run(1));
+    EXPECT_EQ(link->sent[0].status, 0);
+    EXPECT_EQ(link->a.word(0x90000), 10U);
+    EXPECT_EQ(link->b.word(0x80000), 11U) << "executed once";
+    EXPECT_EQ(link->frames(roce::Opcode::kFetchAdd), 2U);
+}
+
+// ---- UC
+
+TEST_P(ExtVerbsTest, UcDeliversWithoutAcknowledgement) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    open(options);
+    link->b.recv(5, 0x80000, 8192);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x90000));
+    ASSERT_TRUE(link->run(2, 1));
+    link->idle();
+    EXPECT_EQ(link->received[0].length, 5000U);
+    EXPECT_TRUE(link->same(0, 0x80000, 5000));
+    EXPECT_TRUE(link->same(0, 0x90000, 3000));
+    EXPECT_EQ(link->frames(roce::Opcode::kAcknowledge), 0U);
+    EXPECT_EQ(link->frames(roce::Opcode::kUcSendFirst), GetParam() ? 0U : 1U);
+}
+
+TEST_P(ExtVerbsTest, UcLosesAMessageWithoutAReceive) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    open(options);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
+    ASSERT_TRUE(link->run(1));
+    link->idle();
+    link->b.recv(5, 0x80000, 8192);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 100, 4000));
+    ASSERT_TRUE(link->run(2, 1));
+    EXPECT_EQ(link->sent[0].status, 0);
+    EXPECT_EQ(link->received[0].length, 4000U);
+    EXPECT_TRUE(link->same(100, 0x80000, 4000));
+    EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
+}
+
+TEST_P(ExtVerbsTest, UcRefusalsAreSilent) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    open(options);
+    ExtWr bad = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x90000);
+    bad.rkey ^= 1;
+    link->a.post(bad);
+    link->b.recv(1, 0x80000, 10);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 3000));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10));
+    ASSERT_TRUE(link->run(3, 1));
+    for (const auto& cqe : link->sent) EXPECT_EQ(cqe.status, 0);
+    EXPECT_EQ(link->received[0].length, 10U) << "the receive is used for the next message";
+    EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
+    EXPECT_EQ(done(link->wr(MANA_HW_EXT_WQE_READ, 0, 10)).status, 2);
+}
+
+TEST_F(ExtPathTest, UcDropsAMessageWithAGap) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    link = std::make_unique<ExtLink>(false, options);
+    int middle = 0;
+    link->network.fate = [&](const roce::Packet& packet) {
+        Fate fate;
+        fate.lose = packet.opcode == roce::Opcode::kUcSendMiddle && middle++ == 0;
+        return fate;
+    };
+    link->b.recv(1, 0x80000, 8192);
+    link->b.recv(2, 0x82000, 8192);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 64, 5000));
+    ASSERT_TRUE(link->run(2, 1));
+    link->idle();
+    ASSERT_EQ(link->received.size(), 1U);
+    EXPECT_EQ(link->received[0].cookie, 1U);
+    EXPECT_TRUE(link->same(64, 0x80000, 5000));
+}
+
+// ---- UD
+
+class ExtUdTest : public ExtVerbsTest {
+protected:
+    void open_ud(const ExtLink::Options& wish = ExtLink::Options()) {
+        ExtLink::Options options = wish;
+        options.a.type = options.b.type = MANA_HW_EXT_QP_UD;
+        options.connect = false;
+        open(options);
+        ASSERT_TRUE(link->a.host->start_datagrams(link->a.qp, 0x1234));
+        ASSERT_TRUE(link->b.host->start_datagrams(link->b.qp, 0x1234));
+    }
+    ExtWr datagram(std::uint64_t from, std::uint32_t length, std::uint32_t qkey = 0x1234) {
+        ExtWr wr;
+        if (length > 0) wr.sges = {link->a.sge(from, length)};
+        wr.ud.emplace();
+        const auto& source = link->a.node->host;
+        const auto& target = link->b.node->host;
+        std::ranges::copy(source.gid(), wr.ud->source_gid);
+        std::ranges::copy(target.gid(), wr.ud->dest_gid);
+        std::ranges::copy(target.mac(), wr.ud->dest_mac);
+        wr.ud->udp_source_port = 0xc111;
+        wr.ud->traffic_class = 0x68;
+        wr.ud->dest_qpn = link->b.qp.qpn;
+        wr.ud->qkey = qkey;
+        return wr;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, ExtUdTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Local" : "Wire"; });
+
+TEST_P(ExtUdTest, DatagramComesWithItsGrhAndSender) {
+    open_ud();
+    link->b.recv(9, 0x80000, 4096);
+    ExtWr wr = datagram(10, 1000);
+    wr.opcode = MANA_HW_EXT_WQE_SEND_IMM;
+    wr.value = 0x01020304;
+    wr.flags |= MANA_HW_EXT_WQE_SOLICITED;
+    link->a.post(wr);
+    ASSERT_TRUE(link->run(1, 1));
+    const auto& cqe = link->received[0];
+    EXPECT_EQ(cqe.length, 1040U);
+    EXPECT_EQ(cqe.cookie, 9U);
+    EXPECT_EQ(cqe.source_qpn, link->a.qp.qpn);
+    EXPECT_EQ(cqe.value, 0x01020304U);
+    EXPECT_EQ(cqe.flags, MANA_HW_EXT_CQE_GRH | MANA_HW_EXT_CQE_IMMEDIATE | MANA_HW_EXT_CQE_IPV4 |
+                             MANA_HW_EXT_CQE_SOLICITED);
+    EXPECT_TRUE(std::ranges::equal(cqe.source_mac, link->a.node->host.mac()));
+    EXPECT_TRUE(link->same(10, 0x80000 + 40, 1000));
+    EXPECT_EQ(link->b.at(0x80000 + 20, 1)[0], std::byte{0x45});
+}
+
+TEST_P(ExtUdTest, InlineDatagram) {
+    open_ud();
+    link->b.recv(9, 0x80000, 4096);
+    ExtWr wr = datagram(0, 0);
+    wr.flags |= MANA_HW_EXT_WQE_INLINE;
+    wr.data.assign(100, std::byte{0x5a});
+    link->a.post(wr);
+    ASSERT_TRUE(link->run(1, 1));
+    EXPECT_TRUE(std::ranges::equal(link->b.at(0x80000 + 40, 100), wr.data));
+}
+
+TEST_P(ExtUdTest, WrongKeyNoReceiveAndShortReceiveAreDropped) {
+    open_ud();
+    link->a.post(datagram(0, 100));
+    ASSERT_TRUE(link->run(1));
+    link->idle();
+    link->b.recv(1, 0x80000, 100);
+    link->a.post(datagram(0, 100));
+    link->a.post(datagram(0, 10, 0x9999));
+    link->a.post(datagram(0, 60));
+    ASSERT_TRUE(link->run(4, 1));
+    link->idle();
+    ASSERT_EQ(link->received.size(), 1U);
+    EXPECT_EQ(link->received[0].length, 100U);
+    for (const auto& cqe : link->sent) EXPECT_EQ(cqe.status, 0);
+}
+
+TEST_P(ExtUdTest, LocalErrorsFailTheQp) {
+    struct Case {
+        std::function<void(ExtWr&)> spoil;
+        std::uint8_t status;
+    };
+    const Case cases[] = {
+        {[](ExtWr& wr) { wr.sges[0].length = 4097; }, 1},
+        {[](ExtWr& wr) { wr.sges[0].key = gdma::Key(3); }, 4},
+        {[](ExtWr& wr) { wr.opcode = MANA_HW_EXT_WQE_READ; }, 2},
+    };
+    for (const Case& test : cases) {
+        open_ud();
+        link->a.recv(3, 0, 100);
+        ExtWr wr = datagram(0, 100);
+        test.spoil(wr);
+        wr.flags = 0;
+        link->a.post(wr);
+        link->a.post(datagram(0, 100));
+        ASSERT_TRUE(link->run(1));
+        EXPECT_EQ(link->sent[0].status, test.status);
+        EXPECT_EQ(link->a.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+        ASSERT_TRUE(link->run(2));
+        EXPECT_EQ(link->sent[1].status, 5);
+        EXPECT_EQ(link->a.recv_cq.drain().size(), 1U);
+    }
+}
+
+TEST_P(ExtUdTest, MulticastReachesMembersOnBothNics) {
+    open_ud();
+    roce::Gid group{};
+    group[10] = group[11] = 0xff;
+    group[12] = 239;
+    group[15] = 7;
+    ASSERT_TRUE(link->b.host->multicast(link->b.qp, group, true));
+    ASSERT_TRUE(link->b.host->multicast(link->b.qp, group, true)) << "twice is once";
+    ASSERT_TRUE(link->a.host->multicast(link->a.qp, group, true));
+    EXPECT_FALSE(link->a.host->multicast(link->a.qp, link->a.node->host.gid(), true));
+    link->a.recv(1, 0x80000, 1000);
+    ExtWr wr = datagram(0, 100);
+    std::ranges::copy(group, wr.ud->dest_gid);
+    const std::uint8_t mac[] = {1, 0, 0x5e, 0, 0, 7};
+    std::ranges::copy(mac, wr.ud->dest_mac);
+    wr.ud->dest_qpn = 0xffffff;
+    link->a.post(wr);
+    ASSERT_TRUE(link->run(1));
+    const auto own = link->a.recv_cq.drain();
+    ASSERT_EQ(own.size(), 1U) << "the sender is a member";
+    EXPECT_EQ(own[0].source_qpn, link->a.qp.qpn);
+    ASSERT_TRUE(link->a.host->multicast(link->a.qp, group, false));
+    EXPECT_FALSE(link->a.host->multicast(link->a.qp, group, false));
+}
+
+// ---- shared receive queues
+
+TEST_P(ExtVerbsTest, SrqServesAndTellsOfItsLimit) {
+    ExtLink::Options options;
+    options.srq = true;
+    open(options);
+    for (std::uint32_t i = 0; i < 4; ++i) link->b.recv(100 + i, 0x80000 + 0x1000 * i, 4096);
+    ASSERT_TRUE(link->b.host->modify_srq(*link->b.srq, 3));
+    auto state = link->b.host->query_srq(*link->b.srq);
+    EXPECT_EQ(state->limit, 3U);
+    EXPECT_EQ(state->posted, 4U);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 2000));
+    ASSERT_TRUE(link->run(1, 1));
+    EXPECT_EQ(link->received[0].cookie, 100U);
+    EXPECT_TRUE(link->same(0, 0x80000, 2000));
+    EXPECT_FALSE(link->b.had_event(link->b.srq->id, MANA_HW_EXT_EVENT_SRQ_LIMIT));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10));
+    ASSERT_TRUE(link->run(3, 3));
+    EXPECT_TRUE(link->b.had_event(link->b.srq->id, MANA_HW_EXT_EVENT_SRQ_LIMIT));
+    state = link->b.host->query_srq(*link->b.srq);
+    EXPECT_EQ(state->limit, 0U);
+    EXPECT_EQ(state->posted, 1U);
+}
+
+TEST_P(ExtVerbsTest, QpInErrorLeavesTheSrqAlone) {
+    ExtLink::Options options;
+    options.srq = true;
+    open(options);
+    link->b.recv(1, 0x80000, 4096);
+    ASSERT_TRUE(link->b.host->to_state(link->b.qp, MANA_HW_RNIC_QP_ERR));
+    EXPECT_TRUE(link->b.had_event(link->b.qp.qpn, MANA_HW_EXT_EVENT_LAST_WQE_REACHED));
+    EXPECT_TRUE(link->b.recv_cq.drain().empty());
+    EXPECT_EQ(link->b.host->query_srq(*link->b.srq)->posted, 1U);
+    EXPECT_FALSE(link->b.host->destroy_srq(*link->b.srq));
+    ASSERT_TRUE(link->b.host->destroy_qp(link->b.qp));
+    EXPECT_TRUE(link->b.host->destroy_srq(*link->b.srq));
+}
+
+TEST_P(ExtVerbsTest, ImpossibleSrqProducerIsAnSrqError) {
+    ExtLink::Options options;
+    options.srq = true;
+    options.path.rnr_retries = 1;
+    open(options);
+    link->b.srq->memory.store(0, 1000000);
+    EXPECT_EQ(done(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10)).status, 13);
+    EXPECT_TRUE(link->b.had_event(link->b.srq->id, MANA_HW_EXT_EVENT_SRQ_ERROR));
+}
+
+// ---- memory windows
+
+TEST_P(ExtVerbsTest, WindowShowsAPartOfItsRegion) {
+    for (const std::uint32_t type : {MANA_HW_MR_WINDOW_TYPE1, MANA_HW_MR_WINDOW_TYPE2}) {
+        open();
+        const auto window = link->a.host->create_key(type);
+        ASSERT_TRUE(window);
+        const std::uint32_t key = window->rkey ^ 0x55;
+        ASSERT_EQ(done(bind(*window, key, 0x90000, 32, gdma::kRemoteWrite)).status, 0);
+        const std::uint64_t base = link->a.buffer.value() + 0x90000;
+        EXPECT_EQ(write_by_b(key, base + 16), 0);
+        EXPECT_TRUE(link->same(0x90000 + 16, 0, 16));
+        EXPECT_FALSE(link->a.node->host.hwc().destroy_mr(link->a.mr)) << "a window shows it";
+        EXPECT_EQ(write_by_b(key, base + 17), 10);
+        ASSERT_TRUE(link->a.node->host.hwc().destroy_mr(*window));
+        EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(link->a.mr));
+    }
+}
+
+TEST_P(ExtVerbsTest, UnboundAndOldKeysOfAWindowAreRefused) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+    const std::uint64_t base = link->a.buffer.value();
+    ASSERT_EQ(done(bind(*window, window->rkey + 1, 0, 64, gdma::kRemoteWrite)).status, 0);
+    EXPECT_EQ(write_by_b(window->rkey, base), 10);
+}
+
+TEST_P(ExtVerbsTest, WindowOfLengthZeroShowsNothing) {
+    open();
+    auto window = *link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+    const std::uint64_t base = link->a.buffer.value();
+    ASSERT_EQ(done(bind(window, window.rkey + 1, 0, 64, gdma::kRemoteWrite)).status, 0);
+    ++window.rkey;
+    EXPECT_EQ(write_by_b(window.rkey, base), 0);
+    ASSERT_EQ(done(bind(window, window.rkey, 0, 0, 0)).status, 0);
+    EXPECT_EQ(write_by_b(window.rkey, base), 10);
+}
+
+TEST_P(ExtVerbsTest, ZeroBasedWindow) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0x90000, 64,
+                        gdma::kRemoteWrite | MANA_HW_EXT_ACCESS_ZERO_BASED))
+                  .status,
+              0);
+    EXPECT_EQ(write_by_b(window->rkey, 48), 0);
+    EXPECT_TRUE(link->same(0x90000 + 48, 0, 16));
+}
+
+TEST_P(ExtVerbsTest, WindowWithoutTheRightRefusesIt) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteRead)).status, 0);
+    EXPECT_EQ(write_by_b(window->rkey, link->a.buffer.value()), 10);
+}
+
+TEST_P(ExtVerbsTest, BadBindsAreRefused) {
+    struct Case {
+        const char* name;
+        std::function<void(ExtLink&, mana_hw_ext_bind&)> spoil;
+    };
+    const Case cases[] = {
+        {"window", [](ExtLink&, auto& b) { b.mw_key ^= 1; }},
+        {"a region for a window", [](ExtLink& l, auto& b) { b.mw_key = b.new_key = l.a.mr.rkey; }},
+        {"another index", [](ExtLink&, auto& b) { b.new_key += 0x100; }},
+        {"region", [](ExtLink&, auto& b) { b.mr_key ^= 1; }},
+        {"a window for a region", [](ExtLink&, auto& b) { b.mr_key = b.mw_key; }},
+        {"range", [](ExtLink&, auto& b) { b.length = ExtLink::kMr + 1; }},
+        {"before", [](ExtLink&, auto& b) { --b.address; }},
+        {"wraps", [](ExtLink&, auto& b) { b.length = ~0ULL; }},
+        {"local right", [](ExtLink&, auto& b) { b.access = gdma::kLocalWrite; }},
+        {"unknown right", [](ExtLink&, auto& b) { b.access = 1U << 9; }},
+        {"write to what is not writable",
+         [](ExtLink& l, auto& b) {
+             b.mr_key = l.a.node->host.hwc()
+                            .create_mr(l.a.node->host.pd, l.a.buffer, 4096,
+                                       gdma::kLocalRead | gdma::kBindWindow)
+                            ->lkey;
+         }},
+        {"region without the right to bind",
+         [](ExtLink& l, auto& b) {
+             b.mr_key = l.a.node->host.hwc()
+                            .create_mr(l.a.node->host.pd, l.a.buffer, 4096, Connection::kAll)
+                            ->lkey;
+         }},
+    };
+    for (const Case& test : cases) {
+        SCOPED_TRACE(test.name);
+        open();
+        const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+        ExtWr wr = bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite);
+        test.spoil(*link, *wr.bind);
+        wr.flags = 0;
+        const auto cqe = done(wr);
+        EXPECT_EQ(cqe.status, 6);
+        EXPECT_EQ(cqe.vendor_error, MANA_HW_EXT_VE_MEMORY_OPERATION);
+        EXPECT_EQ(link->a.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+    }
+}
+
+TEST_P(ExtVerbsTest, WindowOfType2IsBoundOnceAndInvalidated) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = window->rkey;
+    ASSERT_EQ(done(invalidate).status, 0);
+    ASSERT_EQ(done(bind(*window, window->rkey + 1, 0, 64, gdma::kRemoteWrite)).status, 0);
+    const DriverMr renamed{0, 0, window->rkey + 1};
+    EXPECT_EQ(done(bind(renamed, window->rkey + 2, 0, 64, gdma::kRemoteWrite)).status, 6)
+        << "bound already";
+}
+
+TEST_P(ExtVerbsTest, LocalInvalidateOfAnythingElseIsRefused) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = window->rkey;
+    EXPECT_EQ(done(invalidate).status, 6);
+    open();
+    invalidate.value = link->a.mr.rkey;
+    EXPECT_EQ(done(invalidate).status, 6);
+}
+
+TEST_P(ExtVerbsTest, SendWithInvalidateEndsAWindow) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    link->a.recv(4, 0x90000, 100);
+    ExtWr send;
+    send.opcode = MANA_HW_EXT_WQE_SEND_INV;
+    send.sges = {link->b.sge(0, 10)};
+    send.value = window->rkey;
+    link->b.post(send);
+    std::optional<mana_hw_ext_cqe> cqe;
+    ASSERT_TRUE(link->world.run_until([&] { return (cqe = link->a.recv_cq.poll()).has_value(); },
+                                      std::chrono::seconds(1)));
+    EXPECT_EQ(cqe->flags, MANA_HW_EXT_CQE_INVALIDATED);
+    EXPECT_EQ(cqe->value, window->rkey);
+    link->idle();
+    EXPECT_EQ(link->b.send_cq.drain().size(), 1U);
+    EXPECT_EQ(write_by_b(window->rkey, link->a.buffer.value()), 10);
+}
+
+TEST_P(ExtVerbsTest, SendWithInvalidateOfAPlainKeyFailsTheReceiver) {
+    open();
+    link->b.recv(4, 0x90000, 100);
+    ExtWr send = link->wr(MANA_HW_EXT_WQE_SEND_INV, 0, 10);
+    send.value = link->b.mr.rkey;
+    link->a.post(send);
+    ASSERT_TRUE(link->run(1, 1));
+    EXPECT_EQ(link->received[0].status, 9);
+    EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+}
+
+// ---- fast registration
+
+class ExtFastRegisterTest : public ExtVerbsTest {
+protected:
+    void open_privileged() {
+        ExtLink::Options options;
+        options.a.flags = MANA_HW_EXT_QP_PRIVILEGED;
+        open(options);
+        key = link->a.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, 4);
+        ASSERT_TRUE(key);
+    }
+    ExtWr registration(std::uint32_t new_key) {
+        // Three pages, last one first, and the list of them.
+        const std::uint64_t list = link->a.buffer.value() + 0xf000;
+        for (std::uint64_t i = 0; i < 3; ++i)
+            link->a.word(0xf000 + 8 * i) = link->a.buffer.value() + 0x90000 + 4096 * (2 - i);
+        ExtWr wr;
+        wr.opcode = MANA_HW_EXT_WQE_FAST_REGISTER;
+        wr.reg.emplace();
+        wr.reg->key = new_key;
+        wr.reg->access = gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteWrite;
+        wr.reg->iova = kIova;
+        wr.reg->length = 8192;
+        wr.reg->page_list = list;
+        wr.reg->pages = 3;
+        wr.reg->page_shift = 12;
+        return wr;
+    }
+    static constexpr std::uint64_t kIova = 0x7000'0000'0100;
+    std::optional<DriverMr> key;
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, ExtFastRegisterTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Local" : "Wire"; });
+
+TEST_P(ExtFastRegisterTest, PagesBecomeARegion) {
+    open_privileged();
+    const std::uint32_t fresh = key->rkey + 1;
+    ASSERT_EQ(done(registration(fresh)).status, 0);
+    EXPECT_EQ(write_by_b(fresh, kIova), 0);
+    EXPECT_TRUE(link->same(0x90000 + 2 * 4096 + 0x100, 0, 16));
+    // Locally too: a send from it, in the same post list as its registration.
+    ExtWr send = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 0, 0xa0000);
+    send.sges = {{kIova, gdma::Key(fresh), 8192}};
+    EXPECT_EQ(done(send).status, 0);
+    EXPECT_EQ(write_by_b(fresh, kIova + 8192 - 15), 10);
+    EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(*key)) << "by its first name";
+}
+
+TEST_P(ExtFastRegisterTest, RegistrationAndUseInOneList) {
+    open_privileged();
+    ExtWr reg = registration(key->rkey);
+    reg.flags = 0;
+    ExtWr use = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 0, 0xa0000);
+    use.sges = {{kIova, gdma::Key(key->rkey), 100}};
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = key->rkey;
+    for (int i = 0; i < 5; ++i) {
+        link->a.post(reg);
+        link->a.post(use);
+        link->a.post(invalidate);
+    }
+    ASSERT_TRUE(link->run(10));
+    for (const auto& cqe : link->sent) EXPECT_EQ(cqe.status, 0);
+    EXPECT_EQ(write_by_b(key->rkey, kIova), 10) << "invalid again";
+}
+
+TEST_P(ExtFastRegisterTest, BadRegistrationsAreRefused) {
+    struct Case {
+        const char* name;
+        std::function<void(ExtLink&, mana_hw_ext_register&)> spoil;
+    };
+    const Case cases[] = {
+        {"index", [](ExtLink&, auto& r) { r.key += 0x100; }},
+        {"a region's key", [](ExtLink& l, auto& r) { r.key = l.a.mr.rkey; }},
+        {"pages", [](ExtLink&, auto& r) { r.pages = 5; }},
+        {"no pages", [](ExtLink&, auto& r) { r.pages = 0; }},
+        {"shift", [](ExtLink&, auto& r) { r.page_shift = 11; }},
+        {"big shift", [](ExtLink&, auto& r) { r.page_shift = 32; }},
+        {"length", [](ExtLink&, auto& r) { r.length = 3 * 4096; }},
+        {"no length", [](ExtLink&, auto& r) { r.length = 0; }},
+        {"wraps", [](ExtLink&, auto& r) { r.iova = ~0xfffULL; }},
+        {"access", [](ExtLink&, auto& r) { r.access = 1U << 10; }},
+        {"remote write alone", [](ExtLink&, auto& r) { r.access = gdma::kRemoteWrite; }},
+        {"list", [](ExtLink&, auto& r) { r.page_list = 8; }},
+        {"page", [](ExtLink& l, auto&) { l.a.word(0xf000) |= 8; }},
+    };
+    for (const Case& test : cases) {
+        SCOPED_TRACE(test.name);
+        open_privileged();
+        ExtWr wr = registration(key->rkey);
+        test.spoil(*link, *wr.reg);
+        EXPECT_EQ(done(wr).status, 6);
+    }
+    open_privileged();
+    ASSERT_EQ(done(registration(key->rkey)).status, 0);
+    EXPECT_EQ(done(registration(key->rkey + 1)).status, 6) << "valid already";
+}
+
+TEST_P(ExtFastRegisterTest, UnregisteredKeyIsRefused) {
+    open_privileged();
+    EXPECT_EQ(write_by_b(key->rkey, 0), 10);
+}
+
+// ---- counters
+
+TEST_P(ExtVerbsTest, CountersOfOneQp) {
+    open();
+    link->b.recv(1, 0x80000, 4096);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 100));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 200));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_READ, 0, 300));
+    ASSERT_TRUE(link->run(3, 1));
+    const auto a = link->a.host->query_counters(link->a.qp);
+    const auto b = link->b.host->query_counters(link->b.qp);
+    ASSERT_TRUE(a && b);
+    EXPECT_EQ(a->tx_bytes, 600U);
+    EXPECT_EQ(b->rx_bytes, 300U);
+    EXPECT_EQ(b->rx_sends, 1U);
+    EXPECT_EQ(b->rx_writes, 1U);
+    EXPECT_EQ(b->rx_reads, 1U);
+}
+
+}  // namespace
+}  // namespace openmana::test

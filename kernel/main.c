@@ -36,6 +36,15 @@ int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 				min(bytes, udata->outlen));
 }
 
+/* The interface stands for a firmware, which no NIC tells of: 1.0.EXTENSION. */
+static void mana_ib_interface_version(struct ib_device *ibdev, char *text)
+{
+	const struct mana_ib_dev *dev = to_mana_dev(ibdev);
+
+	snprintf(text, IB_FW_VERSION_NAME_MAX, "1.0.%u",
+		 dev->ext.features ? MANA_HW_EXT_VERSION : 0);
+}
+
 /* Ethernet and RDMA alike. */
 static const struct ib_device_ops mana_ib_ops = {
 	.owner = THIS_MODULE,
@@ -55,6 +64,7 @@ static const struct ib_device_ops mana_ib_ops = {
 	.fill_res_cq_entry = mana_ib_fill_cq,
 	.fill_res_mr_entry = mana_ib_fill_mr,
 	.fill_res_qp_entry = mana_ib_fill_qp,
+	.get_dev_fw_str = mana_ib_interface_version,
 	.get_link_layer = mana_ib_link_layer,
 	.get_port_immutable = mana_ib_port_immutable,
 	.mmap = mana_ib_mmap,

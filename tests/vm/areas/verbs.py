@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from areas.perftest import index_of
 from harness import Area, Context, check
-from programs import ALL_SIZES, gbits, perftest
+from programs import ALL_SIZES, gbits, gid_index, perftest
 
 AREA = Area("verbs", needs=("driver", "provider", "ext"))
 UD_SIZES = 10  # -a: 2 bytes to the path MTU of 1024
@@ -87,9 +86,9 @@ def pingpong(program: str, options: str, context: Context) -> None:
     port = context.port()
     a, b = context.a, context.b
     words = f"-p {port} -c {options}"
-    listener = a.spawn(f"exec {program} -d {a.rdma} -g {index_of(a, 4)} {words}")
+    listener = a.spawn(f"exec {program} -d {a.rdma} -g {gid_index(a, 4)} {words}")
     a.wait_listening(port, listener)
-    result = b.run(f"{program} -d {b.rdma} -g {index_of(b, 4)} {words} {a.ip()}")
+    result = b.run(f"{program} -d {b.rdma} -g {gid_index(b, 4)} {words} {a.ip()}")
     a.finish(listener, 30)
     check("usec/iter" in result.stdout, f"{program} {options}: {result.stdout[-200:]}")
     check("invalid data" not in result.stdout + listener.stdout,

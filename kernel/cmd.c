@@ -44,6 +44,7 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 
 	if (xchg(&dev->gone, true))
 		return;
+	compat_stop_waiting(dev->gc);
 	ib_dispatch_event(&event);
 }
 

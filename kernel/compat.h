@@ -67,6 +67,20 @@ static inline void compat_put_interrupt(struct gdma_context *gc, int msix)
 #endif
 }
 
+/*
+ * The device does not answer: newer parents wait no longer for each of the many
+ * requests with which they shut down, older ones are told not to.
+ */
+static inline void compat_stop_waiting(struct gdma_context *gc)
+{
+#ifdef HAVE_HWC_TIMEOUT
+	struct hw_channel_context *hwc = gc->hwc.driver_data;
+
+	if (hwc)
+		WRITE_ONCE(hwc->hwc_timeout, 1);
+#endif
+}
+
 /* Page sizes beyond 2 MiB are negotiated by newer parents. */
 static inline bool compat_big_pages(struct gdma_context *gc)
 {

@@ -199,6 +199,9 @@ static void mana_ib_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq)
 {
 	if (!eq->queue)
 		return;
+	/* Of a device that does not answer, no answer is waited for. */
+	if (dev->gone)
+		eq->queue->eq.disable_needed = false;
 	mana_gd_destroy_queue(dev->gc, eq->queue);
 	compat_put_interrupt(dev->gc, eq->msix);
 	eq->queue = NULL;

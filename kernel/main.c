@@ -395,7 +395,7 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 		mana_ib_stop_rdma(dev);
 	else
 		mana_ib_destroy_eqs(dev);
-	if (dev->registered)
+	if (dev->registered && !dev->gone)
 		compat_deregister_device(dev->gdev);
 	mana_ib_destroy_tables(dev);
 	ib_dealloc_device(&dev->ibdev);

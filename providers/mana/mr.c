@@ -163,8 +163,10 @@ static uint32_t bind_access(unsigned int access)
 int mana_fill_bind(struct mana_qp *qp, struct mana_mw *mw, uint32_t rkey,
 		   const struct ibv_mw_bind_info *info, struct mana_hw_ext_bind *bind)
 {
-	const unsigned int allowed = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-				     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+	/* Local rights say nothing, but programs give them. */
+	const unsigned int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
+				     IBV_ACCESS_ZERO_BASED;
 
 	if (info->mw_access_flags & ~allowed)
 		return EINVAL;

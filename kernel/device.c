@@ -100,7 +100,7 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		attr->max_res_rd_atom =
 			min_t(u64, INT_MAX,
 			      (u64)limits->max_read_in * limits->max_qp);
-		attr->max_dm_size = SZ_1M;
+		attr->max_dm_size = MANA_IB_MAX_DM;
 	}
 	if (dev->raw) {
 		attr->max_raw_ethy_qp = attr->max_qp;

@@ -271,6 +271,8 @@ struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
 
 	if (attr->flags)
 		return ERR_PTR(-EOPNOTSUPP);
+	if (!attr->length || attr->length > MANA_IB_MAX_DM)
+		return ERR_PTR(-EINVAL);
 	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
 	if (!dm)
 		return ERR_PTR(-ENOMEM);

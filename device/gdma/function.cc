@@ -452,6 +452,16 @@ bool Function::bind_window(const WindowBind& request) {
     return impl_->keys.bind(request);
 }
 
+bool Function::invalidate(Key key, Pdn pd, std::uint32_t qpn) {
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    return impl_->keys.invalidate(key, pd, qpn);
+}
+
+void Function::end_windows(std::optional<std::uint32_t> qpn) {
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    impl_->keys.end_windows(qpn);
+}
+
 bool Function::fast_register(const FastRegisterRequest& request) {
     constexpr std::uint32_t kWrites = kRemoteWrite | kRemoteAtomic;
     if (request.page_shift < MANA_HW_PAGE_SHIFT || request.page_shift > 31 || request.pages == 0 ||

@@ -171,6 +171,11 @@ public:
     [[nodiscard]] bool fast_register(const FastRegisterRequest& request);
     /// Not during a visit.
     [[nodiscard]] bool bind_window(const WindowBind& request);
+    /// MemoryTable::invalidate; afterwards no visitor is using what the key stood for. Not during a
+    /// visit.
+    [[nodiscard]] bool invalidate(Key key, Pdn pd, std::uint32_t qpn);
+    /// The type 2 windows of a QP that ends, or of all QPs, become invalid. Not during a visit.
+    void end_windows(std::optional<std::uint32_t> qpn);
 
     /// Tells the driver through the HWC EQ that the link went up or down (GDMA 4.8; 7.2 acts on
     /// it).

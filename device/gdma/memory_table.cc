@@ -36,6 +36,7 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
     region.key = region.created = Key(index << kTagBits | slot.tag);
     if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
     ++per_pd_[region.pd.value()];
+    if (region.type == MrType::kWindowType2) windows_of_qps_.insert(index);
     slot.region = std::make_unique<MemoryRegion>(std::move(region));
     ++used_;
     return slot.region->key;
@@ -49,6 +50,7 @@ base::Result<void> MemoryTable::remove(Key key) {
     if (slot.region->windows.load(std::memory_order_relaxed) != 0)
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (slot.region->window()) release(*slot.region);
+    windows_of_qps_.erase(index);
     --per_pd_[slot.region->pd.value()];
     slot.region.reset();
     ++slot.tag;
@@ -65,6 +67,7 @@ base::Result<void> MemoryTable::remove(Key key) {
 void MemoryTable::clear() {
     slots_ = std::vector<Slot>();
     per_pd_ = std::vector<std::uint32_t>();
+    windows_of_qps_.clear();
     free_head_ = 0;
     free_tail_ = 0;
     used_ = 0;
@@ -158,8 +161,7 @@ void MemoryTable::release(const MemoryRegion& window) {
 
 bool MemoryTable::bind(const WindowBind& request) {
     MemoryRegion* const window = at(request.window);
-    if (window == nullptr || window->key != request.window || !window->window() ||
-        window->pd != request.pd ||
+    if (window == nullptr || !window->window() || window->pd != request.pd ||
         request.new_key.value() >> kTagBits != request.window.value() >> kTagBits)
         return false;
     const bool type2 = window->type == MrType::kWindowType2;
@@ -228,6 +230,13 @@ bool MemoryTable::invalidate(Key key, Pdn pd, std::uint32_t qpn) const {
         return false;
     const_cast<MemoryRegion*>(region)->valid.store(false, std::memory_order_release);
     return true;
+}
+
+void MemoryTable::end_windows(std::optional<std::uint32_t> qpn) {
+    for (const std::uint32_t index : windows_of_qps_) {
+        const MemoryRegion& window = *slots_[index].region;
+        if (!qpn || window.qpn == *qpn) release(window);
+    }
 }
 
 bool MemoryTable::pd_in_use(Pdn pd) const {

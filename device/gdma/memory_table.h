@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "base/guest_memory.h"
@@ -98,7 +100,8 @@ public:
     /// By the key that it was created with.
     [[nodiscard]] const MemoryRegion* find_created(Key key) const;
 
-    /// Binds or unbinds a window (IBTA 10.6.7.2). False if anything forbids it.
+    /// Binds or unbinds a window (IBTA 10.6.7.2), which its index names: the host cannot know the
+    /// tag after a bind that was refused or flushed. False if anything forbids it.
     [[nodiscard]] bool bind(const WindowBind& request);
     /// True if the key, whatever its tag, is one of this PD that can be registered now.
     [[nodiscard]] bool registrable(Key key, Pdn pd, std::uint32_t pages) const;
@@ -107,6 +110,8 @@ public:
     /// Makes a window of type 2 or a fast-register key invalid, for the QP that asks. False if the
     /// key is no such. Also during a visit.
     [[nodiscard]] bool invalidate(Key key, Pdn pd, std::uint32_t qpn) const;
+    /// Makes the type 2 windows bound to this QP invalid, or those of all QPs.
+    void end_windows(std::optional<std::uint32_t> qpn);
     [[nodiscard]] std::size_t size() const { return used_; }
     [[nodiscard]] bool full() const { return used_ >= max_entries_; }
 
@@ -146,6 +151,7 @@ private:
     std::size_t used_ = 0;
     std::uint8_t first_tag_ = 0;         // of indices never used since the last clear()
     std::vector<std::uint32_t> per_pd_;  // regions by PD id
+    std::unordered_set<std::uint32_t> windows_of_qps_;  // indices of type 2 windows
 };
 
 }  // namespace openmana::gdma

@@ -58,8 +58,8 @@ void Qp::reset() {
     {
         const std::lock_guard lock(responder.mutex);
         set_state(MANA_HW_RNIC_QP_RESET);
-        responder.reset();
         queues->reset();
+        responder.reset();
     }
     requester.reset();
     responses.clear();

@@ -296,6 +296,11 @@ std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& rep
 std::uint32_t Rnic::Impl::ext_destroy_qp(const HwcRequest& request) {
     Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
+    {
+        const std::lock_guard lock(qp->responder.mutex);
+        static_cast<ExtQueues&>(*qp->queues).give_back();
+    }
+    function.end_windows(qp->qpn());
     remove_qp(*qp);
     return gdma::kHwcSuccess;
 }

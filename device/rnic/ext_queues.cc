@@ -105,6 +105,8 @@ gdma::Sge sge_at(const std::byte* at) {
 
 }  // namespace
 
+const ExtQueues::Outcome ExtQueues::kFlushedOutcome{kFlushed, MANA_HW_RNIC_VE_FLUSHED};
+
 // ---- receives
 
 QueueFormat::Take ReceiveRing::take(std::uint32_t producer, Receive& receive, bool& bad_index) {
@@ -208,7 +210,7 @@ ExtQueues::ExtQueues(Qp& qp, Layout layout)
             layout.rq_stride);
     if (srq_ != nullptr) ++srq_->users;
     record_.store(kSqKick, 1);
-    record_.store(kRqKick, 1);
+    record_.store(kRqKick, 0);
 }
 
 ExtQueues::~ExtQueues() {
@@ -428,7 +430,7 @@ std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
     bool done = false;
     switch (wqe.opcode) {
         case MANA_HW_EXT_WQE_LOCAL_INV:
-            done = adapter_.keys().invalidate(gdma::Key(wqe.value), qp_.pd.id, qp_.qpn());
+            done = adapter_.function.invalidate(gdma::Key(wqe.value), qp_.pd.id, qp_.qpn());
             break;
         case MANA_HW_EXT_WQE_BIND_MW: {
             const auto bind = segment_at<mana_hw_ext_bind>(wqe.segment, 0);
@@ -647,9 +649,8 @@ void ExtQueues::flush() {
 }
 
 void ExtQueues::flush_sends() {
-    constexpr Outcome kOutcome{kFlushed, MANA_HW_RNIC_VE_FLUSHED};
     while (const SendWqe* wqe = qp_.requester.take_failed())
-        if (wqe->error != MANA_HW_RNIC_VE_TX_MISBEHAVING) complete_send(*wqe, kOutcome);
+        if (wqe->error != MANA_HW_RNIC_VE_TX_MISBEHAVING) complete_send(*wqe, kFlushedOutcome);
     (void)look();
     SendWqe wqe;
     while (send_consumer_ != send_producer_) {
@@ -662,17 +663,13 @@ void ExtQueues::flush_sends() {
             return;
         }
         wqe.opcode = std::to_integer<std::uint8_t>(bytes[0]);
-        complete_send(wqe, kOutcome);
+        complete_send(wqe, kFlushedOutcome);
     }
 }
 
 void ExtQueues::flush_receives() {
     const std::lock_guard lock(qp_.responder.mutex);
-    constexpr Outcome kOutcome{kFlushed, MANA_HW_RNIC_VE_FLUSHED};
-    if (qp_.responder.taken()) {
-        complete_receive(qp_.responder.receive(), kOutcome);
-        qp_.responder.drop_receive();
-    }
+    flush_taken();
     if (srq_ != nullptr) {
         if (!last_receive_told_) event(MANA_HW_EXT_EVENT_LAST_WQE_REACHED);
         last_receive_told_ = true;
@@ -683,8 +680,20 @@ void ExtQueues::flush_receives() {
     for (std::uint32_t n = receives_ ? receives_->entries() : 0; n > 0; --n) {
         const Take taken = take(receive);
         if (taken == Take::kEmpty || (taken == Take::kMalformed && !receive.named)) return;
-        complete_receive(receive, kOutcome);
+        complete_receive(receive, kFlushedOutcome);
     }
+}
+
+/// The receive that a message is using, if there is one. Held: the responder's mutex.
+void ExtQueues::flush_taken() {
+    if (!qp_.responder.taken()) return;
+    complete_receive(qp_.responder.receive(), kFlushedOutcome);
+    qp_.responder.drop_receive();
+}
+
+void ExtQueues::give_back() {
+    // A receive of the QP's own ring ends with the ring; that of an SRQ belongs to who posted it.
+    if (srq_ != nullptr) flush_taken();
 }
 
 void ExtQueues::send_failed(std::uint16_t vendor, bool) {
@@ -729,9 +738,10 @@ void ExtQueues::posted_in_error() {
 }
 
 void ExtQueues::reset() {
+    give_back();
     adapter_.unwatch(*this);
     record_.store(kSqKick, 1);
-    record_.store(kRqKick, 1);
+    record_.store(kRqKick, 0);
     send_producer_ = send_consumer_ = 0;
     if (receives_) receives_->reset();
     last_receive_told_ = drained_told_ = bad_record_ = false;

@@ -111,6 +111,9 @@ public:
     void established() override;
 
     [[nodiscard]] Qp& qp() { return qp_; }
+    /// A receive of an SRQ that a message is using completes as flushed: the QP ends. Held: the
+    /// responder's mutex.
+    void give_back();
     /// Looks at the SQ's producer index. True if it has moved.
     bool look();
     /// The host has to ring the doorbell from now on; true if it did post before it saw that.
@@ -127,6 +130,7 @@ private:
         std::uint8_t status = 0;
         std::uint16_t vendor = 0;
     };
+    static const Outcome kFlushedOutcome;
     void parse(SendWqe& wqe, std::span<const std::byte> bytes);
     [[nodiscard]] std::uint16_t parse_data(SendWqe& wqe, std::span<const std::byte> bytes,
                                            std::size_t at, std::uint32_t inline_bytes);
@@ -138,6 +142,7 @@ private:
     void post(gdma::CompletionQueue& cq, mana_hw_ext_cqe& cqe, bool is_sq, bool solicited);
     void flush_sends();
     void flush_receives();
+    void flush_taken();
     void flush();
     void event(std::uint32_t number);
 

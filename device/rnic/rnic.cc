@@ -136,6 +136,7 @@ void Rnic::Impl::reset() {
     ++function_epoch;
     for (auto& qp : qps)
         if (qp) remove_qp(*qp);
+    function.end_windows(std::nullopt);
     qps.clear();
     datagram_qps.clear();
     srqs.clear();

@@ -70,9 +70,9 @@ MANA_HW_AT(struct mana_hw_ext_query_caps_resp, clock_khz, 92);
 
 /*
  * Doorbell records: 64 bytes behind the rings of each queue. The host writes
- * what it owns, the device what it owns; all words start at 0 but the kick words
- * and a CQ's `consumer`, which the device sets when it creates the queue: to 1,
- * and to the number of entries.
+ * what it owns, the device what it owns; all words start at 0 but `sq_kick` and a
+ * CQ's `consumer`, which the device sets when it creates the queue: to 1, and to
+ * the number of entries. A QP's kick words are as at the start after RESET.
  */
 #define MANA_HW_EXT_RECORD_BYTES 64
 
@@ -327,7 +327,7 @@ MANA_HW_AT(struct mana_hw_ext_ud, qkey, 52);
 
 /* length 0 unbinds a window */
 struct mana_hw_ext_bind {
-	uint32_t mw_key; /* as it is */
+	uint32_t mw_key; /* its index counts, not its tag: a bind that was refused changed none */
 	uint32_t new_key; /* as it shall be: another tag */
 	uint32_t mr_key;
 	uint32_t access;

@@ -161,6 +161,16 @@ TEST_P(ExtRcTest, ReceivesNeedNoDoorbell) {
     EXPECT_EQ(link->received[0].cookie, 1U);
 }
 
+TEST_P(ExtRcTest, ReceivesAskForADoorbellOnlyInError) {
+    open();
+    ExtLink::Side& b = link->b;
+    EXPECT_EQ(b.qp.memory.load(3), 0U);
+    ASSERT_TRUE(b.host->to_state(b.qp, MANA_HW_RNIC_QP_ERR));
+    EXPECT_EQ(b.qp.memory.load(3), 1U);
+    ASSERT_TRUE(b.host->to_state(b.qp, MANA_HW_RNIC_QP_RESET));
+    EXPECT_EQ(b.qp.memory.load(3), 0U);
+}
+
 TEST_P(ExtRcTest, FenceWaitsForReads) {
     open();
     ExtWr read = link->wr(MANA_HW_EXT_WQE_READ, 0, 5000, 0);
@@ -400,6 +410,7 @@ TEST_P(ExtRcTest, ResetForgetsEverything) {
         side->qp.memory.store(0, 0);
         side->qp.memory.store(2, 0);
         EXPECT_EQ(side->qp.memory.load(1), 1U);
+        EXPECT_EQ(side->qp.memory.load(3), 0U);
     }
     link->connect({});
     EXPECT_TRUE(link->sent.empty());

@@ -3,6 +3,9 @@
 // memory windows, fast registration; each case on the local path and on the wire.
 #include <mana/gdma.h>
 
+#include <atomic>
+#include <thread>
+
 #include "ext_fixture.h"
 
 namespace openmana::test {
@@ -378,6 +381,44 @@ TEST_P(ExtVerbsTest, QpInErrorLeavesTheSrqAlone) {
     EXPECT_TRUE(link->b.host->destroy_srq(*link->b.srq));
 }
 
+TEST_P(ExtUdTest, SrqReceiveKeptByAnEndingQpComesBack) {
+    for (const bool destroyed : {true, false}) {
+        ExtLink::Options options;
+        options.srq = true;
+        open_ud(options);
+        link->b.recv(42, 0x80000, 100);
+        link->a.post(datagram(0, 200));
+        ASSERT_TRUE(link->run(1));
+        link->idle();
+        EXPECT_EQ(link->b.host->query_srq(*link->b.srq)->posted, 0U) << "taken, kept";
+        ASSERT_TRUE(destroyed ? link->b.host->destroy_qp(link->b.qp)
+                              : link->b.host->to_state(link->b.qp, MANA_HW_RNIC_QP_RESET));
+        link->idle();
+        ASSERT_EQ(link->received.size(), 1U);
+        EXPECT_EQ(link->received[0].cookie, 42U);
+        EXPECT_EQ(link->received[0].status, 5);
+    }
+}
+
+TEST_F(ExtPathTest, SrqReceiveOfHalfAMessageComesBack) {
+    ExtLink::Options options;
+    options.srq = true;
+    link = std::make_unique<ExtLink>(false, options);
+    link->network.fate = [](const roce::Packet& packet) {
+        Fate fate;
+        fate.lose = packet.opcode == roce::Opcode::kSendLast;
+        return fate;
+    };
+    link->b.recv(43, 0x80000, 4096);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 3000));
+    link->idle();
+    ASSERT_TRUE(link->b.host->destroy_qp(link->b.qp));
+    link->idle();
+    ASSERT_EQ(link->received.size(), 1U);
+    EXPECT_EQ(link->received[0].cookie, 43U);
+    EXPECT_EQ(link->received[0].status, 5);
+}
+
 TEST_P(ExtVerbsTest, ImpossibleSrqProducerIsAnSrqError) {
     ExtLink::Options options;
     options.srq = true;
@@ -450,7 +491,7 @@ TEST_P(ExtVerbsTest, BadBindsAreRefused) {
         std::function<void(ExtLink&, mana_hw_ext_bind&)> spoil;
     };
     const Case cases[] = {
-        {"window", [](ExtLink&, auto& b) { b.mw_key ^= 1; }},
+        {"window", [](ExtLink&, auto& b) { b.mw_key = b.new_key += 0x1000; }},
         {"a region for a window", [](ExtLink& l, auto& b) { b.mw_key = b.new_key = l.a.mr.rkey; }},
         {"another index", [](ExtLink&, auto& b) { b.new_key += 0x100; }},
         {"region", [](ExtLink&, auto& b) { b.mr_key ^= 1; }},
@@ -500,6 +541,54 @@ TEST_P(ExtVerbsTest, WindowOfType2IsBoundOnceAndInvalidated) {
     const DriverMr renamed{0, 0, window->rkey + 1};
     EXPECT_EQ(done(bind(renamed, window->rkey + 2, 0, 64, gdma::kRemoteWrite)).status, 6)
         << "bound already";
+}
+
+TEST_P(ExtVerbsTest, BindGoesByTheIndexOfTheWindow) {
+    open();
+    auto window = *link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+    // A bind that was flushed: the host believes in a tag that the device never saw.
+    window.rkey ^= 0x21;
+    const std::uint32_t key = window.rkey ^ 0x42;
+    ASSERT_EQ(done(bind(window, key, 0x90000, 64, gdma::kRemoteWrite)).status, 0);
+    EXPECT_EQ(write_by_b(key, link->a.buffer.value() + 0x90000), 0);
+}
+
+TEST_P(ExtVerbsTest, WindowOfType2EndsWithItsQp) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    const auto& keys = link->a.node->function.keys();
+    const gdma::MemoryRegion* const region = keys.find(gdma::Key(window->rkey));
+    ASSERT_NE(region, nullptr);
+    EXPECT_TRUE(region->valid);
+    ASSERT_TRUE(link->b.host->destroy_qp(link->b.qp));
+    EXPECT_TRUE(region->valid);
+    ASSERT_TRUE(link->a.host->destroy_qp(link->a.qp));
+    EXPECT_FALSE(region->valid);
+    EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(link->a.mr)) << "no window shows it";
+    EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(*window));
+}
+
+TEST_P(ExtVerbsTest, LocalInvalidateWaitsForVisitors) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    std::atomic<bool> inside{false}, done_first{false}, left{false};
+    std::thread visitor([&] {
+        const base::Gate::Visit visit(link->a.node->function.gate());
+        inside = true;
+        // What is not waited for is done long before so many turns are over.
+        for (int i = 0; i < 2000 && !done_first; ++i) std::this_thread::yield();
+        left = true;
+    });
+    while (!inside) std::this_thread::yield();
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = window->rkey;
+    EXPECT_EQ(done(invalidate).status, 0);
+    EXPECT_TRUE(left);
+    done_first = true;
+    visitor.join();
 }
 
 TEST_P(ExtVerbsTest, LocalInvalidateOfAnythingElseIsRefused) {

@@ -273,6 +273,12 @@ int mana_arm_cq(struct ibv_cq *ibv_cq, int solicited)
 	return ret;
 }
 
+/* Without the lock: the reader of events may be between start_poll and end_poll. */
+void mana_cq_event(struct ibv_cq *ibv_cq)
+{
+	mana_dp_cq_event(&to_mcq(ibv_cq)->dp);
+}
+
 /* The extended interface: one completion at a time, the CQ locked from start to end. */
 
 static int take_next(struct mana_cq *cq)

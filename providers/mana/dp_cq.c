@@ -55,6 +55,26 @@ static void arm_stock(struct mana_dp_cq *cq)
 		      mana_hw_entry_doorbell(cq->id, counter & counter_mask(cq), 1));
 }
 
+/*
+ * Between two armings for all completions the first may have had its event, which
+ * lies unread, so the event that comes next may not be that of the second. One
+ * event too many does no harm; two are enough not to count for ever.
+ */
+static void expect_event(struct mana_dp_cq *cq)
+{
+	if (mana_load_relaxed(&cq->any_events) < 2)
+		(void)__atomic_add_fetch(&cq->any_events, 1, __ATOMIC_RELAXED);
+}
+
+void mana_dp_cq_event(struct mana_dp_cq *cq)
+{
+	uint32_t events = mana_load_relaxed(&cq->any_events);
+
+	while (events && !__atomic_compare_exchange_n(&cq->any_events, &events, events - 1, true,
+						      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
 {
 	if (!cq->record) {
@@ -63,8 +83,12 @@ int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
 		arm_stock(cq);
 		return 0;
 	}
+	if (solicited)
+		solicited = !mana_load_relaxed(&cq->any_events);
+	else
+		expect_event(cq);
 	cq->arm_sequence++;
-	mana_store_release(&cq->record->consumer, cq->consumer);
+	mana_dp_cq_done(cq);
 	mana_store_release(&cq->record->arm,
 			   cq->arm_sequence << MANA_HW_EXT_ARM_SEQUENCE_SHIFT |
 				   (solicited ? MANA_HW_EXT_ARM_SOLICITED : 0));

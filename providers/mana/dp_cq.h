@@ -22,11 +22,12 @@ struct mana_dp_cq {
 	bool overrun; /* owner bits of no lap: nothing more can be read */
 	struct mana_hw_ext_cq_record *record; /* extended CQs */
 	uint32_t arm_sequence;
+	uint32_t any_events; /* of armings for all completions, not fetched: 0 to 2 */
+	uint32_t told_at; /* the consumer that the device knows: record, or last doorbell */
 	/* stock CQs */
 	uint32_t id;
 	void *doorbell;
 	uint32_t armed_at; /* counter of the last arming */
-	uint32_t told_at; /* consumer at the last doorbell of any kind */
 	bool was_armed;
 	/* whose completions: by the id in the CQE's frame */
 	const struct mana_dp_table *sq_table;
@@ -51,8 +52,13 @@ void mana_dp_cq_init(struct mana_dp_cq *cq, void *ring, uint32_t entries,
 static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion *c);
 static inline void mana_dp_cq_done(struct mana_dp_cq *cq);
 
-/* The next CQE sends an event. `solicited`: EOPNOTSUPP for stock CQs. */
+/*
+ * The next CQE sends an event. `solicited`: EOPNOTSUPP for stock CQs; all
+ * completions still count if that was asked for and no event came (IBTA 11.4.2.2).
+ */
 int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited);
+/* The application fetched an event. Needs no lock. */
+void mana_dp_cq_event(struct mana_dp_cq *cq);
 
 /* Drops what the ring and the lists hold of this QP. */
 void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp);
@@ -120,10 +126,15 @@ static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion 
 
 static inline void mana_dp_cq_done(struct mana_dp_cq *cq)
 {
-	if (cq->record)
+	if (cq->record) {
+		/* The device reads this cache line at each CQE: leave it alone if nothing was taken. */
+		if (cq->consumer == cq->told_at)
+			return;
+		cq->told_at = cq->consumer;
 		mana_store_release(&cq->record->consumer, cq->consumer);
-	else if (MANA_UNLIKELY(cq->consumer - cq->told_at >= 4 * cq->entries))
+	} else if (MANA_UNLIKELY(cq->consumer - cq->told_at >= 4 * cq->entries)) {
 		mana_dp_cq_tell(cq);
+	}
 }
 
 #ifdef __cplusplus

@@ -6,6 +6,11 @@
 #define MIN_STRIDE 32u
 #define MAX_STRIDE 1024u
 
+#define DATAGRAM_OPCODES                                                                           \
+	(MANA_EXT_OPCODE(MANA_HW_EXT_WQE_SEND) | MANA_EXT_OPCODE(MANA_HW_EXT_WQE_SEND_IMM))
+/* Fast registration is for kernels. */
+#define ALL_OPCODES (MANA_EXT_OPCODE(MANA_HW_EXT_WQE_FAST_REGISTER) - 1)
+
 /* 0 if no receive WQE is that big. */
 static uint32_t receive_stride(uint32_t max_sge)
 {
@@ -80,7 +85,10 @@ int mana_ext_init(struct mana_ext_qp *qp, const struct mana_ext_attr *attr,
 	qp->record = (struct mana_hw_ext_qp_record *)(qp->sq + layout->record);
 	qp->sq_units = layout->sq_bytes / MANA_HW_EXT_WQE_UNIT;
 	qp->max_wqe_units = layout->wqe_bytes / MANA_HW_EXT_WQE_UNIT;
+	qp->max_send = attr->max_send;
 	qp->max_send_sge = attr->max_send_sge;
+	qp->max_message = attr->datagrams && attr->mtu ? attr->mtu : MANA_DP_MAX_MESSAGE;
+	qp->opcodes = (attr->datagrams ? DATAGRAM_OPCODES : ALL_OPCODES) & ~attr->refused;
 	qp->max_inline = layout->max_inline;
 	qp->signal = attr->signal_all ? MANA_HW_EXT_WQE_SIGNALED : 0;
 	qp->datagrams = attr->datagrams;
@@ -114,7 +122,8 @@ void mana_ext_reset(struct mana_ext_qp *qp)
 {
 	qp->sq_producer = 0;
 	qp->sq_told = 0;
-	qp->sq_consumer = 0;
+	qp->sq_posted = 0;
+	qp->sq_finished = 0;
 	qp->rq_producer = 0;
 	qp->rq_consumer = 0;
 	mana_store_release(&qp->record->sq_producer, 0);

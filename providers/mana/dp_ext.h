@@ -20,7 +20,7 @@ extern "C" {
 /* What a completion needs of a send, kept at the unit where its WQE starts. */
 struct mana_ext_sent {
 	uint64_t wr_id;
-	uint32_t end; /* unit behind the WQE, running */
+	uint32_t number; /* sends posted up to this one, running */
 };
 
 struct mana_ext_srq {
@@ -53,9 +53,13 @@ struct mana_ext_qp {
 	uint32_t sq_id;
 	uint32_t sq_producer; /* units, running */
 	uint32_t sq_told; /* what the record holds */
+	uint32_t sq_posted; /* sends, running */
+	uint32_t max_send; /* not finished at a time; then the ring has room for each */
 	uint32_t max_send_sge;
 	uint32_t max_inline;
+	uint32_t max_message;
 	uint32_t max_wqe_units;
+	uint32_t opcodes; /* that this QP has: MANA_EXT_OPCODE() */
 	uint8_t signal; /* MANA_HW_EXT_WQE_SIGNALED if all sends signal */
 	bool datagrams; /* UD: each send has a UD segment */
 	bool can_send;
@@ -73,13 +77,26 @@ struct mana_ext_qp {
 	struct mana_ext_srq *srq;
 
 	/* the pollers */
-	uint32_t sq_consumer;
+	uint32_t sq_finished; /* sends, running */
 	uint32_t rq_consumer;
 };
+
+/* A bit for each opcode of enum mana_hw_ext_wqe_opcode. */
+#define MANA_EXT_OPCODE(opcode) (1u << (opcode))
+#define MANA_EXT_ATOMICS                                                                           \
+	(MANA_EXT_OPCODE(MANA_HW_EXT_WQE_CMP_SWAP) | MANA_EXT_OPCODE(MANA_HW_EXT_WQE_FETCH_ADD))
+#define MANA_EXT_WINDOWS                                                                           \
+	(MANA_EXT_OPCODE(MANA_HW_EXT_WQE_LOCAL_INV) | MANA_EXT_OPCODE(MANA_HW_EXT_WQE_BIND_MW))
+/* What a connection without acknowledgements lacks. */
+#define MANA_EXT_RELIABLE                                                                          \
+	(MANA_EXT_ATOMICS | MANA_EXT_OPCODE(MANA_HW_EXT_WQE_SEND_INV) |                            \
+	 MANA_EXT_OPCODE(MANA_HW_EXT_WQE_READ))
 
 struct mana_ext_attr {
 	bool datagrams;
 	bool signal_all;
+	uint32_t refused; /* opcodes that this QP shall not have */
+	uint32_t mtu; /* of datagrams; 0: no bound */
 	uint32_t max_send;
 	uint32_t max_send_sge;
 	uint32_t max_inline;
@@ -135,13 +152,27 @@ void mana_ext_drop(struct mana_ext_qp *qp, const struct mana_hw_ext_cqe *cqe);
 struct mana_ext_wqe {
 	uint8_t *at;
 	uint32_t bytes; /* so far */
+	/* what the setters of the data may still add */
+	uint32_t sges;
+	uint32_t inline_bytes;
+	uint32_t message;
 	uint64_t wr_id;
 	uint8_t scratch[MANA_HW_EXT_WQE_MAX_BYTES];
 };
 
-static inline uint32_t mana_ext_sq_space(const struct mana_ext_qp *qp)
+static inline bool mana_ext_sq_full(const struct mana_ext_qp *qp)
 {
-	return qp->sq_units - (qp->sq_producer - mana_load_acquire(&qp->sq_consumer));
+	return qp->sq_posted - mana_load_acquire(&qp->sq_finished) >= qp->max_send;
+}
+
+static inline bool mana_ext_has_opcode(const struct mana_ext_qp *qp, uint8_t opcode)
+{
+	return opcode < 32 && qp->opcodes >> opcode & 1;
+}
+
+static inline bool mana_ext_is_atomic(uint8_t opcode)
+{
+	return opcode == MANA_HW_EXT_WQE_CMP_SWAP || opcode == MANA_HW_EXT_WQE_FETCH_ADD;
 }
 
 /* Units of a WQE. */
@@ -150,7 +181,7 @@ static inline uint32_t mana_ext_units(uint32_t bytes)
 	return (bytes + MANA_HW_EXT_WQE_UNIT - 1) / MANA_HW_EXT_WQE_UNIT;
 }
 
-/* A place for up to `units` at the producer; the caller has checked the space. */
+/* A place for up to `units` at the producer; the queue is not full. */
 static inline void mana_ext_wqe_begin(struct mana_ext_qp *qp, struct mana_ext_wqe *wqe,
 				      uint32_t units)
 {
@@ -229,6 +260,47 @@ static inline void mana_ext_wqe_inline(struct mana_ext_wqe *wqe, const void *dat
 	control->flags |= MANA_HW_EXT_WQE_INLINE;
 }
 
+/*
+ * The setters of data, for callers that give it piece by piece. What they add
+ * stays within max_wqe_units whatever is asked for: false, and the WQE as it was,
+ * if the opcode has no such data, or if it does not fit.
+ */
+static inline void mana_ext_wqe_open_data(const struct mana_ext_qp *qp, struct mana_ext_wqe *wqe,
+					  uint8_t opcode)
+{
+	bool atomic = mana_ext_is_atomic(opcode);
+
+	wqe->sges = opcode <= MANA_HW_EXT_WQE_READ ? qp->max_send_sge :
+		    atomic && qp->max_send_sge	   ? 1 :
+						     0;
+	wqe->inline_bytes = opcode < MANA_HW_EXT_WQE_READ ? qp->max_inline : 0;
+	wqe->message = atomic ? (uint32_t)sizeof(uint64_t) : qp->max_message;
+}
+
+static inline bool mana_ext_wqe_add_sge(struct mana_ext_wqe *wqe, uint64_t address, uint32_t lkey,
+					uint32_t length)
+{
+	if (MANA_UNLIKELY(!wqe->sges || length > wqe->message))
+		return false;
+	wqe->sges--;
+	wqe->message -= length;
+	wqe->inline_bytes = 0;
+	mana_ext_wqe_sge(wqe, address, lkey, length);
+	return true;
+}
+
+static inline bool mana_ext_wqe_add_inline(struct mana_ext_wqe *wqe, const void *data,
+					   size_t length)
+{
+	if (MANA_UNLIKELY(length > wqe->inline_bytes || length > wqe->message))
+		return false;
+	wqe->inline_bytes -= (uint32_t)length;
+	wqe->message -= (uint32_t)length;
+	wqe->sges = 0;
+	mana_ext_wqe_inline(wqe, data, (uint32_t)length);
+	return true;
+}
+
 void mana_ext_wqe_wrap(struct mana_ext_qp *qp, const struct mana_ext_wqe *wqe, uint32_t units);
 
 /* The WQE is complete; the device sees it once mana_ext_ring_send is called. */
@@ -242,8 +314,8 @@ static inline void mana_ext_wqe_end(struct mana_ext_qp *qp, struct mana_ext_wqe 
 	if (MANA_UNLIKELY(wqe->at == wqe->scratch))
 		mana_ext_wqe_wrap(qp, wqe, units);
 	sent->wr_id = wqe->wr_id;
+	sent->number = ++qp->sq_posted;
 	qp->sq_producer += units;
-	sent->end = qp->sq_producer;
 }
 
 /* Tells the device of all sends that were written. */
@@ -261,8 +333,9 @@ static inline void mana_ext_ring_send(struct mana_ext_qp *qp)
 }
 
 /*
- * Writes one work request into the SQ. EINVAL: wrong state, too many SGEs, too
- * long, no address; ENOMEM: the queue is full. The queue is then as it was.
+ * Writes one work request into the SQ. EOPNOTSUPP: not for this QP; EINVAL: wrong
+ * state, too many SGEs, too long, no address; ENOMEM: the queue is full. The queue
+ * is then as it was.
  */
 static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_send *wr)
 {
@@ -271,21 +344,22 @@ static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_sen
 	uint32_t count = wr->sge_count;
 	uint8_t opcode = wr->opcode;
 	uint64_t length = 0;
-	uint32_t units;
 
+	if (MANA_UNLIKELY(!mana_ext_has_opcode(qp, opcode)))
+		return EOPNOTSUPP;
 	if (MANA_UNLIKELY(!qp->can_send || count > qp->max_send_sge))
 		return EINVAL;
 	for (uint32_t i = 0; i < count; i++)
 		length += wr->sge[i].length;
-	if (MANA_UNLIKELY(length > MANA_DP_MAX_MESSAGE))
+	if (MANA_UNLIKELY(length > qp->max_message))
 		return EINVAL;
 	if (qp->datagrams) {
-		if (MANA_UNLIKELY(opcode > MANA_HW_EXT_WQE_SEND_IMM || !wr->av))
+		if (MANA_UNLIKELY(!wr->av))
 			return EINVAL;
 		bytes += sizeof(struct mana_hw_ext_ud);
 	} else if (opcode >= MANA_HW_EXT_WQE_WRITE && opcode <= MANA_HW_EXT_WQE_READ) {
 		bytes += sizeof(struct mana_hw_ext_remote);
-	} else if (opcode == MANA_HW_EXT_WQE_CMP_SWAP || opcode == MANA_HW_EXT_WQE_FETCH_ADD) {
+	} else if (mana_ext_is_atomic(opcode)) {
 		if (MANA_UNLIKELY(count != 1 || length != sizeof(uint64_t)))
 			return EINVAL;
 		bytes += sizeof(struct mana_hw_ext_remote) + sizeof(struct mana_hw_ext_atomic);
@@ -294,8 +368,6 @@ static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_sen
 	} else if (opcode == MANA_HW_EXT_WQE_BIND_MW) {
 		bytes += sizeof(struct mana_hw_ext_bind);
 		count = 0;
-	} else if (MANA_UNLIKELY(opcode > MANA_HW_EXT_WQE_SEND_INV)) {
-		return EINVAL;
 	}
 	if (wr->flags & MANA_HW_EXT_WQE_INLINE) {
 		if (MANA_UNLIKELY(length > qp->max_inline || opcode >= MANA_HW_EXT_WQE_READ))
@@ -304,11 +376,10 @@ static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_sen
 	} else {
 		bytes += count * (uint32_t)sizeof(struct mana_hw_sge);
 	}
-	units = mana_ext_units(bytes);
-	if (MANA_UNLIKELY(mana_ext_sq_space(qp) < units))
+	if (MANA_UNLIKELY(mana_ext_sq_full(qp)))
 		return ENOMEM;
 
-	mana_ext_wqe_begin(qp, &wqe, units);
+	mana_ext_wqe_begin(qp, &wqe, mana_ext_units(bytes));
 	wqe.wr_id = wr->wr_id;
 	mana_ext_wqe_control(&wqe, opcode,
 			     (wr->flags & (uint8_t)~MANA_HW_EXT_WQE_INLINE) | qp->signal,
@@ -441,7 +512,7 @@ static inline void mana_ext_complete(struct mana_ext_qp *qp, const struct mana_h
 		c->flags = 0;
 		c->wr_id = sent->wr_id;
 		/* it finishes all earlier sends */
-		mana_store_release(&qp->sq_consumer, sent->end);
+		mana_store_release(&qp->sq_finished, sent->number);
 	}
 }
 

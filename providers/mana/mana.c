@@ -52,6 +52,7 @@ static const struct verbs_context_ops context_ops = {
 	.alloc_td = mana_alloc_td,
 	.async_event = mana_async_event,
 	.attach_mcast = mana_attach_mcast,
+	.cq_event = mana_cq_event,
 	.create_ah = mana_create_ah,
 	.create_cq = mana_create_cq,
 	.create_cq_ex = mana_create_cq_ex,

@@ -125,10 +125,13 @@ struct mana_qp {
 	/* ibv_wr_*: the WQE under construction */
 	struct {
 		struct mana_ext_wqe wqe;
-		uint32_t first; /* producer at wr_start */
+		/* as wr_start found them */
+		uint32_t first;
+		uint32_t posted;
 		int error;
 		bool open;
-		struct mana_mw *mw; /* of a bind */
+		bool no_address; /* a datagram that wr_set_ud_addr must still follow */
+		struct mana_mw *bound; /* windows that get their old keys back at wr_abort */
 	} wr;
 };
 
@@ -158,6 +161,10 @@ struct mana_ah {
 struct mana_mw {
 	struct ibv_mw ibv_mw;
 	uint32_t key; /* as the newest bind made it */
+	/* from ibv_wr_bind_mw to the end of its batch */
+	struct mana_qp *binder;
+	struct mana_mw *next_bound;
+	uint32_t old_key;
 };
 
 struct mana_dm {
@@ -287,6 +294,7 @@ int mana_destroy_cq(struct ibv_cq *cq);
 int mana_resize_cq(struct ibv_cq *cq, int cqe);
 int mana_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
 int mana_arm_cq(struct ibv_cq *cq, int solicited);
+void mana_cq_event(struct ibv_cq *cq);
 void mana_cq_lock(struct mana_cq *cq);
 void mana_cq_unlock(struct mana_cq *cq);
 
@@ -326,13 +334,8 @@ int mana_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
 int mana_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
 /* post_ex.c */
-#define MANA_SEND_OPS                                                                              \
-	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |   \
-	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |                                \
-	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |                \
-	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV)
-/* EOPNOTSUPP if this type of QP does not do one of the operations. */
-int mana_set_wr_ops(struct mana_qp *qp, enum ibv_qp_type type, uint64_t send_ops);
+/* EOPNOTSUPP if this QP does not do one of the operations. */
+int mana_set_wr_ops(struct mana_qp *qp, uint64_t send_ops);
 
 /* ah.c */
 struct ibv_ah *mana_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);

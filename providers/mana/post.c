@@ -79,9 +79,7 @@ static inline int convert(struct mana_qp *qp, const struct ibv_send_wr *wr, bool
 		break;
 	}
 	if (datagrams) {
-		if (MANA_UNLIKELY(!wr->wr.ud.ah))
-			return EINVAL;
-		send->av = &to_mah(wr->wr.ud.ah)->av;
+		send->av = MANA_LIKELY(wr->wr.ud.ah) ? &to_mah(wr->wr.ud.ah)->av : NULL;
 		send->dest_qpn = wr->wr.ud.remote_qpn;
 		send->qkey = wr->wr.ud.remote_qkey;
 	} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||

@@ -6,10 +6,23 @@
 #include "mana.h"
 #include "wr_flags.h"
 
+static void fail(struct mana_qp *qp)
+{
+	if (!qp->wr.error)
+		qp->wr.error = EINVAL;
+}
+
 static void finish_wqe(struct mana_qp *qp)
 {
+	const struct mana_ext_wqe *wqe = &qp->wr.wqe;
+
 	if (!qp->wr.open)
 		return;
+	/* an atomic has its 8 bytes, a datagram its address */
+	if (MANA_UNLIKELY((mana_ext_is_atomic(((const struct mana_hw_ext_control *)wqe->at)->opcode) &&
+			   wqe->message) ||
+			  qp->wr.no_address))
+		fail(qp);
 	mana_ext_wqe_end(&qp->ext, &qp->wr.wqe);
 	qp->wr.open = false;
 }
@@ -22,7 +35,7 @@ static inline struct mana_ext_wqe *begin_wqe(struct mana_qp *qp, uint8_t opcode,
 	finish_wqe(qp);
 	if (MANA_UNLIKELY(qp->wr.error))
 		return NULL;
-	if (MANA_UNLIKELY(mana_ext_sq_space(&qp->ext) < qp->ext.max_wqe_units)) {
+	if (MANA_UNLIKELY(mana_ext_sq_full(&qp->ext))) {
 		qp->wr.error = ENOMEM;
 		return NULL;
 	}
@@ -33,7 +46,9 @@ static inline struct mana_ext_wqe *begin_wqe(struct mana_qp *qp, uint8_t opcode,
 			     (mana_wr_flags(qp->vqp.qp_ex.wr_flags) & (uint8_t)~MANA_HW_EXT_WQE_INLINE) |
 				     qp->ext.signal,
 			     value);
+	mana_ext_wqe_open_data(&qp->ext, wqe, opcode);
 	qp->wr.open = true;
+	qp->wr.no_address = qp->ext.datagrams;
 	return wqe;
 }
 
@@ -115,6 +130,36 @@ static void wr_local_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
 	(void)begin_wqe(ex_to_mqp(qp), MANA_HW_EXT_WQE_LOCAL_INV, invalidate_rkey);
 }
 
+/* False: another QP's batch has bound the window and is not complete. */
+static bool move_key(struct mana_qp *qp, struct mana_mw *mw, uint32_t key)
+{
+	struct mana_qp *none = NULL;
+
+	if (__atomic_compare_exchange_n(&mw->binder, &none, qp, false, __ATOMIC_ACQUIRE,
+					__ATOMIC_RELAXED)) {
+		mw->old_key = mw->key;
+		mw->next_bound = qp->wr.bound;
+		qp->wr.bound = mw;
+	} else if (none != qp) {
+		return false;
+	}
+	mw->key = key;
+	return true;
+}
+
+/* The end of a batch. If it is given up the device never hears of its binds. */
+static void release_windows(struct mana_qp *qp, bool undo)
+{
+	while (qp->wr.bound) {
+		struct mana_mw *mw = qp->wr.bound;
+
+		qp->wr.bound = mw->next_bound;
+		if (undo)
+			mw->key = mw->old_key;
+		__atomic_store_n(&mw->binder, NULL, __ATOMIC_RELEASE);
+	}
+}
+
 static void wr_bind_mw(struct ibv_qp_ex *qp_ex, struct ibv_mw *mw, uint32_t rkey,
 		       const struct ibv_mw_bind_info *info)
 {
@@ -123,14 +168,16 @@ static void wr_bind_mw(struct ibv_qp_ex *qp_ex, struct ibv_mw *mw, uint32_t rkey
 	struct mana_ext_wqe *wqe;
 	int ret;
 
-	ret = mana_fill_bind(qp, to_mmw(mw), rkey, info, &bind);
-	if (ret && !qp->wr.error)
-		qp->wr.error = ret;
 	wqe = begin_wqe(qp, MANA_HW_EXT_WQE_BIND_MW, 0);
 	if (!wqe)
 		return;
-	mana_ext_wqe_bind(wqe, &bind);
-	to_mmw(mw)->key = rkey;
+	ret = mana_fill_bind(qp, to_mmw(mw), rkey, info, &bind);
+	if (!ret && !move_key(qp, to_mmw(mw), rkey))
+		ret = EINVAL;
+	if (ret)
+		qp->wr.error = ret;
+	else
+		mana_ext_wqe_bind(wqe, &bind);
 }
 
 static void wr_set_ud_addr(struct ibv_qp_ex *qp_ex, struct ibv_ah *ah, uint32_t remote_qpn,
@@ -142,6 +189,7 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qp_ex, struct ibv_ah *ah, uint32_t 
 		return;
 	mana_ext_wqe_ud((struct mana_hw_ext_ud *)(qp->wr.wqe.at + MANA_EXT_CONTROL_BYTES),
 			&to_mah(ah)->av, remote_qpn, remote_qkey);
+	qp->wr.no_address = false;
 }
 
 static void wr_set_sge(struct ibv_qp_ex *qp_ex, uint32_t lkey, uint64_t addr, uint32_t length)
@@ -150,44 +198,27 @@ static void wr_set_sge(struct ibv_qp_ex *qp_ex, uint32_t lkey, uint64_t addr, ui
 
 	if (MANA_UNLIKELY(!qp->wr.open))
 		return;
-	if (MANA_UNLIKELY(!qp->ext.max_send_sge)) {
-		qp->wr.error = EINVAL;
-		return;
-	}
-	mana_ext_wqe_sge(&qp->wr.wqe, addr, lkey, length);
+	if (MANA_UNLIKELY(!mana_ext_wqe_add_sge(&qp->wr.wqe, addr, lkey, length)))
+		fail(qp);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *qp_ex, size_t num_sge, const struct ibv_sge *list)
 {
-	struct mana_qp *qp = ex_to_mqp(qp_ex);
-
-	if (MANA_UNLIKELY(!qp->wr.open))
-		return;
-	if (MANA_UNLIKELY(num_sge > qp->ext.max_send_sge)) {
-		qp->wr.error = EINVAL;
-		return;
-	}
 	for (size_t i = 0; i < num_sge; i++)
-		mana_ext_wqe_sge(&qp->wr.wqe, list[i].addr, list[i].lkey, list[i].length);
+		wr_set_sge(qp_ex, list[i].lkey, list[i].addr, list[i].length);
 }
 
 static void wr_set_inline_data_list(struct ibv_qp_ex *qp_ex, size_t num_buf,
 				    const struct ibv_data_buf *list)
 {
 	struct mana_qp *qp = ex_to_mqp(qp_ex);
-	size_t length = 0;
 
 	if (MANA_UNLIKELY(!qp->wr.open))
 		return;
-	for (size_t i = 0; i < num_buf; i++) {
-		if (MANA_UNLIKELY(list[i].length > qp->ext.max_inline - length)) {
-			qp->wr.error = EINVAL;
-			return;
-		}
-		length += list[i].length;
-	}
 	for (size_t i = 0; i < num_buf; i++)
-		mana_ext_wqe_inline(&qp->wr.wqe, list[i].addr, (uint32_t)list[i].length);
+		if (MANA_UNLIKELY(!mana_ext_wqe_add_inline(&qp->wr.wqe, list[i].addr,
+							   list[i].length)))
+			fail(qp);
 }
 
 static void wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t length)
@@ -203,6 +234,7 @@ static void wr_start(struct ibv_qp_ex *qp_ex)
 
 	mana_lock(&qp->sq_lock);
 	qp->wr.first = qp->ext.sq_producer;
+	qp->wr.posted = qp->ext.sq_posted;
 	qp->wr.error = qp->ext.can_send ? 0 : EINVAL;
 	qp->wr.open = false;
 }
@@ -210,18 +242,22 @@ static void wr_start(struct ibv_qp_ex *qp_ex)
 static void forget(struct mana_qp *qp)
 {
 	qp->ext.sq_producer = qp->wr.first;
+	qp->ext.sq_posted = qp->wr.posted;
 	qp->wr.open = false;
+	release_windows(qp, true);
 }
 
 static int wr_complete(struct ibv_qp_ex *qp_ex)
 {
 	struct mana_qp *qp = ex_to_mqp(qp_ex);
-	int ret = qp->wr.error;
+	int ret;
 
+	finish_wqe(qp);
+	ret = qp->wr.error;
 	if (MANA_UNLIKELY(ret)) {
 		forget(qp);
 	} else {
-		finish_wqe(qp);
+		release_windows(qp, false);
 		mana_ext_ring_send(&qp->ext);
 	}
 	mana_unlock(&qp->sq_lock);
@@ -236,19 +272,34 @@ static void wr_abort(struct ibv_qp_ex *qp_ex)
 	mana_unlock(&qp->sq_lock);
 }
 
-int mana_set_wr_ops(struct mana_qp *qp, enum ibv_qp_type type, uint64_t send_ops)
+/* What ibv_wr_* has for each opcode. */
+static uint64_t possible_ops(const struct mana_ext_qp *qp)
 {
-	const uint64_t datagram_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-	struct ibv_qp_ex *ex = &qp->vqp.qp_ex;
-	uint64_t possible = MANA_SEND_OPS;
+	static const uint64_t ops[] = {
+		[MANA_HW_EXT_WQE_SEND] = IBV_QP_EX_WITH_SEND,
+		[MANA_HW_EXT_WQE_SEND_IMM] = IBV_QP_EX_WITH_SEND_WITH_IMM,
+		[MANA_HW_EXT_WQE_SEND_INV] = IBV_QP_EX_WITH_SEND_WITH_INV,
+		[MANA_HW_EXT_WQE_WRITE] = IBV_QP_EX_WITH_RDMA_WRITE,
+		[MANA_HW_EXT_WQE_WRITE_IMM] = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+		[MANA_HW_EXT_WQE_READ] = IBV_QP_EX_WITH_RDMA_READ,
+		[MANA_HW_EXT_WQE_CMP_SWAP] = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+		[MANA_HW_EXT_WQE_FETCH_ADD] = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+		[MANA_HW_EXT_WQE_LOCAL_INV] = IBV_QP_EX_WITH_LOCAL_INV,
+		[MANA_HW_EXT_WQE_BIND_MW] = IBV_QP_EX_WITH_BIND_MW,
+	};
+	uint64_t possible = 0;
 
-	if (type == IBV_QPT_UD)
-		possible = datagram_ops;
-	else if (type == IBV_QPT_UC)
-		possible &= ~(uint64_t)(IBV_QP_EX_WITH_RDMA_READ |
-					IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-					IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
-	if (send_ops & ~possible)
+	for (uint8_t opcode = 0; opcode < sizeof(ops) / sizeof(ops[0]); opcode++)
+		if (mana_ext_has_opcode(qp, opcode))
+			possible |= ops[opcode];
+	return possible;
+}
+
+int mana_set_wr_ops(struct mana_qp *qp, uint64_t send_ops)
+{
+	struct ibv_qp_ex *ex = &qp->vqp.qp_ex;
+
+	if (send_ops & ~possible_ops(&qp->ext))
 		return EOPNOTSUPP;
 	qp->vqp.comp_mask |= VERBS_QP_EX;
 	ex->wr_start = wr_start;
@@ -258,7 +309,7 @@ int mana_set_wr_ops(struct mana_qp *qp, enum ibv_qp_type type, uint64_t send_ops
 	ex->wr_set_sge_list = wr_set_sge_list;
 	ex->wr_set_inline_data = wr_set_inline_data;
 	ex->wr_set_inline_data_list = wr_set_inline_data_list;
-	if (type == IBV_QPT_UD)
+	if (qp->ext.datagrams)
 		ex->wr_set_ud_addr = wr_set_ud_addr;
 	if (send_ops & IBV_QP_EX_WITH_SEND)
 		ex->wr_send = wr_send;

@@ -90,6 +90,23 @@ static bool within_limits(const struct mana_context *ctx, const struct ibv_qp_in
 			     cap->max_recv_sge <= ctx->caps.max_recv_sge);
 }
 
+static uint32_t port_mtu(struct ibv_context *context)
+{
+	struct ibv_port_attr attr = {};
+
+	if (mana_query_port(context, 1, &attr) || attr.active_mtu < IBV_MTU_256)
+		return 1024;
+	return 128u << attr.active_mtu;
+}
+
+/* What QPs of this type, or this device, do not do. */
+static uint32_t refused_opcodes(const struct mana_context *ctx, enum ibv_qp_type type)
+{
+	return (type == IBV_QPT_UC ? MANA_EXT_RELIABLE : 0) |
+	       (mana_has(ctx, MANA_HW_EXT_ATOMICS) ? 0 : MANA_EXT_ATOMICS) |
+	       (mana_has(ctx, MANA_HW_EXT_MEMORY_WINDOWS) ? 0 : MANA_EXT_WINDOWS);
+}
+
 static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 			   struct ibv_qp_init_attr_ex *attr)
 {
@@ -102,6 +119,7 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 		.max_recv = attr->cap.max_recv_wr,
 		.max_recv_sge = attr->cap.max_recv_sge,
 		.srq = attr->srq ? &to_msrq(attr->srq)->dp : NULL,
+		.refused = refused_opcodes(ctx, attr->qp_type),
 	};
 	struct mana_cmd_qp_resp resp = {};
 	struct mana_cmd_qp cmd = {};
@@ -116,6 +134,8 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 		qp->cap.max_recv_wr = 0;
 		qp->cap.max_recv_sge = 0;
 	}
+	if (ext.datagrams)
+		ext.mtu = port_mtu(&ctx->ibv_ctx.context);
 	ret = mana_ext_lay_out(&ext, &layout);
 	if (ret)
 		return ret;
@@ -178,15 +198,6 @@ static int alloc_queue(struct mana_qp *qp, struct mana_uapi_create_qp *payload, 
 	payload->address[index] = (uintptr_t)buffer->address;
 	payload->bytes[index] = bytes;
 	return ret;
-}
-
-static uint32_t port_mtu(struct ibv_context *context)
-{
-	struct ibv_port_attr attr = {};
-
-	if (mana_query_port(context, 1, &attr) || attr.active_mtu < IBV_MTU_256)
-		return 1024;
-	return 128u << attr.active_mtu;
 }
 
 static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
@@ -323,7 +334,7 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 		qp->dp.recv_cq = &to_mcq(attr->recv_cq)->dp;
 		ret = join_tables(qp, ctx);
 		if (!ret && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
-			ret = mana_set_wr_ops(qp, attr->qp_type, attr->send_ops_flags);
+			ret = mana_set_wr_ops(qp, attr->send_ops_flags);
 			if (ret) {
 				pthread_mutex_lock(&ctx->table_lock);
 				leave_tables(qp, ctx);

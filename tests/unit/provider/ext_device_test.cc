@@ -399,5 +399,26 @@ TEST_P(ExtDeviceTest, EventsOncePerArming) {
     EXPECT_EQ(link->b.node->host.eq.drain().size(), 1U);
 }
 
+TEST_P(ExtDeviceTest, AnyEventIsNotLostToSolicited) {
+    open();
+    (void)link->b.node->host.eq.drain();
+    EXPECT_EQ(mana_dp_cq_arm(&b->recv_cq, false), 0);
+    EXPECT_EQ(mana_dp_cq_arm(&b->recv_cq, true), 0);
+    ASSERT_EQ(b->recv(1, 700000, 6000), 0);
+    ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_SEND, 0, 8)), 0);
+    ASSERT_TRUE(run(1, 1));
+    EXPECT_EQ(link->b.node->host.eq.drain().size(), 1U);
+}
+
+TEST_P(ExtDeviceTest, ReceivesRingNoDoorbell) {
+    open();
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        ASSERT_EQ(b->recv(i, 700000, 6000), 0);
+        ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_SEND, 0, 8)), 0);
+        ASSERT_TRUE(run(i + 1, i + 1));
+    }
+    EXPECT_EQ(b->sink.count, 0U);
+}
+
 }  // namespace
 }  // namespace openmana::test

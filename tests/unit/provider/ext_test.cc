@@ -68,6 +68,22 @@ protected:
         cqe.timestamp = 123456789;
         cq.write(cqe, kQpn, !(opcode & 0x80));
     }
+    /// A WQE with all but its data, as ibv_wr_* makes it.
+    void begin(mana_ext_wqe& wqe, std::uint8_t opcode) {
+        mana_ext_wqe_begin(&qp, &wqe, qp.max_wqe_units);
+        mana_ext_wqe_control(&wqe, opcode, 0, 0);
+        mana_ext_wqe_open_data(&qp, &wqe, opcode);
+        if (qp.datagrams) wqe.bytes += sizeof(mana_hw_ext_ud);
+        if (opcode >= MANA_HW_EXT_WQE_WRITE && opcode <= MANA_HW_EXT_WQE_FETCH_ADD)
+            mana_ext_wqe_remote(&wqe, 0x1000, 1);
+        if (mana_ext_is_atomic(opcode)) mana_ext_wqe_atomic(&wqe, 1, 2);
+        const mana_hw_ext_bind bind{};
+        if (opcode == MANA_HW_EXT_WQE_BIND_MW) mana_ext_wqe_bind(&wqe, &bind);
+    }
+    std::uint32_t arm(bool solicited) {
+        EXPECT_EQ(mana_dp_cq_arm(&cq.dp, solicited), 0);
+        return cq.dp.record->arm;
+    }
     static constexpr mana_dp_sge kSges[3] = {
         {0x7f0011223340, 3000, 0x102}, {0x7f0055667780, 100, 0x304}, {0x1000, 8, 0x506}};
     static constexpr const char* kSge = "40332211007f000002010000b80b0000";
@@ -154,7 +170,115 @@ TEST_F(ExtTest, DatagramsCarryTheirAddress) {
     EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
     send.av = &av;
     send.opcode = MANA_HW_EXT_WQE_WRITE;
+    EXPECT_EQ(mana_ext_send(&qp, &send), EOPNOTSUPP);
+}
+
+TEST_F(ExtTest, DatagramsFitTheMtu) {
+    mana_ext_attr attr = attributes();
+    attr.datagrams = true;
+    attr.mtu = 1024;
+    open(attr);
+    const mana_dp_av av{};
+    mana_dp_sge sge{0x1000, 1024, 1};
+    mana_dp_send send = wr(MANA_HW_EXT_WQE_SEND);
+    send.av = &av;
+    send.sge = &sge;
+    EXPECT_EQ(mana_ext_send(&qp, &send), 0);
+    sge.length = 1025;
     EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    mana_ext_wqe wqe{};
+    begin(wqe, MANA_HW_EXT_WQE_SEND);
+    EXPECT_TRUE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 1000));
+    EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 25));
+    EXPECT_TRUE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 24));
+}
+
+TEST_F(ExtTest, OpcodesThatTheQpLacks) {
+    mana_ext_attr attr = attributes();
+    attr.refused = MANA_EXT_RELIABLE;
+    open(attr);
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_READ, MANA_HW_EXT_WQE_CMP_SWAP,
+                                      MANA_HW_EXT_WQE_FETCH_ADD, MANA_HW_EXT_WQE_SEND_INV}) {
+        const auto send = wr(opcode);
+        EXPECT_EQ(mana_ext_send(&qp, &send), EOPNOTSUPP) << int{opcode};
+    }
+    for (const std::uint8_t opcode :
+         {MANA_HW_EXT_WQE_SEND, MANA_HW_EXT_WQE_SEND_IMM, MANA_HW_EXT_WQE_WRITE,
+          MANA_HW_EXT_WQE_WRITE_IMM, MANA_HW_EXT_WQE_LOCAL_INV, MANA_HW_EXT_WQE_BIND_MW}) {
+        const auto send = wr(opcode);
+        EXPECT_EQ(mana_ext_send(&qp, &send), 0) << int{opcode};
+    }
+    for (const int opcode : {+MANA_HW_EXT_WQE_FAST_REGISTER, 11, 31, 32, 255}) {
+        const auto send = wr(static_cast<std::uint8_t>(opcode));
+        EXPECT_EQ(mana_ext_send(&qp, &send), EOPNOTSUPP) << opcode;
+    }
+    EXPECT_EQ(qp.sq_posted, 6U);
+}
+
+TEST_F(ExtTest, PiecesOfDataStayWithinTheWqe) {
+    // Two SGEs behind the head of a WRITE fill the unit; an atomic has room for one.
+    ASSERT_EQ(qp.max_wqe_units, 1U);
+    mana_ext_wqe wqe{};
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_CMP_SWAP, MANA_HW_EXT_WQE_FETCH_ADD}) {
+        begin(wqe, opcode);
+        EXPECT_FALSE(mana_ext_wqe_add_inline(&wqe, "12345678", 8));
+        EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 9));
+        EXPECT_TRUE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 8));
+        EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 0));
+        EXPECT_EQ(wqe.bytes, 64U);
+    }
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_LOCAL_INV, MANA_HW_EXT_WQE_BIND_MW}) {
+        begin(wqe, opcode);
+        const auto bytes = wqe.bytes;
+        EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 8));
+        EXPECT_FALSE(mana_ext_wqe_add_inline(&wqe, "1", 1));
+        EXPECT_EQ(wqe.bytes, bytes);
+    }
+    begin(wqe, MANA_HW_EXT_WQE_READ);
+    EXPECT_FALSE(mana_ext_wqe_add_inline(&wqe, "1", 1));
+    const char text[33] = "0123456789abcdef0123456789abcdef";
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_SEND, MANA_HW_EXT_WQE_WRITE}) {
+        begin(wqe, opcode);
+        EXPECT_TRUE(mana_ext_wqe_add_inline(&wqe, text, 20));
+        EXPECT_FALSE(mana_ext_wqe_add_inline(&wqe, text, 13));
+        EXPECT_TRUE(mana_ext_wqe_add_inline(&wqe, text, 12));
+        EXPECT_FALSE(mana_ext_wqe_add_inline(&wqe, text, 1));
+        // not both kinds
+        EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 8));
+        EXPECT_LE(wqe.bytes, 64U);
+        begin(wqe, opcode);
+        EXPECT_TRUE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 0x80000000));
+        EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 1));
+        EXPECT_TRUE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 0));
+        EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 0));
+        EXPECT_FALSE(mana_ext_wqe_add_inline(&wqe, text, 1));
+        EXPECT_LE(wqe.bytes, 64U);
+    }
+    // without SGEs an atomic has no room for one
+    mana_ext_attr attr = attributes();
+    attr.max_send_sge = 0;
+    open(attr);
+    begin(wqe, MANA_HW_EXT_WQE_FETCH_ADD);
+    EXPECT_FALSE(mana_ext_wqe_add_sge(&wqe, 0x1000, 1, 8));
+}
+
+TEST_F(ExtTest, NoMoreSendsThanAskedFor) {
+    mana_ext_attr attr = attributes();
+    attr.max_send_sge = 3;  // two units
+    attr.max_send = 5;      // the ring has 16 units
+    open(attr);
+    for (int lap = 0; lap < 10; ++lap) {
+        std::uint32_t at = 0;
+        for (std::uint32_t i = 0; i < 5; ++i) {
+            at = qp.sq_producer;
+            const auto send = wr(MANA_HW_EXT_WQE_WRITE, lap % 3 + 1);
+            ASSERT_EQ(mana_ext_send(&qp, &send), 0) << lap;
+        }
+        const auto send = wr(MANA_HW_EXT_WQE_SEND);
+        ASSERT_EQ(mana_ext_send(&qp, &send), ENOMEM) << lap;
+        done(at, MANA_HW_EXT_WQE_WRITE);
+        ASSERT_EQ(cq.poll().size(), 1U);
+    }
 }
 
 TEST_F(ExtTest, InlineDataIsInTheWqe) {
@@ -237,7 +361,7 @@ TEST_F(ExtTest, RefusesWhatDoesNotFit) {
     send = wr(MANA_HW_EXT_WQE_FETCH_ADD);
     EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);  // 3000 bytes
     send = wr(MANA_HW_EXT_WQE_FAST_REGISTER);
-    EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
+    EXPECT_EQ(mana_ext_send(&qp, &send), EOPNOTSUPP);
     send = wr(MANA_HW_EXT_WQE_SEND);
     qp.can_send = false;
     EXPECT_EQ(mana_ext_send(&qp, &send), EINVAL);
@@ -265,7 +389,7 @@ TEST_F(ExtTest, WqesGoOverTheEndOfTheRing) {
         const auto wc = cq.poll();
         ASSERT_EQ(wc.size(), 1U);
         ASSERT_EQ(wc[0].wr_id, send.wr_id);
-        ASSERT_EQ(qp.sq_consumer, qp.sq_producer);
+        ASSERT_EQ(qp.sq_finished, qp.sq_posted);
     }
 }
 
@@ -298,12 +422,50 @@ TEST_F(ExtTest, CompletionsSayAll) {
     EXPECT_TRUE(cq.poll().empty());
 }
 
-TEST_F(ExtTest, ArmingIsASequence) {
+TEST_F(ExtTest, PollingNothingWritesNothing) {
+    (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    done(0, MANA_HW_EXT_WQE_SEND);
+    ASSERT_EQ(cq.poll().size(), 1U);
+    EXPECT_EQ(cq.dp.record->consumer, 65U);
+    cq.dp.record->consumer = 0xdead;
+    EXPECT_TRUE(cq.poll().empty());
     EXPECT_EQ(mana_dp_cq_arm(&cq.dp, false), 0);
-    EXPECT_EQ(cq.dp.record->arm, 1U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
-    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, true), 0);
-    EXPECT_EQ(cq.dp.record->arm, 2U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT | MANA_HW_EXT_ARM_SOLICITED);
+    EXPECT_EQ(cq.dp.record->consumer, 0xdeadU);
+    (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    done(1, MANA_HW_EXT_WQE_SEND);
+    ASSERT_EQ(cq.poll().size(), 1U);
+    EXPECT_EQ(cq.dp.record->consumer, 66U);
+}
+
+TEST_F(ExtTest, ArmingIsASequence) {
+    EXPECT_EQ(arm(true), 1U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT | MANA_HW_EXT_ARM_SOLICITED);
+    EXPECT_EQ(arm(false), 2U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
+    mana_dp_cq_event(&cq.dp);
+    EXPECT_EQ(arm(true), 3U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT | MANA_HW_EXT_ARM_SOLICITED);
     EXPECT_TRUE(sink.take().empty());
+}
+
+TEST_F(ExtTest, SolicitedDoesNotWeakenNext) {
+    const auto solicited = [this] { return (arm(true) & MANA_HW_EXT_ARM_SOLICITED) != 0; };
+    (void)arm(false);
+    EXPECT_FALSE(solicited());
+    EXPECT_FALSE(solicited());
+    mana_dp_cq_event(&cq.dp);
+    EXPECT_TRUE(solicited());
+    // The event of the first arming lies unread when the second is made.
+    (void)arm(false);
+    (void)arm(false);
+    mana_dp_cq_event(&cq.dp);
+    EXPECT_FALSE(solicited());
+    mana_dp_cq_event(&cq.dp);
+    EXPECT_TRUE(solicited());
+    // Armed again and again without an event: it is forgotten in the end.
+    for (int i = 0; i < 10; ++i) (void)arm(false);
+    mana_dp_cq_event(&cq.dp);
+    mana_dp_cq_event(&cq.dp);
+    EXPECT_TRUE(solicited());
+    mana_dp_cq_event(&cq.dp);
+    EXPECT_TRUE(solicited());
 }
 
 TEST_F(ExtTest, ResizedCqGoesOn) {

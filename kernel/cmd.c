@@ -5,6 +5,7 @@
  */
 #include "cmd.h"
 
+#include <linux/pci.h>
 #include <mana/eth.h>
 #include <mana/hwc.h>
 
@@ -35,6 +36,23 @@ static int mana_ib_status_errno(u32 status)
 	}
 }
 
+/* A request without effect; whether there is an answer, whatever it is. */
+static bool mana_ib_answers(struct mana_ib_dev *dev)
+{
+	struct mana_hw_request request = {
+		.request = { .opcode = MANA_HW_QUERY_MAX_RESOURCES,
+			     .version = 1,
+			     .size = sizeof(request) },
+		.response = { .opcode = MANA_HW_QUERY_MAX_RESOURCES,
+			      .version = 1,
+			      .size = sizeof(struct mana_hw_max_resources_resp) },
+	};
+	struct mana_hw_max_resources_resp response;
+
+	return mana_gd_send_request(dev->gc, sizeof(request), &request,
+				    sizeof(response), &response) != -ETIMEDOUT;
+}
+
 /* The device does not answer any more: no more requests, and users are told. */
 static void mana_ib_lost(struct mana_ib_dev *dev)
 {
@@ -44,8 +62,13 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 
 	if (xchg(&dev->gone, true))
 		return;
-	compat_stop_waiting(dev->gc);
-	ib_dispatch_event(&event);
+	/* Ethernet shares the channel, so it is cut off only for good reason. */
+	if (!pci_device_is_present(to_pci_dev(dev->gc->dev)) ||
+	    !mana_ib_answers(dev))
+		compat_stop_waiting(dev->gc);
+	/* Before and after that the core has no use for events. */
+	if (READ_ONCE(dev->announced))
+		ib_dispatch_event(&event);
 }
 
 /*
@@ -403,12 +426,13 @@ int mana_ib_cmd_create_mr(struct mana_ib_dev *dev,
 	return 0;
 }
 
-void mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle)
+/* Refused with -EBUSY as long as windows show the region. */
+int mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle)
 {
 	struct mana_hw_destroy_mr_req request = { .mr = handle };
 
-	mana_ib_send_destroy(dev, MANA_HW_DESTROY_MR, false, &request,
-			     sizeof(request));
+	return mana_ib_send_plain(dev, MANA_HW_DESTROY_MR, false, &request,
+				  sizeof(request));
 }
 
 int mana_ib_cmd_alloc_dm(struct mana_ib_dev *dev, u64 bytes, u32 alignment,

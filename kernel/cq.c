@@ -60,7 +60,7 @@ static int mana_ib_kernel_cq_memory(struct mana_ib_dev *dev,
 static void mana_ib_free_cq_memory(struct mana_ib_dev *dev,
 				   struct mana_ib_cq *cq)
 {
-	ib_umem_release(cq->umem);
+	mana_ib_release_umem(dev, cq->umem);
 	cq->umem = NULL;
 	mana_ib_free_buffer(dev, &cq->buffer);
 }
@@ -91,6 +91,7 @@ static int mana_ib_start_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 
 err_untrack:
 	mana_ib_untrack(&dev->cqs, cq->id);
+	mana_ib_target_release(&cq->target);
 err_destroy:
 	mana_ib_cmd_destroy_cq(dev, cq->handle);
 	cq->handle = MANA_IB_NO_HANDLE;
@@ -120,6 +121,7 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	cq->vector = attr->comp_vector % dev->ibdev.num_comp_vectors;
 	cq->entries = attr->cqe;
 	spin_lock_init(&cq->lock);
+	mutex_init(&cq->resize_lock);
 	INIT_LIST_HEAD(&cq->flushing);
 	mana_ib_target_init(&cq->target);
 
@@ -134,6 +136,13 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		cq->extended = request.flags & MANA_UAPI_CQ_EXTENDED;
 		if (cq->extended && !dev->ext.features)
 			return -EOPNOTSUPP;
+		if (cq->extended && (request.reserved0 || request.reserved1))
+			return -EOPNOTSUPP;
+		/* Time stamps are in extended entries. */
+		if (attr->flags &&
+		    (!cq->extended ||
+		     !mana_ib_has(dev, MANA_HW_EXT_TIMESTAMPS)))
+			return -EOPNOTSUPP;
 		/* Where one device does both, the flag tells what it is for. */
 		if (dev->rdma && dev->raw && !cq->extended &&
 		    !(request.flags & MANA_UAPI_CQ_RNIC))
@@ -143,7 +152,7 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		err = mana_ib_user_cq_memory(dev, cq, request.address, ethernet,
 					     &region);
 	} else {
-		if (ethernet)
+		if (ethernet || attr->flags)
 			return -EOPNOTSUPP;
 		err = mana_ib_kernel_cq_memory(dev, cq, &region);
 	}
@@ -221,17 +230,21 @@ int mana_ib_resize_cq(struct ib_cq *ibcq, unsigned int entries,
 				   &umem, &region);
 	if (err)
 		return err;
+	/* The core lets several callers in. */
+	mutex_lock(&cq->resize_lock);
 	err = mana_ib_cmd_resize_cq(dev, cq, region, request.entries,
 				    &response.consumer);
-	if (err) {
-		mana_ib_cmd_destroy_region(dev, region);
-		ib_umem_release(umem);
-		return err;
+	if (!err) {
+		swap(cq->umem, umem);
+		cq->entries = request.entries;
+		ibcq->cqe = request.entries;
 	}
-	ib_umem_release(cq->umem);
-	cq->umem = umem;
-	cq->entries = request.entries;
-	ibcq->cqe = request.entries;
+	mutex_unlock(&cq->resize_lock);
+	if (err)
+		mana_ib_cmd_destroy_region(dev, region);
+	mana_ib_release_umem(dev, umem);
+	if (err)
+		return err;
 	return mana_ib_udata_out(udata, &response, sizeof(response));
 }
 

@@ -61,12 +61,18 @@ static void mana_ib_qp_event(struct mana_ib_dev *dev, u32 id,
 	qp = mana_ib_event_get(&dev->qps, id, struct mana_ib_qp);
 	if (!qp)
 		return;
+	/* An extended QP is asked for its state when that matters. */
+	if (type == IB_EVENT_QP_FATAL && qp->format == MANA_IB_QP_STOCK_RC)
+		WRITE_ONCE(qp->state, IB_QPS_ERR);
+	if (type == IB_EVENT_SQ_DRAINED && !qp->attr.en_sqd_async_notify)
+		goto out;
 	if (qp->ibqp.event_handler) {
 		event.device = &dev->ibdev;
 		event.element.qp = &qp->ibqp;
 		event.event = type;
 		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
 	}
+out:
 	mana_ib_target_put(&qp->target);
 }
 
@@ -202,6 +208,9 @@ static void mana_ib_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq)
 	/* Of a device that does not answer, no answer is waited for. */
 	if (dev->gone)
 		eq->queue->eq.disable_needed = false;
+	/* The parent frees what it finds there. */
+	if (mana_ib_keeps_memory(dev))
+		eq->queue->mem_info.virt_addr = NULL;
 	mana_gd_destroy_queue(dev->gc, eq->queue);
 	compat_put_interrupt(dev->gc, eq->msix);
 	eq->queue = NULL;

@@ -119,6 +119,7 @@ static const struct ib_device_ops mana_ib_port_stats_ops = {
 
 static const struct ib_device_ops mana_ib_device_stats_ops = {
 	.alloc_hw_device_stats = mana_ib_alloc_device_stats,
+	.get_hw_stats = mana_ib_get_stats,
 };
 
 /* One table for each feature of the extension. */
@@ -186,7 +187,9 @@ static void mana_ib_set_ops(struct mana_ib_dev *dev)
 		return;
 
 	ib_set_device_ops(ibdev, &mana_ib_rdma_ops);
-	if (dev->limits.caps & MANA_HW_RNIC_CAP_DEVICE_COUNTERS)
+	/* The core cannot do with counters that fail. */
+	if (dev->limits.caps & MANA_HW_RNIC_CAP_DEVICE_COUNTERS &&
+	    !mana_ib_cmd_device_counters(dev, counters))
 		ib_set_device_ops(ibdev, &mana_ib_device_stats_ops);
 	if (!mana_ib_cmd_vf_counters(dev, counters)) {
 		ib_set_device_ops(ibdev, &mana_ib_port_stats_ops);
@@ -359,6 +362,7 @@ static int mana_ib_probe(struct auxiliary_device *adev,
 			ERR_PTR(err));
 		goto err_stop;
 	}
+	WRITE_ONCE(dev->announced, true);
 	err = mana_ib_watch_netdevs(dev);
 	if (err) {
 		ibdev_err(&dev->ibdev, "no network device events: %pe\n",
@@ -372,10 +376,13 @@ static int mana_ib_probe(struct auxiliary_device *adev,
 	return 0;
 
 err_unregister:
+	WRITE_ONCE(dev->announced, false);
 	ib_unregister_device(&dev->ibdev);
 err_stop:
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);
+	else
+		mana_ib_destroy_eqs(dev);
 err_deregister:
 	if (dev->registered)
 		compat_deregister_device(dev->gdev);
@@ -390,6 +397,7 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 	struct mana_ib_dev *dev = dev_get_drvdata(&adev->dev);
 
 	mana_ib_unwatch_netdevs(dev);
+	WRITE_ONCE(dev->announced, false);
 	ib_unregister_device(&dev->ibdev);
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);

@@ -87,6 +87,7 @@ struct mana_ib_ext_limits {
  * @registered: we registered @gdev and have to take that back
  * @notifying: @netdev_events is registered
  * @gone: the device does not answer any more
+ * @announced: the core takes events
  * @adapter: handle of the RDMA adapter
  * @ports: number of ports
  * @page_sizes: of DMA regions, a bit each
@@ -95,7 +96,8 @@ struct mana_ib_ext_limits {
  * @event_eq: events of QPs, CQs and SRQs
  * @eqs: one for each completion vector
  * @eq_count: how many
- * @raw_lock: protects the creation of @raw_eqs
+ * @raw_lock: protects @raw_eqs, and raw packet queues while they are made and
+ *	destroyed: what CQs and WQs say of them
  * @raw_eqs: the same for raw packet queues, made when first needed
  * @qps: QP number to QP
  * @sqs: SQ id to QP, stock UD QPs of the kernel only
@@ -115,6 +117,7 @@ struct mana_ib_dev {
 	bool registered;
 	bool notifying;
 	bool gone;
+	bool announced;
 	u64 adapter;
 	u32 ports;
 	unsigned long page_sizes;
@@ -123,7 +126,7 @@ struct mana_ib_dev {
 	struct mana_ib_eq event_eq;
 	struct mana_ib_eq *eqs;
 	unsigned int eq_count;
-	struct mutex raw_lock; /* creation of raw_eqs */
+	struct mutex raw_lock; /* raw_eqs and raw packet queues */
 	struct mana_ib_eq *raw_eqs;
 	struct xarray qps;
 	struct xarray sqs;
@@ -201,6 +204,7 @@ struct mana_ib_event_target {
  * @vector: completion vector
  * @extended: entries are those of the extension
  * @kernel: polled by us
+ * @resize_lock: one resize at a time
  * @umem: ring of a user
  * @buffer: ring of the kernel
  * @record: shared with the device, extended CQs of the kernel
@@ -221,6 +225,7 @@ struct mana_ib_cq {
 	u32 vector;
 	bool extended;
 	bool kernel;
+	struct mutex resize_lock; /* umem and size of a user's ring */
 	struct ib_umem *umem;
 	struct mana_ib_buffer buffer;
 	struct mana_hw_ext_cq_record *record;
@@ -544,6 +549,8 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 			 struct mana_ib_buffer *buffer);
 void mana_ib_free_buffer(struct mana_ib_dev *dev,
 			 struct mana_ib_buffer *buffer);
+bool mana_ib_keeps_memory(struct mana_ib_dev *dev);
+void mana_ib_release_umem(struct mana_ib_dev *dev, struct ib_umem *umem);
 
 /* ucontext.c, pd.c */
 int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,

@@ -10,6 +10,17 @@
 	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | \
 	 IB_ZERO_BASED | IB_ACCESS_HUGETLB | IB_ACCESS_OPTIONAL)
 
+static bool mana_ib_access_valid(const struct mana_ib_dev *dev, int access)
+{
+	if (access & IB_ACCESS_MW_BIND &&
+	    !mana_ib_has(dev, MANA_HW_EXT_MEMORY_WINDOWS))
+		return false;
+	if (access & IB_ACCESS_REMOTE_ATOMIC &&
+	    !mana_ib_has(dev, MANA_HW_EXT_ATOMICS))
+		return false;
+	return !(access & ~MANA_IB_MR_ACCESS);
+}
+
 /* Access of the verbs in the device's bits. */
 u32 mana_ib_hw_access(int access)
 {
@@ -109,7 +120,7 @@ static struct ib_mr *mana_ib_new_mr(struct ib_pd *ibpd, struct ib_umem *umem,
 err_free:
 	kfree(mr);
 err_release:
-	ib_umem_release(umem);
+	mana_ib_release_umem(dev, umem);
 	return ERR_PTR(err);
 }
 
@@ -118,7 +129,7 @@ struct ib_mr *mana_ib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 {
 	struct ib_umem *umem;
 
-	if (access & ~MANA_IB_MR_ACCESS)
+	if (!mana_ib_access_valid(to_mana_dev(ibpd->device), access))
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = compat_umem_get(ibpd->device, start, length, access);
 	if (IS_ERR(umem))
@@ -131,13 +142,46 @@ struct ib_mr *mana_ib_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length,
 {
 	struct ib_umem_dmabuf *umem;
 
-	if (access & ~MANA_IB_MR_ACCESS)
+	if (!mana_ib_access_valid(to_mana_dev(ibpd->device), access))
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = ib_umem_dmabuf_get_pinned(ibpd->device, offset, length, fd,
 					 access);
 	if (IS_ERR(umem))
 		return ERR_CAST(umem);
 	return mana_ib_new_mr(ibpd, &umem->umem, iova, access);
+}
+
+/*
+ * A new key for the memory that the old one has pinned. The old key ends first:
+ * nothing may use the memory when the new key gives it back.
+ */
+static struct ib_mr *mana_ib_replace_key(struct mana_ib_mr *mr,
+					 struct ib_pd *ibpd, int access)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_ib_mr *new;
+	int err;
+
+	access |= mr->access & IB_ZERO_BASED;
+	if (!mana_ib_access_valid(dev, access))
+		return ERR_PTR(-EOPNOTSUPP);
+	new = kzalloc(sizeof(*new), GFP_KERNEL);
+	if (!new)
+		return ERR_PTR(-ENOMEM);
+	err = mana_ib_cmd_destroy_mr(dev, mr->handle);
+	if (err)
+		goto err_free;
+	mr->handle = MANA_IB_NO_HANDLE;
+	new->umem = mr->umem;
+	err = mana_ib_map_mr(dev, to_mana_pd(ibpd), new, mr->ibmr.iova, access);
+	if (err)
+		goto err_free;
+	mr->umem = NULL;
+	return &new->ibmr;
+
+err_free:
+	kfree(new);
+	return ERR_PTR(err);
 }
 
 /*
@@ -152,12 +196,16 @@ struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 
 	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
 		return ERR_PTR(-EOPNOTSUPP);
-	if (!mr->umem)
+	if (!mr->umem || mr->handle == MANA_IB_NO_HANDLE)
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!(flags & IB_MR_REREG_ACCESS))
 		access = mr->access;
 	if (!(flags & IB_MR_REREG_TRANS)) {
-		if (mr->umem->is_dmabuf)
+		if (mr->umem->writable || !ib_access_writable(access))
+			return mana_ib_replace_key(mr, ibpd, access);
+		/* Pinned for reading only: pinned again, where it was. */
+		if (mr->umem->is_dmabuf ||
+		    mr->umem->owning_mm != current->mm)
 			return ERR_PTR(-EOPNOTSUPP);
 		start = mr->umem->address;
 		length = mr->umem->length;
@@ -251,12 +299,20 @@ int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibmr->device);
 	struct mana_ib_mr *mr = to_mana_mr(ibmr);
+	int err = 0;
 
-	mana_ib_cmd_destroy_mr(dev, mr->handle);
-	if (mr->pages)
+	if (mr->handle != MANA_IB_NO_HANDLE)
+		err = mana_ib_cmd_destroy_mr(dev, mr->handle);
+	/*
+	 * The key still works, so the memory stays pinned: mostly windows show
+	 * it, and the core comes back when they are gone.
+	 */
+	if (err && !dev->gone)
+		return err;
+	if (mr->pages && !mana_ib_keeps_memory(dev))
 		dma_free_coherent(dev->gc->dev, mr->max_pages * sizeof(u64),
 				  mr->pages, mr->pages_dma);
-	ib_umem_release(mr->umem);
+	mana_ib_release_umem(dev, mr->umem);
 	kfree(mr);
 	return 0;
 }
@@ -307,7 +363,7 @@ struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 	struct mana_ib_mr *mr;
 	int err;
 
-	if (attr->access_flags & ~MANA_IB_MR_ACCESS)
+	if (!mana_ib_access_valid(dev, attr->access_flags))
 		return ERR_PTR(-EOPNOTSUPP);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 	if (!mr)

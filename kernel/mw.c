@@ -27,7 +27,12 @@ int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 
 int mana_ib_dealloc_mw(struct ib_mw *ibmw)
 {
-	mana_ib_cmd_destroy_mr(to_mana_dev(ibmw->device),
-			       to_mana_mw(ibmw)->handle);
+	struct mana_ib_dev *dev = to_mana_dev(ibmw->device);
+	int err;
+
+	err = mana_ib_cmd_destroy_mr(dev, to_mana_mw(ibmw)->handle);
+	if (err && !dev->gone)
+		ibdev_warn_ratelimited(&dev->ibdev, "mw: not destroyed: %pe\n",
+				       ERR_PTR(err));
 	return 0;
 }

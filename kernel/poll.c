@@ -289,8 +289,13 @@ bool mana_ib_cq_has_completion(struct mana_ib_cq *cq)
 static bool mana_ib_entry_of(const struct mana_hw_cqe *entry,
 			     const struct mana_ib_qp *qp)
 {
+	bool extended = qp->format == MANA_IB_QP_EXTENDED;
 	u32 id = entry->word & MANA_HW_CQE_QUEUE_ID;
+	bool entry_extended = entry->data[0] == MANA_HW_EXT_CQE;
 
+	/* Ids of the two formats are not of one kind. */
+	if (entry_extended != extended)
+		return false;
 	if (qp->format == MANA_IB_QP_STOCK_UD &&
 	    entry->word & MANA_HW_CQE_IS_SQ)
 		return id == qp->sq_id;

@@ -51,7 +51,7 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 	struct mana_hw_wqe_header header = {};
 	u32 bytes, position, i;
 
-	if (wr->opcode != IB_WR_SEND)
+	if (wr->opcode != IB_WR_SEND || wr->send_flags & IB_SEND_INLINE)
 		return -EOPNOTSUPP;
 	if (wr->num_sge > qp->attr.cap.max_send_sge || !ah->av)
 		return -EINVAL;
@@ -72,8 +72,12 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 	if (wr->send_flags & IB_SEND_FENCE)
 		oob.flags_psn |= MANA_HW_RNIC_OOB_FENCE;
 	oob.ssn = ud->remote_qpn;
-	oob.u.ud.qkey = qp->ibqp.qp_type == IB_QPT_GSI ? IB_QP1_QKEY :
-							 ud->remote_qkey;
+	if (qp->ibqp.qp_type == IB_QPT_GSI)
+		oob.u.ud.qkey = IB_QP1_QKEY;
+	else if (ud->remote_qkey & BIT(31))
+		oob.u.ud.qkey = qp->attr.qkey; /* IBTA 10.2.5: the QP's own */
+	else
+		oob.u.ud.qkey = ud->remote_qkey;
 	qp->send_psn = (qp->send_psn + 1) & MANA_HW_RNIC_24BIT;
 
 	position = ring->producer;

@@ -64,6 +64,9 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 
 	if (!dev->rdma)
 		return -EOPNOTSUPP;
+	/* With an indirection table the core leaves CQs out, of any QP type. */
+	if (attr->rwq_ind_tbl || !attr->send_cq || !attr->recv_cq)
+		return -EINVAL;
 	if (attr->port_num && !mana_ib_port_is_rdma(dev, attr->port_num))
 		return -EINVAL;
 	if (send_cq->handle == MANA_IB_NO_HANDLE ||
@@ -126,7 +129,7 @@ void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(qp->umems); i++) {
-		ib_umem_release(qp->umems[i]);
+		mana_ib_release_umem(dev, qp->umems[i]);
 		qp->umems[i] = NULL;
 	}
 	mana_ib_free_buffer(dev, &qp->buffer);
@@ -214,6 +217,23 @@ err_destroy:
 	return err;
 }
 
+/*
+ * Completions of a QP that is not known any more are dropped, and with them the
+ * receives of its SRQ: they go back before, when the device writes no more.
+ */
+static void mana_ib_return_receives(struct mana_ib_dev *dev,
+				    struct mana_ib_qp *qp)
+{
+	struct mana_hw_rnic_set_qp_state_req request = {
+		.qp = qp->handle,
+		.attr_mask = IB_QP_STATE,
+		.state = IB_QPS_RESET,
+	};
+
+	mana_ib_cmd_set_qp_state(dev, &request);
+	mana_ib_forget_entries(to_mana_cq(qp->ibqp.recv_cq), qp);
+}
+
 int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
@@ -230,6 +250,8 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		break;
 	}
 
+	if (qp->kernel && ibqp->srq)
+		mana_ib_return_receives(dev, qp);
 	mana_ib_untrack_qp(dev, qp);
 	mana_ib_target_release(&qp->target);
 	mana_ib_cmd_destroy_qp(dev, qp);

@@ -7,6 +7,11 @@
 
 #define MANA_IB_DEFAULT_HOPS 64
 
+static bool mana_ib_on_ethernet(const struct mana_ib_qp *qp)
+{
+	return qp->format == MANA_IB_QP_RAW || qp->format == MANA_IB_QP_RSS;
+}
+
 /* What the mask bits of the verbs and of the device have in common. */
 static void mana_ib_check_numbering(void)
 {
@@ -58,8 +63,12 @@ static int mana_ib_fill_address(const struct mana_ib_qp *qp,
 }
 
 static int mana_ib_check_attr(const struct mana_ib_dev *dev,
+			      const struct mana_ib_qp *qp,
 			      const struct ib_qp_attr *attr, int mask)
 {
+	if (mask & IB_QP_PORT && !mana_ib_on_ethernet(qp) &&
+	    !mana_ib_port_is_rdma(dev, attr->port_num))
+		return -EINVAL;
 	if (mask & IB_QP_PKEY_INDEX && attr->pkey_index)
 		return -EINVAL;
 	if (mask & IB_QP_MAX_QP_RD_ATOMIC &&
@@ -116,8 +125,6 @@ static void mana_ib_store_attr(struct mana_ib_qp *qp,
 {
 	struct ib_qp_attr *own = &qp->attr;
 
-	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
-		own->en_sqd_async_notify = attr->en_sqd_async_notify;
 	if (mask & IB_QP_ACCESS_FLAGS)
 		own->qp_access_flags = attr->qp_access_flags;
 	if (mask & IB_QP_PORT)
@@ -181,27 +188,40 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 	}
 }
 
-static bool mana_ib_on_ethernet(const struct mana_ib_qp *qp)
+/* In RESET and INIT a QP stays until we change that. */
+static bool mana_ib_device_knows_state(const struct mana_ib_qp *qp)
 {
-	return qp->format == MANA_IB_QP_RAW || qp->format == MANA_IB_QP_RSS;
+	return qp->format == MANA_IB_QP_EXTENDED &&
+	       qp->state != IB_QPS_RESET && qp->state != IB_QPS_INIT;
 }
 
 static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 				 int mask)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
-	enum ib_qp_state state = qp->state;
+	struct mana_hw_ext_query_qp_resp now;
+	enum ib_qp_state state;
 	int err;
 
+	/* The device ends a QP by itself, and would take it back to life. */
+	if (mana_ib_device_knows_state(qp) && !dev->gone) {
+		err = mana_ib_cmd_query_qp(dev, qp, &now);
+		if (!err)
+			WRITE_ONCE(qp->state, (enum ib_qp_state)now.state);
+	}
+	state = qp->state;
 	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != state)
 		return -EINVAL;
 	if (mask & IB_QP_STATE)
 		state = attr->qp_state;
 	if (!ib_modify_qp_is_ok(qp->state, state, qp->ibqp.qp_type, mask))
 		return -EINVAL;
-	err = mana_ib_check_attr(dev, attr, mask);
+	err = mana_ib_check_attr(dev, qp, attr, mask);
 	if (err)
 		return err;
+	/* The event may come before the answer. */
+	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
+		qp->attr.en_sqd_async_notify = attr->en_sqd_async_notify;
 	if (!mana_ib_on_ethernet(qp)) {
 		err = mana_ib_send_attr(dev, qp, attr, mask, state);
 		/* A device that is gone has no objection to the end. */
@@ -251,6 +271,7 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		err = mana_ib_cmd_query_qp(dev, qp, &now);
 		if (!err) {
 			attr->qp_state = (enum ib_qp_state)now.state;
+			WRITE_ONCE(qp->state, attr->qp_state);
 			attr->sq_psn = now.sq_psn;
 			attr->rq_psn = now.rq_psn;
 			attr->sq_draining = now.sq_draining;

@@ -124,6 +124,9 @@ static int mana_ib_kernel_ud(struct mana_ib_qp *qp,
 		goto err_free;
 	qp->buffer.region = 0;
 	qp->rq_buffer.region = 0;
+	/* No inline data from the kernel. */
+	attr->cap.max_inline_data = 0;
+	qp->attr.cap.max_inline_data = 0;
 	return 0;
 
 err_free:

@@ -54,7 +54,7 @@ static void mana_ib_give_vport(struct mana_ib_pd *pd)
 	mutex_unlock(&pd->vport_lock);
 }
 
-/* A work queue and its CQ, which comes to life with it. */
+/* A work queue and its CQ, which comes to life with it; raw_lock is held. */
 static int mana_ib_create_object(struct mana_ib_dev *dev,
 				 struct mana_port_context *port, u32 type,
 				 struct ib_umem *umem, u32 bytes,
@@ -98,6 +98,7 @@ err_wq_region:
 	return err;
 }
 
+/* raw_lock is held. */
 static void mana_ib_destroy_object(struct mana_ib_dev *dev,
 				   struct mana_port_context *port, u32 type,
 				   struct mana_ib_cq *cq, u64 object)
@@ -123,7 +124,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			       sizeof(request));
 	if (err)
 		return err;
-	if (cq->handle != MANA_IB_NO_HANDLE || !cq->umem)
+	if (!attr->send_cq || cq->handle != MANA_IB_NO_HANDLE || !cq->umem)
 		return -EINVAL;
 	if (attr->cap.max_send_wr > dev->limits.max_send_wr ||
 	    attr->cap.max_send_sge > dev->limits.max_send_sge ||
@@ -147,9 +148,11 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 		qp->umems[0] = NULL;
 		goto err_vport;
 	}
+	mutex_lock(&dev->raw_lock);
 	err = mana_ib_create_object(dev, qp->port, GDMA_SQ, qp->umems[0],
 				    request.sq_bytes, cq, &qp->handle,
 				    &qp->sq_id);
+	mutex_unlock(&dev->raw_lock);
 	if (err)
 		goto err_umem;
 
@@ -163,9 +166,11 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	return 0;
 
 err_object:
+	mutex_lock(&dev->raw_lock);
 	mana_ib_destroy_object(dev, qp->port, GDMA_SQ, cq, qp->handle);
+	mutex_unlock(&dev->raw_lock);
 err_umem:
-	ib_umem_release(qp->umems[0]);
+	mana_ib_release_umem(dev, qp->umems[0]);
 err_vport:
 	mana_ib_give_vport(pd);
 	return err;
@@ -175,9 +180,11 @@ void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 
+	mutex_lock(&dev->raw_lock);
 	mana_ib_destroy_object(dev, qp->port, GDMA_SQ,
 			       to_mana_cq(qp->ibqp.send_cq), qp->handle);
-	ib_umem_release(qp->umems[0]);
+	mutex_unlock(&dev->raw_lock);
+	mana_ib_release_umem(dev, qp->umems[0]);
 	mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
 }
 
@@ -224,7 +231,7 @@ int mana_ib_destroy_wq(struct ib_wq *ibwq, struct ib_udata *udata)
 {
 	struct mana_ib_wq *wq = to_mana_wq(ibwq);
 
-	ib_umem_release(wq->umem);
+	mana_ib_release_umem(to_mana_dev(ibwq->device), wq->umem);
 	kfree(wq);
 	return 0;
 }
@@ -321,6 +328,8 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 		return err;
 	if (request.hash_function != MANA_UAPI_RSS_TOEPLITZ)
 		return -EOPNOTSUPP;
+	if (request.key_length != MANA_UAPI_RSS_KEY_BYTES)
+		return -EINVAL;
 	qp->format = MANA_IB_QP_RSS;
 	qp->port = mana_ib_port(dev, request.port);
 	if (!qp->port || count > MANA_UAPI_RSS_QUEUES)
@@ -332,6 +341,7 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	if (!response)
 		return -ENOMEM;
 
+	mutex_lock(&dev->raw_lock);
 	err = mana_ib_create_receive_queues(dev, qp->port, table->ind_tbl,
 					    count, response);
 	if (err)
@@ -349,6 +359,7 @@ err_disable:
 err_destroy:
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl, count);
 out:
+	mutex_unlock(&dev->raw_lock);
 	kfree(response);
 	return err;
 }
@@ -358,7 +369,9 @@ void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct ib_rwq_ind_table *table = qp->ibqp.rwq_ind_tbl;
 
+	mutex_lock(&dev->raw_lock);
 	compat_disable_vport_rx(qp->port);
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl,
 				       1U << table->log_ind_tbl_size);
+	mutex_unlock(&dev->raw_lock);
 }

@@ -4,6 +4,7 @@
 
 #include <linux/dma-mapping.h>
 #include <linux/log2.h>
+#include <linux/pci.h>
 
 /* Largest request of the hardware channel. */
 #define MANA_IB_MESSAGE_BYTES 4096
@@ -127,6 +128,33 @@ int mana_ib_umem_region(struct mana_ib_dev *dev, struct ib_umem *umem,
 				     region);
 }
 
+/*
+ * Whether the device may still write to memory that it was given: it was given
+ * up because of a request without answer, so it may be only slow, or carry out
+ * that request yet. Such memory is lost rather than handed to somebody else.
+ */
+bool mana_ib_keeps_memory(struct mana_ib_dev *dev)
+{
+	struct pci_dev *pdev = to_pci_dev(dev->gc->dev);
+	u16 command;
+
+	if (!READ_ONCE(dev->gone) || !pci_device_is_present(pdev))
+		return false;
+	pci_read_config_word(pdev, PCI_COMMAND, &command);
+	if (!(command & PCI_COMMAND_MASTER))
+		return false;
+	dev_warn_once(dev->gc->dev,
+		      "mana_ib: keeping memory that the device may use\n");
+	return true;
+}
+
+/* Gives pinned memory back that no object of the device uses. */
+void mana_ib_release_umem(struct mana_ib_dev *dev, struct ib_umem *umem)
+{
+	if (umem && !mana_ib_keeps_memory(dev))
+		ib_umem_release(umem);
+}
+
 /* Pins a user's queue and describes it; undone by the caller. */
 int mana_ib_queue_region(struct mana_ib_dev *dev, u64 address, size_t bytes,
 			 struct ib_umem **umem, u64 *region)
@@ -140,7 +168,7 @@ int mana_ib_queue_region(struct mana_ib_dev *dev, u64 address, size_t bytes,
 		return PTR_ERR(pinned);
 	err = mana_ib_umem_region(dev, pinned, region);
 	if (err) {
-		ib_umem_release(pinned);
+		mana_ib_release_umem(dev, pinned);
 		return err;
 	}
 	*umem = pinned;
@@ -180,7 +208,8 @@ void mana_ib_free_buffer(struct mana_ib_dev *dev, struct mana_ib_buffer *buffer)
 	if (!buffer->cpu)
 		return;
 	mana_ib_cmd_destroy_region(dev, buffer->region);
-	dma_free_coherent(dev->gc->dev, buffer->bytes, buffer->cpu,
-			  buffer->dma);
+	if (!mana_ib_keeps_memory(dev))
+		dma_free_coherent(dev->gc->dev, buffer->bytes, buffer->cpu,
+				  buffer->dma);
 	memset(buffer, 0, sizeof(*buffer));
 }

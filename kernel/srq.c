@@ -41,7 +41,7 @@ static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata,
 				     limit, context->doorbell_page);
 	if (err) {
 		mana_ib_cmd_destroy_region(dev, region);
-		ib_umem_release(srq->umem);
+		mana_ib_release_umem(dev, srq->umem);
 		srq->umem = NULL;
 	}
 	return err;
@@ -50,7 +50,7 @@ static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata,
 static void mana_ib_free_srq_memory(struct mana_ib_dev *dev,
 				    struct mana_ib_srq *srq)
 {
-	ib_umem_release(srq->umem);
+	mana_ib_release_umem(dev, srq->umem);
 	mana_ib_free_buffer(dev, &srq->buffer);
 	kvfree(srq->wr_ids);
 	kvfree(srq->free);

@@ -195,6 +195,7 @@ TEST_F(ExtCommandsTest, ArmedCqSendsOneEvent) {
     EXPECT_EQ(eq.drain().size(), 1U);
 }
 
+// ROCE 10: 28
 TEST_F(ExtCommandsTest, SolicitedArmWaitsForSolicitedOrError) {
     open();
     auto& eq = link->b.node->host.eq;

@@ -336,6 +336,7 @@ TEST_P(ExtRcTest, QueueWithoutReceivesIsAllowed) {
     ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_ERR));
 }
 
+// ROCE 10: 115
 TEST_P(ExtRcTest, DrainedQueueTellsAndGoesOn) {
     open();
     link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 16));  // no receive yet
@@ -355,6 +356,7 @@ TEST_P(ExtRcTest, DrainedQueueTellsAndGoesOn) {
     EXPECT_EQ(link->sent[1].status, 0);
 }
 
+// ROCE 10: 113
 TEST_P(ExtRcTest, FirstPacketInRtrIsAnEvent) {
     open();
     ASSERT_TRUE(link->b.host->to_state(link->b.qp, MANA_HW_RNIC_QP_RTR));

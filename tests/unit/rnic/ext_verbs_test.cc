@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, ExtVerbsTest, ::testing::Values(true, false),
 
 // ---- atomics
 
+// ROCE 10: 32
 TEST_P(ExtVerbsTest, FetchAndAddReturnsWhatWasThere) {
     open();
     link->b.word(0x80000) = 0xffffffffffffffff;
@@ -65,6 +66,7 @@ TEST_P(ExtVerbsTest, FetchAndAddReturnsWhatWasThere) {
     EXPECT_EQ(link->b.word(0x80000), 4U);
 }
 
+// ROCE 10: 33
 TEST_P(ExtVerbsTest, CompareAndSwapChangesOnlyOnAMatch) {
     open();
     link->b.word(0x80000) = 100;
@@ -94,6 +96,7 @@ TEST_P(ExtVerbsTest, ManyAtomicsKeepTheirOrder) {
     EXPECT_EQ(link->b.word(0x80000), 100U);
 }
 
+// ROCE 10: 97
 TEST_P(ExtVerbsTest, BadAtomicsAreRefused) {
     struct Case {
         const char* name;
@@ -119,6 +122,7 @@ TEST_P(ExtVerbsTest, BadAtomicsAreRefused) {
     EXPECT_EQ(done(link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000, 8, 0x80000)).status, 9);
 }
 
+// ROCE 10: 52
 TEST_F(ExtPathTest, LostAnswerOfAnAtomicIsGivenAgain) {
     link = std::make_unique<ExtLink>(false);
     link->b.word(0x80000) = 10;
@@ -156,6 +160,7 @@ TEST_P(ExtVerbsTest, UcDeliversWithoutAcknowledgement) {
     EXPECT_EQ(link->frames(roce::Opcode::kUcSendFirst), GetParam() ? 0U : 1U);
 }
 
+// ROCE 10: 123
 TEST_P(ExtVerbsTest, UcLosesAMessageWithoutAReceive) {
     ExtLink::Options options;
     options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
@@ -172,6 +177,7 @@ TEST_P(ExtVerbsTest, UcLosesAMessageWithoutAReceive) {
     EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
 }
 
+// ROCE 10: 123
 TEST_P(ExtVerbsTest, UcRefusalsAreSilent) {
     ExtLink::Options options;
     options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
@@ -189,6 +195,7 @@ TEST_P(ExtVerbsTest, UcRefusalsAreSilent) {
     EXPECT_EQ(done(link->wr(MANA_HW_EXT_WQE_READ, 0, 10)).status, 2);
 }
 
+// ROCE 10: 121
 TEST_F(ExtPathTest, UcDropsAMessageWithAGap) {
     ExtLink::Options options;
     options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
@@ -344,6 +351,7 @@ TEST_P(ExtUdTest, MulticastReachesMembersOnBothNics) {
 
 // ---- shared receive queues
 
+// ROCE 10: 119
 TEST_P(ExtVerbsTest, SrqServesAndTellsOfItsLimit) {
     ExtLink::Options options;
     options.srq = true;
@@ -367,6 +375,7 @@ TEST_P(ExtVerbsTest, SrqServesAndTellsOfItsLimit) {
     EXPECT_EQ(state->posted, 1U);
 }
 
+// ROCE 10: 118
 TEST_P(ExtVerbsTest, QpInErrorLeavesTheSrqAlone) {
     ExtLink::Options options;
     options.srq = true;
@@ -448,6 +457,7 @@ TEST_P(ExtVerbsTest, WindowShowsAPartOfItsRegion) {
     }
 }
 
+// ROCE 10: 131
 TEST_P(ExtVerbsTest, UnboundAndOldKeysOfAWindowAreRefused) {
     open();
     const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
@@ -467,6 +477,7 @@ TEST_P(ExtVerbsTest, WindowOfLengthZeroShowsNothing) {
     EXPECT_EQ(write_by_b(window.rkey, base), 10);
 }
 
+// ROCE 10: 138
 TEST_P(ExtVerbsTest, ZeroBasedWindow) {
     open();
     const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
@@ -485,6 +496,7 @@ TEST_P(ExtVerbsTest, WindowWithoutTheRightRefusesIt) {
     EXPECT_EQ(write_by_b(window->rkey, link->a.buffer.value()), 10);
 }
 
+// ROCE 10: 133
 TEST_P(ExtVerbsTest, BadBindsAreRefused) {
     struct Case {
         const char* name;
@@ -604,6 +616,7 @@ TEST_P(ExtVerbsTest, LocalInvalidateOfAnythingElseIsRefused) {
     EXPECT_EQ(done(invalidate).status, 6);
 }
 
+// ROCE 10: 104
 TEST_P(ExtVerbsTest, SendWithInvalidateEndsAWindow) {
     open();
     const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
@@ -624,6 +637,7 @@ TEST_P(ExtVerbsTest, SendWithInvalidateEndsAWindow) {
     EXPECT_EQ(write_by_b(window->rkey, link->a.buffer.value()), 10);
 }
 
+// ROCE 10: 104
 TEST_P(ExtVerbsTest, SendWithInvalidateOfAPlainKeyFailsTheReceiver) {
     open();
     link->b.recv(4, 0x90000, 100);
@@ -670,6 +684,7 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Paths, ExtFastRegisterTest, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Local" : "Wire"; });
 
+// ROCE 10: 135
 TEST_P(ExtFastRegisterTest, PagesBecomeARegion) {
     open_privileged();
     const std::uint32_t fresh = key->rkey + 1;
@@ -684,6 +699,7 @@ TEST_P(ExtFastRegisterTest, PagesBecomeARegion) {
     EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(*key)) << "by its first name";
 }
 
+// ROCE 10: 135
 TEST_P(ExtFastRegisterTest, RegistrationAndUseInOneList) {
     open_privileged();
     ExtWr reg = registration(key->rkey);
@@ -703,6 +719,7 @@ TEST_P(ExtFastRegisterTest, RegistrationAndUseInOneList) {
     EXPECT_EQ(write_by_b(key->rkey, kIova), 10) << "invalid again";
 }
 
+// ROCE 10: 136
 TEST_P(ExtFastRegisterTest, BadRegistrationsAreRefused) {
     struct Case {
         const char* name;

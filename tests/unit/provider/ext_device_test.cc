@@ -109,6 +109,9 @@ protected:
         options.a.stride = options.b.stride = layout.rq_stride;
         options.srq = srq;
         options.connect = !datagrams;
+        // The providers of an earlier link go before what they are attached to.
+        a.reset();
+        b.reset();
         link = std::make_unique<ExtLink>(GetParam(), options);
         if (datagrams)
             OM_CHECK(link->a.host->start_datagrams(link->a.qp, 0x1111) &&

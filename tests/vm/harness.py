@@ -37,6 +37,9 @@ HARMLESS_KERNEL_MESSAGES = (
      "a rebooted guest on a busy host: the emulated timer was late, the other one is used"),
     (r"APIC calibration not consistent with PM-Timer: \d+ms instead of \d+ms",
      "the same, at the second calibration"),
+    (r"hrtimer: interrupt took \d+ ns|clocksource: .*|workqueue: .* hogged CPU .*|"
+     r"perf: interrupt took too long .*",
+     "the emulated CPU got no time from a busy host for a while"),
     (r"eth\d+ speed is unknown, defaulting to \d+",
      "6.12: ib_core asks for the link speed, which this version of mana does not tell it"),
     (r"mana_ib: (loading out-of-tree module taints kernel\.|module verification failed: .*)",

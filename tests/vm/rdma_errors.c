@@ -135,7 +135,8 @@ static void corrupt(struct state* s, struct ibv_send_wr* wr, struct ibv_sge* sge
     }
 }
 
-static void post_send(struct state* s, uint64_t id, bool bad) {
+/* Posts a SEND or a WRITE, as the mode has it. Returns what ibv_post_send returned. */
+static int try_send(struct state* s, uint64_t id, bool bad) {
     struct ibv_sge sge = {.addr = (uintptr_t)s->memory + SLOT * (1 + id % 4),
                           .length = s->length,
                           .lkey = s->mr->lkey};
@@ -151,8 +152,13 @@ static void post_send(struct state* s, uint64_t id, bool bad) {
     wr.wr.rdma.rkey = s->theirs.rkey;
     if (bad) corrupt(s, &wr, &sge);
     int error = ibv_post_send(s->qp, &wr, &refused);
+    if (!error) ++s->to_come;
+    return error;
+}
+
+static void post_send(struct state* s, uint64_t id, bool bad) {
+    int error = try_send(s, id, bad);
     if (error) die(EXIT_WRONG, "post_send %u: %s", (unsigned)id, strerror(error));
-    ++s->to_come;
 }
 
 static void post_receives(struct state* s, int count, uint32_t lkey) {
@@ -295,16 +301,21 @@ static bool is_over(struct state* s) {
 static void stream_until_error(struct state* s) {
     double deadline = now() + s->pair.timeout;
     uint64_t posted = 0, done = 0;
-    bool told = false, over = false;
+    bool told = false, over = false, refused = false;
     for (;;) {
         struct ibv_wc wc;
         over = over || is_over(s);
-        if (over && posted == done) {
+        if (over && posted == done && !refused) {
             printf("client undisturbed\n");
             return;
         }
-        while (!over && posted - done < DEPTH / 2) {
-            post_send(s, posted % ID_RECEIVE, false);
+        while (!over && !refused && posted - done < DEPTH / 2) {
+            int error = try_send(s, posted % ID_RECEIVE, false);
+            /* The provider has seen the error already and hands out what was done before it: the
+             * next completions will tell. */
+            refused = error == EINVAL;
+            if (refused) break;
+            if (error) die(EXIT_WRONG, "post_send %u: %s", (unsigned)posted, strerror(error));
             ++posted;
         }
         int count = ibv_poll_cq(s->send_cq, 1, &wc);

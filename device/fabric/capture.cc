@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/capture.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +12,8 @@ namespace openmana::fabric {
 namespace {
 
 constexpr int kSnapLength = 262144;
+constexpr std::size_t kPacketHeaderSize = 16;  // of a packet in a pcap file
+static_assert(kPacketHeaderSize + kSnapLength <= Capture::kBufferSize);
 
 }  // namespace
 
@@ -24,10 +27,19 @@ base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
         pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapLength, PCAP_TSTAMP_PRECISION_NANO));
     if (!pcap) return base::fail(base::ErrorCode::kExhausted, "cannot start a capture");
     errno = 0;
-    Dump dump(pcap_dump_open(pcap.get(), path.c_str()));
-    if (!dump)
+    std::FILE* const file = std::fopen(path.c_str(), "wbe");
+    if (file == nullptr)
         return base::fail(base::ErrorCode::kIo, "cannot write the capture",
                           static_cast<unsigned>(errno));
+    std::vector<char> buffer(kBufferSize);  // the stream ignores the size of one it makes itself
+    std::setvbuf(file, buffer.data(), _IOFBF, buffer.size());
+    Dump dump(pcap_dump_fopen(pcap.get(), file));
+    if (!dump) {
+        const int reason = errno;
+        std::fclose(file);
+        return base::fail(base::ErrorCode::kIo, "cannot write the capture",
+                          static_cast<unsigned>(reason));
+    }
     // The file header goes out now: a full disk is found at once, and a reader sees a valid file
     // from the start.
     errno = 0;
@@ -35,7 +47,7 @@ base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
         return base::fail(base::ErrorCode::kIo, "cannot write the capture",
                           static_cast<unsigned>(errno));
     return std::unique_ptr<Capture>(
-        new Capture(path, clock, wall, std::move(pcap), std::move(dump)));
+        new Capture(path, clock, wall, std::move(pcap), std::move(buffer), std::move(dump)));
 }
 
 Capture::~Capture() {
@@ -44,6 +56,10 @@ Capture::~Capture() {
 
 void Capture::frame(std::span<const std::byte> frame) {
     const std::lock_guard lock(mutex_);
+    const std::size_t kept = std::min<std::size_t>(frame.size(), kSnapLength);
+    const std::size_t size = kPacketHeaderSize + kept;
+    // Only whole packets leave the buffer.
+    if (buffered_ + size > kBufferSize && error() == 0) flush_locked();
     if (error() != 0) {
         counters_.lost.add();
         return;
@@ -54,7 +70,7 @@ void Capture::frame(std::span<const std::byte> frame) {
     header.ts.tv_sec = now / 1000000000;
     header.ts.tv_usec = now % 1000000000;
     header.len = static_cast<bpf_u_int32>(frame.size());
-    header.caplen = header.len < kSnapLength ? header.len : kSnapLength;
+    header.caplen = static_cast<bpf_u_int32>(kept);
     errno = 0;
     pcap_dump(reinterpret_cast<u_char*>(dump_.get()), &header,
               reinterpret_cast<const u_char*>(frame.data()));
@@ -64,17 +80,17 @@ void Capture::frame(std::span<const std::byte> frame) {
         counters_.lost.add();
         return;
     }
-    dirty_ = true;
+    buffered_ += size;
     counters_.frames.add();
 }
 
 void Capture::flush() {
     const std::lock_guard lock(mutex_);
-    if (dirty_ && error() == 0) flush_locked();
+    if (buffered_ != 0 && error() == 0) flush_locked();
 }
 
 void Capture::flush_locked() {
-    dirty_ = false;
+    buffered_ = 0;
     std::FILE* const file = pcap_dump_file(dump_.get());
     const bool failed_before = std::ferror(file) != 0;
     const int reason = errno;

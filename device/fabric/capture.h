@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/counters.h"
@@ -31,12 +32,15 @@ public:
 OM_COUNTERS(CaptureCounters, OM_CAPTURE_COUNTERS);
 
 /// A capture file in pcap format with nanosecond time stamps, for tshark and Wireshark.
-/// Thread-safe. After an error (disk full) it writes nothing more, says so once in the log, and
+/// Thread-safe. Each write to the file is one of whole packets, so that it can be read while it
+/// grows. After an error (disk full) it writes nothing more, says so once in the log, and
 /// keeps the reason.
 class Capture final : public FrameTap {
 public:
     /// How long a frame may wait for the disk; the owner calls flush() this often.
     static constexpr base::Duration kFlushInterval = std::chrono::milliseconds(200);
+    /// Bytes that gather before they go to the file; more than any packet takes.
+    static constexpr std::size_t kBufferSize = 1 << 20;
 
     /// Creates or overwrites the file.
     static base::Result<std::unique_ptr<Capture>> create(const std::string& path,
@@ -61,21 +65,24 @@ private:
     };
     using Pcap = std::unique_ptr<pcap_t, ClosePcap>;
     using Dump = std::unique_ptr<pcap_dumper_t, CloseDump>;
-    Capture(std::string path, const base::Clock& clock, base::WallTime wall, Pcap pcap, Dump dump)
+    Capture(std::string path, const base::Clock& clock, base::WallTime wall, Pcap pcap,
+            std::vector<char> buffer, Dump dump)
         : path_(std::move(path)),
           clock_(clock),
           wall_(wall),
           pcap_(std::move(pcap)),
+          buffer_(std::move(buffer)),
           dump_(std::move(dump)) {}
     void flush_locked();
 
     const std::string path_;
     const base::Clock& clock_;
     const base::WallTime wall_;
-    std::mutex mutex_;  // protects dump_ and dirty_
+    std::mutex mutex_;  // protects dump_ and buffered_
     Pcap pcap_;
+    std::vector<char> buffer_;  // of dump_, which is closed first
     Dump dump_;
-    bool dirty_ = false;
+    std::size_t buffered_ = 0;  // bytes of whole packets in the buffer of dump_
     std::atomic<int> error_{0};
     CaptureCounters counters_;
 };

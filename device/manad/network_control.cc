@@ -255,7 +255,11 @@ std::optional<json> NetworkControl::handle(const std::string& command, const jso
     if (command == "uplinks") return uplinks();
     if (command != "capture" && command != "fault" && command != "policy") return std::nullopt;
     const std::string action = text_of(request, "action");
-    if (action == "show") return show(command);
+    if (action == "show") {
+        // Whoever asks may read the files next: they hold the frames that the answer counts.
+        if (command == "capture") flush();
+        return show(command);
+    }
     const std::string name = text_of(request, "nic");
     NicServer* const nic = find(name);
     if (nic == nullptr) return failure(fmt::format("there is no NIC '{}'", name));

@@ -71,6 +71,23 @@ TEST_F(CaptureTest, TheFileIsValidFromTheStartAndWholeAtTheEnd) {
     EXPECT_EQ(bytes().size(), 24u + 100 * 80);
 }
 
+TEST_F(CaptureTest, EndsWithAWholePacketAtAnyMoment) {
+    const auto capture = open();
+    constexpr std::size_t kFrame = 9018;
+    constexpr std::size_t kPacket = 16 + kFrame;
+    const std::uint32_t count = 5 * Capture::kBufferSize / kPacket;
+    std::uintmax_t before = 24;
+    int writes = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        capture->frame(test::numbered(i, kFrame));
+        const std::uintmax_t now = std::filesystem::file_size(path);
+        ASSERT_EQ((now - 24) % kPacket, 0u) << "after frame " << i;
+        writes += now != before ? 1 : 0;
+        before = now;
+    }
+    EXPECT_EQ(writes, 5 - 1) << "frames gather before they are written";
+}
+
 TEST_F(CaptureTest, SaysWhyItCannotStart) {
     const auto missing = Capture::create(directory / "no" / "a.pcap", world, {});
     ASSERT_FALSE(missing.has_value());

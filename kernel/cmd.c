@@ -435,6 +435,15 @@ int mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle)
 				  sizeof(request));
 }
 
+/* Refused with -EBUSY as long as windows show the region. */
+int mana_ib_cmd_modify_mr(struct mana_ib_dev *dev,
+			  struct mana_hw_ext_modify_mr_req *request)
+{
+	request->adapter = dev->adapter;
+	return mana_ib_send_plain(dev, MANA_HW_EXT_MODIFY_MR, true, request,
+				  sizeof(*request));
+}
+
 int mana_ib_cmd_alloc_dm(struct mana_ib_dev *dev, u64 bytes, u32 alignment,
 			 u64 *handle)
 {

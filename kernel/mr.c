@@ -47,33 +47,38 @@ static int mana_ib_create_key(struct mana_ib_dev *dev, struct mana_ib_mr *mr,
 }
 
 /*
- * A key for pinned memory. The region of a zero-based key starts anywhere in
+ * A DMA region of pinned memory. That of a zero-based key starts anywhere in
  * its first page; that of another key where its virtual address does.
  */
-static int mana_ib_map_mr(struct mana_ib_dev *dev, struct mana_ib_pd *pd,
-			  struct mana_ib_mr *mr, u64 iova, int access)
+static int mana_ib_mr_region(struct mana_ib_dev *dev, struct ib_umem *umem,
+			     u64 iova, int access, u64 *region)
 {
-	struct mana_hw_create_mr_req request = { .pd = pd->handle };
 	unsigned long page_size;
 	u32 offset;
-	u64 region;
-	int err;
 
 	if (access & IB_ZERO_BASED) {
-		page_size = ib_umem_find_best_pgoff(mr->umem, dev->page_sizes,
+		page_size = ib_umem_find_best_pgoff(umem, dev->page_sizes,
 						    U64_MAX);
-		offset = page_size ? ib_umem_dma_offset(mr->umem, page_size) :
-				     0;
+		offset = page_size ? ib_umem_dma_offset(umem, page_size) : 0;
 	} else {
-		page_size = ib_umem_find_best_pgsz(mr->umem, dev->page_sizes,
-						   iova);
+		page_size = ib_umem_find_best_pgsz(umem, dev->page_sizes, iova);
 		offset = page_size ? iova & (page_size - 1) : 0;
 	}
 	if (!page_size)
 		return -EINVAL;
+	return mana_ib_create_region(dev, umem, page_size, offset, umem->length,
+				     region);
+}
 
-	err = mana_ib_create_region(dev, mr->umem, page_size, offset,
-				    mr->umem->length, &region);
+/* A key for pinned memory. */
+static int mana_ib_map_mr(struct mana_ib_dev *dev, struct mana_ib_pd *pd,
+			  struct mana_ib_mr *mr, u64 iova, int access)
+{
+	struct mana_hw_create_mr_req request = { .pd = pd->handle };
+	u64 region;
+	int err;
+
+	err = mana_ib_mr_region(dev, mr->umem, iova, access, &region);
 	if (err)
 		return err;
 
@@ -162,7 +167,6 @@ static struct ib_mr *mana_ib_replace_key(struct mana_ib_mr *mr,
 	struct mana_ib_mr *new;
 	int err;
 
-	access |= mr->access & IB_ZERO_BASED;
 	if (!mana_ib_access_valid(dev, access))
 		return ERR_PTR(-EOPNOTSUPP);
 	new = kzalloc(sizeof(*new), GFP_KERNEL);
@@ -184,15 +188,68 @@ err_free:
 	return ERR_PTR(err);
 }
 
+/* The device changes the region and leaves its keys as they are. */
+static int mana_ib_modify_mr(struct mana_ib_mr *mr, int flags, u64 start,
+			     u64 length, u64 iova, int access,
+			     struct ib_pd *ibpd)
+{
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_hw_ext_modify_mr_req request = { .mr = mr->handle };
+	struct ib_umem *umem = NULL;
+	u64 region = 0;
+	int err;
+
+	if (!mana_ib_access_valid(dev, access))
+		return -EOPNOTSUPP;
+	if (flags & IB_MR_REREG_PD) {
+		request.flags |= MANA_HW_EXT_MODIFY_PD;
+		request.pd = to_mana_pd(ibpd)->handle;
+	}
+	if (flags & IB_MR_REREG_ACCESS) {
+		request.flags |= MANA_HW_EXT_MODIFY_ACCESS;
+		request.access = mana_ib_hw_access(access);
+	}
+	if (flags & IB_MR_REREG_TRANS) {
+		umem = compat_umem_get(ibpd->device, start, length, access);
+		if (IS_ERR(umem))
+			return PTR_ERR(umem);
+		err = mana_ib_mr_region(dev, umem, iova, access, &region);
+		if (err)
+			goto err_release;
+		request.flags |= MANA_HW_EXT_MODIFY_MEMORY;
+		request.region = region;
+		request.address = access & IB_ZERO_BASED ? 0 : iova;
+	}
+	err = mana_ib_cmd_modify_mr(dev, &request);
+	if (err)
+		goto err_destroy_region;
+	mr->access = access;
+	if (umem) {
+		mana_ib_release_umem(dev, mr->umem);
+		mr->umem = umem;
+		mr->ibmr.iova = iova;
+		mr->ibmr.length = umem->length;
+	}
+	return 0;
+
+err_destroy_region:
+	mana_ib_cmd_destroy_region(dev, region);
+err_release:
+	mana_ib_release_umem(dev, umem);
+	return err;
+}
+
 /*
- * The device cannot change a key in place, so the answer is a new one; the core
- * destroys the old when we return.
+ * Changes the region in place, for which the answer is NULL, or makes a new key
+ * where the device cannot; the core destroys the old one when we return.
  */
 struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 				    u64 length, u64 iova, int access,
 				    struct ib_pd *ibpd, struct ib_udata *udata)
 {
+	struct mana_ib_dev *dev = to_mana_dev(ibmr->device);
 	struct mana_ib_mr *mr = to_mana_mr(ibmr);
+	bool in_place = mana_ib_has(dev, MANA_HW_EXT_REREGISTRATION);
 
 	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
 		return ERR_PTR(-EOPNOTSUPP);
@@ -200,9 +257,10 @@ struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!(flags & IB_MR_REREG_ACCESS))
 		access = mr->access;
-	if (!(flags & IB_MR_REREG_TRANS)) {
-		if (mr->umem->writable || !ib_access_writable(access))
-			return mana_ib_replace_key(mr, ibpd, access);
+	else if (!(flags & IB_MR_REREG_TRANS))
+		access |= mr->access & IB_ZERO_BASED;
+	if (!(flags & IB_MR_REREG_TRANS) && !mr->umem->writable &&
+	    ib_access_writable(access)) {
 		/* Pinned for reading only: pinned again, where it was. */
 		if (mr->umem->is_dmabuf ||
 		    mr->umem->owning_mm != current->mm)
@@ -210,7 +268,13 @@ struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 		start = mr->umem->address;
 		length = mr->umem->length;
 		iova = ibmr->iova;
+		flags |= IB_MR_REREG_TRANS;
 	}
+	if (in_place)
+		return ERR_PTR(mana_ib_modify_mr(mr, flags, start, length, iova,
+						 access, ibpd));
+	if (!(flags & IB_MR_REREG_TRANS))
+		return mana_ib_replace_key(mr, ibpd, access);
 	return mana_ib_reg_user_mr(ibpd, start, length, iova, access, udata);
 }
 

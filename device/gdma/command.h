@@ -9,9 +9,26 @@
 #include <vector>
 
 #include "base/endian.h"
+#include "base/result.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
+
+/// What a request that failed is answered with.
+[[nodiscard]] constexpr std::uint32_t status_of(const base::Error& error) {
+    switch (error.code) {
+        case base::ErrorCode::kNotFound:
+            return kHwcNotFound;
+        case base::ErrorCode::kExhausted:
+            return kHwcNoResources;
+        case base::ErrorCode::kBusy:
+            return kHwcBusy;
+        case base::ErrorCode::kUnsupported:
+            return kHwcUnsupported;
+        default:
+            return kHwcInvalidParameter;
+    }
+}
 
 /// One HWC request, copied out of guest memory (GDMA 4.5). Offsets are from the start of the
 /// message.

@@ -36,21 +36,6 @@ constexpr std::uint64_t kMrHandleMark = 1ULL << 32;
 /// What even one byte of device memory counts.
 constexpr std::uint64_t kDeviceMemoryUnit = 64;
 
-std::uint32_t status_of(const base::Error& error) {
-    switch (error.code) {
-        case ErrorCode::kNotFound:
-            return kHwcNotFound;
-        case ErrorCode::kExhausted:
-            return kHwcNoResources;
-        case ErrorCode::kBusy:
-            return kHwcBusy;
-        case ErrorCode::kUnsupported:
-            return kHwcUnsupported;
-        default:
-            return kHwcInvalidParameter;
-    }
-}
-
 }  // namespace
 
 void Function::Impl::command(const HwcRequest& request, HwcReply& reply) {
@@ -466,19 +451,52 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
     return kHwcSuccess;
 }
 
+const MemoryRegion* Function::Impl::mr_of(std::uint64_t handle) const {
+    if ((handle & ~std::uint64_t{UINT32_MAX}) != kMrHandleMark) return nullptr;
+    const MemoryRegion* const mr = keys.find_created(Key(static_cast<std::uint32_t>(handle)));
+    // The keys of the HWC and of the devices live in PDs without a handle: not the guest's.
+    return mr != nullptr && pd_handles.contains(pds[mr->pd.value()]->handle.value()) ? mr : nullptr;
+}
+
 auto Function::Impl::destroy_mr(const HwcRequest& request, HwcReply&) -> Status {
-    const std::uint64_t handle = request.as<mana_hw_destroy_mr_req>().mr;
-    if ((handle & ~std::uint64_t{UINT32_MAX}) != kMrHandleMark) return kHwcNotFound;
-    const Key key(static_cast<std::uint32_t>(handle));
-    const MemoryRegion* const mr = keys.find_created(key);
+    const MemoryRegion* const mr = mr_of(request.as<mana_hw_destroy_mr_req>().mr);
     if (mr == nullptr) return kHwcNotFound;
-    // The keys of the HWC and of the devices live in PDs without a handle: not the guest's to
-    // destroy.
     Pd& pd = *pds[mr->pd.value()];
-    if (!pd_handles.contains(pd.handle.value())) return kHwcNotFound;
     if (const auto removed = keys.remove(mr->key); !removed) return status_of(removed.error());
     --pd.users;
     return kHwcSuccess;
+}
+
+base::Result<void> Function::change_mr(const MrChange& request) {
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    const MemoryRegion* const mr = impl_->mr_of(request.mr);
+    if (mr == nullptr) return base::fail(ErrorCode::kNotFound, "no such MR", request.mr);
+    Pd& before = *impl_->pds[mr->pd.value()];
+    Pd* after = &before;
+    MemoryChange change;
+    if (request.pd) {
+        TRY(after, find_pd(*request.pd));
+        change.pd = after->id;
+    }
+    if (request.access) {
+        if ((*request.access & ~MANA_HW_ACCESS_ALL) != 0)
+            return base::fail(ErrorCode::kInvalidArgument, "unknown rights", *request.access);
+        change.access = request.access;
+    }
+    if (request.region) {
+        TRY(const DmaRegion* const memory, region(*request.region));
+        if (memory->length() - 1 > UINT64_MAX - request.address)
+            return base::fail(ErrorCode::kInvalidArgument, "MR wraps", request.address);
+        TRY(change.region, take_region(*request.region));
+        change.base = request.address;
+    }
+    if (auto changed = impl_->keys.change(mr->key, std::move(change)); !changed) {
+        if (change.region) restore_region(*request.region, std::move(change.region));
+        return changed;
+    }
+    --before.users;
+    ++after->users;
+    return {};
 }
 
 // ---- device memory

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -154,6 +155,16 @@ public:
 
     /// Whether CREATE_MR knows keys for fast registration (docs/extensions.md).
     void allow_fast_registration(bool allowed);
+    /// MODIFY_MR of the extension (docs/extensions.md): what is named is changed, the key stays.
+    struct MrChange {
+        std::uint64_t mr = 0;  ///< handle
+        std::optional<PdHandle> pd = std::nullopt;
+        std::optional<std::uint32_t> access = std::nullopt;
+        std::optional<RegionHandle> region = std::nullopt;
+        std::uint64_t address = 0;  ///< with a region: of its first byte
+    };
+    /// A region is taken on success only.
+    base::Result<void> change_mr(const MrChange& request);
     /// What a work request asks for; the pages' addresses are an array at `page_list`.
     struct FastRegisterRequest {
         Key key{};

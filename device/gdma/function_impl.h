@@ -118,6 +118,8 @@ struct Function::Impl {
     Status create_pd(const HwcRequest& request, HwcReply& reply);
     Status destroy_pd(const HwcRequest& request, HwcReply& reply);
     Status create_mr(const HwcRequest& request, HwcReply& reply);
+    /// The region that a handle of the guest names.
+    [[nodiscard]] const MemoryRegion* mr_of(std::uint64_t handle) const;
     Status destroy_mr(const HwcRequest& request, HwcReply& reply);
     Status query_hwc_timeout(const HwcRequest& request, HwcReply& reply);
     Status alloc_dm(const HwcRequest& request, HwcReply& reply);

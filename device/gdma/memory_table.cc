@@ -64,6 +64,32 @@ base::Result<void> MemoryTable::remove(Key key) {
     return {};
 }
 
+base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
+    if (find(key) == nullptr)
+        return base::fail(base::ErrorCode::kNotFound, "no such memory key", key.value());
+    MemoryRegion& region = *at(key);
+    const bool has_memory = region.type == MrType::kGva || region.type == MrType::kZeroBased ||
+                            (region.type == MrType::kDeviceMemory && request.region == nullptr);
+    if (!has_memory)
+        return base::fail(base::ErrorCode::kInvalidArgument, "memory key cannot change so",
+                          key.value());
+    if (region.windows.load(std::memory_order_relaxed) != 0)
+        return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
+    if (request.pd) {
+        --per_pd_[region.pd.value()];
+        region.pd = *request.pd;
+        if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
+        ++per_pd_[region.pd.value()];
+    }
+    if (request.access) region.access = *request.access;
+    if (request.region != nullptr) {
+        region.base = request.base;
+        region.length = request.region->length();
+        region.region = std::move(request.region);
+    }
+    return {};
+}
+
 void MemoryTable::clear() {
     slots_ = std::vector<Slot>();
     per_pd_ = std::vector<std::uint32_t>();

@@ -84,6 +84,14 @@ struct FastRegistration {
     std::unique_ptr<DmaRegion> region;
 };
 
+/// What shall be different of a region that keeps its key.
+struct MemoryChange {
+    std::optional<Pdn> pd;
+    std::optional<std::uint32_t> access;
+    std::unique_ptr<DmaRegion> region;  ///< null: the memory stays
+    std::uint64_t base = 0;             ///< with a region
+};
+
 /// Keys to regions: (index << 8) + tag, the tag changes when an index is used again. Changed on the
 /// executor under an exclusion of the Gate; `resolve` also during a visit. No lock and no
 /// allocation on the data path.
@@ -95,6 +103,9 @@ public:
     base::Result<Key> insert(MemoryRegion region);
     /// A region with windows on it is kBusy.
     base::Result<void> remove(Key key);
+    /// A region of types 2 and 4, or 5 if its memory stays; kBusy when it has windows. Not during a
+    /// visit.
+    base::Result<void> change(Key key, MemoryChange&& request);
     void clear();
     [[nodiscard]] const MemoryRegion* find(Key key) const;
     /// By the key that it was created with.

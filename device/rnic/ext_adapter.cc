@@ -100,7 +100,7 @@ std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply
         ext_query_caps(reply);
         return gdma::kHwcSuccess;
     }
-    if (opcode > MANA_HW_EXT_QUERY_QP_COUNTERS) return gdma::kHwcUnsupported;
+    if (opcode > MANA_HW_EXT_MODIFY_MR) return gdma::kHwcUnsupported;
     if (!created || request.get<std::uint64_t>(40) != kAdapterHandle) return gdma::kHwcNotFound;
     switch (opcode) {
         case MANA_HW_EXT_CREATE_CQ:
@@ -122,6 +122,8 @@ std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply
         case MANA_HW_EXT_ATTACH_MULTICAST:
         case MANA_HW_EXT_DETACH_MULTICAST:
             return ext_multicast(request);
+        case MANA_HW_EXT_MODIFY_MR:
+            return ext_modify_mr(request);
         default:
             return ext_query_qp_counters(request, reply);
     }
@@ -132,7 +134,7 @@ void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
     caps.features = MANA_HW_EXT_RC | MANA_HW_EXT_UC | MANA_HW_EXT_UD | MANA_HW_EXT_SRQ |
                     MANA_HW_EXT_ATOMICS | MANA_HW_EXT_MEMORY_WINDOWS |
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
-                    MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS;
+                    MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;
@@ -339,6 +341,23 @@ std::uint32_t Rnic::Impl::ext_query_qp_counters(const HwcRequest& request, HwcRe
     answer.fatal_errors = qp->errors;
     write_message(reply, answer);
     return gdma::kHwcSuccess;
+}
+
+std::uint32_t Rnic::Impl::ext_modify_mr(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_modify_mr_req>(request);
+    constexpr std::uint32_t kKnown =
+        MANA_HW_EXT_MODIFY_PD | MANA_HW_EXT_MODIFY_ACCESS | MANA_HW_EXT_MODIFY_MEMORY;
+    if ((message.flags & ~kKnown) != 0) return gdma::kHwcInvalidParameter;
+    gdma::Function::MrChange change;
+    change.mr = message.mr;
+    if ((message.flags & MANA_HW_EXT_MODIFY_PD) != 0) change.pd = gdma::PdHandle(message.pd);
+    if ((message.flags & MANA_HW_EXT_MODIFY_ACCESS) != 0) change.access = message.access;
+    if ((message.flags & MANA_HW_EXT_MODIFY_MEMORY) != 0) {
+        change.region = gdma::RegionHandle(message.region);
+        change.address = message.address;
+    }
+    const auto changed = function.change_mr(change);
+    return changed ? gdma::kHwcSuccess : gdma::status_of(changed.error());
 }
 
 std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& reply) {

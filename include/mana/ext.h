@@ -28,7 +28,8 @@ enum mana_hw_ext_opcode {
 	MANA_HW_EXT_DESTROY_SRQ = 0x38009,
 	MANA_HW_EXT_ATTACH_MULTICAST = 0x3800a,
 	MANA_HW_EXT_DETACH_MULTICAST = 0x3800b,
-	MANA_HW_EXT_QUERY_QP_COUNTERS = 0x3800c
+	MANA_HW_EXT_QUERY_QP_COUNTERS = 0x3800c,
+	MANA_HW_EXT_MODIFY_MR = 0x3800d
 };
 
 #define MANA_HW_EXT_VERSION 1
@@ -45,6 +46,7 @@ enum mana_hw_ext_opcode {
 #define MANA_HW_EXT_TIMESTAMPS (1ULL << 8)
 #define MANA_HW_EXT_MULTICAST (1ULL << 9)
 #define MANA_HW_EXT_QP_COUNTERS (1ULL << 10)
+#define MANA_HW_EXT_REREGISTRATION (1ULL << 11) /* MANA_HW_EXT_MODIFY_MR */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -244,6 +246,30 @@ MANA_HW_SIZE(struct mana_hw_ext_multicast_req, 72);
  * region handle of the other types is (a 64-bit word).
  */
 #define MANA_HW_EXT_MR_FAST_REGISTER 16
+
+/*
+ * MODIFY_MR: gives an MR that CREATE_MR (GDMA) made another PD, other rights or
+ * other memory; handle and keys stay. Refused as long as windows show it, and
+ * for windows, fast-register keys and keys of all of memory; device memory keeps
+ * its bytes. On success the MR owns the new region and the old one is freed.
+ */
+#define MANA_HW_EXT_MODIFY_PD (1u << 0)
+#define MANA_HW_EXT_MODIFY_ACCESS (1u << 1)
+#define MANA_HW_EXT_MODIFY_MEMORY (1u << 2) /* region, address */
+
+struct mana_hw_ext_modify_mr_req {
+	struct mana_hw_rnic_req_head head;
+	uint64_t adapter;
+	uint64_t mr;
+	uint64_t pd;
+	uint64_t region;
+	uint64_t address; /* of the first byte; zero-based: 0 */
+	uint32_t access;
+	uint32_t flags;
+};
+MANA_HW_SIZE(struct mana_hw_ext_modify_mr_req, 88);
+MANA_HW_AT(struct mana_hw_ext_modify_mr_req, region, 64);
+MANA_HW_AT(struct mana_hw_ext_modify_mr_req, access, 80);
 
 /*
  * Keys are index << 8 | tag. Bind and fast registration may change the tag; a

@@ -520,6 +520,89 @@ TEST_F(CommandTest, FailedMrLeavesTheRegionWithTheDriver) {
     EXPECT_FALSE(driver->destroy_region(*region));
 }
 
+TEST_F(CommandTest, MrChangesAndKeepsItsKey) {
+    const auto pd = driver->create_pd();
+    const auto other = driver->create_pd();
+    const auto at = ram.alloc(4096);
+    const auto mr = driver->create_mr(*pd, at, 4096, kLocalRead, 0);
+    const std::uint64_t extents = function.object_counts().extents;
+    Function::MrChange change{.mr = mr->handle};
+    ASSERT_TRUE(function.change_mr(change)) << "nothing";
+    change.access = kLocalRead | kLocalWrite;
+    ASSERT_TRUE(function.change_mr(change));
+    EXPECT_EQ(resolve(mr->lkey, pd->id, 0, 4096, kLocalWrite), MrFault::kNone);
+    change = {.mr = mr->handle, .pd = PdHandle(other->handle)};
+    ASSERT_TRUE(function.change_mr(change));
+    EXPECT_EQ(resolve(mr->lkey, pd->id, 0, 1), MrFault::kKey);
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0, 1, kLocalWrite), MrFault::kNone);
+    EXPECT_TRUE(driver->destroy_pd(*pd)) << "not in use any more";
+    EXPECT_FALSE(driver->destroy_pd(*other));
+    const auto memory_behind = ram.alloc(8192);
+    const auto region = driver->create_region(memory_behind, 8192);
+    change = {.mr = mr->handle, .region = RegionHandle(*region), .address = 0x700000};
+    ASSERT_TRUE(function.change_mr(change));
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0, 1), MrFault::kRange);
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0x700000, 8192), MrFault::kNone);
+    EXPECT_EQ(spans.at(0).data(), ram.at(memory_behind));
+    EXPECT_FALSE(driver->destroy_region(*region)) << "taken";
+    EXPECT_EQ(function.object_counts().extents, extents) << "the old one is freed";
+    EXPECT_TRUE(driver->destroy_mr(*mr));
+    EXPECT_TRUE(driver->destroy_pd(*other));
+    EXPECT_EQ(function.object_counts(), at_rest);
+}
+
+TEST_F(CommandTest, RefusedChangeLeavesMrAndRegion) {
+    const auto pd = driver->create_pd(true);
+    const auto mr = driver->create_mr(*pd, ram.alloc(4096), 4096, kLocalRead, 0);
+    const auto gpa = driver->create_gpa_mr(*pd);
+    const auto region = driver->create_region(ram.alloc(4096), 4096);
+    const auto why = [&](const Function::MrChange& change) {
+        const auto changed = function.change_mr(change);
+        return changed ? base::ErrorCode::kIo : changed.error().code;
+    };
+    const auto handle = RegionHandle(*region);
+    const auto access = kLocalRead | kLocalWrite;
+    EXPECT_EQ(why({.mr = mr->lkey, .access = access}), base::ErrorCode::kNotFound);
+    EXPECT_EQ(why({.mr = mr->handle + 0x100000, .access = access}), base::ErrorCode::kNotFound);
+    EXPECT_EQ(why({.mr = 1ULL << 32 | rnic.gpa_key, .access = access}), base::ErrorCode::kNotFound);
+    EXPECT_EQ(why({.mr = gpa->handle, .access = access}), base::ErrorCode::kInvalidArgument);
+    EXPECT_EQ(why({.mr = gpa->handle, .region = handle}), base::ErrorCode::kInvalidArgument);
+    EXPECT_EQ(why({.mr = mr->handle, .access = 0x40}), base::ErrorCode::kInvalidArgument);
+    EXPECT_EQ(why({.mr = mr->handle, .pd = PdHandle(pd->handle + 99), .access = access}),
+              base::ErrorCode::kNotFound);
+    EXPECT_EQ(why({.mr = mr->handle, .pd = PdHandle(0), .access = access}),
+              base::ErrorCode::kNotFound);
+    EXPECT_EQ(why({.mr = mr->handle, .access = access, .region = RegionHandle(*region + 1)}),
+              base::ErrorCode::kNotFound);
+    EXPECT_EQ(
+        why({.mr = mr->handle, .access = access, .region = handle, .address = UINT64_MAX - 4094}),
+        base::ErrorCode::kInvalidArgument);
+    EXPECT_EQ(resolve(mr->lkey, pd->id, 0, 4096), MrFault::kNone);
+    EXPECT_EQ(resolve(mr->lkey, pd->id, 0, 1, kLocalWrite), MrFault::kAccess);
+    EXPECT_TRUE(function.region(handle));
+    EXPECT_TRUE(driver->destroy_region(*region));
+}
+
+TEST_F(CommandTest, DeviceMemoryChangesItsRightsAlone) {
+    const auto pd = driver->create_pd();
+    const auto handle = driver->call(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, 1000))
+                            .get<std::uint64_t>(32);
+    const auto response = driver->call(mr(pd->handle, 5)
+                                           .put<std::uint64_t>(56, handle)
+                                           .put<std::uint32_t>(72, kLocalRead)
+                                           .put<std::uint64_t>(80, 1000));
+    ASSERT_TRUE(response.ok());
+    const auto key = response.get<std::uint32_t>(40);
+    Function::MrChange change{.mr = response.get<std::uint64_t>(32),
+                              .access = kLocalRead | kLocalWrite};
+    ASSERT_TRUE(function.change_mr(change));
+    EXPECT_EQ(resolve(key, pd->id, 0, 1000, kLocalWrite), MrFault::kNone);
+    const auto region = driver->create_region(ram.alloc(4096), 4096);
+    change.region = RegionHandle(*region);
+    EXPECT_FALSE(function.change_mr(change));
+    EXPECT_TRUE(driver->destroy_region(*region));
+}
+
 TEST_F(CommandTest, IncompleteRegionIsNoMr) {
     const auto pd = driver->create_pd();
     Request create(MANA_HW_CREATE_DMA_REGION, 64, 40);

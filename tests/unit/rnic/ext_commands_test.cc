@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Negotiation, commands and CQs of the extension (docs/extensions.md).
+#include <mana/gdma.h>
+
 #include "ext_fixture.h"
 
 namespace openmana::test {
@@ -71,12 +73,12 @@ TEST_F(ExtCommandsTest, CapsNameFeaturesAndLimits) {
     open();
     const auto caps = link->a.host->query_caps();
     ASSERT_TRUE(caps);
-    EXPECT_EQ(caps->features, 0x7ffU);
+    EXPECT_EQ(caps->features, 0xfffU);
     EXPECT_EQ(caps->version, 1U);
     EXPECT_EQ(caps->clock_khz, 1000000U);
     EXPECT_GE(caps->max_send_sge, 16U);
     EXPECT_GE(caps->max_inline_bytes, 256U);
-    link->a.host->call(0x3800d, mana_hw_ext_create_qp_req{});
+    link->a.host->call(0x3800e, mana_hw_ext_create_qp_req{});
     EXPECT_EQ(link->a.host->status, kUnknown);
 }
 
@@ -302,6 +304,67 @@ TEST_F(ExtCommandsTest, KeysForFastRegistrationAreBounded) {
     EXPECT_TRUE(link->a.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, 1));
     EXPECT_FALSE(link->a.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, 0));
     EXPECT_FALSE(link->a.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, 1ULL << 32));
+}
+
+// docs/extensions.md, byte for byte
+TEST_F(ExtCommandsTest, MrIsModifiedWithItsKeys) {
+    open();
+    RdmaHost& host = link->a.node->host;
+    const auto pd = host.hwc().create_pd();
+    const auto region = host.hwc().create_region(link->a.node->ram.alloc(4096), 4096);
+    ASSERT_TRUE(pd && region);
+    const auto& keys = link->a.node->function.keys();
+    const gdma::MemoryRegion* const mr = keys.find(gdma::Key(link->a.mr.lkey));
+    ASSERT_NE(mr, nullptr);
+    const auto send = [&](std::uint32_t flags) {
+        Request request(0x3800d, 88, 32, MANA_HW_RNIC_DEVICE_TYPE);
+        request.put<std::uint64_t>(40, host.adapter)
+            .put<std::uint64_t>(48, link->a.mr.handle)
+            .put<std::uint64_t>(56, pd->handle)
+            .put<std::uint64_t>(64, *region)
+            .put<std::uint64_t>(72, 0x12340000)
+            .put<std::uint32_t>(80, gdma::kLocalRead)
+            .put<std::uint32_t>(84, flags);
+        return host.call(request.fit()).status;
+    };
+    EXPECT_EQ(send(8), std::uint32_t{gdma::kHwcInvalidParameter}) << "unknown flag";
+    const gdma::Pdn before = mr->pd;
+    EXPECT_EQ(send(2), 0U);
+    EXPECT_EQ(mr->access, std::uint32_t{gdma::kLocalRead});
+    EXPECT_EQ(mr->pd, before);
+    EXPECT_EQ(send(1), 0U);
+    EXPECT_EQ(mr->pd.value(), pd->id);
+    EXPECT_EQ(mr->length, ExtLink::kMr);
+    EXPECT_EQ(send(4), 0U);
+    EXPECT_EQ(mr->base, 0x12340000U);
+    EXPECT_EQ(mr->length, 4096U);
+    EXPECT_EQ(send(4), std::uint32_t{gdma::kHwcNotFound}) << "the region is taken";
+    EXPECT_EQ(mr->key.value(), link->a.mr.lkey);
+}
+
+TEST_F(ExtCommandsTest, BadModificationsOfMrsAreRefused) {
+    open();
+    ExtHost& host = *link->a.host;
+    const auto modify = [&](const std::function<void(mana_hw_ext_modify_mr_req&)>& change) {
+        mana_hw_ext_modify_mr_req message{};
+        message.mr = link->a.mr.handle;
+        message.access = gdma::kLocalRead;
+        message.flags = MANA_HW_EXT_MODIFY_ACCESS;
+        change(message);
+        host.call(MANA_HW_EXT_MODIFY_MR, message);
+        return host.status;
+    };
+    const auto window = host.create_key(MANA_HW_MR_WINDOW_TYPE2);
+    const auto fast = host.create_key(MANA_HW_EXT_MR_FAST_REGISTER, 16);
+    ASSERT_TRUE(window && fast);
+    EXPECT_EQ(modify([](auto& m) { m.mr = 99; }), gdma::kHwcNotFound);
+    EXPECT_EQ(modify([&](auto& m) { m.mr = link->a.mr.lkey; }), gdma::kHwcNotFound);
+    EXPECT_EQ(modify([&](auto& m) { m.mr = window->handle; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(modify([&](auto& m) { m.mr = fast->handle; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(modify([](auto& m) { m.access = 1U << 6; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(modify([](auto& m) { m.flags |= MANA_HW_EXT_MODIFY_PD; }), gdma::kHwcNotFound);
+    EXPECT_EQ(modify([](auto& m) { m.flags |= MANA_HW_EXT_MODIFY_MEMORY; }), gdma::kHwcNotFound);
+    EXPECT_EQ(modify([](auto&) {}), gdma::kHwcSuccess);
 }
 
 TEST_F(ExtCommandsTest, ResetFreesEverything) {

@@ -457,6 +457,44 @@ TEST_P(ExtVerbsTest, WindowShowsAPartOfItsRegion) {
     }
 }
 
+TEST_P(ExtVerbsTest, RegionThatWindowsShowIsNotModified) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+    const std::uint64_t base = link->a.buffer.value();
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    mana_hw_ext_modify_mr_req message{};
+    message.mr = link->a.mr.handle;
+    message.access = gdma::kLocalRead | gdma::kRemoteRead;
+    message.flags = MANA_HW_EXT_MODIFY_ACCESS;
+    link->a.host->call(MANA_HW_EXT_MODIFY_MR, message);
+    EXPECT_EQ(link->a.host->status, std::uint32_t{gdma::kHwcBusy});
+    EXPECT_EQ(write_by_b(window->rkey, base), 0);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 0, 0)).status, 0);
+    link->a.host->call(MANA_HW_EXT_MODIFY_MR, message);
+    EXPECT_EQ(link->a.host->status, std::uint32_t{gdma::kHwcSuccess});
+    EXPECT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteRead)).status, 6)
+        << "no right to bind any more";
+}
+
+TEST_P(ExtVerbsTest, ModifiedRegionHasOtherMemoryAndRightsUnderItsKey) {
+    open();
+    const std::uint64_t base = link->a.buffer.value();
+    EXPECT_EQ(write_by_b(link->a.mr.rkey, base + 0x90000), 0);
+    mana_hw_ext_modify_mr_req message{};
+    message.mr = link->a.mr.handle;
+    const auto behind = link->a.node->ram.alloc(4096);
+    message.region = *link->a.node->host.hwc().create_region(behind, 4096);
+    message.address = base;
+    message.flags = MANA_HW_EXT_MODIFY_MEMORY;
+    ASSERT_TRUE(link->a.host->call(MANA_HW_EXT_MODIFY_MR, message).ok());
+    EXPECT_EQ(write_by_b(link->a.mr.rkey, base + 32), 0);
+    EXPECT_TRUE(std::ranges::equal(link->a.node->ram.bytes(behind + 32, 16), link->b.at(0, 16)));
+    message.access = gdma::kLocalRead | gdma::kRemoteRead;
+    message.flags = MANA_HW_EXT_MODIFY_ACCESS;
+    ASSERT_TRUE(link->a.host->call(MANA_HW_EXT_MODIFY_MR, message).ok());
+    EXPECT_EQ(write_by_b(link->a.mr.rkey, base + 32), 10);
+}
+
 // ROCE 10: 131
 TEST_P(ExtVerbsTest, UnboundAndOldKeysOfAWindowAreRefused) {
     open();

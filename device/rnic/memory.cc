@@ -8,6 +8,19 @@
 #include "rnic/send_queue.h"
 
 namespace openmana::rnic {
+namespace {
+
+// The processor fetches ahead within a page only. Where guest memory is in pieces, the first lines
+// of the next one are asked for while this one is copied.
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kAhead = 4 * kLine;
+
+void fetch_ahead(std::span<const std::byte> piece) {
+    for (std::size_t at = 0; at < std::min(piece.size(), kAhead); at += kLine)
+        __builtin_prefetch(piece.data() + at);
+}
+
+}  // namespace
 
 void copy_spans(Spans from, Spans to, std::uint64_t length) {
     if (length == 0) return;
@@ -30,6 +43,8 @@ void copy_spans(Spans from, Spans to, std::uint64_t length) {
         settle();
         const std::size_t n = static_cast<std::size_t>(
             std::min<std::uint64_t>({left, from[in].size() - in_at, to[out].size() - out_at}));
+        if (n == from[in].size() - in_at && in + 1 < from.size()) fetch_ahead(from[in + 1]);
+        if (n == to[out].size() - out_at && out + 1 < to.size()) fetch_ahead(to[out + 1]);
         // memmove: a guest may send a buffer onto itself.
         std::memmove(to[out].data() + out_at, from[in].data() + in_at, n);
         in_at += n;

@@ -247,18 +247,22 @@ class Peer:
         return status
 
     def wait_listening(self, port: int, started: Any, timeout: float = 30.0) -> None:
-        """Waits until something listens on a TCP port of the guest."""
-        result = self.run(
-            f"end=$(($(date +%s) + {timeout:.0f})); "
-            f"until grep -qs ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do "
-            "[ $(date +%s) -lt $end ] || exit 1; sleep 0.1; done", timeout + 30, check=False)
-        if started.status is not None:
-            words = (started.stderr or started.stdout).strip()[-400:]
-            raise CaseFailed(f"{self.name}: '{started.text}' ended with status {started.status} "
-                             f"before it listened: {words}")
-        if result.status != 0:
-            raise CaseFailed(f"{self.name}: '{started.text}' did not listen within "
-                             f"{timeout:.0f} s")
+        """Waits until something listens on a TCP port of the guest; looks each second whether what
+        should listen has ended."""
+        look = (f"for i in 1 2 3 4 5 6 7 8 9 10; do grep -qs ':{port:04X} 0*:0000 0A' "
+                "/proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1")
+        deadline = time.monotonic() + timeout
+        while True:
+            result = self.run(look, 30, check=False)
+            if started.status is not None:
+                words = (started.stderr or started.stdout).strip()[-400:]
+                raise CaseFailed(f"{self.name}: '{started.text}' ended with status "
+                                 f"{started.status} before it listened: {words}")
+            if result.status == 0:
+                return
+            if time.monotonic() > deadline:
+                raise CaseFailed(f"{self.name}: '{started.text}' did not listen within "
+                                 f"{timeout:.0f} s")
 
     def until(self, command: str, what: str, timeout: float = 10.0) -> None:
         """Waits until a shell condition holds in the guest."""

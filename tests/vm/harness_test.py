@@ -74,6 +74,7 @@ class FakeGuest:
         self.answers: dict[str, Result] = {}
         self.spawned: list[FakeCommand] = []
         self.macs = ["02:4d:41:00:00:00"]
+        self.port_opens_at = 0  # how often it is looked at before it is open
 
     def die(self, words: str) -> None:
         """As the lab does when a guest panics."""
@@ -95,6 +96,11 @@ class FakeGuest:
         if command.startswith("panic"):
             self.die(f"{self.name}: the guest panicked: Kernel panic - not syncing: test")
             raise self.channel.error or AssertionError
+        if ":04D2 " in command:
+            self.port_opens_at -= 1
+            return Result("", "", int(self.port_opens_at > 0))
+        if ":04D3 " in command:
+            return Result("", "", 1)
         result = self.answers.get(command, Result("", "", 0))
         if check and result.status:
             raise CommandFailed(f"{self.name}: '{command}' ended with status {result.status}: "
@@ -266,6 +272,16 @@ class HarnessTest(unittest.TestCase):
         self.area.add("early", early)
         self.assertRegex(self.run_area(), r"(?m)^not ok 1 - .*: g0: 'server' ended with status 1 "
                                           r"before it listened: it went wrong$")
+
+    def test_a_server_is_given_time_to_listen_and_no_more(self) -> None:
+        self.lab.guests[0].port_opens_at = 3  # the third look finds it
+        self.area.add("late", lambda context: context.a.wait_listening(
+            1234, context.a.spawn("server")))
+        self.area.add("never", lambda context: context.a.wait_listening(
+            1235, context.a.spawn("server"), timeout=0))
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^ok 1 - ")
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: 'server' did not listen within 0 s$")
 
     def test_a_skip_prints_its_reason(self) -> None:
         def skips(_: Context) -> None:

@@ -37,6 +37,16 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
     if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
     ++per_pd_[region.pd.value()];
     if (region.type == MrType::kWindowType2) windows_of_qps_.insert(index);
+    const bool plain = (region.type == MrType::kGva || region.type == MrType::kZeroBased) &&
+                       region.region->extents().size() == 1;
+    if (plain) {
+        slot.key = region.key;
+        slot.pd = region.pd;
+        slot.access = region.access;
+        slot.base = region.base;
+        slot.length = std::min(region.length, region.region->length());
+        slot.memory = region.region->extents()[0].address;
+    }
     slot.region = std::make_unique<MemoryRegion>(std::move(region));
     ++used_;
     return slot.region->key;
@@ -53,6 +63,7 @@ base::Result<void> MemoryTable::remove(Key key) {
     windows_of_qps_.erase(index);
     --per_pd_[slot.region->pd.value()];
     slot.region.reset();
+    slot.key = Key();
     ++slot.tag;
     slot.next_free = 0;
     if (free_tail_ != 0)
@@ -91,7 +102,7 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
 }
 
 void MemoryTable::clear() {
-    slots_ = std::vector<Slot>();
+    decltype(slots_)().swap(slots_);
     per_pd_ = std::vector<std::uint32_t>();
     windows_of_qps_.clear();
     free_head_ = 0;
@@ -146,20 +157,52 @@ MrFault MemoryTable::locate(Key key, Pdn pd, std::uint64_t address, std::uint64_
     return MrFault::kNone;
 }
 
+const MemoryTable::Slot* MemoryTable::plain(Key key) const {
+    const std::uint32_t index = key.value() >> kTagBits;
+    if (index == 0 || index >= slots_.size()) return nullptr;
+    const Slot& slot = slots_[index];
+    return slot.key == key ? &slot : nullptr;
+}
+
+void MemoryTable::prefetch(Key key) const {
+    const std::uint32_t index = key.value() >> kTagBits;
+    if (index < slots_.size()) __builtin_prefetch(&slots_[index]);
+}
+
+/// What `locate` says of a plain region.
+MrFault MemoryTable::refuse(const Slot& slot, Pdn pd, std::uint64_t address, std::uint64_t length,
+                            std::uint32_t need) {
+    if (slot.pd != pd) return MrFault::kKey;
+    if ((slot.access & need) != need) return MrFault::kAccess;
+    if (address < slot.base || length > slot.length || address - slot.base > slot.length - length)
+        return MrFault::kRange;
+    return MrFault::kNone;
+}
+
 MrFault MemoryTable::check(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
                            std::uint32_t need, std::uint32_t qpn) const {
+    if (length == 0) return MrFault::kNone;
+    if (const Slot* const slot = plain(key)) return refuse(*slot, pd, address, length, need);
     Place place;
-    return length == 0 ? MrFault::kNone : locate(key, pd, address, length, need, qpn, place);
+    return locate(key, pd, address, length, need, qpn, place);
 }
 
 MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
                              std::uint32_t need, SpanList& out, std::uint32_t qpn) const {
     if (length == 0) return MrFault::kNone;
+    const auto access = (need & kWriteRights) != 0 ? base::Access::kWrite : base::Access::kRead;
+    const std::size_t before = out.size();
+    if (const Slot* const slot = plain(key)) {
+        const MrFault fault = refuse(*slot, pd, address, length, need);
+        if (fault != MrFault::kNone) return fault;
+        if (memory_.resolve(slot->memory + (address - slot->base), length, access, out))
+            return MrFault::kNone;
+        out.resize(before);
+        return MrFault::kRange;
+    }
     Place place;
     const MrFault fault = locate(key, pd, address, length, need, qpn, place);
     if (fault != MrFault::kNone) return fault;
-    const auto access = (need & kWriteRights) != 0 ? base::Access::kWrite : base::Access::kRead;
-    const std::size_t before = out.size();
     bool found = true;
     switch (place.region->type) {
         case MrType::kGpa:

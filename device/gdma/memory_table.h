@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/guest_memory.h"
+#include "base/huge_pages.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
@@ -124,6 +125,10 @@ public:
     /// Makes the type 2 windows bound to this QP invalid, or those of all QPs.
     void end_windows(std::optional<std::uint32_t> qpn);
     [[nodiscard]] std::size_t size() const { return used_; }
+    /// True if the table does not stay in a CPU's cache, so that `prefetch` is worth its cost.
+    [[nodiscard]] bool large() const { return slots_.size() > kLarge; }
+    /// A hint that the key will be looked up soon; any value does.
+    void prefetch(Key key) const;
     [[nodiscard]] bool full() const { return used_ >= max_entries_; }
 
     /// Host memory of `[address, address + length)` under `key`, appended to `out`. All of `need`
@@ -149,14 +154,29 @@ private:
     [[nodiscard]] MemoryRegion* at(Key key) const;
     static void release(const MemoryRegion& window);
 
-    struct Slot {
-        std::unique_ptr<MemoryRegion> region;
+    /// One cache line, which is all that an access to a plain region needs: one of type 2 or 4
+    /// whose guest memory is in one piece.
+    struct alignas(64) Slot {
+        Key key{};  ///< of a plain region, else 0, which no key is
+        Pdn pd{};
+        std::uint32_t access = 0;
         std::uint32_t next_free = 0;
+        std::uint64_t base = 0;
+        std::uint64_t length = 0;
+        GuestAddr memory{};  ///< of its first byte
+        std::unique_ptr<MemoryRegion> region;
         std::uint8_t tag = 0;
     };
+    static_assert(sizeof(Slot) == 64);
+    static constexpr std::size_t kLarge = 4096;
+    /// The plain region that has the key, or null.
+    [[nodiscard]] const Slot* plain(Key key) const;
+    [[nodiscard]] static MrFault refuse(const Slot& slot, Pdn pd, std::uint64_t address,
+                                        std::uint64_t length, std::uint32_t need);
     const base::GuestMemory& memory_;
     const std::uint32_t max_entries_;
-    std::vector<Slot> slots_;      // index 0 is never used: a key is not zero
+    std::vector<Slot, base::HugePageAllocator<Slot>>
+        slots_;                    // index 0 is never used: a key is not zero
     std::uint32_t free_head_ = 0;  // oldest free index, so that keys come back late; 0: none
     std::uint32_t free_tail_ = 0;
     std::size_t used_ = 0;

@@ -52,12 +52,19 @@ Ring::Ring(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> reg
     : memory_(&memory), region_(std::move(region)), bytes_(bytes), offset_(offset) {
     OM_CHECK(region_ != nullptr && bytes_ != 0 && bytes_ <= region_->length() &&
              offset_ <= region_->length() - bytes_);
+    if (region_->extents().size() == 1) start_ = region_->extents()[0].address + offset_;
 }
 
 bool Ring::read(std::uint64_t position, std::span<std::byte> target) const {
     while (!target.empty()) {
         const std::uint64_t offset = position % bytes_;
         const std::uint64_t n = std::min<std::uint64_t>(target.size(), bytes_ - offset);
+        if (start_) {
+            if (!memory_->read(*start_ + offset, target.first(n))) return false;
+            target = target.subspan(n);
+            position += n;
+            continue;
+        }
         const bool ok =
             region_->walk(offset_ + offset, n, [&](GuestAddr address, std::uint64_t piece) {
                 if (!memory_->read(address, target.first(piece))) return false;
@@ -72,13 +79,16 @@ bool Ring::read(std::uint64_t position, std::span<std::byte> target) const {
 
 bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry) {
     const std::uint64_t offset = position % bytes_;
+    if (entry.size() > bytes_ - offset) return false;
     std::span<std::byte> host;
-    if (!region_->walk(offset_ + offset, entry.size(), [&](GuestAddr address, std::uint64_t piece) {
-            // An entry is aligned to its size, a piece ends at a page border: it is always in one
-            // piece.
-            host = memory_->find(address, piece, base::Access::kWrite);
-            return host.size() == entry.size();
-        }))
+    const auto find = [&](GuestAddr address, std::uint64_t piece) {
+        // An entry is aligned to its size, a piece ends at a page border: it is always in one
+        // piece.
+        host = memory_->find(address, piece, base::Access::kWrite);
+        return host.size() == entry.size();
+    };
+    if (start_ ? !find(*start_ + offset, entry.size())
+               : !region_->walk(offset_ + offset, entry.size(), find))
         return false;
     std::byte* const last = host.data() + (entry.size() - sizeof(std::uint32_t));
     if (reinterpret_cast<std::uintptr_t>(last) % sizeof(std::uint32_t) != 0) return false;

@@ -93,6 +93,8 @@ private:
     std::shared_ptr<const DmaRegion> region_;
     std::uint64_t bytes_;
     std::uint64_t offset_;
+    /// Where it starts, if its region is in one piece: then nothing else is looked at.
+    std::optional<GuestAddr> start_;
 };
 
 /// 32-bit words in guest memory that host and device both write: a doorbell record of an extended

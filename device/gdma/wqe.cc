@@ -14,6 +14,39 @@ using base::ErrorCode;
 using base::fail;
 using base::load_le;
 
+namespace {
+
+/// Of the inline OOB; 0 if the code means none.
+std::uint32_t oob_bytes(std::uint32_t header1) {
+    switch ((header1 & MANA_HW_WQE_OOB_CODE) >> MANA_HW_WQE_OOB_CODE_SHIFT) {
+        case MANA_HW_OOB_SMALL:
+            return 8;
+        case MANA_HW_OOB_LARGE:
+            return 24;
+        case MANA_HW_OOB_EXTRA_LARGE:
+            return 40;
+        default:
+            return 0;
+    }
+}
+
+std::uint32_t wqe_bytes(std::uint32_t header1, std::uint32_t oob) {
+    const std::uint32_t sges = header1 & MANA_HW_WQE_SGE_COUNT;
+    const std::uint32_t used = 8 + oob + sges * std::uint32_t{sizeof(mana_hw_sge)};
+    return (used + MANA_HW_WQE_UNIT - 1) / MANA_HW_WQE_UNIT * MANA_HW_WQE_UNIT;
+}
+
+}  // namespace
+
+Wqe::Glimpse Wqe::glimpse(const Ring& ring, std::uint32_t position) {
+    Glimpse result;
+    if (!ring.read(position, result.bytes)) return result;
+    const auto header1 = load_le<std::uint32_t>(result.bytes.data() + 4);
+    result.oob_size = oob_bytes(header1);
+    if (result.oob_size != 0) result.size = wqe_bytes(header1, result.oob_size);
+    return result;
+}
+
 base::Result<Wqe> Wqe::fetch(const Ring& ring, std::uint32_t position, std::uint32_t available,
                              std::size_t max_bytes) {
     max_bytes = std::min<std::size_t>(max_bytes, kMaxSendBytes);
@@ -27,23 +60,12 @@ base::Result<Wqe> Wqe::fetch(const Ring& ring, std::uint32_t position, std::uint
     wqe.position_ = position;
     wqe.header0_ = load_le<std::uint32_t>(raw.data());
     wqe.header1_ = load_le<std::uint32_t>(raw.data() + 4);
-    switch ((wqe.header1_ & MANA_HW_WQE_OOB_CODE) >> MANA_HW_WQE_OOB_CODE_SHIFT) {
-        case MANA_HW_OOB_SMALL:
-            wqe.oob_size_ = 8;
-            break;
-        case MANA_HW_OOB_LARGE:
-            wqe.oob_size_ = 24;
-            break;
-        case MANA_HW_OOB_EXTRA_LARGE:
-            wqe.oob_size_ = 40;
-            break;
-        default:
-            return fail(ErrorCode::kProtocol, "WQE has an unknown OOB size", wqe.header1_);
-    }
+    wqe.oob_size_ = oob_bytes(wqe.header1_);
+    if (wqe.oob_size_ == 0)
+        return fail(ErrorCode::kProtocol, "WQE has an unknown OOB size", wqe.header1_);
     const std::uint32_t counted = wqe.header1_ & MANA_HW_WQE_SGE_COUNT;
     const std::uint32_t padding = wqe.header0_ & MANA_HW_WQE_PADDING_COUNT;
-    const std::uint32_t used = 8 + wqe.oob_size_ + counted * std::uint32_t{sizeof(mana_hw_sge)};
-    wqe.size_ = (used + MANA_HW_WQE_UNIT - 1) / MANA_HW_WQE_UNIT * MANA_HW_WQE_UNIT;
+    wqe.size_ = wqe_bytes(wqe.header1_, wqe.oob_size_);
     if (wqe.size_ > max_bytes)
         return fail(ErrorCode::kProtocol, "WQE is too big", wqe.size_, max_bytes);
     if (wqe.size_ > available)

@@ -160,6 +160,50 @@ TEST_F(MemoryTableTest, HoldsAMillionAndNoMore) {
     EXPECT_EQ(table.find(Key(last)), nullptr);
 }
 
+TEST_F(MemoryTableTest, RegionInOnePieceIsCheckedAsOneInMany) {
+    const auto pages = ram.alloc_scattered(4);
+    const auto at = ram.alloc(4 * 4096).value();
+    MemoryTable table(memory, 4);
+    for (const bool piece : {true, false}) {
+        SCOPED_TRACE(piece);
+        MemoryRegion region = gpa(1);
+        region.type = MrType::kGva;
+        region.base = 0x7000000;
+        region.length = 3 * 4096;
+        region.region = piece ? region_of({at, at + 4096, at + 8192, at + 12288}, 3 * 4096, 100)
+                              : region_of(pages, 3 * 4096, 100);
+        const std::uint64_t base = region.base;
+        const Key key = *table.insert(std::move(region));
+        spans.clear();
+        ASSERT_EQ(table.resolve(key, Pdn(1), base + 4000, 8000, kLocalWrite, spans),
+                  MrFault::kNone);
+        EXPECT_EQ(total(), 8000U);
+        EXPECT_EQ(spans[0].data(), ram.at(GuestAddr(piece ? at : pages[1])) + (piece ? 4100 : 4));
+        const auto says = [&](Key k, std::uint32_t pd, std::uint64_t address, std::uint64_t length,
+                              std::uint32_t need) {
+            const MrFault fault = table.check(k, Pdn(pd), address, length, need);
+            spans.clear();
+            EXPECT_EQ(table.resolve(k, Pdn(pd), address, length, need, spans), fault);
+            EXPECT_EQ(spans.empty(), fault != MrFault::kNone);
+            return fault;
+        };
+        EXPECT_EQ(says(key, 2, base, 1, kLocalRead), MrFault::kKey);
+        EXPECT_EQ(says(Key(key.value() ^ 1), 1, base, 1, kLocalRead), MrFault::kKey);
+        EXPECT_EQ(says(Key(key.value() ^ 0x80000000), 1, base, 1, kLocalRead), MrFault::kKey);
+        EXPECT_EQ(says(key, 1, base, 1, kRemoteRead), MrFault::kAccess);
+        EXPECT_EQ(says(key, 1, base - 1, 2, kLocalRead), MrFault::kRange);
+        EXPECT_EQ(says(key, 1, base, 3 * 4096 + 1, kLocalRead), MrFault::kRange);
+        EXPECT_EQ(says(key, 1, base + 3 * 4096, 1, kLocalRead), MrFault::kRange);
+        EXPECT_EQ(says(key, 1, UINT64_MAX, 2, kLocalRead), MrFault::kRange);
+        EXPECT_EQ(says(key, 1, base, UINT64_MAX, kLocalRead), MrFault::kRange);
+        EXPECT_EQ(says(key, 1, base + 3 * 4096 - 1, 1, kLocalRead), MrFault::kNone);
+        ASSERT_TRUE(table.remove(key));
+        EXPECT_EQ(says(key, 1, base, 1, kLocalRead), MrFault::kKey);
+    }
+    for (const std::uint32_t key : {0U, 1U, 0xffU, 0xffffffffU})
+        EXPECT_EQ(table.check(Key(key), Pdn(0), 0, 1, 0), MrFault::kKey) << key;
+}
+
 TEST_F(MemoryTableTest, AFaultLeavesTheListAsItWas) {
     MemoryTable table(memory, 4);
     MemoryRegion region = gpa(1);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace openmana::base {
+
+/// Hint that `[begin, end)` is used soon. Asking for all its cache lines at once costs one wait for
+/// memory; using them one after the other costs one each.
+inline void prefetch(const void* begin, const void* end) {
+    constexpr std::size_t kLine = 64;
+    for (const auto* at = static_cast<const std::byte*>(begin); at < end; at += kLine)
+        __builtin_prefetch(at);
+}
+
+}  // namespace openmana::base

@@ -277,8 +277,8 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
     // Ids: RNIC 3.2.
     const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1), 4};
-    auto qp = std::make_unique<Qp>(*this, QpType::kRc, ids, **pd, *send_cq, *recv_cq);
-    qp->queues = std::make_unique<StockQueues>(*qp, std::move(queues));
+    auto qp = std::make_unique<QpWith<StockQueues>>(*this, QpType::kRc, ids, **pd, *send_cq,
+                                                    *recv_cq, std::move(queues));
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_rnic_create_rc_qp_resp answer{};
@@ -323,9 +323,8 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
     queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
     const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    auto qp = std::make_unique<Qp>(*this, gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq,
-                                   *recv_cq);
-    qp->queues = std::make_unique<StockQueues>(*qp, std::move(queues));
+    auto qp = std::make_unique<QpWith<StockQueues>>(*this, gsi ? QpType::kGsi : QpType::kUd, ids,
+                                                    **pd, *send_cq, *recv_cq, std::move(queues));
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
     answer.sq_id = sq->value();

@@ -6,6 +6,7 @@
 namespace openmana::rnic {
 
 void Requester::settle() {
+    queue_.settle();
     if (failure_ != 0) {
         qp_.fail_send(failure_, failure_on_rreq_);
         return;
@@ -74,6 +75,7 @@ void Qp::sends_posted() {
 }
 
 void Qp::SendBell::ring(std::uint32_t position) {
+    qp.prefetch_requester();
     if (!qp.queues->ring_sends(position)) return;
     qp.sends_posted();
     if (qp.state() == MANA_HW_RNIC_QP_ERR) qp.queues->posted_in_error();

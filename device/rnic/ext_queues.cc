@@ -261,23 +261,47 @@ bool ExtQueues::sends_posted() {
 std::span<const std::byte> ExtQueues::take_wqe(std::uint16_t& error) {
     const std::uint32_t available = send_producer_ - send_consumer_;
     const std::uint64_t at = std::uint64_t{send_consumer_} * MANA_HW_EXT_WQE_UNIT;
+    auto& bytes = adapter_.scratch.wqe;
     error = MANA_HW_RNIC_VE_TX_WQE_FETCH;
-    if (!send_ring_.read(at, std::span(bytes_).first(MANA_HW_EXT_WQE_UNIT))) return {};
-    const auto control = segment_at<mana_hw_ext_control>(bytes_, 0);
+    if (!send_ring_.read(at, std::span(bytes).first(MANA_HW_EXT_WQE_UNIT))) return {};
+    const auto control = segment_at<mana_hw_ext_control>(bytes, 0);
     const std::size_t size = std::size_t{control.size} * kControlBytes;
     const std::size_t units = (size + MANA_HW_EXT_WQE_UNIT - 1) / MANA_HW_EXT_WQE_UNIT;
-    if (size < kControlBytes || size > bytes_.size() || units > available) {
+    if (size < kControlBytes || size > bytes.size() || units > available) {
         error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
         return {};
     }
     // The first unit is not read again: a guest that changes it meanwhile changes nothing.
     if (size > MANA_HW_EXT_WQE_UNIT &&
         !send_ring_.read(at + MANA_HW_EXT_WQE_UNIT,
-                         std::span(bytes_).first(size).subspan(MANA_HW_EXT_WQE_UNIT)))
+                         std::span(bytes).first(size).subspan(MANA_HW_EXT_WQE_UNIT)))
         return {};
     error = 0;
     send_consumer_ += static_cast<std::uint32_t>(units);
-    return std::span(bytes_).first(size);
+    return std::span(bytes).first(size);
+}
+
+void ExtQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
+    constexpr std::uint32_t kAhead = 16;
+    constexpr std::size_t kKey = offsetof(mana_hw_sge, key);
+    if (static_cast<std::int32_t>(glimpsed_ - send_consumer_) < 0) glimpsed_ = send_consumer_;
+    while (static_cast<std::int32_t>(send_producer_ - glimpsed_) > 0 &&
+           glimpsed_ - send_consumer_ < kAhead) {
+        std::array<std::byte, MANA_HW_EXT_WQE_UNIT> unit;
+        const bool read = send_ring_.read(std::uint64_t{glimpsed_} * unit.size(), unit);
+        const auto control = segment_at<mana_hw_ext_control>(unit, 0);
+        const std::uint32_t units =
+            (control.size * std::uint32_t{kControlBytes} + MANA_HW_EXT_WQE_UNIT - 1) /
+            MANA_HW_EXT_WQE_UNIT;
+        glimpsed_ = read && units != 0 ? glimpsed_ + units : send_producer_;
+        if (!read) return;
+        const bool remote =
+            control.opcode >= MANA_HW_EXT_WQE_WRITE && control.opcode <= MANA_HW_EXT_WQE_READ;
+        if (remote)
+            peer.prefetch(gdma::Key(segment_at<mana_hw_ext_remote>(unit, kControlBytes).rkey));
+        const std::size_t list = kControlBytes + (remote ? sizeof(mana_hw_ext_remote) : 0);
+        own.prefetch(gdma::Key(base::load_le<std::uint32_t>(unit.data() + list + kKey)));
+    }
 }
 
 void ExtQueues::fetch(SendWqe& wqe, Psn next) {
@@ -742,7 +766,7 @@ void ExtQueues::reset() {
     adapter_.unwatch(*this);
     record_.store(kSqKick, 1);
     record_.store(kRqKick, 0);
-    send_producer_ = send_consumer_ = 0;
+    send_producer_ = send_consumer_ = glimpsed_ = 0;
     if (receives_) receives_->reset();
     last_receive_told_ = drained_told_ = bad_record_ = false;
 }

@@ -92,6 +92,7 @@ public:
     void posted_in_error() override;
     bool sends_posted() override;
     void fetch(SendWqe& wqe, Psn next) override;
+    void prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) override;
     std::uint16_t execute_local(const SendWqe& wqe) override;
     void finished(const SendWqe& wqe) override;
     void settle() override;
@@ -155,9 +156,9 @@ private:
     const gdma::SharedWords record_;
     std::uint32_t send_producer_ = 0;  // in units, as last read from the record
     std::uint32_t send_consumer_ = 0;
+    std::uint32_t glimpsed_ = 0;  // up to here the keys were asked for
     Psn datagram_psn_{};
     SendWqe datagram_;
-    std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> bytes_{};  // of the WQE being taken
     bool last_receive_told_ = false;
     bool drained_told_ = false;
     bool bad_record_ = false;

@@ -23,6 +23,7 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         if (&other != &adapter_) visit.emplace(other.function.gate());
         adapter_.counters.local_visits.add();
         Qp* target = other.find_qp(qp_.attributes.dest_qpn);
+        if (target != nullptr) target->prefetch_responder();
         const bool reached = target != nullptr && target->type == qp_.type &&
                              target->attributes.dest_qpn == qp_.qpn() &&
                              target->attributes.source == qp_.attributes.destination &&
@@ -40,8 +41,10 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
             continue;
         }
         const std::lock_guard lock(target->responder.mutex);
+        const bool cold = adapter_.keys().large() || other.keys().large();
         std::uint64_t copied = 0;
         while (copied < kVisitBytes && budget.bytes > 0 && budget.wqes > 0) {
+            if (cold) qp_.queues->prefetch_keys(adapter_.keys(), other.keys());
             SendWqe* wqe = next();
             if (wqe == nullptr || local_request(*wqe, *target, copied, budget) != Step::kGo) {
                 more = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mana/ext.h>
 #include <mana/rnic_queue.h>
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/prefetch.h"
 #include "gdma/function.h"
 #include "rnic/congestion.h"
 #include "rnic/queue_format.h"
@@ -61,6 +63,9 @@ struct Scratch {
     gdma::SpanList to;
     gdma::SpanList cut;
     base::Frame frame;
+    SendWqe failed;  ///< see Requester::take_failed
+    SendSlots slots;
+    std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> wqe{};  ///< the one being taken
 };
 
 /// The side of a connected QP that executes what the peer asks for (RNIC 6.2, ROCE 4), and the
@@ -134,8 +139,6 @@ private:
     Receive receive_;
     std::vector<ReadEntry> reads_;  // the newest kReadEntries; made with the first
     std::size_t next_read_ = 0;
-    gdma::SpanList to_;
-    gdma::SpanList from_;  // datagrams: GRH area and payload
 };
 
 /// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
@@ -168,7 +171,8 @@ public:
     }
     /// Nothing that was taken from the queue is unfinished.
     [[nodiscard]] bool idle() const { return queue_.empty(); }
-    /// Takes the oldest unfinished request out. Only of a QP that has failed.
+    /// Takes the oldest unfinished request out; it is good until the next call. Only of a QP that
+    /// has failed.
     [[nodiscard]] const SendWqe* take_failed();
     /// Nothing that was begun is unfinished.
     [[nodiscard]] bool drained() const { return una_ == next_psn_; }
@@ -232,7 +236,6 @@ private:
     Qp& qp_;
     Adapter& adapter_;
     SendQueue queue_;
-    SendWqe failed_;             // see take_failed
     std::uint32_t current_ = 0;  // index in queue_ of the WQE that holds send_psn_
     Psn una_{};                  // oldest PSN not acknowledged
     Psn send_psn_{};             // next to go out
@@ -279,6 +282,9 @@ private:
 
 /// A queue pair. Owned by its adapter; created and destroyed under an exclusion of the function's
 /// gate, so a visitor that found it may keep the pointer for the visit.
+///
+/// Of thousands of queue pairs none is in a cache when its turn comes. So what a request needs lies
+/// together, its queues included (QpWith), and is asked for at once (prefetch_*).
 struct Qp {
     struct Ids {
         gdma::Sqn sq{};           ///< stock RC: requester SQ; +1 responder SQ, +2 fast register
@@ -286,10 +292,7 @@ struct Qp {
         gdma::Rqn rreq{};         ///< stock RC: requester RQ
         std::uint32_t count = 1;  ///< ids of either kind
     };
-    /// `queues` follows before anything happens to it.
-    Qp(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
-       gdma::CompletionQueue& recv_cq);
-    ~Qp();
+    virtual ~Qp();
     Qp(const Qp&) = delete;
     Qp& operator=(const Qp&) = delete;
 
@@ -310,6 +313,19 @@ struct Qp {
 
     /// Looks after the limiter, which there must be: drops it if it has recovered.
     void tend_limiter();
+
+    /// Hints: a doorbell was rung, or will be served next; a peer's request is about to be
+    /// executed.
+    void prefetch_requester() const {
+        constexpr std::size_t kOfQueues = 320;  // behind it: see QpWith
+        const auto* const end = reinterpret_cast<const std::byte*>(this + 1);
+        base::prefetch(this, &responder);
+        base::prefetch(end, end + kOfQueues);
+    }
+    void prefetch_responder() const {
+        base::prefetch(this, &requester);
+        base::prefetch(&responder, &responses);
+    }
 
     // completion.cc
     /// The requester side failed by itself.
@@ -333,35 +349,55 @@ struct Qp {
         Qp& qp;
     };
 
+    // Most used first: see prefetch_*.
     Adapter& adapter;
-    const QpType type;
-    const Ids ids;
+    QueueFormat* queues = nullptr;
     gdma::Pd& pd;
     gdma::CompletionQueue& send_cq;
     gdma::CompletionQueue& recv_cq;
-    std::unique_ptr<QueueFormat> queues;
-    QpAttributes attributes;
-    Responder responder;
-    Requester requester;
-    Responses responses;
-    SendBell send_bell{*this};
-    ReceiveBell receive_bell{*this};
-    std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
-    base::TimePoint next_cnp{};        ///< no CNP before
-    std::uint64_t life = 0;            ///< counts RESETs, for tasks on their way
-    std::uint64_t errors = 0;
+    const QpType type;
     bool extended = false;   ///< its queues are of the extended format
     bool scheduled = false;  ///< waits for a turn
     bool in_batch = false;   ///< got frames in this batch
+
+private:
+    std::atomic<std::uint32_t> state_{MANA_HW_RNIC_QP_RESET};
+
+public:
+    const Ids ids;
+    SendBell send_bell{*this};
+    ReceiveBell receive_bell{*this};
+    std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
+    QpAttributes attributes;
+    Requester requester;
+    Responder responder;
+    Responses responses;
+    base::TimePoint next_cnp{};  ///< no CNP before
+    std::uint64_t life = 0;      ///< counts RESETs, for tasks on their way
+    std::uint64_t errors = 0;
 
     // UD and GSI: see ud.cc
     /// True if more are posted than one turn may send.
     bool send_datagrams();
 
-private:
-    std::atomic<std::uint32_t> state_{MANA_HW_RNIC_QP_RESET};
+protected:
+    Qp(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
+       gdma::CompletionQueue& recv_cq);
 
+private:
     void send_datagram(Datagram& datagram);
+};
+
+/// A queue pair with its queues.
+template <typename Format>
+struct QpWith final : Qp {
+    template <typename Layout>
+    QpWith(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
+           gdma::CompletionQueue& recv_cq, Layout layout)
+        : Qp(adapter, type, ids, pd, send_cq, recv_cq), format(*this, std::move(layout)) {
+        queues = &format;
+    }
+    Format format;
 };
 
 }  // namespace openmana::rnic

@@ -24,6 +24,7 @@ constexpr std::uint32_t kLeastAfterNak = 64;
 Requester::Requester(Qp& qp)
     : qp_(qp),
       adapter_(qp.adapter),
+      queue_(adapter_.scratch.slots),
       ack_timer_(adapter_.function.executor(), [this] { on_timeout(); }),
       rnr_timer_(adapter_.function.executor(), [this] {
           if (turn()) adapter_.schedule(qp_);
@@ -139,10 +140,11 @@ void Requester::lose(SendWqe& wqe) {
 
 const SendWqe* Requester::take_failed() {
     if (queue_.empty()) return nullptr;
-    failed_ = std::move(queue_.front());
+    SendWqe& failed = adapter_.scratch.failed;
+    failed = std::move(queue_.front());
     queue_.pop();
     current_ = 0;
-    return &failed_;
+    return &failed;
 }
 
 /// The WQE that may go out now, or null.

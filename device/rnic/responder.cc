@@ -12,6 +12,14 @@ namespace {
 
 constexpr std::uint32_t kMaxMessage = 1U << 31;
 
+/// Spans of the request that a thread executes. Not of the QP: they would be in no cache when its
+/// turn comes.
+struct ThreadSpans {
+    gdma::SpanList to;
+    gdma::SpanList from;  ///< datagrams: GRH area and payload
+};
+thread_local ThreadSpans spans;
+
 }  // namespace
 
 void Responder::start(Psn expected) {
@@ -173,14 +181,15 @@ Answer Responder::execute(const Segment& segment) {
     if (!fits)
         return refuse(segment, NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
 
-    to_.clear();
+    gdma::SpanList& to = spans.to;
+    to.clear();
     if (send) {
         if (offset_ > receive_.total || segment.length > receive_.total - offset_) {
             counters.receive_too_long.add();
             return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
         const gdma::MrFault fault = gather(adapter.keys(), receive_.pd, receive_.sges, offset_,
-                                           segment.length, gdma::kLocalWrite, to_);
+                                           segment.length, gdma::kLocalWrite, to);
         if (fault != gdma::MrFault::kNone) {
             counters.receive_qp_errors.add();
             return fatal(NakCode::kRemoteOperational, scatter_error(fault), reliable);
@@ -195,13 +204,13 @@ Answer Responder::execute(const Segment& segment) {
         if (fault == gdma::MrFault::kNone)
             fault =
                 adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd.id, write_.address + offset_,
-                                       segment.length, gdma::kRemoteWrite, to_, qp_.qpn());
+                                       segment.length, gdma::kRemoteWrite, to, qp_.qpn());
         if (fault != gdma::MrFault::kNone) {
             counters.remote_access.add();
             return refuse(segment, NakCode::kRemoteAccess, 0);
         }
     }
-    copy_spans(segment.payload, to_, segment.length);
+    copy_spans(segment.payload, to, segment.length);
     offset_ += segment.length;
     bytes += segment.length;
     counters.rx_bytes.add(segment.length);
@@ -264,17 +273,18 @@ Answer Responder::atomic(const Segment& segment) {
         qp_.attributes.max_read_in == 0 || segment.reth.address % kBytes != 0 ||
         segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
-    to_.clear();
+    gdma::SpanList& to = spans.to;
+    to.clear();
     if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
-                                   kBytes, gdma::kRemoteAtomic, to_,
+                                   kBytes, gdma::kRemoteAtomic, to,
                                    qp_.qpn()) != gdma::MrFault::kNone) {
         counters.remote_access.add();
         return fatal(NakCode::kRemoteAccess, 0);
     }
     // A region may lie in memory otherwise than its addresses say.
-    if (to_.size() != 1 || reinterpret_cast<std::uintptr_t>(to_[0].data()) % kBytes != 0)
+    if (to.size() != 1 || reinterpret_cast<std::uintptr_t>(to[0].data()) % kBytes != 0)
         return fatal(NakCode::kRemoteOperational, 0);
-    const std::atomic_ref<std::uint64_t> memory(*reinterpret_cast<std::uint64_t*>(to_[0].data()));
+    const std::atomic_ref<std::uint64_t> memory(*reinterpret_cast<std::uint64_t*>(to[0].data()));
     std::uint64_t original = segment.atomic.compare;
     if (segment.atomic.swap)
         (void)memory.compare_exchange_strong(original, segment.atomic.swap_add);
@@ -338,12 +348,13 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
         return false;
     }
     // A receive that was too small for an earlier datagram is kept for the next one.
-    to_.clear();
+    gdma::SpanList& to = spans.to;
+    to.clear();
     gdma::MrFault fault = gdma::MrFault::kRange;
     const QueueFormat::Take take = taken_ ? QueueFormat::Take::kOk : take_receive();
     if (take == QueueFormat::Take::kOk && needed <= receive_.total)
         fault = gather(qp_.adapter.keys(), receive_.pd, receive_.sges, 0, needed, gdma::kLocalWrite,
-                       to_);
+                       to);
     if (fault != gdma::MrFault::kNone) {
         counters.drop_no_receive.add();
         // The stock format has no completion that could tell of a receive that is no use.
@@ -355,9 +366,10 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     }
     std::array<std::byte, 40> grh{};
     roce::write_grh(packet, length, grh);
-    from_.assign(1, std::span(grh));
-    from_.insert(from_.end(), payload.begin(), payload.end());
-    copy_spans(from_, to_, needed);
+    gdma::SpanList& from = spans.from;
+    from.assign(1, std::span(grh));
+    from.insert(from.end(), payload.begin(), payload.end());
+    copy_spans(from, to, needed);
     taken_ = false;
     ++messages;
     bytes += length;

@@ -102,6 +102,9 @@ void Rnic::Impl::pump() {
     for (std::size_t n = ready.size(); n > 0; --n) {
         Qp* qp = find_qp(ready.front());
         ready.pop_front();
+        if (n > 1) {
+            if (const Qp* const next = find_qp(ready.front())) next->prefetch_requester();
+        }
         if (qp == nullptr) continue;
         qp->scheduled = false;
         bool more = false;
@@ -162,13 +165,13 @@ void Rnic::Impl::reset() {
 Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, gdma::Pd& pd_, gdma::CompletionQueue& send_cq_,
        gdma::CompletionQueue& recv_cq_)
     : adapter(adapter_),
-      type(type_),
-      ids(ids_),
       pd(pd_),
       send_cq(send_cq_),
       recv_cq(recv_cq_),
-      responder(*this),
+      type(type_),
+      ids(ids_),
       requester(*this),
+      responder(*this),
       responses(*this) {
     life = adapter.next_life++;
     ++pd.users;

@@ -112,7 +112,23 @@ std::uint16_t scatter_error(gdma::MrFault fault) {
     }
 }
 
+std::vector<SendWqe> SendSlots::take() {
+    if (spare_.empty()) return std::vector<SendWqe>(2);
+    std::vector<SendWqe> slots = std::move(spare_.back());
+    spare_.pop_back();
+    return slots;
+}
+
+void SendSlots::give_back(std::vector<SendWqe>&& slots) {
+    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(slots));
+}
+
 void SendQueue::grow() {
+    if (slots_.empty()) {
+        slots_ = pool_.take();
+        head_ = 0;
+        return;
+    }
     std::vector<SendWqe> bigger(slots_.size() * 2);
     for (std::uint32_t i = 0; i < size_; ++i) bigger[i] = std::move(at(i));
     slots_ = std::move(bigger);

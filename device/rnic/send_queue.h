@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "gdma/memory_table.h"
@@ -58,10 +59,22 @@ struct SendWqe {
 [[nodiscard]] std::uint16_t gather_error(gdma::MrFault fault);
 [[nodiscard]] std::uint16_t scatter_error(gdma::MrFault fault);
 
-/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding and keeps
-/// its slots.
+/// Slots of send queues that have nothing outstanding. One for all queues of an adapter: the queue
+/// that has work next gets those that were used last, which are still in the cache.
+class SendSlots {
+public:
+    [[nodiscard]] std::vector<SendWqe> take();
+    void give_back(std::vector<SendWqe>&& slots);
+
+private:
+    static constexpr std::size_t kMaxSpare = 64;
+    std::vector<std::vector<SendWqe>> spare_;
+};
+
+/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding.
 class SendQueue {
 public:
+    explicit SendQueue(SendSlots& pool) : pool_(pool) {}
     [[nodiscard]] bool empty() const { return size_ == 0; }
     [[nodiscard]] std::uint32_t size() const { return size_; }
     [[nodiscard]] SendWqe& at(std::uint32_t index) {
@@ -71,6 +84,10 @@ public:
     SendWqe& push() {
         if (size_ == slots_.size()) grow();
         return at(size_++);
+    }
+    /// The batch has ended: an empty queue gives its slots back.
+    void settle() {
+        if (size_ == 0 && !slots_.empty()) pool_.give_back(std::exchange(slots_, {}));
     }
     void pop() {
         --size_;
@@ -82,7 +99,8 @@ public:
 private:
     void grow();
 
-    std::vector<SendWqe> slots_ = std::vector<SendWqe>(2);
+    SendSlots& pool_;
+    std::vector<SendWqe> slots_;  // none, or a power of two
     std::uint32_t head_ = 0;
     std::uint32_t size_ = 0;
 };

@@ -3,6 +3,7 @@
 // completions and the end of a QP's life (RNIC 3.9, 3.10).
 #include "rnic/stock_queues.h"
 
+#include <mana/queue.h>
 #include <mana/rnic_queue.h>
 
 #include <algorithm>
@@ -48,11 +49,11 @@ roce::Gid gid_of_av(const std::uint8_t (&bytes)[16], bool ipv6) {
 StockQueues::StockQueues(Qp& qp, Regions regions)
     : qp_(qp),
       adapter_(qp.adapter),
-      held_(std::move(regions.held)),
       send_ring_(make_ring(adapter_, std::move(regions.send))),
-      read_ring_(make_read_ring(adapter_, std::move(regions.read_scatter))),
+      hold_timer_(adapter_.function.executor(), [this] { flush_other_side(); }),
       receive_ring_(make_ring(adapter_, std::move(regions.receive))),
-      hold_timer_(adapter_.function.executor(), [this] { flush_other_side(); }) {}
+      read_ring_(make_read_ring(adapter_, std::move(regions.read_scatter))),
+      held_(std::move(regions.held)) {}
 
 // ---- doorbells
 
@@ -122,6 +123,22 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = gather_error(fault);
     adapter_.counters.send_protection.add();
+}
+
+/// Far enough ahead that a key is there when its turn comes, near enough that it is still there.
+void StockQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
+    constexpr std::uint32_t kAhead = 1024;
+    if (static_cast<std::int32_t>(glimpsed_ - send_consumer_) < 0) glimpsed_ = send_consumer_;
+    while (static_cast<std::int32_t>(send_producer_ - glimpsed_) > 0 &&
+           glimpsed_ - send_consumer_ < kAhead) {
+        const auto wqe = gdma::Wqe::glimpse(send_ring_, glimpsed_);
+        glimpsed_ = wqe.size == 0 ? send_producer_ : glimpsed_ + wqe.size;
+        constexpr std::size_t kRkey = 8 + offsetof(mana_hw_rnic_send_oob, u.rdma.rkey);
+        const std::size_t lkey = 8 + wqe.oob_size + offsetof(mana_hw_sge, key);
+        if (wqe.size == 0 || lkey + sizeof(std::uint32_t) > wqe.bytes.size()) continue;
+        own.prefetch(gdma::Key(base::load_le<std::uint32_t>(wqe.bytes.data() + lkey)));
+        peer.prefetch(gdma::Key(base::load_le<std::uint32_t>(wqe.bytes.data() + kRkey)));
+    }
 }
 
 /// Finds the scatter list of a READ by its PSN; older ones are left over from posts that failed
@@ -389,7 +406,7 @@ void StockQueues::enter_error() {
 
 void StockQueues::reset() {
     hold_timer_.cancel();
-    send_producer_ = send_consumer_ = read_producer_ = read_consumer_ = 0;
+    send_producer_ = send_consumer_ = glimpsed_ = read_producer_ = read_consumer_ = 0;
     send_error_told_ = false;
     receive_producer_.store(0, std::memory_order_relaxed);
     receive_consumer_.store(0, std::memory_order_relaxed);

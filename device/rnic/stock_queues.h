@@ -28,6 +28,7 @@ public:
     gdma::DoorbellTarget* read_bell() override { return &read_bell_; }
     bool sends_posted() override { return send_consumer_ != send_producer_; }
     void fetch(SendWqe& wqe, Psn next) override;
+    void prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) override;
     void finished(const SendWqe& wqe) override;
     void settle() override;
     void start_sends(Psn first) override;
@@ -67,31 +68,33 @@ private:
         StockQueues& queues;
     };
 
+    // Most used first: see Qp.
     Qp& qp_;
     Adapter& adapter_;
-    ReadBell read_bell_{*this};
-    std::vector<std::unique_ptr<gdma::DmaRegion>> held_;
-    gdma::Ring send_ring_;
-    std::optional<gdma::Ring> read_ring_;
-    gdma::Ring receive_ring_;
-
     std::uint32_t send_producer_ = 0;
-    std::uint32_t send_consumer_ = 0;  // of WQEs fetched
-    std::uint32_t read_producer_ = 0;
-    std::uint32_t read_consumer_ = 0;
+    std::uint32_t send_consumer_ = 0;      // of WQEs fetched
+    std::uint32_t glimpsed_ = 0;           // up to here the keys were asked for
     std::atomic<std::uint32_t> acked_{0};  // PSN of the newest finished WQE; read by visitors
     Psn reported_{};
     Psn arm_psn_{};
     bool armed_ = false;
     bool send_error_told_ = false;
     std::uint32_t datagram_position_ = 0;
+    gdma::Ring send_ring_;
+    ReadBell read_bell_{*this};
     base::Timer hold_timer_;  // holds the other side's flush back (RNIC 3.9 rule c)
 
+    gdma::Ring receive_ring_;
     std::atomic<std::uint32_t> receive_producer_{
         0};  // written by the owner; acquire pairs with release in ring_receives()
     std::atomic<std::uint32_t> receive_consumer_{
         0};  // written under the mutex; release pairs with acquire in ring_receives()
     bool receive_error_told_ = false;
+
+    std::uint32_t read_producer_ = 0;
+    std::uint32_t read_consumer_ = 0;
+    std::optional<gdma::Ring> read_ring_;
+    std::vector<std::unique_ptr<gdma::DmaRegion>> held_;
 };
 
 }  // namespace openmana::rnic

@@ -139,7 +139,8 @@ TEST_F(SendWqeTest, NonsenseHasItsVendorError) {
 }
 
 TEST(SendQueueTest, GrowsAndKeepsOrder) {
-    rnic::SendQueue queue;
+    rnic::SendSlots slots;
+    rnic::SendQueue queue(slots);
     for (std::uint32_t i = 0; i < 5; ++i) queue.push().length = i;
     queue.pop();
     queue.pop();
@@ -149,6 +150,25 @@ TEST(SendQueueTest, GrowsAndKeepsOrder) {
         queue.pop();
     }
     EXPECT_TRUE(queue.empty());
+}
+
+TEST(SendQueueTest, EmptyQueuesShareTheirSlots) {
+    rnic::SendSlots slots;
+    rnic::SendQueue first(slots);
+    rnic::SendQueue second(slots);
+    const rnic::SendWqe* const slot = &first.push();
+    first.settle();
+    EXPECT_NE(&second.push(), slot) << "in use";
+    second.pop();
+    first.pop();
+    first.settle();
+    EXPECT_EQ(&first.push(), slot);
+    first.pop();
+    first.settle();
+    second.settle();
+    rnic::SendQueue third(slots);
+    third.push();
+    EXPECT_EQ(&first.push(), slot);
 }
 
 }  // namespace

@@ -18,23 +18,17 @@ TABLE = ROOT / "docs" / "transport-tests.md"
 CASES = 145
 #: Cases without a test of their own, or with more to say.
 NOTES = {
-    34: "no test yet: several queue pairs on one word",
     53: "READs",
     64: "10,000 seeds by hand, 2,000 in CI",
     98: "queued, since the driver of Linux 6.12 does not pass on the requester's limit",
     102: "stock CQs: the device does not know the consumer's index; the host sees the overrun",
-    105: "no test yet: fast registration between a SEND with invalidate and its duplicate",
     106: "drivers rely on every transition being taken",
     113: "served at once; the event of extended queue pairs only",
     115: "the event of extended queue pairs only",
     117: "UD queues of the stock ABI have no error completions and no SQE",
     118: "with one queue pair on it",
     121: "the middle packet",
-    122: "no test yet: a lost UC message of one packet",
     125: "the kernel's check, made before the device hears of it",
-    132: "no test yet: a window of type 2 by way of another queue pair",
-    134: "no test yet: the end of a region that windows show",
-    137: "no test yet: a READ and the invalidation of its region in one list",
 }
 #: Those that a program of its own shows.
 PROGRAMS = {64: "sim.seeds", 120: "sim.seeds"}

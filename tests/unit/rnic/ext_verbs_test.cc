@@ -33,18 +33,31 @@ protected:
         wr.bind->length = length;
         return wr;
     }
-    /// A WRITE of 16 bytes by B through a key of A; its status.
-    std::uint8_t write_by_b(std::uint32_t key, std::uint64_t address) {
+    /// A WRITE of 16 bytes by B through a key of A, by the queue pair of the link or another; its
+    /// status.
+    std::uint8_t write_by_b(std::uint32_t key, std::uint64_t address, ExtQp* by = nullptr) {
         ExtWr wr;
         wr.opcode = MANA_HW_EXT_WQE_WRITE;
         wr.sges = {link->b.sge(0, 16)};
         wr.rkey = key;
         wr.remote_address = address;
-        link->b.post(wr);
+        link->b.host->post(by != nullptr ? *by : link->b.qp, wr);
         std::optional<mana_hw_ext_cqe> cqe;
         EXPECT_TRUE(link->world.run_until(
             [&] { return (cqe = link->b.send_cq.poll()).has_value(); }, std::chrono::seconds(60)));
         return cqe ? cqe->status : 0xff;
+    }
+    /// One more connection between the two; A's queue pair first.
+    std::pair<ExtQp, ExtQp> another() {
+        auto a = link->a.host->create_qp(link->a.send_cq, link->a.recv_cq);
+        auto b = link->b.host->create_qp(link->b.send_cq, link->b.recv_cq);
+        OM_CHECK(a && b);
+        const auto peer = [&](const ExtLink::Side& side, const ExtQp& qp) {
+            return Peer{side.node->host.gid(), side.node->host.mac(), qp.qpn, ExtLink::kPsn};
+        };
+        OM_CHECK(link->b.host->connect(*b, ExtLink::kPsn, peer(link->a, *a)));
+        OM_CHECK(link->a.host->connect(*a, ExtLink::kPsn, peer(link->b, *b)));
+        return {*a, *b};
     }
 };
 
@@ -94,6 +107,41 @@ TEST_P(ExtVerbsTest, ManyAtomicsKeepTheirOrder) {
     ASSERT_TRUE(link->run(110));
     for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(link->a.word(0x90000 + 8 * i), i);
     EXPECT_EQ(link->b.word(0x80000), 100U);
+}
+
+// ROCE 10: 34
+TEST_P(ExtVerbsTest, AtomicsOfManyQueuePairsAreIndivisible) {
+    constexpr std::uint32_t kQps = 8, kEach = 1000, kList = 25;
+    open();
+    base::Random random(34);
+    link->network.fate = [&](const roce::Packet&) {
+        Fate fate;
+        fate.delay = std::chrono::microseconds(random.below(50));
+        return fate;
+    };
+    link->b.word(0x80000) = 0;
+    std::vector<ExtQp> qps{link->a.qp};
+    while (qps.size() < kQps) qps.push_back(another().first);
+    for (std::uint32_t first = 0; first < kEach; first += kList) {
+        for (std::uint32_t i = 0; i < kList; ++i)
+            for (std::uint32_t q = 0; q < kQps; ++q) {
+                const std::uint64_t slot = 0x90000 + 8ULL * (q * kEach + first + i);
+                ExtWr wr = link->wr(MANA_HW_EXT_WQE_FETCH_ADD, slot, 8, 0x80000);
+                wr.swap_add = 1;
+                wr.flags = i + 1 == kList ? MANA_HW_EXT_WQE_SIGNALED : 0;
+                link->a.host->post(qps[q], wr);
+            }
+        ASSERT_TRUE(link->run((first / kList + 1) * kQps));
+    }
+    for (const auto& cqe : link->sent) ASSERT_EQ(cqe.status, 0);
+    EXPECT_EQ(link->b.word(0x80000), kQps * kEach);
+    std::vector<bool> seen(kQps * kEach);
+    for (std::uint32_t i = 0; i < seen.size(); ++i) {
+        const std::uint64_t value = link->a.word(0x90000 + 8ULL * i);
+        ASSERT_LT(value, seen.size());
+        ASSERT_FALSE(seen[value]) << value << " was returned twice";
+        seen[value] = true;
+    }
 }
 
 // ROCE 10: 97
@@ -215,6 +263,29 @@ TEST_F(ExtPathTest, UcDropsAMessageWithAGap) {
     ASSERT_EQ(link->received.size(), 1U);
     EXPECT_EQ(link->received[0].cookie, 1U);
     EXPECT_TRUE(link->same(64, 0x80000, 5000));
+}
+
+// ROCE 10: 122
+TEST_F(ExtPathTest, UcGoesOnBehindALostMessageOfOnePacket) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    link = std::make_unique<ExtLink>(false, options);
+    int sends = 0;
+    link->network.fate = [&](const roce::Packet& packet) {
+        Fate fate;
+        fate.lose = packet.opcode == roce::Opcode::kUcSendOnly && ++sends == 2;
+        return fate;
+    };
+    for (std::uint32_t i = 0; i < 3; ++i) link->b.recv(i, 0x80000 + 0x1000 * i, 4096);
+    for (std::uint32_t i = 0; i < 3; ++i)
+        link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 64 * i, 100 + i));
+    ASSERT_TRUE(link->run(3, 2));
+    link->idle();
+    ASSERT_EQ(link->received.size(), 2U);
+    EXPECT_EQ(link->received[1].cookie, 1U);
+    EXPECT_EQ(link->received[1].length, 102U) << "the third, whose PSN jumps";
+    EXPECT_TRUE(link->same(128, 0x81000, 102));
+    EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
 }
 
 // ---- UD
@@ -619,6 +690,38 @@ TEST_P(ExtVerbsTest, WindowOfType2EndsWithItsQp) {
     EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(*window));
 }
 
+// ROCE 10: 132
+TEST_P(ExtVerbsTest, WindowOfType2KnowsOneQueuePairOnly) {
+    for (const std::uint32_t type : {MANA_HW_MR_WINDOW_TYPE1, MANA_HW_MR_WINDOW_TYPE2}) {
+        open();
+        auto other = another();
+        const auto window = link->a.host->create_key(type);
+        ASSERT_EQ(done(bind(*window, window->rkey, 0x90000, 64, gdma::kRemoteWrite)).status, 0);
+        const std::uint64_t at = link->a.buffer.value() + 0x90000;
+        EXPECT_EQ(write_by_b(window->rkey, at), 0);
+        const bool type2 = type == MANA_HW_MR_WINDOW_TYPE2;
+        EXPECT_EQ(write_by_b(window->rkey, at, &other.second), type2 ? 10 : 0);
+        EXPECT_EQ(write_by_b(window->rkey, at), 0) << "the other's error is its own";
+    }
+}
+
+// ROCE 10: 134
+TEST_P(ExtVerbsTest, RegionWithWindowsStays) {
+    open();
+    auto& hwc = link->a.node->host.hwc();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0x90000, 64, gdma::kRemoteWrite)).status, 0);
+    EXPECT_FALSE(hwc.destroy_mr(link->a.mr));
+    EXPECT_EQ(hwc.last_status, gdma::kHwcBusy);
+    EXPECT_EQ(write_by_b(window->rkey, link->a.buffer.value() + 0x90000), 0) << "both still work";
+    EXPECT_TRUE(link->same(0x90000, 0, 16));
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = window->rkey;
+    ASSERT_EQ(done(invalidate).status, 0);
+    EXPECT_TRUE(hwc.destroy_mr(link->a.mr));
+}
+
 TEST_P(ExtVerbsTest, LocalInvalidateWaitsForVisitors) {
     open();
     const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
@@ -788,6 +891,79 @@ TEST_P(ExtFastRegisterTest, BadRegistrationsAreRefused) {
     open_privileged();
     ASSERT_EQ(done(registration(key->rkey)).status, 0);
     EXPECT_EQ(done(registration(key->rkey + 1)).status, 6) << "valid already";
+}
+
+// ROCE 10: 137
+TEST_P(ExtFastRegisterTest, LocalInvalidateWaitsForTheReadsBeforeIt) {
+    open_privileged();
+    ASSERT_EQ(done(registration(key->rkey)).status, 0);
+    ExtWr read = link->wr(MANA_HW_EXT_WQE_READ, 0, 0, 0x1000);
+    read.sges = {{kIova, gdma::Key(key->rkey), 8192}};
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = key->rkey;
+    link->a.post(read);
+    link->a.post(invalidate);
+    ASSERT_TRUE(link->run(3));
+    EXPECT_EQ(link->sent[1].opcode, MANA_HW_EXT_WQE_READ);
+    EXPECT_EQ(link->sent[1].status, 0);
+    EXPECT_EQ(link->sent[2].opcode, MANA_HW_EXT_WQE_LOCAL_INV);
+    EXPECT_EQ(link->sent[2].status, 0);
+    // The region's first page is the last of the three.
+    EXPECT_TRUE(link->same(0x90000 + 2 * 4096 + 0x100, 0x1000, 4096 - 0x100));
+    EXPECT_TRUE(link->same(0x90000 + 4096, 0x1000 + 4096 - 0x100, 4096));
+    EXPECT_EQ(write_by_b(key->rkey, kIova), 10) << "invalid by then";
+}
+
+// ROCE 10: 105
+TEST_F(ExtPathTest, DuplicateSendDoesNotInvalidateAgain) {
+    ExtLink::Options options;
+    options.b.flags = MANA_HW_EXT_QP_PRIVILEGED;
+    link = std::make_unique<ExtLink>(false, options);
+    const auto key = link->b.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, 4);
+    ASSERT_TRUE(key);
+    ExtWr reg;
+    reg.opcode = MANA_HW_EXT_WQE_FAST_REGISTER;
+    reg.reg.emplace();
+    reg.reg->key = key->rkey;
+    reg.reg->access = gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteWrite;
+    reg.reg->iova = 0x1000;
+    reg.reg->length = 4096;
+    reg.reg->page_list = link->b.buffer.value() + 0xf000;
+    reg.reg->pages = 1;
+    reg.reg->page_shift = 12;
+    link->b.word(0xf000) = link->b.buffer.value() + 0x90000;
+    const auto registered = [&] {
+        link->b.post(reg);
+        std::optional<mana_hw_ext_cqe> cqe;
+        return link->world.run_until([&] { return (cqe = link->b.send_cq.poll()).has_value(); },
+                                     std::chrono::microseconds(100)) &&
+               cqe->status == 0;
+    };
+    ASSERT_TRUE(registered());
+    int acknowledgements = 0;
+    link->network.fate = [&](const roce::Packet& packet) {
+        Fate fate;
+        fate.lose = packet.opcode == roce::Opcode::kAcknowledge && acknowledgements++ == 0;
+        return fate;
+    };
+    link->b.recv(1, 0x80000, 100);
+    ExtWr send = link->wr(MANA_HW_EXT_WQE_SEND_INV, 0, 10);
+    send.value = key->rkey;
+    link->a.post(send);
+    ASSERT_TRUE(link->run(0, 1, std::chrono::milliseconds(1)));
+    EXPECT_EQ(link->received[0].flags, MANA_HW_EXT_CQE_INVALIDATED);
+    ASSERT_TRUE(registered()) << "it was invalid";
+    ASSERT_TRUE(link->run(1));
+    EXPECT_EQ(link->sent[0].status, 0);
+    EXPECT_EQ(link->frames(roce::Opcode::kSendOnlyInvalidate), 2U);
+    ExtWr write = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 100);
+    write.rkey = key->rkey;
+    write.remote_address = 0x1000;
+    link->a.post(write);
+    ASSERT_TRUE(link->run(2));
+    EXPECT_EQ(link->sent[1].status, 0) << "the new registration is untouched";
+    EXPECT_TRUE(link->same(0, 0x90000, 100));
 }
 
 TEST_P(ExtFastRegisterTest, UnregisteredKeyIsRefused) {

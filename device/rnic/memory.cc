@@ -66,7 +66,7 @@ gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd,
 
 gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<const gdma::Sge> sges,
                      std::uint64_t offset, std::uint64_t length, std::uint32_t need,
-                     gdma::SpanList& out) {
+                     gdma::SpanList& out, SgeCheck check) {
     for (const gdma::Sge& sge : sges) {
         if (length == 0) break;
         if (offset >= sge.length) {
@@ -75,8 +75,8 @@ gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<cons
         }
         const std::uint64_t n = std::min<std::uint64_t>(length, sge.length - offset);
         gdma::MrFault fault = gdma::MrFault::kNone;
-        // An entry is good or bad as a whole, whatever part of it is used (ROCE 9.3).
-        if (n < sge.length) fault = keys.check(sge.key, pd, sge.address, sge.length, need);
+        if (check == SgeCheck::kWhole && n < sge.length)
+            fault = keys.check(sge.key, pd, sge.address, sge.length, need);
         if (fault == gdma::MrFault::kNone)
             fault = keys.resolve(sge.key, pd, sge.address + offset, n, need, out);
         if (fault != gdma::MrFault::kNone) return fault;

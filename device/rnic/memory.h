@@ -20,11 +20,16 @@ void copy_spans(Spans from, Spans to, std::uint64_t length);
 [[nodiscard]] gdma::MrFault check_sges(const gdma::MemoryTable& keys, gdma::Pdn pd,
                                        std::span<const gdma::Sge> sges, std::uint32_t need);
 
+/// What of an entry must be good: all of it, whatever part a message uses (ROCE 9.3), or the part
+/// alone. The latter is how other NICs take receives, and what programs are used to.
+enum class SgeCheck : std::uint8_t { kWhole, kPart };
+
 /// Appends the memory of `[offset, offset + length)` of the bytes that `sges` describe one after
 /// the other. The caller has compared with their total.
 [[nodiscard]] gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd,
                                    std::span<const gdma::Sge> sges, std::uint64_t offset,
-                                   std::uint64_t length, std::uint32_t need, gdma::SpanList& out);
+                                   std::uint64_t length, std::uint32_t need, gdma::SpanList& out,
+                                   SgeCheck check = SgeCheck::kWhole);
 
 struct SendWqe;
 /// The same of the payload of a send, which may be inline.

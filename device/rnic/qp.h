@@ -17,6 +17,7 @@
 #include "base/prefetch.h"
 #include "gdma/function.h"
 #include "rnic/congestion.h"
+#include "rnic/memory.h"
 #include "rnic/queue_format.h"
 #include "rnic/rnic.h"
 #include "rnic/segment.h"
@@ -112,6 +113,8 @@ private:
     [[nodiscard]] bool follows(const Segment& segment);
     [[nodiscard]] Answer nak_sequence();
     QueueFormat::Take take_receive();
+    /// How the memory of receives is checked.
+    [[nodiscard]] SgeCheck receive_check() const;
     void complete_receive(const Segment& segment);
     void remember(const Segment& segment, std::uint32_t packets, std::uint64_t original);
 

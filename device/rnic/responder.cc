@@ -83,6 +83,10 @@ bool Responder::follows(const Segment& segment) {
     return segment.first;
 }
 
+SgeCheck Responder::receive_check() const {
+    return qp_.extended ? SgeCheck::kPart : SgeCheck::kWhole;
+}
+
 QueueFormat::Take Responder::take_receive() {
     const QueueFormat::Take take = qp_.queues->take(receive_);
     taken_ =
@@ -189,7 +193,7 @@ Answer Responder::execute(const Segment& segment) {
             return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
         const gdma::MrFault fault = gather(adapter.keys(), receive_.pd, receive_.sges, offset_,
-                                           segment.length, gdma::kLocalWrite, to);
+                                           segment.length, gdma::kLocalWrite, to, receive_check());
         if (fault != gdma::MrFault::kNone) {
             counters.receive_qp_errors.add();
             return fatal(NakCode::kRemoteOperational, scatter_error(fault), reliable);
@@ -354,7 +358,7 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     const QueueFormat::Take take = taken_ ? QueueFormat::Take::kOk : take_receive();
     if (take == QueueFormat::Take::kOk && needed <= receive_.total)
         fault = gather(qp_.adapter.keys(), receive_.pd, receive_.sges, 0, needed, gdma::kLocalWrite,
-                       to);
+                       to, receive_check());
     if (fault != gdma::MrFault::kNone) {
         counters.drop_no_receive.add();
         // The stock format has no completion that could tell of a receive that is no use.

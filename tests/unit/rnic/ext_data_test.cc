@@ -249,6 +249,21 @@ TEST_P(ExtRcTest, ReceiveWithABadKeyIsAProtectionError) {
     EXPECT_EQ(link->received[0].vendor_error, unsigned{MANA_HW_RNIC_VE_RX_SGE_KEY});
 }
 
+// perftest rounds the receives of an SRQ up to the MTU, beyond the end of its memory.
+TEST_P(ExtRcTest, ReceiveBeyondItsRegionServesWhatFits) {
+    open();
+    link->b.recv(1, ExtLink::kMr - 1500, 4096);
+    link->b.recv(2, ExtLink::kMr - 1500, 4096);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 1500));
+    ASSERT_TRUE(link->run(1, 1));
+    EXPECT_EQ(link->received[0].status, 0);
+    EXPECT_TRUE(link->same(0, ExtLink::kMr - 1500, 1500));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 1501));
+    ASSERT_TRUE(link->run(2, 2));
+    EXPECT_EQ(link->sent[1].status, 11);
+    EXPECT_EQ(link->received[1].status, 4);
+}
+
 TEST_P(ExtRcTest, ReceiveWithTooManySgesIsAnOperationError) {
     open();
     link->b.recv(4, 0, 100);

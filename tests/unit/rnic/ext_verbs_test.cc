@@ -368,6 +368,19 @@ TEST_P(ExtUdTest, WrongKeyNoReceiveAndShortReceiveAreDropped) {
     for (const auto& cqe : link->sent) EXPECT_EQ(cqe.status, 0);
 }
 
+TEST_P(ExtUdTest, ReceiveBeyondItsRegionServesWhatFits) {
+    open_ud();
+    link->b.recv(1, ExtLink::kMr - 140, 2048);
+    link->b.recv(2, ExtLink::kMr - 140, 2048);
+    link->a.post(datagram(0, 100));
+    ASSERT_TRUE(link->run(1, 1));
+    EXPECT_EQ(link->received[0].length, 140U);
+    link->a.post(datagram(0, 101));
+    ASSERT_TRUE(link->run(2, 2));
+    EXPECT_EQ(link->received[1].status, 4);
+    EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+}
+
 TEST_P(ExtUdTest, LocalErrorsFailTheQp) {
     struct Case {
         std::function<void(ExtWr&)> spoil;

@@ -37,19 +37,23 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
     if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
     ++per_pd_[region.pd.value()];
     if (region.type == MrType::kWindowType2) windows_of_qps_.insert(index);
-    const bool plain = (region.type == MrType::kGva || region.type == MrType::kZeroBased) &&
-                       region.region->extents().size() == 1;
-    if (plain) {
-        slot.key = region.key;
-        slot.pd = region.pd;
-        slot.access = region.access;
-        slot.base = region.base;
-        slot.length = std::min(region.length, region.region->length());
-        slot.memory = region.region->extents()[0].address;
-    }
     slot.region = std::make_unique<MemoryRegion>(std::move(region));
+    slot.describe();
     ++used_;
     return slot.region->key;
+}
+
+void MemoryTable::Slot::describe() {
+    const bool plain = (region->type == MrType::kGva || region->type == MrType::kZeroBased) &&
+                       region->region->extents().size() == 1;
+    key = Key();
+    if (!plain) return;
+    key = region->key;
+    pd = region->pd;
+    access = region->access;
+    base = region->base;
+    length = std::min(region->length, region->region->length());
+    memory = region->region->extents()[0].address;
 }
 
 base::Result<void> MemoryTable::remove(Key key) {
@@ -98,6 +102,7 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
         region.length = request.region->length();
         region.region = std::move(request.region);
     }
+    slots_[key.value() >> kTagBits].describe();
     return {};
 }
 

@@ -166,6 +166,8 @@ private:
         GuestAddr memory{};  ///< of its first byte
         std::unique_ptr<MemoryRegion> region;
         std::uint8_t tag = 0;
+        /// What the region is now, if it is a plain one.
+        void describe();
     };
     static_assert(sizeof(Slot) == 64);
     static constexpr std::size_t kLarge = 4096;

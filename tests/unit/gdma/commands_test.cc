@@ -546,6 +546,25 @@ TEST_F(CommandTest, MrChangesAndKeepsItsKey) {
     EXPECT_EQ(spans.at(0).data(), ram.at(memory_behind));
     EXPECT_FALSE(driver->destroy_region(*region)) << "taken";
     EXPECT_EQ(function.object_counts().extents, extents) << "the old one is freed";
+    // To memory in two pieces, and back to one.
+    const auto low = ram.alloc(4096);
+    (void)ram.alloc(4096);
+    const auto high = ram.alloc(4096);
+    const std::uint64_t pages[] = {high.value(), low.value()};
+    change.region = RegionHandle(*driver->create_region(pages, 8192));
+    change.address = 0x5000;
+    ASSERT_TRUE(function.change_mr(change));
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0x700000, 1), MrFault::kRange);
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0x5000, 8192), MrFault::kNone);
+    ASSERT_EQ(spans.size(), 2U);
+    EXPECT_EQ(spans[0].data(), ram.at(high));
+    EXPECT_EQ(spans[1].data(), ram.at(low));
+    change.region = RegionHandle(*driver->create_region(low, 4096));
+    change.access = kLocalRead;
+    ASSERT_TRUE(function.change_mr(change));
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0x5000, 4096), MrFault::kNone);
+    EXPECT_EQ(spans.at(0).data(), ram.at(low));
+    EXPECT_EQ(resolve(mr->lkey, other->id, 0x5000, 1, kLocalWrite), MrFault::kAccess);
     EXPECT_TRUE(driver->destroy_mr(*mr));
     EXPECT_TRUE(driver->destroy_pd(*other));
     EXPECT_EQ(function.object_counts(), at_rest);

@@ -36,8 +36,11 @@ static int mana_ib_status_errno(u32 status)
 	}
 }
 
-/* A request without effect; whether there is an answer, whatever it is. */
-static bool mana_ib_answers(struct mana_ib_dev *dev)
+/*
+ * A request without effect: whether there is an answer, whatever it is. It is
+ * not waited for as long as usual; `waiting` is how long that is from then on.
+ */
+static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
 {
 	struct mana_hw_request request = {
 		.request = { .opcode = MANA_HW_QUERY_MAX_RESOURCES,
@@ -49,8 +52,14 @@ static bool mana_ib_answers(struct mana_ib_dev *dev)
 	};
 	struct mana_hw_max_resources_resp response;
 
-	return mana_gd_send_request(dev->gc, sizeof(request), &request,
-				    sizeof(response), &response) != -ETIMEDOUT;
+	compat_set_waiting(dev->gc, MANA_IB_PROBE_MS);
+	if (mana_gd_send_request(dev->gc, sizeof(request), &request,
+				 sizeof(response), &response) == -ETIMEDOUT) {
+		compat_set_waiting(dev->gc, 1);
+		return false;
+	}
+	compat_set_waiting(dev->gc, waiting);
+	return true;
 }
 
 /* The device does not answer any more: no more requests, and users are told. */
@@ -59,16 +68,37 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 	struct ib_event event = { .device = &dev->ibdev,
 				  .element.port_num = 1,
 				  .event = IB_EVENT_DEVICE_FATAL };
+	u32 waiting;
 
 	if (xchg(&dev->gone, true))
 		return;
 	/* Ethernet shares the channel, so it is cut off only for good reason. */
+	waiting = compat_set_waiting(dev->gc, 1);
+	if (waiting <= 1)
+		waiting = MANA_IB_WAITING_MS;
 	if (!pci_device_is_present(to_pci_dev(dev->gc->dev)) ||
-	    !mana_ib_answers(dev))
-		compat_stop_waiting(dev->gc);
+	    !mana_ib_answers(dev, waiting)) {
+		dev->waiting = waiting;
+		WRITE_ONCE(dev->silent, true);
+	}
 	/* Before and after that the core has no use for events. */
 	if (READ_ONCE(dev->announced))
 		ib_dispatch_event(&event);
+}
+
+/**
+ * mana_ib_leave_silent - the driver goes from a device that did not answer
+ * @dev: device
+ *
+ * One that answers again was only slow: the parent waits for it as before.
+ */
+void mana_ib_leave_silent(struct mana_ib_dev *dev)
+{
+	bool present = pci_device_is_present(to_pci_dev(dev->gc->dev));
+
+	if (!dev->silent || (present && mana_ib_answers(dev, dev->waiting)))
+		return;
+	compat_forget_frames(dev->eth);
 }
 
 /*

@@ -8,6 +8,8 @@
 
 #include "mana_ib.h"
 
+void mana_ib_leave_silent(struct mana_ib_dev *dev);
+
 /* adapter */
 int mana_ib_cmd_query_limits(struct mana_ib_dev *dev);
 int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev);

@@ -38,6 +38,7 @@ exported GDMA_GIC mana_gd_get_gic
 exported PRIMARY_NETDEV mana_get_primary_netdev
 exported DISABLE_VPORT_RX mana_disable_vport_rx
 in_header VPORT_CHANNEL_CHECK net/mana/mana.h 'bool check_channel_changing'
+in_struct TX_QP_POINTERS net/mana/mana.h mana_port_context 'struct mana_tx_qp \*\*tx_qp;'
 in_struct HWC_TIMEOUT net/mana/hw_channel.h hw_channel_context 'u32 hwc_timeout;'
 in_struct GDMA_PF_CAPS net/mana/gdma.h gdma_context 'u64 pf_cap_flags1;'
 in_struct CREATE_CQ_BUNDLE $verbs ib_device_ops '(\*create_cq)([^;]*uverbs_attr_bundle'

@@ -9,6 +9,8 @@
 
 #include <linux/err.h>
 #include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
 #include <net/mana/mana.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
@@ -68,17 +70,49 @@ static inline void compat_put_interrupt(struct gdma_context *gc, int msix)
 }
 
 /*
- * The device does not answer: newer parents wait no longer for each of the many
- * requests with which they shut down, older ones are told not to.
+ * How long requests of the parent and of ours wait for an answer, in ms; what it
+ * was before, or 0 if the parent does not say. A parent that got no answer makes
+ * it 1 by itself if it is new.
  */
-static inline void compat_stop_waiting(struct gdma_context *gc)
+static inline u32 compat_set_waiting(struct gdma_context *gc, u32 ms)
 {
 #ifdef HAVE_HWC_TIMEOUT
 	struct hw_channel_context *hwc = gc->hwc.driver_data;
 
-	if (hwc)
-		WRITE_ONCE(hwc->hwc_timeout, 1);
+	return hwc ? xchg(&hwc->hwc_timeout, ms) : 0;
+#else
+	return 0;
 #endif
+}
+
+/* Newer parents have a table of pointers to their send queues. */
+#ifdef HAVE_TX_QP_POINTERS
+#define compat_txq(port, index) (&(port)->tx_qp[index]->txq)
+#else
+#define compat_txq(port, index) (&(port)->tx_qp[index].txq)
+#endif
+
+/*
+ * Each parent that ends waits two minutes for frames that the device has not
+ * sent, and frees them then. A silent device never will send them.
+ */
+static inline void compat_forget_frames(struct mana_context *ac)
+{
+	struct mana_port_context *port;
+	unsigned int i, j;
+
+	rtnl_lock();
+	for (i = 0; i < ac->num_ports; i++) {
+		if (!ac->ports[i])
+			continue;
+		port = netdev_priv(ac->ports[i]);
+		if (!port->tx_qp)
+			continue;
+		netif_tx_disable(ac->ports[i]);
+		for (j = 0; j < port->num_queues; j++)
+			atomic_set(&compat_txq(port, j)->pending_sends, 0);
+	}
+	rtnl_unlock();
 }
 
 /* Page sizes beyond 2 MiB are negotiated by newer parents. */

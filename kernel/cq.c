@@ -190,11 +190,14 @@ int mana_ib_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);
 
-	mana_ib_unhook_cq(dev, cq);
 	if (cq->handle != MANA_IB_NO_HANDLE) {
 		mana_ib_untrack(&dev->cqs, cq->id);
 		mana_ib_target_release(&cq->target);
+		mana_ib_mute_cq(cq);
+		mutex_lock(&dev->hook_lock);
 		mana_ib_cmd_destroy_cq(dev, cq->handle);
+		mana_ib_unhook_cq(dev, cq);
+		mutex_unlock(&dev->hook_lock);
 	}
 	mana_ib_free_cq_memory(dev, cq);
 	return 0;

@@ -162,6 +162,11 @@ static void mana_ib_completion(void *context, struct gdma_queue *hook)
 		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 }
 
+/* Of a CQ that is about to be destroyed. */
+static void mana_ib_no_completion(void *context, struct gdma_queue *hook)
+{
+}
+
 /**
  * mana_ib_hook_cq - completion events of a CQ reach it from now on
  * @dev: device
@@ -172,14 +177,18 @@ int mana_ib_hook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
 	struct gdma_context *gc = dev->gc;
 	struct gdma_queue *hook;
 
-	if (cq->id >= gc->max_num_cqs || gc->cq_table[cq->id]) {
-		ibdev_err_ratelimited(&dev->ibdev, "cq[%u]: impossible id\n",
-				      cq->id);
-		return -EPROTO;
-	}
 	hook = kzalloc(sizeof(*hook), GFP_KERNEL);
 	if (!hook)
 		return -ENOMEM;
+	/* Who has just destroyed a CQ of this id may not have unhooked it. */
+	mutex_lock(&dev->hook_lock);
+	if (cq->id >= gc->max_num_cqs || gc->cq_table[cq->id]) {
+		mutex_unlock(&dev->hook_lock);
+		ibdev_err_ratelimited(&dev->ibdev, "cq[%u]: impossible id\n",
+				      cq->id);
+		kfree(hook);
+		return -EPROTO;
+	}
 	hook->gdma_dev = dev->gdev;
 	hook->type = GDMA_CQ;
 	hook->id = cq->id;
@@ -188,16 +197,31 @@ int mana_ib_hook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
 	cq->hook = hook;
 	/* The parent's reader finds a whole entry. */
 	smp_store_release(&gc->cq_table[cq->id], hook);
+	mutex_unlock(&dev->hook_lock);
 	return 0;
 }
 
-void mana_ib_unhook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
+/* On return nobody is told of completions any more. */
+void mana_ib_mute_cq(struct mana_ib_cq *cq)
 {
 	if (!cq->hook)
 		return;
-	WRITE_ONCE(dev->gc->cq_table[cq->id], NULL);
+	WRITE_ONCE(cq->hook->cq.callback, mana_ib_no_completion);
 	synchronize_rcu();
-	kfree(cq->hook);
+}
+
+/*
+ * Of a CQ that the device has no more: the parent warns of events of a CQ that
+ * is not in the table. It was muted before, and hook_lock is held since.
+ */
+void mana_ib_unhook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
+{
+	lockdep_assert_held(&dev->hook_lock);
+	if (!cq->hook)
+		return;
+	/* Unless the device has given the id to Ethernet meanwhile. */
+	cmpxchg(&dev->gc->cq_table[cq->id], cq->hook, NULL);
+	kfree_rcu_mightsleep(cq->hook);
 	cq->hook = NULL;
 }
 

@@ -283,6 +283,7 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	xa_init_flags(&dev->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1);
 	mutex_init(&dev->counter_lock);
+	mutex_init(&dev->hook_lock);
 	mutex_init(&dev->raw_lock);
 }
 
@@ -294,6 +295,7 @@ static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->counters);
 	mutex_destroy(&dev->counter_lock);
+	mutex_destroy(&dev->hook_lock);
 	mutex_destroy(&dev->raw_lock);
 }
 
@@ -387,6 +389,7 @@ err_deregister:
 	if (dev->registered)
 		compat_deregister_device(dev->gdev);
 err_free:
+	mana_ib_leave_silent(dev);
 	mana_ib_destroy_tables(dev);
 	ib_dealloc_device(&dev->ibdev);
 	return err;
@@ -405,6 +408,7 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 		mana_ib_destroy_eqs(dev);
 	if (dev->registered && !dev->gone)
 		compat_deregister_device(dev->gdev);
+	mana_ib_leave_silent(dev);
 	mana_ib_destroy_tables(dev);
 	ib_dealloc_device(&dev->ibdev);
 }

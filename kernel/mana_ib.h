@@ -31,6 +31,8 @@
 #define MANA_IB_STOCK_CQES 65536
 #define MANA_IB_MAX_MESSAGE SZ_1G
 #define MANA_IB_MAX_DM SZ_1M
+#define MANA_IB_PROBE_MS 2000 /* for an answer that nothing stands in the way of */
+#define MANA_IB_WAITING_MS 30000 /* of parents that nobody told otherwise */
 #define MANA_IB_VF_COUNTERS 34
 #define MANA_IB_DEVICE_COUNTERS 8
 
@@ -87,6 +89,8 @@ struct mana_ib_ext_limits {
  * @registered: we registered @gdev and have to take that back
  * @notifying: @netdev_events is registered
  * @gone: the device does not answer any more
+ * @silent: a second request was not answered either; Ethernet waits no more
+ * @waiting: how long it did before, in ms
  * @announced: the core takes events
  * @adapter: handle of the RDMA adapter
  * @ports: number of ports
@@ -96,6 +100,8 @@ struct mana_ib_ext_limits {
  * @event_eq: events of QPs, CQs and SRQs
  * @eqs: one for each completion vector
  * @eq_count: how many
+ * @hook_lock: taken before the device's CQ goes, until its hook is gone too;
+ *	inside @raw_lock
  * @raw_lock: protects @raw_eqs, and raw packet queues while they are made and
  *	destroyed: what CQs and WQs say of them
  * @raw_eqs: the same for raw packet queues, made when first needed
@@ -117,6 +123,8 @@ struct mana_ib_dev {
 	bool registered;
 	bool notifying;
 	bool gone;
+	bool silent;
+	u32 waiting;
 	bool announced;
 	u64 adapter;
 	u32 ports;
@@ -126,6 +134,7 @@ struct mana_ib_dev {
 	struct mana_ib_eq event_eq;
 	struct mana_ib_eq *eqs;
 	unsigned int eq_count;
+	struct mutex hook_lock; /* hooks of CQs that go */
 	struct mutex raw_lock; /* raw_eqs and raw packet queues */
 	struct mana_ib_eq *raw_eqs;
 	struct xarray qps;
@@ -533,6 +542,7 @@ int mana_ib_create_raw_eqs(struct mana_ib_dev *dev);
 void mana_ib_target_init(struct mana_ib_event_target *target);
 void mana_ib_target_release(struct mana_ib_event_target *target);
 int mana_ib_hook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq);
+void mana_ib_mute_cq(struct mana_ib_cq *cq);
 void mana_ib_unhook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq);
 int mana_ib_track(struct xarray *table, u32 id, void *object);
 void mana_ib_untrack(struct xarray *table, u32 id);

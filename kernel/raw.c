@@ -103,8 +103,11 @@ static void mana_ib_destroy_object(struct mana_ib_dev *dev,
 				   struct mana_port_context *port, u32 type,
 				   struct mana_ib_cq *cq, u64 object)
 {
-	mana_ib_unhook_cq(dev, cq);
+	mana_ib_mute_cq(cq);
+	mutex_lock(&dev->hook_lock);
 	mana_destroy_wq_obj(port, type, object);
+	mana_ib_unhook_cq(dev, cq);
+	mutex_unlock(&dev->hook_lock);
 	cq->id = MANA_IB_NO_ID;
 }
 
@@ -200,7 +203,8 @@ struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
 			       sizeof(request));
 	if (err)
 		return ERR_PTR(err);
-	if (attr->wq_type != IB_WQT_RQ || attr->create_flags)
+	if (attr->wq_type != IB_WQT_RQ || attr->create_flags ||
+	    request.reserved)
 		return ERR_PTR(-EOPNOTSUPP);
 	if (request.bytes < MANA_IB_QUEUE_MIN || !is_power_of_2(request.bytes))
 		return ERR_PTR(-EINVAL);
@@ -326,7 +330,9 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			       sizeof(request));
 	if (err)
 		return err;
-	if (request.hash_function != MANA_UAPI_RSS_TOEPLITZ)
+	if (request.hash_function != MANA_UAPI_RSS_TOEPLITZ ||
+	    request.hash_fields & ~MANA_UAPI_RSS_FIELDS ||
+	    memchr_inv(request.reserved0, 0, sizeof(request.reserved0)))
 		return -EOPNOTSUPP;
 	if (request.key_length != MANA_UAPI_RSS_KEY_BYTES)
 		return -EINVAL;

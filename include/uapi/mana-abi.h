@@ -128,6 +128,7 @@ struct mana_uapi_create_wq {
 
 /* Raw packet QP that spreads over receive work queues */
 #define MANA_UAPI_RSS_TOEPLITZ 1
+#define MANA_UAPI_RSS_FIELDS 0xffULL /* addresses of IPv4 and IPv6, ports of TCP and UDP: all are hashed */
 #define MANA_UAPI_RSS_KEY_BYTES 40
 #define MANA_UAPI_RSS_QUEUES 64
 

@@ -306,6 +306,7 @@ class Context:
         self.spoken: list[Spoken] = []
         self.spawned: list[Any] = []
         self.notes: list[str] = []
+        self.expected: list[tuple[int, str]] = []  # guest, kernel messages that a case asked for
         self._deadline = time.monotonic() + CASE_TIMEOUT
         self._seconds = CASE_TIMEOUT
         self._port = 18600
@@ -315,6 +316,10 @@ class Context:
     def has(self, side: str) -> bool:
         """Whether the driver, the provider or the device's extensions (`ext`) are ours and on."""
         return self.ext if side == "ext" else getattr(self, side) == "ours"
+
+    def expect_kernel(self, peer: Peer, pattern: str) -> None:
+        """Whole kernel messages of a guest that this case causes: no failure of its area."""
+        self.expected.append((peer.index, pattern))
 
     # -- time
 
@@ -431,8 +436,10 @@ class KernelLog:
             self._boot |= {normal(line) for line in lines
                            if not re.search(r"mana|infiniband|ib_|rdma", line, re.I)}
 
-    def new(self, peer: Peer) -> list[str]:
+    def new(self, peer: Peer, expected: Iterable[tuple[int, str]] = ()) -> list[str]:
         """Messages that came since the last call and are not known to be harmless."""
+        patterns = [pattern for pattern, _ in HARMLESS_KERNEL_MESSAGES]
+        patterns += [pattern for index, pattern in expected if index == peer.index]
         seen = self._seen.setdefault(peer.index, set())
         found = []
         for line in self._messages(peer):
@@ -440,7 +447,7 @@ class KernelLog:
             if line in seen or text in self._boot:
                 continue
             seen.add(line)
-            if any(re.fullmatch(pattern, text) for pattern, _ in HARMLESS_KERNEL_MESSAGES):
+            if any(re.fullmatch(pattern, text) for pattern in patterns):
                 self.harmless.add(text)
             else:
                 found.append(text)
@@ -502,7 +509,9 @@ class Runner:
             manad.check()
         wrong = []
         for peer in self.context.peers:
-            wrong += [f"{peer.name}: kernel: {line}" for line in self._kernel_log.new(peer)]
+            wrong += [f"{peer.name}: kernel: {line}"
+                      for line in self._kernel_log.new(peer, self.context.expected)]
+        self.context.expected = []
         for line in sorted(self._kernel_log.harmless):
             self.context.note(f"harmless: {line}")
         self._kernel_log.harmless.clear()

@@ -304,6 +304,17 @@ class HarnessTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: kernel: mana 0000:00:04.0: HWC: Request "
                                r"timed out!$")
 
+    def test_a_kernel_message_that_a_case_expects_is_harmless_on_that_guest_alone(self) -> None:
+        def warns(context: Context) -> None:
+            context.expect_kernel(context.a, r"mana \S+: HWC: Request timed out!")
+            for guest in context.lab.guests[:2]:
+                guest.kernel_messages.append("[    6.1] mana 0000:00:04.0: HWC: Request timed out!")
+        self.area.add("warns", warns)
+        said = self.run_area()
+        self.assertNotIn("g0: kernel", said)
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: g1: kernel: mana 0000:00:04.0: HWC: Request "
+                               r"timed out!$")
+
     def test_harmless_kernel_messages_are_named(self) -> None:
         def warns(context: Context) -> None:
             context.lab.guests[1].kernel_messages.append(

@@ -95,6 +95,12 @@ def unplug(peer: Peer) -> None:
              "echo 1 >/sys/bus/pci/rescan", timeout=60)
 
 
+# What mana and mana_ib say when the device does not know their queues any more.
+RESET_MESSAGES = (r"mana \S+( eth\d+)?: (HWC: Request timed out!|Command 0x\w+ timed out: \d+ ms|"
+                  r"(Failed to|test_eq failed).*: -110\b.*|"
+                  r"mana_ib: (request 0x\w+: no answer|keeping memory that the device may use))")
+
+
 def reset(peer: Peer) -> None:
     """FLR under the driver's feet; then the function is bound anew, as its driver asks for."""
     at = address(peer)
@@ -109,6 +115,8 @@ def in_traffic(action: Callable[[Peer], None], context: Context) -> None:
     server, client = traffic(context)
     watcher = b.spawn(f"exec stdbuf -oL ibv_asyncwatch -d {b.rdma}")
     watcher.wait_output("async event FD", 20)
+    if action is reset:
+        context.expect_kernel(b, RESET_MESSAGES)
     action(b)
     try:
         watcher.wait_output("event_type", 20)

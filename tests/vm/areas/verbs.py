@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from harness import Area, Context, check
+from harness import Area, Context, check, skip
 from programs import ALL_SIZES, gbits, gid_index, perftest
 
 AREA = Area("verbs", needs=("driver", "provider", "ext"))
@@ -114,6 +114,9 @@ def raw_ethernet(context: Context) -> None:
     listener = a.spawn(f"exec raw_ethernet_bw --server -d {a.rdma} -B {ends[0]} -E {ends[1]} "
                        f"{words}")
     a.run("sleep 2")  # it has no connection to wait for
+    if listener.status and "Failed to create QP" in listener.stderr + listener.stdout:
+        skip("the provider makes raw packet queue pairs only in a parent domain and with the "
+             "application's own buffers, as the stock one does; area dpdk shows them")
     check(listener.status is None, f"the server ended: {listener.stderr}{listener.stdout}")
     result = b.run(f"raw_ethernet_bw --client -d {b.rdma} -B {ends[1]} -E {ends[0]} {words}",
                    timeout=60)

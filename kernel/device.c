@@ -70,7 +70,9 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 
 	memset(attr, 0, sizeof(*attr));
 	attr->vendor_id = MANA_IB_VENDOR;
-	attr->vendor_part_id = dev->gdev->dev_id.type;
+	/* DPDK takes raw packet devices by the type of the Ethernet device. */
+	attr->vendor_part_id = dev->raw ? GDMA_DEVICE_MANA :
+					  dev->gdev->dev_id.type;
 	attr->sys_image_guid = ibdev->node_guid;
 	attr->max_mr_size = U64_MAX;
 	attr->page_size_cap = dev->page_sizes;
@@ -103,6 +105,7 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		attr->max_dm_size = MANA_IB_MAX_DM;
 	}
 	if (dev->raw) {
+		attr->raw_packet_caps = IB_RAW_PACKET_CAP_IP_CSUM;
 		attr->max_raw_ethy_qp = attr->max_qp;
 		attr->max_wq_type_rq = attr->max_qp;
 		attr->rss_caps.supported_qpts = BIT(IB_QPT_RAW_PACKET);

@@ -317,17 +317,20 @@ int mana_ib_create_eqs(struct mana_ib_dev *dev)
 	return 0;
 }
 
-/*
- * EQs of the Ethernet device for raw packet queues: of our own, since those of
- * a port come and go with its interface.
+/**
+ * mana_ib_get_raw_eqs - event queues for raw packet queues
+ * @dev: device
+ *
+ * They are of the Ethernet device and our own, since those of a port come and go
+ * with its interface. The first raw packet QP makes them, the last ends them.
  */
-int mana_ib_create_raw_eqs(struct mana_ib_dev *dev)
+int mana_ib_get_raw_eqs(struct mana_ib_dev *dev)
 {
 	struct mana_ib_eq *eqs;
 	int err = 0;
 
 	mutex_lock(&dev->raw_lock);
-	if (!dev->raw_eqs) {
+	if (!dev->raw_users) {
 		eqs = mana_ib_create_vector_eqs(dev, &dev->gc->mana,
 						dev->ibdev.num_comp_vectors);
 		if (IS_ERR(eqs))
@@ -335,16 +338,25 @@ int mana_ib_create_raw_eqs(struct mana_ib_dev *dev)
 		else
 			dev->raw_eqs = eqs;
 	}
+	if (!err)
+		dev->raw_users++;
 	mutex_unlock(&dev->raw_lock);
 	return err;
 }
 
-void mana_ib_destroy_eqs(struct mana_ib_dev *dev)
+void mana_ib_put_raw_eqs(struct mana_ib_dev *dev)
 {
-	if (dev->raw_eqs)
+	mutex_lock(&dev->raw_lock);
+	if (!--dev->raw_users) {
 		mana_ib_destroy_vector_eqs(dev, dev->raw_eqs,
 					   dev->ibdev.num_comp_vectors);
-	dev->raw_eqs = NULL;
+		dev->raw_eqs = NULL;
+	}
+	mutex_unlock(&dev->raw_lock);
+}
+
+void mana_ib_destroy_eqs(struct mana_ib_dev *dev)
+{
 	if (dev->eqs)
 		mana_ib_destroy_vector_eqs(dev, dev->eqs, dev->eq_count);
 	dev->eqs = NULL;

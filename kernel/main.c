@@ -383,8 +383,6 @@ err_unregister:
 err_stop:
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);
-	else
-		mana_ib_destroy_eqs(dev);
 err_deregister:
 	if (dev->registered)
 		compat_deregister_device(dev->gdev);
@@ -404,8 +402,6 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 	ib_unregister_device(&dev->ibdev);
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);
-	else
-		mana_ib_destroy_eqs(dev);
 	if (dev->registered && !dev->gone)
 		compat_deregister_device(dev->gdev);
 	mana_ib_leave_silent(dev);

@@ -104,7 +104,8 @@ struct mana_ib_ext_limits {
  *	inside @raw_lock
  * @raw_lock: protects @raw_eqs, and raw packet queues while they are made and
  *	destroyed: what CQs and WQs say of them
- * @raw_eqs: the same for raw packet queues, made when first needed
+ * @raw_eqs: the same for raw packet queues, as long as there are any
+ * @raw_users: raw packet QPs
  * @qps: QP number to QP
  * @sqs: SQ id to QP, stock UD QPs of the kernel only
  * @srqs: SRQ id to SRQ
@@ -137,6 +138,7 @@ struct mana_ib_dev {
 	struct mutex hook_lock; /* hooks of CQs that go */
 	struct mutex raw_lock; /* raw_eqs and raw packet queues */
 	struct mana_ib_eq *raw_eqs;
+	u32 raw_users;
 	struct xarray qps;
 	struct xarray sqs;
 	struct xarray srqs;
@@ -538,7 +540,8 @@ u32 mana_ib_netdev_mtu(struct mana_ib_dev *dev, u32 port);
 /* events.c */
 int mana_ib_create_eqs(struct mana_ib_dev *dev);
 void mana_ib_destroy_eqs(struct mana_ib_dev *dev);
-int mana_ib_create_raw_eqs(struct mana_ib_dev *dev);
+int mana_ib_get_raw_eqs(struct mana_ib_dev *dev);
+void mana_ib_put_raw_eqs(struct mana_ib_dev *dev);
 void mana_ib_target_init(struct mana_ib_event_target *target);
 void mana_ib_target_release(struct mana_ib_event_target *target);
 int mana_ib_hook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq);

@@ -138,12 +138,12 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	qp->port = mana_ib_port(dev, request.port);
 	if (!qp->port)
 		return -EINVAL;
-	err = mana_ib_create_raw_eqs(dev);
+	err = mana_ib_get_raw_eqs(dev);
 	if (err)
 		return err;
 	err = mana_ib_take_vport(pd, qp->port, context->doorbell_page);
 	if (err)
-		return err;
+		goto err_eqs;
 	qp->umems[0] = compat_umem_get(&dev->ibdev, request.sq_address,
 				       request.sq_bytes, IB_ACCESS_LOCAL_WRITE);
 	if (IS_ERR(qp->umems[0])) {
@@ -176,6 +176,8 @@ err_umem:
 	mana_ib_release_umem(dev, qp->umems[0]);
 err_vport:
 	mana_ib_give_vport(pd);
+err_eqs:
+	mana_ib_put_raw_eqs(dev);
 	return err;
 }
 
@@ -189,6 +191,7 @@ void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_release_umem(dev, qp->umems[0]);
 	mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
+	mana_ib_put_raw_eqs(dev);
 }
 
 struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
@@ -340,32 +343,36 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	qp->port = mana_ib_port(dev, request.port);
 	if (!qp->port || count > MANA_UAPI_RSS_QUEUES)
 		return -EINVAL;
-	err = mana_ib_create_raw_eqs(dev);
-	if (err)
-		return err;
 	response = kzalloc(sizeof(*response), GFP_KERNEL);
 	if (!response)
 		return -ENOMEM;
+	err = mana_ib_get_raw_eqs(dev);
+	if (err)
+		goto err_free;
 
 	mutex_lock(&dev->raw_lock);
 	err = mana_ib_create_receive_queues(dev, qp->port, table->ind_tbl,
 					    count, response);
 	if (err)
-		goto out;
+		goto err_unlock;
 	err = mana_ib_steer(dev, qp->port, table->ind_tbl, count, request.key);
 	if (err)
 		goto err_destroy;
 	err = mana_ib_udata_out(udata, response, sizeof(*response));
 	if (err)
 		goto err_disable;
-	goto out;
+	mutex_unlock(&dev->raw_lock);
+	kfree(response);
+	return 0;
 
 err_disable:
 	compat_disable_vport_rx(qp->port);
 err_destroy:
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl, count);
-out:
+err_unlock:
 	mutex_unlock(&dev->raw_lock);
+	mana_ib_put_raw_eqs(dev);
+err_free:
 	kfree(response);
 	return err;
 }
@@ -380,4 +387,5 @@ void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl,
 				       1U << table->log_ind_tbl_size);
 	mutex_unlock(&dev->raw_lock);
+	mana_ib_put_raw_eqs(dev);
 }

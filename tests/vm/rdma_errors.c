@@ -14,6 +14,7 @@
 
 enum { SLOT = 16384, SLOTS = 8, SIZE = SLOT * SLOTS, RECEIVES = 3, SENDS = 4, DEPTH = 16 };
 enum { ID_RECEIVE = 0x100 };
+enum { OVERRUN = 80 }; /* messages, more than the CQ of a QP holds */
 
 enum mode {
     M_WRONG_RKEY,
@@ -39,6 +40,7 @@ enum mode {
     M_DEREG_IN_TRAFFIC,
     M_UNMAP_IN_TRAFFIC, /* of the program's mapping; the region holds its pages */
     M_LOST_PEER,        /* whoever runs the program ends the peer, its host or the link */
+    M_CQ_OVERRUN,
     M_COUNT
 };
 
@@ -50,7 +52,7 @@ static const char* const mode_names[M_COUNT] = {
     "scatter-no-write",   "scatter-bounds",  "rnr",
     "long-message",       "receive-key",     "closed-peer",
     "killed-peer",        "to-err",          "dereg-in-traffic",
-    "unmap-in-traffic",   "lost-peer"};
+    "unmap-in-traffic",   "lost-peer",       "cq-overrun"};
 
 /* What the client must know of the server. */
 struct hello {
@@ -85,7 +87,8 @@ struct state {
 /* -- requests */
 
 static bool is_send(enum mode mode) {
-    return mode == M_RNR || mode == M_LONG_MESSAGE || mode == M_RECEIVE_KEY || mode == M_TO_ERR;
+    return mode == M_RNR || mode == M_LONG_MESSAGE || mode == M_RECEIVE_KEY || mode == M_TO_ERR ||
+           mode == M_CQ_OVERRUN;
 }
 
 static bool is_read(enum mode mode) {
@@ -163,7 +166,7 @@ static void post_send(struct state* s, uint64_t id, bool bad) {
 
 static void post_receives(struct state* s, int count, uint32_t lkey) {
     for (int i = 0; i < count; ++i) {
-        struct ibv_sge sge = {.addr = (uintptr_t)s->memory + SLOT * (4 + (uint32_t)i),
+        struct ibv_sge sge = {.addr = (uintptr_t)s->memory + SLOT * (4 + (uint32_t)i % 4),
                               .length = s->length,
                               .lkey = lkey};
         struct ibv_recv_wr wr = {
@@ -211,6 +214,20 @@ static struct ibv_mr* register_memory(struct ibv_pd* pd, void* memory, int acces
     return mr;
 }
 
+static void make_qp(struct state* s) {
+    struct ibv_qp_init_attr attr = {
+        .send_cq = s->send_cq,
+        .recv_cq = s->receive_cq,
+        .cap = {.max_send_wr = DEPTH,
+                .max_recv_wr = s->mode == M_CQ_OVERRUN ? OVERRUN : DEPTH,
+                .max_send_sge = 1,
+                .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC};
+    s->qp = ibv_create_qp(s->pd, &attr);
+    if (!s->qp) die(EXIT_WRONG, "creating the QP: %s", strerror(errno));
+    qp_init(s->qp, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+}
+
 static void make_objects(struct state* s) {
     const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     struct ibv_context* context = s->pair.context;
@@ -232,14 +249,7 @@ static void make_objects(struct state* s) {
         if (s->mode == M_NO_REMOTE_WRITE || s->mode == M_NO_REMOTE_READ) s->target = s->weak;
         if (s->mode == M_DEREG_IN_TRAFFIC) s->target = register_memory(s->pd, s->memory, all);
     }
-    struct ibv_qp_init_attr attr = {
-        .send_cq = s->send_cq,
-        .recv_cq = s->receive_cq,
-        .cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
-        .qp_type = IBV_QPT_RC};
-    s->qp = ibv_create_qp(s->pd, &attr);
-    if (!s->qp) die(EXIT_WRONG, "creating the QP: %s", strerror(errno));
-    qp_init(s->qp, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    make_qp(s);
 }
 
 static void connect_qp(struct state* s, const struct retry_rules* rules, uint32_t psn) {
@@ -256,15 +266,20 @@ static void connect_qp(struct state* s, const struct retry_rules* rules, uint32_
 
 /* -- both queue pairs work again after RESET */
 
-static void wait_success(struct state* s, struct ibv_cq* cq, const char* what) {
+static struct ibv_wc wait_completion(struct state* s, struct ibv_cq* cq, const char* what) {
     double deadline = now() + s->pair.timeout;
     struct ibv_wc wc;
     int count;
     while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
-        if (now() > deadline) die(EXIT_WRONG, "after RESET: the %s did not complete", what);
-    if (count < 0 || wc.status)
-        die(EXIT_WRONG, "after RESET: the %s has status %d, vendor %#x", what, wc.status,
-            wc.vendor_err);
+        if (now() > deadline) die(EXIT_WRONG, "the %s did not complete", what);
+    if (count < 0) die(EXIT_WRONG, "polling for the %s: %d", what, count);
+    return wc;
+}
+
+static void wait_success(struct state* s, struct ibv_cq* cq, const char* what) {
+    struct ibv_wc wc = wait_completion(s, cq, what);
+    if (wc.status)
+        die(EXIT_WRONG, "the %s has status %d, vendor %#x", what, wc.status, wc.vendor_err);
 }
 
 static void recover(struct state* s) {
@@ -278,9 +293,9 @@ static void recover(struct state* s) {
     pair_sync(&s->pair, 0xa1);
     if (!s->server) {
         post_send(s, 0, false);
-        wait_success(s, s->send_cq, "send");
+        wait_success(s, s->send_cq, "send after RESET");
     } else {
-        wait_success(s, s->receive_cq, "receive");
+        wait_success(s, s->receive_cq, "receive after RESET");
         for (uint32_t i = 0; i < s->length; ++i)
             if (s->memory[SLOT * 4 + i] != 0xee)
                 die(EXIT_WRONG, "after RESET: byte %u of the message is wrong", i);
@@ -376,6 +391,55 @@ static void serve_stream(struct state* s) {
     if (s->mode == M_UNMAP_IN_TRAFFIC) pair_send(&s->pair, "u", 1);
 }
 
+/* Waits for the event that a CQ is lost; the QPs that it took with it have events of their own. */
+static bool cq_error_event(struct state* s, const struct ibv_cq* cq) {
+    struct pollfd wait = {.fd = s->pair.context->async_fd, .events = POLLIN};
+    struct ibv_async_event event;
+    bool found = false;
+    while (poll(&wait, 1, found ? 0 : 5000) > 0 && !ibv_get_async_event(s->pair.context, &event)) {
+        found |= event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == cq;
+        ibv_ack_async_event(&event);
+    }
+    return found;
+}
+
+/* The CQ was left alone while more came than it holds. A NIC that does not know how far a CQ was
+ * read writes on, and the provider sees by the owner bits that it has lost some; one that does
+ * gives an event and ends the QP. The CQ is of no use any more; nothing else is disturbed. */
+static void serve_overrun(struct state* s) {
+    struct ibv_wc wc;
+    int count, seen = 0;
+    post_receives(s, OVERRUN, s->mr->lkey);
+    pair_sync(&s->pair, 1);
+    pair_sync(&s->pair, 2);
+    while ((count = ibv_poll_cq(s->receive_cq, 1, &wc)) > 0) ++seen;
+    struct ibv_cq* lost = s->receive_cq;
+    if (count < 0)
+        printf("server overrun seen by the poll\n");
+    else if (cq_error_event(s, lost))
+        printf("server overrun told by an event\n");
+    else
+        die(EXIT_WRONG, "%d completions came, and no word of those that are lost", seen);
+    if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(lost)) die(EXIT_WRONG, "destroying QP and CQ");
+    s->receive_cq = ibv_create_cq(s->pair.context, 4 * DEPTH, NULL, NULL, 0);
+    if (!s->receive_cq) die(EXIT_WRONG, "a new CQ: %s", strerror(errno));
+    make_qp(s);
+}
+
+static void overrun(struct state* s) {
+    struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+    int sent = 0;
+    pair_sync(&s->pair, 1);
+    while (sent < OVERRUN) {
+        post_send(s, (uint64_t)sent, false);
+        wc = wait_completion(s, s->send_cq, "send");
+        if (wc.status) break;
+        ++sent;
+    }
+    printf("client sent %d of %d, status %d\n", sent, OVERRUN, wc.status);
+    pair_sync(&s->pair, 2);
+}
+
 static const struct retry_rules* rules_of(enum mode mode) {
     /* 4 ms and 1.3 ms at a time, few tries */
     static const struct retry_rules quick = {
@@ -411,6 +475,10 @@ static bool server_fails(enum mode mode) {
 }
 
 static void run_client(struct state* s) {
+    if (s->mode == M_CQ_OVERRUN) {
+        overrun(s);
+        return;
+    }
     post_receives(s, RECEIVES, s->mr->lkey);
     pair_sync(&s->pair, 1);
     if (s->mode == M_CLOSED_PEER) pair_sync(&s->pair, 2);
@@ -428,6 +496,10 @@ static void run_client(struct state* s) {
 }
 
 static void run_server(struct state* s) {
+    if (s->mode == M_CQ_OVERRUN) {
+        serve_overrun(s);
+        return;
+    }
     if (s->mode != M_RNR && s->mode != M_TO_ERR)
         post_receives(s, RECEIVES, s->mode == M_RECEIVE_KEY ? s->mr->lkey ^ 0x5a00 : s->mr->lkey);
     pair_sync(&s->pair, 1);

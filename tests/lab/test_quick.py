@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MANALAB = ROOT / "tools" / "manalab"
 sys.path.insert(0, str(ROOT / "tools"))
 
-from lab import (channel, cli, debian, host, image, janitor, kvm, manad, ours, proc,  # noqa: E402
-                 qemu, roots, stage)
+from lab import (building, channel, cli, debian, debug_kernel, host, image, janitor,  # noqa: E402
+                 kvm, manad, ours, proc, qemu, roots, stage)
 from lab.errors import CommandTimeout, GuestDied, GuestTimeout, LabError  # noqa: E402
 from lab.guest import FATAL, GuestSpec  # noqa: E402
 from lab.session import Lab  # noqa: E402
@@ -168,7 +168,7 @@ class OursTest(unittest.TestCase):
         log = self.base / "log"
         log.write_text("CC cq.c\nmain.c:3:1: error: expected ';'\nmake: *** [all] Error 2\n")
         with self.assertRaisesRegex(LabError, r"building it failed: main.c:3:1: error: .*; log: "):
-            with ours._explained("it", log):
+            with building.explained("it", log):
                 raise LabError("make failed (status 2): make: *** [all] Error 2", log)
 
     def test_archive_keeps_directories_links_and_modes(self) -> None:
@@ -177,7 +177,7 @@ class OursTest(unittest.TestCase):
         (tree / "usr/bin/tool").write_text("text")
         (tree / "usr/bin/tool").chmod(0o750)
         (tree / "usr/link").symlink_to("bin/tool")
-        self.assertEqual(ours._tree_files(tree), [
+        self.assertEqual(building.tree_files(tree), [
             ("extras/usr", b"", 0o040755), ("extras/usr/bin", b"", 0o040755),
             ("extras/usr/bin/tool", b"text", 0o100755),
             ("extras/usr/link", b"bin/tool", 0o120777)])
@@ -211,6 +211,94 @@ class OursTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.base / "bound"), ["kept"])
         self.assertEqual(os.listdir(self.base / "mnt"), [])
         self.assertFalse(Path("/usr/forgotten").exists())
+
+
+class DebugKernelTest(unittest.TestCase):
+    """The kernel with checkers: what is asked for, what it is made from, what its guests get."""
+
+    def kernel(self, version: str = "6.12.107+deb13-amd64") -> image.Image:
+        return image.Image("trixie", "k", *[Path("/none")] * 3, version=version)
+
+    def test_source_package_is_that_of_the_images_kernel(self) -> None:
+        self.assertEqual(debug_kernel.source_package(self.kernel()), "linux-source-6.12")
+        self.assertEqual(debug_kernel.source_package(self.kernel("7.2.12+deb14-amd64")),
+                         "linux-source-7.2")
+        with self.assertRaisesRegex(LabError, "strange version next"):
+            debug_kernel.source_package(self.kernel("next"))
+
+    def test_what_the_kernel_lacks_is_named(self) -> None:
+        config = "CONFIG_KASAN=y\nCONFIG_RDS=m\n# CONFIG_VT is not set\nCONFIG_NR_CPUS=8\n"
+        self.assertEqual(debug_kernel.missing_settings(config + "# c\nCONFIG_VT=n\n", config), [])
+        self.assertEqual(debug_kernel.missing_settings(
+            "CONFIG_KASAN=y\nCONFIG_UBSAN=y\nCONFIG_RDS=y\nCONFIG_NR_CPUS=n\n", config),
+            ["CONFIG_UBSAN=y", "CONFIG_RDS=y", "CONFIG_NR_CPUS=n"])
+
+    def test_configurations_name_the_checkers_and_nothing_twice(self) -> None:
+        for suite in image.SUITES:
+            names = re.findall(r"^(CONFIG_\w+)=", debug_kernel.settings(suite), re.M)
+            self.assertEqual(len(names), len(set(names)))
+            self.assertLessEqual({"CONFIG_KASAN", "CONFIG_UBSAN", "CONFIG_PROVE_LOCKING",
+                                  "CONFIG_DEBUG_ATOMIC_SLEEP", "CONFIG_DEBUG_KMEMLEAK",
+                                  "CONFIG_MICROSOFT_MANA"}, set(names))
+
+    def test_version_of_the_source_is_part_of_the_key(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            root = roots.Root("trixie", "k", Path(temp), "")
+            status = root.tree / "var/lib/dpkg/status"
+            status.parent.mkdir(parents=True)
+            status.write_text("Package: linux-source-6.1\nVersion: 1\n\n"
+                              "Package: linux-source-6.12\nStatus: x\nVersion: 6.12.107-1\n\n")
+            self.assertEqual(debug_kernel._source_version(root, "linux-source-6.12"),
+                             "6.12.107-1")
+            with self.assertRaisesRegex(LabError, "has no linux-source-7.2"):
+                debug_kernel._source_version(root, "linux-source-7.2")
+
+    def test_a_build_that_lacks_a_checker_fails_and_leaves_nothing(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+                mock.patch.dict(os.environ, {"OPENMANA_CACHE": temp}), \
+                mock.patch.object(debug_kernel, "_root", return_value=roots.Root(
+                    "trixie", "k", Path(temp), "")), \
+                mock.patch.object(debug_kernel, "_source_version", return_value="1"), \
+                mock.patch.object(roots.Root, "run") as run:
+            def configure(argv: list[str], log: Path, what: str, binds: dict[Path, str]) -> None:
+                self.assertTrue(argv and log and what)
+                (next(iter(binds)) / "linux").mkdir()
+                config = debug_kernel.settings("trixie").replace("CONFIG_KASAN=y\n", "")
+                (next(iter(binds)) / "linux" / ".config").write_text(config)
+            run.side_effect = configure
+            with self.assertRaisesRegex(LabError, "linux-source-6.12 1 cannot have CONFIG_KASAN=y"):
+                debug_kernel.build_kernel(self.kernel())
+            self.assertEqual(run.call_count, 1)
+            self.assertEqual([path.name for path in Path(temp).glob("kernel-*")], [])
+
+    def test_guests_get_its_modules_and_nothing_to_load_early(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+                mock.patch.dict(os.environ, {"OPENMANA_CACHE": temp}):
+            base = Path(temp) / "kernel-trixie-x"
+            (base / "modules/6.12.1-d/kernel").mkdir(parents=True)
+            (base / "modules/6.12.1-d/kernel/a.ko").write_bytes(b"module")
+            (base / "version").write_text("6.12.1-d\n")
+            (Path(temp) / "first").write_bytes(b"FIRST")
+            stock = image.Image("trixie", "k", Path("/root"), Path("/vmlinuz"),
+                                Path(temp) / "first", "6.12.107")
+            with mock.patch.object(debug_kernel, "get_image", return_value=stock), \
+                    mock.patch.object(debug_kernel, "build_kernel", return_value=base):
+                made = debug_kernel.debug_image("trixie")
+            self.assertEqual((made.version, made.kernel, made.root),
+                             ("6.12.1-d", base / "vmlinuz", Path("/root")))
+            data = made.initrd.read_bytes()
+            self.assertTrue(data.startswith(b"FIRST"))
+            self.assertIn(b"extras/usr/lib/modules/6.12.1-d/kernel/a.ko\0", data)
+            self.assertIn(b"modules\0", data)
+            self.assertIn("kasan", made.append)
+
+    def test_its_guests_have_more_time_and_memory(self) -> None:
+        args = cli.make_parser().parse_args(["up", "--kernel", "debug"])
+        spec = cli.guest_specs(args)[0]
+        self.assertGreater(spec.memory, GuestSpec().memory)
+        self.assertGreater(spec.patience, GuestSpec().patience)
+        args = cli.make_parser().parse_args(["up", "--kernel", "debug", "--memory", "2000"])
+        self.assertEqual(cli.guest_specs(args)[0].memory, 2000)
 
 
 class QemuTest(unittest.TestCase):
@@ -258,7 +346,9 @@ class QemuTest(unittest.TestCase):
                      "BUG: kernel NULL pointer dereference", "kernel BUG at fs/x.c:1!"):
             self.assertTrue(FATAL.search(line), line)
         for line in ("watchdog: BUG: soft lockup - CPU#0", "BUG: workqueue lockup - pool",
-                     "rcu: INFO: rcu_sched self-detected stall"):
+                     "rcu: INFO: rcu_sched self-detected stall",
+                     "BUG: KASAN: slab-use-after-free in f+0x1/0x2 [m]",
+                     "BUG: sleeping function called from invalid context at mm/x.c:1"):
             self.assertFalse(FATAL.search(line), line)
 
 
@@ -320,6 +410,20 @@ class ChannelTest(unittest.TestCase):
             command.wait(0.2)
         thread.join()
         self.assertEqual(command.status, -9)
+
+    def test_patience_makes_waits_longer(self) -> None:
+        self.channel.patience = 20.0
+        command = self.channel.start(["true"])
+        ident, _ = self.receive(channel.START)
+
+        def agent() -> None:
+            time.sleep(0.3)
+            self.agent.sendall(channel.encode(channel.EXIT, ident, struct.pack("<i", 0)))
+
+        thread = threading.Thread(target=agent)
+        thread.start()
+        self.assertEqual(command.wait(0.1), 0)
+        thread.join()
 
     def test_silent_guest_hangs(self) -> None:
         command = self.channel.start(["sleep", "9"])

@@ -24,6 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
+from checkers import Checkers  # noqa: E402
 from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
 
 CASE_TIMEOUT = 180.0
@@ -251,7 +252,8 @@ class Peer:
         should listen has ended."""
         look = (f"for i in 1 2 3 4 5 6 7 8 9 10; do grep -qs ':{port:04X} 0*:0000 0A' "
                 "/proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1")
-        deadline = time.monotonic() + timeout
+        seconds = timeout * self._context.patience
+        deadline = time.monotonic() + seconds
         while True:
             result = self.run(look, 30, check=False)
             if started.status is not None:
@@ -262,15 +264,16 @@ class Peer:
                 return
             if time.monotonic() > deadline:
                 raise CaseFailed(f"{self.name}: '{started.text}' did not listen within "
-                                 f"{timeout:.0f} s")
+                                 f"{seconds:.0f} s")
 
     def until(self, command: str, what: str, timeout: float = 10.0) -> None:
         """Waits until a shell condition holds in the guest."""
-        result = self.run(f"end=$(($(date +%s) + {timeout:.0f})); until {command}; do "
+        seconds = timeout * self._context.patience
+        result = self.run(f"end=$(($(date +%s) + {seconds:.0f})); until {command}; do "
                           "[ $(date +%s) -lt $end ] || exit 77; sleep 0.1; done", timeout + 30,
                           check=False)
         if result.status != 0:
-            raise CaseFailed(f"{self.name}: {what} (waited {timeout:.0f} s)")
+            raise CaseFailed(f"{self.name}: {what} (waited {seconds:.0f} s)")
 
 
 class SoftPeer(Peer):
@@ -307,8 +310,11 @@ class Context:
         self.spawned: list[Any] = []
         self.notes: list[str] = []
         self.expected: list[tuple[int, str]] = []  # guest, kernel messages that a case asked for
-        self._deadline = time.monotonic() + CASE_TIMEOUT
-        self._seconds = CASE_TIMEOUT
+        self.kernel = getattr(options, "kernel", "stock")
+        # All times are those of guests with Debian's kernel; a debug kernel takes longer.
+        self.patience = max(guest.spec.patience for guest in lab.guests)
+        self._seconds = CASE_TIMEOUT * self.patience
+        self._deadline = time.monotonic() + self._seconds
         self._port = 18600
         self._programs: dict[tuple[int, str, str], str] = {}
         self._rdma: dict[tuple[int, int], str] = {}
@@ -325,8 +331,8 @@ class Context:
 
     def begin(self, seconds: float) -> None:
         """A case begins; it may take this long."""
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds * self.patience
+        self._deadline = time.monotonic() + self._seconds
         self.spoken = []
         self.spawned = []
         self.notes = []
@@ -337,7 +343,7 @@ class Context:
 
     def limit(self, timeout: float) -> tuple[float, bool]:
         """The time that a step may take, and whether the case's deadline is what limits it."""
-        left = self._deadline - time.monotonic()
+        left = (self._deadline - time.monotonic()) / self.patience
         if left <= 0:
             raise CaseTimeout(self.words())
         return (left, True) if left < timeout else (timeout, False)
@@ -477,6 +483,7 @@ class Runner:
         self._total = total
         self._say = out or (lambda text: print(text, flush=True))
         self._baseline: dict[str, Any] = {}
+        self._checkers = Checkers() if context.kernel == "debug" else None
 
     # -- health
 
@@ -507,17 +514,19 @@ class Runner:
         lab = self.context.lab
         for manad in lab.manads:
             manad.check()
-        wrong = []
+        wrong = self._check_debug_kernel() if self._checkers is not None else []
+        told = self._checkers.lines if self._checkers is not None else set()
         for peer in self.context.peers:
             wrong += [f"{peer.name}: kernel: {line}"
-                      for line in self._kernel_log.new(peer, self.context.expected)]
+                      for line in self._kernel_log.new(peer, self.context.expected)
+                      if line not in told]
         self.context.expected = []
         for line in sorted(self._kernel_log.harmless):
             self.context.note(f"harmless: {line}")
         self._kernel_log.harmless.clear()
         check(not wrong, "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more"
                                                  if len(wrong) > 5 else ""))
-        deadline = time.monotonic() + CLEAN_PATIENCE
+        deadline = time.monotonic() + CLEAN_PATIENCE * self.context.patience
         while (figures := self.figures()) != self._baseline:
             if time.monotonic() > deadline:
                 changes = [f"{nic}: {name} {before.get(name)} -> {after.get(name)}"
@@ -527,6 +536,28 @@ class Runner:
                            if before.get(name) != after.get(name)]
                 raise CaseFailed("left behind in manad: " + ", ".join(changes))
             time.sleep(0.2)
+
+    def _check_debug_kernel(self) -> list[str]:
+        """What the debug kernel's checkers found since the last case: with the memory leaks of the
+        whole area."""
+        assert self._checkers is not None
+        self._checkers.scan(self.context.peers)
+        wrong = []
+        for peer in self.context.peers:
+            found = self._checkers.leaks(peer) + self._checkers.reports(peer, last=True)
+            found += self._checkers.given_up(peer)
+            wrong += [f"{peer.name}: kernel: {words}" for words in found]
+        for words in sorted(self._checkers.known):
+            self.context.note(f"known: {words}")
+        return wrong
+
+    def _reports(self) -> list[str]:
+        """What a debug kernel reported in a case, which fails it."""
+        if self._checkers is None:
+            return []
+        return self._checkers.before_reboots() + [
+            f"{peer.name}: kernel: {title}" for peer in self.context.peers
+            for title in self._checkers.reports(peer)]
 
     # -- running
 
@@ -567,7 +598,11 @@ class Runner:
                         {"ext": "device's extensions"}.get(side, side) for side in lack))
                 if case.only and context.driver == "stock" and not suites <= set(case.only):
                     raise CaseSkipped(case.reason or f"only for {', '.join(case.only)}")
+                for peer in context.peers if self._checkers is not None else ():
+                    self._checkers.follow(peer)
                 case.run(context)
+                wrong = self._reports()
+                check(not wrong, "; ".join(wrong[:5]))
             except CaseSkipped as reason:
                 self.tally.skipped += 1
                 context.end()
@@ -577,7 +612,7 @@ class Runner:
                 raise
             except Exception as failure:  # every failure of a case is reported, none ends the run
                 error = failure
-                why = self._reason(failure)
+                why = "; ".join([self._reason(failure), *self._reports()[:5]])
             context.end()
         took = time.monotonic() - begin
         if not why:

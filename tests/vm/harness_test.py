@@ -13,12 +13,15 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import checkers  # noqa: E402
 import pyverbs_table  # noqa: E402
 from areas import dpdk, errors, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
@@ -73,6 +76,7 @@ class FakeGuest:
         self.kernel_messages = ["[    0.1] random: crng init done"]
         self.answers: dict[str, Result] = {}
         self.spawned: list[FakeCommand] = []
+        self.before_reboot: Callable[[], None] = lambda: None
         self.macs = ["02:4d:41:00:00:00"]
         self.port_opens_at = 0  # how often it is looked at before it is open
 
@@ -109,8 +113,12 @@ class FakeGuest:
 
     def spawn(self, command: str, **_: Any) -> FakeCommand:
         """Starts a command that does not end by itself."""
-        self.spawned.append(FakeCommand(command))
+        self.spawned.append(FakeCommand(command, 0 if "kmemleak" in command else None))
         return self.spawned[-1]
+
+    def console(self) -> str:
+        """Its console."""
+        return self.console_log.read_text()
 
     def dmesg(self) -> str:
         """Its kernel log."""
@@ -359,6 +367,138 @@ class HarnessTest(unittest.TestCase):
         self.area.add("same", lambda _: None)
         with self.assertRaises(ValueError):
             self.area.add("same", lambda _: None)
+
+
+LOCKS = """[   12.000001] ======================================================
+[   12.000002] WARNING: possible circular locking dependency detected
+[   12.000003] 6.12.1-debug #1 Not tainted
+[   12.000004] rmmod/1 is trying to acquire lock:
+[   12.000005]  <TASK>
+[   12.000006]  mana_ib_remove+0x1/0x2 [mana_ib]
+[   12.000007]  </TASK>
+"""
+KASAN = """[   13.000001] ==================================================================
+[   13.000002] BUG: KASAN: slab-use-after-free in mana_ib_poll_cq+0x1/0x2 [mana_ib]
+[   13.000003] Read of size 8 at addr ffff888100000000 by task kworker/1
+[   13.000004]  <TASK>
+[   13.000005]  dump_stack_lvl+0x1/0x2
+[   13.000006]  </TASK>
+[   13.000007] Memory state around the buggy address:
+[   13.000008] ==================================================================
+[   13.000009] eth0: link up
+"""
+LEAK = """unreferenced object 0xffff888100000000 (size 64):
+  comm "modprobe", pid 1, jiffies 4294900000
+  hex dump (first 32 bytes):
+    00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00  ................
+  backtrace (crc 0):
+    __kmalloc_cache_noprof+0x1/0x2
+    mana_ib_probe+0x3/0x4 [mana_ib]
+"""
+
+
+class DebugKernelTest(unittest.TestCase):
+    """Reports of a debug kernel fail the case in which they come, and are never passed over."""
+
+    def setUp(self) -> None:
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.folder = Path(temp.name)
+        self.lab = FakeLab(self.folder)
+        for guest in self.lab.guests:
+            guest.spec = GuestSpec(guest.spec.suite, kernel="debug")
+            guest.answers["cat /proc/lockdep_stats"] = Result(" debug_locks:        1\n", "", 0)
+        self.context = Context(self.lab, "mixed", argparse.Namespace(kernel="debug"))
+        self.lines: list[str] = []
+        self.tally = Tally()
+        self.area = Area("demo")
+        self.runner = Runner(self.context, self.tally, lambda: self.folder / "kept",
+                             out=self.lines.append)
+
+    def run_area(self) -> str:
+        """Runs all cases; returns what was printed."""
+        self.runner.start()
+        self.runner.run_area(self.area, self.area.cases)
+        return "\n".join(self.lines)
+
+    def say(self, text: str, guest: int = 0) -> None:
+        """A guest's kernel says something."""
+        with self.lab.guests[guest].console_log.open("a") as console:
+            console.write(text)
+
+    def test_reports_are_told_apart(self) -> None:
+        found = checkers.split_reports(("[ 1.0] nothing\n" + LOCKS + KASAN).splitlines())
+        self.assertEqual([report.title for report in found], [
+            "WARNING: possible circular locking dependency detected",
+            "BUG: KASAN: slab-use-after-free in mana_ib_poll_cq+0x1/0x2 [mana_ib]"])
+        self.assertIn("Memory state", found[1].text)
+        self.assertNotIn("link up", found[1].text)
+        self.assertFalse(checkers.split_reports(["[ 1.0] DMA-API: preallocated 65536 entries"]))
+
+    def test_a_report_fails_the_case_in_which_it_comes(self) -> None:
+        self.area.add("good", lambda context: None)
+        self.area.add("bad", lambda context: self.say(KASAN))
+        self.area.add("good again", lambda context: None)
+        text = self.run_area()
+        self.assertRegex(text, r"not ok 2 - .*bad .*g0: kernel: BUG: KASAN: slab-use-after-free")
+        self.assertEqual((self.tally.passed, self.tally.failed), (3, 1))
+
+    def test_a_report_stands_beside_another_failure(self) -> None:
+        def bad(_context: Context) -> None:
+            self.say(KASAN)
+            check(False, "it went wrong")
+
+        self.area.add("bad", bad)
+        self.assertRegex(self.run_area(), "not ok 1 .*it went wrong; g0: kernel: BUG: KASAN")
+
+    def test_a_report_of_the_boot_counts(self) -> None:
+        self.say(LOCKS, guest=1)
+        self.area.add("good", lambda context: None)
+        self.assertRegex(self.run_area(), r"not ok 1 .*g1: kernel: WARNING: possible circular")
+
+    def test_a_known_report_is_named_with_its_reason(self) -> None:
+        def case(_context: Context) -> None:
+            self.say(LOCKS)
+            self.lab.guests[0].kernel_messages += LOCKS.splitlines()
+
+        self.area.add("good", case)
+        known = (("circular locking.*mana_ib_remove", "of another's code"),)
+        with unittest.mock.patch.object(checkers, "KNOWN", known):
+            text = self.run_area()
+        self.assertEqual(self.tally.failed, 0, text)
+        self.assertRegex(text, "known: WARNING: possible circular .*: of another's code")
+
+    def test_a_leak_fails_the_area(self) -> None:
+        self.area.add("good", lambda context: None)
+        self.lab.guests[1].answers[f"cat {checkers.LEAKS}"] = Result(LEAK, "", 0)
+        self.assertRegex(self.run_area(), "not ok 2 .*g1: kernel: memory leak: 64 bytes of "
+                         "__kmalloc_cache_noprof < mana_ib_probe")
+
+    def test_leaks_are_looked_for_before_a_reboot(self) -> None:
+        def reboot(context: Context) -> None:
+            guest = context.b.guest
+            guest.answers[f"cat {checkers.LEAKS}"] = Result(LEAK, "", 0)
+            guest.before_reboot()
+            guest.answers.clear()
+            guest.answers["cat /proc/lockdep_stats"] = Result(" debug_locks:        1\n", "", 0)
+
+        self.area.add("reboot", reboot)
+        self.assertRegex(self.run_area(),
+                         "not ok 1 .*g1: kernel: memory leak: 64 .*before a reboot")
+        self.assertEqual(self.tally.failed, 1)
+
+    def test_checkers_that_gave_up_fail_the_area(self) -> None:
+        self.area.add("good", lambda context: None)
+        self.lab.guests[0].answers["cat /proc/lockdep_stats"] = Result(
+            " debug_locks:        0\n", "", 0)
+        self.assertRegex(self.run_area(), "not ok 2 .*g0: kernel: lockdep has given up")
+
+    def test_cases_have_more_time(self) -> None:
+        self.context.begin(10)
+        left, by_case = self.context.limit(100)
+        self.assertTrue(by_case)
+        self.assertAlmostEqual(left, 10, delta=1)
+        self.assertGreater(self.context._seconds, 10)
 
 
 class PiecesTest(unittest.TestCase):

@@ -26,7 +26,8 @@ sys.path.insert(0, str(HERE))
 
 from harness import Area, Case, Context, LabError, Runner, SoftPeer, Tally  # noqa: E402
 
-from lab.guest import GuestSpec  # noqa: E402
+from lab.debug_kernel import KERNELS  # noqa: E402
+from lab.guest import MEMORY, PATIENCE, GuestSpec  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
 from lab.progress import set_quiet  # noqa: E402
@@ -64,6 +65,11 @@ def parse() -> argparse.Namespace:
                         default=os.environ.get("OPENMANA_EXT", "on"),
                         help="whether the NICs offer the extensions (default: on, or "
                         "OPENMANA_EXT)")
+    parser.add_argument("--kernel", choices=KERNELS, default="stock",
+                        help="the guests' kernel: Debian's, or one with KASAN, lockdep and the "
+                        "kernel's other checkers, whose reports fail the run; it is some times "
+                        f"slower, so time-outs are {PATIENCE['debug']:.0f} times as long "
+                        "(default: stock)")
     parser.add_argument("--manad", type=Path, metavar="PATH",
                         default=os.environ.get("OPENMANA_MANAD"),
                         help="this manad instead of the build's (or set OPENMANA_MANAD)")
@@ -98,7 +104,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                runner_number: int) -> int:
     """Boots the guests of a layout and runs its areas. Returns the number of the last case."""
     suites = PAIRS[arguments.pair]
-    ours = {"driver": arguments.driver, "provider": arguments.provider}
+    kernel = {"kernel": arguments.kernel, "memory": MEMORY[arguments.kernel]}
+    ours = {"driver": arguments.driver, "provider": arguments.provider, **kernel}
     specs = [GuestSpec(suite, cpus=arguments.cpus, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))
     nics = 1
@@ -110,7 +117,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         ends = ((0, 0), (0, 0))
         nics = 2
     if layout == "soft":
-        specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1)
+        specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
     folder: list[Path] = []
 

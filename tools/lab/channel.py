@@ -143,6 +143,7 @@ class Command:
     def wait_output(self, text: str, timeout: float) -> None:
         """Waits until stdout or stderr contains `text`."""
         wanted = text.encode()
+        timeout *= self._channel.patience
         deadline = time.monotonic() + timeout
         with self._changed:
             while wanted not in self._out and wanted not in self._err:
@@ -162,12 +163,13 @@ class Command:
 
     def wait(self, timeout: float) -> int:
         """Waits for its end and returns its status. One that does not end in time is killed."""
+        timeout *= self._channel.patience
         deadline = time.monotonic() + timeout
         if self._wait_until(deadline):
             assert self._status is not None
             return self._status
         self.kill(signal.SIGKILL)
-        if not self._wait_until(time.monotonic() + KILL_GRACE):
+        if not self._wait_until(time.monotonic() + KILL_GRACE * self._channel.patience):
             raise GuestTimeout(f"{self._channel.name}: '{self.text}' did not end within "
                                f"{timeout:.0f} s and the guest does not answer; it hangs",
                                self._channel.log)
@@ -192,11 +194,13 @@ class Channel:
     `fail` ends it with the error that every waiter, now and later, gets. `boot` is the guest's boot
     id once its agent has said hello; a new one (a reboot) ends all commands of the old boot.
     `on_close` is called when the other end closes, and may `fail` with a better reason first.
+    All waits are `patience` times as long as the caller says.
     """
 
     def __init__(self, sock: socket.socket, name: str, log: str | None = None,
-                 on_close: Callable[[], None] | None = None) -> None:
+                 on_close: Callable[[], None] | None = None, patience: float = 1.0) -> None:
         self._sock = sock
+        self.patience = patience
         self._on_close = on_close
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_PATIENCE, 0))
         self.name = name
@@ -289,6 +293,7 @@ class Channel:
 
     def wait_boot(self, timeout: float, old: str | None = None) -> None:
         """Waits until the agent says hello from another boot than `old`."""
+        timeout *= self.patience
         deadline = time.monotonic() + timeout
         with self.changed:
             while self._boot is None or self._boot == old:

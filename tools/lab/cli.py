@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from . import progress
+from .debug_kernel import KERNELS
 from .errors import LabError
-from .guest import GuestSpec
-from .image import SUITES
+from .guest import MEMORY, GuestSpec
+from .image import SUITES, get_image
 from .ours import SIDES, check_side
 from .proc import exit_on_signals
 
@@ -55,9 +56,9 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
             check_side(what, value)
         if len(values) > count:
             raise LabError(f"--{what} names {len(values)} guests, there are {count}")
-    return [GuestSpec(names[index % len(names)], args.cpus, args.memory,
+    return [GuestSpec(names[index % len(names)], args.cpus, args.memory or MEMORY[args.kernel],
                       driver=drivers[index % len(drivers)],
-                      provider=providers[index % len(providers)])
+                      provider=providers[index % len(providers)], kernel=args.kernel)
             for index in range(count)]
 
 
@@ -69,8 +70,9 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
     parser.add_argument("--guests", type=positive, metavar="N",
                         help="how many guests (default: 2)")
     parser.add_argument("--cpus", type=positive, default=1, help="CPUs of a guest (default: 1)")
-    parser.add_argument("--memory", type=positive, default=1024, metavar="MIB",
-                        help="memory of a guest in MiB (default: 1024)")
+    parser.add_argument("--memory", type=positive, metavar="MIB",
+                        help="memory of a guest in MiB (default: "
+                        f"{MEMORY['stock']}, {MEMORY['debug']} with the debug kernel)")
     parser.add_argument("--mtu", type=positive, help="MTU of the interfaces (default: 1500)")
     parser.add_argument("--driver", default="stock", metavar="WHOSE",
                         help="the guests' RDMA driver: stock or ours, or a,b for each guest "
@@ -79,6 +81,9 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
                         help="the guests' libibverbs provider, in the same way (default: stock)")
     parser.add_argument("--ext", choices=("on", "off"), default="on",
                         help="whether the NICs offer the extensions (default: on)")
+    parser.add_argument("--kernel", choices=KERNELS, default="stock",
+                        help="Debian's kernel, or one built from Debian's source with KASAN, "
+                        "lockdep and the kernel's other checkers (default: stock)")
     if virtio:
         parser.add_argument("--nics", type=int, default=1, metavar="N",
                             help="MANA NICs of a guest (default: 1; 0: none)")
@@ -165,6 +170,12 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="fewer sizes and iterations")
     bench.add_argument("--no-plot", action="store_true", help="save no plot")
 
+    kernel = commands.add_parser("kernel", help="build the debug kernel of a suite",
+                                 description="Builds the kernel of --kernel debug, if the cache "
+                                 "does not have it, and prints where it is.")
+    kernel.add_argument("suite", choices=SUITES, nargs="?", default=SUITES[0],
+                        help=f"whose kernel source (default: {SUITES[0]})")
+
     serve = commands.add_parser("_serve")
     add_guest_options(serve)
     add_name(serve)
@@ -188,6 +199,10 @@ def dispatch(args: argparse.Namespace) -> int:
         from . import bench
         return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot,
                          args.ext == "on")
+    if args.command == "kernel":
+        from . import debug_kernel
+        print(debug_kernel.build_kernel(get_image(args.suite)))
+        return 0
     from . import supervisor
     if args.command == "up":
         return supervisor.up(args, guest_specs(args))

@@ -22,17 +22,23 @@ from .qemu import Machine, Qemu, command_line
 
 BOOT_TIMEOUT = 180.0
 # Kernel messages that mean the end; stalls and lockups under load on a slow host do not.
-FATAL = re.compile(r"Kernel panic|Oops:|BUG: (?!soft lockup|workqueue lockup|scheduling)"
+# nor do the reports of a debug kernel, which says all it finds before the run fails.
+FATAL = re.compile(r"Kernel panic|Oops:|BUG: (?!soft lockup|workqueue lockup|scheduling|KASAN: |"
+                   r"sleeping function|invalid wait context|key |MAX_LOCK)"
                    r"|kernel BUG at|general protection fault")
 BASE_MODULES = ("mana", "mana_ib", "ib_uverbs", "rdma_ucm")
 CONSOLE_GRACE = 2.0
+# Debian's kernel, or the one with the kernel's checkers: MiB of memory of a guest that nothing else
+# is said of, and by how much each time-out is longer.
+MEMORY = {"stock": 1024, "debug": 3072}
+PATIENCE = {"stock": 1.0, "debug": 6.0}
 
 
 @dataclass(frozen=True)
 class GuestSpec:
     """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default.
     `uplinks` are virtio NICs on manad's switch, by QEMU's stream netdev. `driver` and
-    `provider`: "stock" or "ours"."""
+    `provider`: "stock" or "ours"; `kernel`: "stock" or "debug"."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -43,6 +49,12 @@ class GuestSpec:
     driver: str = "stock"
     provider: str = "stock"
     uplinks: int = 0
+    kernel: str = "stock"
+
+    @property
+    def patience(self) -> float:
+        """By how much time-outs are longer than for a guest with Debian's kernel."""
+        return PATIENCE[self.kernel]
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,8 @@ class Guest:
         self._console_thread: threading.Thread | None = None
         self._watch_thread: threading.Thread | None = None
         self._devices: dict[str, str] | None = None
+        # Called before an orderly reboot, which ends all that the kernel knows.
+        self.before_reboot: Callable[[], None] | None = None
 
     # -- life
 
@@ -92,7 +106,8 @@ class Guest:
                                                 name=f"console-{self.name}")
         self._console_thread.start()
         sock = self._connect(self.machine.agent_socket)
-        self._channel = Channel(sock, self.name, str(self.console_log), self._channel_closed)
+        self._channel = Channel(sock, self.name, str(self.console_log), self._channel_closed,
+                                self.spec.patience)
         self._watch_thread = threading.Thread(target=self._watch, daemon=True,
                                               name=f"watch-{self.name}")
         self._watch_thread.start()
@@ -218,6 +233,8 @@ class Guest:
     def reboot(self, timeout: float = BOOT_TIMEOUT, modules: bool = True) -> None:
         """Reboots the guest by reboot(2) and waits until it is up again. What was set up in it
         (addresses, files) is gone."""
+        if self.before_reboot is not None:
+            self.before_reboot()
         old = self.channel.boot
         self.channel.send(REBOOT, 0)
         self.channel.wait_boot(timeout, old)

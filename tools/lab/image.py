@@ -34,7 +34,8 @@ DPKG_OPTIONS = tuple(f"--dpkgopt={option}" for option in (
 
 @dataclass(frozen=True)
 class Image:
-    """A guest image ready to boot."""
+    """A guest image ready to boot. `modules`: those of a kernel that the image itself does not
+    have, brought by its initramfs; `append`: what that kernel wants on its command line."""
 
     suite: str
     key: str
@@ -42,6 +43,8 @@ class Image:
     kernel: Path
     initrd: Path
     version: str
+    modules: Path | None = None
+    append: str = ""
 
 
 def digest(*parts: bytes | str | Path) -> str:

@@ -7,17 +7,16 @@ puts that over the image, so that a file there hides the packaged one."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from .building import entry, explained, jobs, sweep, sweep_files, tree_files
+from .debug_kernel import headers
 from .errors import LabError
-from .image import Image, cache_lock, cpio, digest, new_entry
+from .image import Image, cache_lock, cpio, digest, get_image, new_entry
 from .paths import ROOT, cache_dir, logs_dir
 from .proc import find_program, run_logged
 from .progress import Step
@@ -28,7 +27,6 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 PATCHES = Path(__file__).resolve().parent / "patches"
 # What builds leave in a source directory.
 PRODUCTS = re.compile(r".*\.(o|ko|mod|mod\.c|cmd|pyc|symvers|order|a)$|^\..*|^__pycache__$|^build$")
-KEPT_DAYS = 14
 
 MAKE_DRIVER = """set -e
 cd /build/kernel
@@ -102,41 +100,11 @@ def copy_sources(target: Path, *folders: str) -> None:
         shutil.copy(path, place)
 
 
-def _jobs() -> str:
-    return str(os.cpu_count() or 1)
-
-
-@contextlib.contextmanager
-def _explained(what: str, log: Path) -> Iterator[None]:
-    """A failed build says its first error, and names the log."""
-    try:
-        yield
-    except LabError as error:
-        found = None
-        with contextlib.suppress(OSError):
-            found = re.search(r"^.*\b(?:error|Error)(?: [A-Z]\d+)?: .*$",
-                              log.read_text(errors="replace"), re.M)
-        if found is None:
-            raise
-        raise LabError(f"building {what} failed: {found.group(0).strip()[:200]}", log) from error
-
-
-def _entry(name: str, key: str) -> Path:
-    return cache_dir() / f"{name}-{key}"
-
-
-def _sweep(name: str, kept: Path) -> None:
-    """Removes results that nobody used for long."""
-    for old in cache_dir().glob(f"{name}-*"):
-        if old != kept and time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
-            shutil.rmtree(old, ignore_errors=True)
-
-
 def build_driver(image: Image, root: Root | None = None) -> Path:
     """A directory with our mana_ib.ko for the kernel of an image."""
-    root = root or get_root(image)
+    root = root or (headers(image) if image.modules else get_root(image))
     name = f"driver-{image.suite}"
-    final = _entry(name, digest("driver-1", root.key, MAKE_DRIVER,
+    final = entry(name, digest("driver-1", root.key, MAKE_DRIVER,
                                 sources_digest("kernel", "include")))
     if final.exists():
         return final
@@ -146,13 +114,13 @@ def build_driver(image: Image, root: Root | None = None) -> Path:
         log = logs_dir() / f"{name}.log"
         log.unlink(missing_ok=True)
         what = f"our mana_ib.ko for {image.suite}"
-        with new_entry(final) as temp, _explained(what, log), Step(f"building {what} (log: {log})"):
+        with new_entry(final) as temp, explained(what, log), Step(f"building {what} (log: {log})"):
             copy_sources(temp / "work", "kernel", "include")
-            root.run(["sh", "-c", MAKE_DRIVER, "make", root.kernel, _jobs()], log,
+            root.run(["sh", "-c", MAKE_DRIVER, "make", root.kernel, jobs()], log,
                      f"building {what}", {temp / "work": "/build"})
             shutil.copy(temp / "work" / "kernel" / "mana_ib.ko", temp / "mana_ib.ko")
             shutil.rmtree(temp / "work")
-        _sweep(name, final)
+        sweep(name, final)
     return final
 
 
@@ -163,7 +131,7 @@ def check_driver(image: Image) -> list[str]:
     log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".check-") as temp:
         copy_sources(Path(temp), "kernel", "include")
-        root.run(["sh", "-c", CHECK_DRIVER, "make", root.kernel, _jobs()], log,
+        root.run(["sh", "-c", CHECK_DRIVER, "make", root.kernel, jobs()], log,
                  f"the check of our driver for {image.suite}", {Path(temp): "/build"})
     found = re.findall(r"^.*\b(?:warning|error): .*$", log.read_text(errors="replace"), re.M)
     return [line for line in found if "the compiler differs from the one used to build" not in line]
@@ -172,7 +140,7 @@ def check_driver(image: Image) -> list[str]:
 def _rdma_core(root: Root) -> Path:
     """The rdma-core tree of a root, configured, with libibverbs built."""
     name = f"rdma-core-{root.suite}"
-    final = _entry(name, digest("rdma-core-1", root.key, CONFIGURE_RDMA_CORE))
+    final = entry(name, digest("rdma-core-1", root.key, CONFIGURE_RDMA_CORE))
     if final.exists():
         return final
     with cache_lock(name):
@@ -183,8 +151,8 @@ def _rdma_core(root: Root) -> Path:
         with new_entry(final) as temp, Step(f"{root.suite}: preparing rdma-core (log: {log})"):
             # CMake keeps absolute paths: the tree is built where providers will be built.
             root.run(["sh", "-c", CONFIGURE_RDMA_CORE, "configure", root.tarball("rdma-core"),
-                      _jobs()], log, "preparing rdma-core", {temp: "/build/rdma-core"})
-        _sweep(name, final)
+                      jobs()], log, "preparing rdma-core", {temp: "/build/rdma-core"})
+        sweep(name, final)
     return final
 
 
@@ -192,7 +160,7 @@ def build_provider(image: Image, root: Root | None = None) -> Path:
     """A directory with our provider as rdma-core installs it (usr/lib/..., etc/...)."""
     root = root or get_root(image)
     name = f"provider-{image.suite}"
-    final = _entry(name, digest("provider-1", root.key, CONFIGURE_RDMA_CORE, MAKE_PROVIDER,
+    final = entry(name, digest("provider-1", root.key, CONFIGURE_RDMA_CORE, MAKE_PROVIDER,
                                 sources_digest("providers", "include")))
     if final.exists():
         return final
@@ -203,14 +171,14 @@ def build_provider(image: Image, root: Root | None = None) -> Path:
         log = logs_dir() / f"{name}.log"
         log.unlink(missing_ok=True)
         what = f"our provider for {image.suite}"
-        with new_entry(final) as temp, _explained(what, log), Step(f"building {what} (log: {log})"):
+        with new_entry(final) as temp, explained(what, log), Step(f"building {what} (log: {log})"):
             work = temp / "work"
             copy_sources(work, "providers", "include")
-            root.run(["sh", "-c", MAKE_PROVIDER, "make", _jobs()], log, f"building {what}",
+            root.run(["sh", "-c", MAKE_PROVIDER, "make", jobs()], log, f"building {what}",
                      {work: "/build", base: "/base"})
             _move_out(work / "out", temp)
             shutil.rmtree(work)
-        _sweep(name, final)
+        sweep(name, final)
     return final
 
 
@@ -224,7 +192,7 @@ def build_perftest(image: Image, root: Root | None = None) -> Path:
     root = root or get_root(image)
     name = f"perftest-{image.suite}"
     patches = sorted((PATCHES / "perftest").glob("*.patch"))
-    final = _entry(name, digest("perftest-1", root.key, MAKE_PERFTEST, *patches))
+    final = entry(name, digest("perftest-1", root.key, MAKE_PERFTEST, *patches))
     if final.exists():
         return final
     with cache_lock(name):
@@ -235,12 +203,12 @@ def build_perftest(image: Image, root: Root | None = None) -> Path:
         with new_entry(final) as temp, Step(f"{image.suite}: building perftest (log: {log})"):
             work = temp / "work"
             work.mkdir()
-            root.run(["sh", "-c", MAKE_PERFTEST, "make", root.tarball("perftest"), _jobs()], log,
+            root.run(["sh", "-c", MAKE_PERFTEST, "make", root.tarball("perftest"), jobs()], log,
                      "building perftest", {work: "/build", PATCHES / "perftest": "/patches"})
             shutil.rmtree(work / "out" / "usr" / "share", ignore_errors=True)
             _move_out(work / "out", temp)
             shutil.rmtree(work)
-        _sweep(name, final)
+        sweep(name, final)
     return final
 
 
@@ -254,33 +222,21 @@ def check_side(what: str, value: str) -> str:
     return value
 
 
-def _tree_files(base: Path) -> list[tuple[str, bytes, int]]:
-    """The directories, files and links below a directory as entries of an archive."""
-    entries: list[tuple[str, bytes, int]] = []
-    for path in sorted(base.rglob("*")):
-        name = f"extras/{path.relative_to(base).as_posix()}"
-        if path.is_symlink():
-            entries.append((name, os.readlink(path).encode(), 0o120777))
-        elif path.is_dir():
-            entries.append((name, b"", 0o040755))
-        else:
-            mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
-            entries.append((name, path.read_bytes(), 0o100000 | mode))
-    return entries
-
-
 def _add_driver(image: Image, driver: Path, tree: Path, root: Root, log: Path) -> None:
     """Puts our module where DKMS would, and the indexes of modprobe made anew. The image's modules
     are read without mounting it."""
-    debugfs = find_program("debugfs")
-    if debugfs is None:
-        raise LabError("the package e2fsprogs is missing (debugfs)")
     folder = f"usr/lib/modules/{image.version}"
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".modules-") as temp:
         base = Path(temp) / "usr" / "lib" / "modules"
         base.mkdir(parents=True)
-        run_logged([debugfs, "-R", f"rdump /{folder} {base}", os.fspath(image.root)], log,
-                   "reading the image's modules")
+        if image.modules:
+            shutil.copytree(image.modules, base / image.version)
+        else:
+            debugfs = find_program("debugfs")
+            if debugfs is None:
+                raise LabError("the package e2fsprogs is missing (debugfs)")
+            run_logged([debugfs, "-R", f"rdump /{folder} {base}", os.fspath(image.root)], log,
+                       "reading the image's modules")
         updates = base / image.version / "updates"
         updates.mkdir()
         shutil.copy(driver / "mana_ib.ko", updates / "mana_ib.ko")
@@ -308,14 +264,15 @@ def guest_initrd(image: Image, driver: str = "stock", provider: str = "stock") -
     check_side("provider", provider)
     if driver == provider == "stock":
         return image.initrd
-    root = get_root(image)
+    # Programs do not care for the kernel: their root is that of Debian's.
+    root = get_root(get_image(image.suite) if image.modules else image)
     parts = []
     if driver == "ours":
-        parts.append(build_driver(image, root))
+        parts.append(build_driver(image))
     if provider == "ours":
         parts += [build_provider(image, root), build_perftest(image, root)]
     name = f"extras-{image.suite}"
-    final = _entry(name, digest("extras-1", image.key, image.initrd.name,
+    final = entry(name, digest("extras-1", image.key, image.initrd.name,
                                 *(part.name for part in parts)))
     if final.exists():
         os.utime(final)
@@ -335,14 +292,8 @@ def guest_initrd(image: Image, driver: str = "stock", provider: str = "stock") -
                 else:
                     shutil.copytree(part, tree, symlinks=True, dirs_exist_ok=True)
             whole = Path(temp) / "initrd"
-            entries = [("extras", b"", 0o040755), *_tree_files(tree)]
+            entries = [("extras", b"", 0o040755), *tree_files(tree)]
             whole.write_bytes(image.initrd.read_bytes() + cpio(entries))
             os.rename(whole, final)
-        _sweep_files(name, final)
+        sweep_files(name, final)
     return final
-
-
-def _sweep_files(name: str, kept: Path) -> None:
-    for old in cache_dir().glob(f"{name}-*"):
-        if old != kept and time.time() - old.stat().st_mtime > 86400:
-            old.unlink(missing_ok=True)

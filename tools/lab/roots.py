@@ -44,12 +44,14 @@ def namespace() -> list[str]:
 
 @dataclass(frozen=True)
 class Root:
-    """A build root. `kernel` is the version whose headers it has."""
+    """A build root. `kernel` is the version whose headers it has; `binds` are host directories
+    that programs see in it besides those of each call."""
 
     suite: str
     key: str
     path: Path
     kernel: str
+    binds: tuple[tuple[Path, str], ...] = ()
 
     @property
     def tree(self) -> Path:
@@ -66,7 +68,7 @@ class Root:
                  os.fspath(self.tree), os.fspath(self.path / "mnt"), "--cwd", cwd]
         if os.geteuid() != 0:
             words.append("--unprivileged")
-        for source, target in {**(binds or {}), ccache: "/ccache"}.items():
+        for source, target in {**dict(self.binds), **(binds or {}), ccache: "/ccache"}.items():
             words += ["--bind", os.fspath(source), target]
         return [*words, "--", *argv]
 
@@ -106,33 +108,38 @@ def get_root(image: Image) -> Root:
 
 
 def _make(image: Image, final: Path) -> None:
+    log = logs_dir() / f"root-{image.suite}.log"
+    try:
+        make_root(final, image.suite, _packages(image), log, FETCH_SOURCES)
+    except LabError as error:
+        if f"Unable to locate package linux-headers-{image.version}" in log.read_text(
+                errors="replace"):
+            raise LabError(
+                f"the mirror no longer has the headers of the {image.suite} image's kernel "
+                f"{image.version}; remove {cache_dir()}/guest-{image.suite}-* to make a "
+                "new image", log) from error
+        raise
+
+
+def make_root(final: Path, suite: str, packages: list[str], log: Path, hook: str) -> None:
+    """Makes the root `final` of packages; `hook` is a shell command that gets its path as $1."""
     as_root = os.geteuid() == 0
     host.ensure_packages(host.FOR_IMAGES, *(() if as_root else (host.FOR_USERS,)))
-    host.check_space(cache_dir(), SPACE_NEEDED, f"the {image.suite} build root")
-    log = logs_dir() / f"root-{image.suite}.log"
+    host.check_space(cache_dir(), SPACE_NEEDED, f"the {suite} build root")
     log.unlink(missing_ok=True)
     with new_entry(final) as temp:
         (temp / "mnt").mkdir()
         tree = temp / ("tree" if as_root else "tree.tar")
-        with Step(f"{image.suite}: installing the build root (log: {log})"):
-            try:
-                debian.bootstrap(tree, image.suite, _packages(image), log, sources=True,
-                                 options=(f"--customize-hook={FETCH_SOURCES}",))
-            except LabError as error:
-                if f"Unable to locate package linux-headers-{image.version}" in log.read_text(
-                        errors="replace"):
-                    raise LabError(
-                        f"the mirror no longer has the headers of the {image.suite} image's kernel "
-                        f"{image.version}; remove {cache_dir()}/guest-{image.suite}-* to make a "
-                        "new image", log) from error
-                raise
+        with Step(f"{suite}: installing the build root (log: {log})"):
+            debian.bootstrap(tree, suite, packages, log, sources=True,
+                             options=(f"--customize-hook={hook}",))
             if not as_root:
                 (temp / "tree").mkdir()
                 run_logged(["unshare", "--map-root-user", "--map-auto", "tar", "-xf",
                             os.fspath(tree), "-C", os.fspath(temp / "tree"), "--numeric-owner",
                             "--exclude=./dev/*"], log, "unpacking the build root")
                 tree.unlink()
-    for old in cache_dir().glob(f"root-{image.suite}-*"):
+    for old in cache_dir().glob(f"{final.name.rpartition('-')[0]}-*"):
         if old != final and time.time() - old.stat().st_mtime > 14 * 86400:
             remove_tree(old)
-    say(f"{image.suite}: build root {final.name} is ready")
+    say(f"{suite}: build root {final.name} is ready")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .debug_kernel import kernel_image
 from .errors import LabError
 from .guest import BOOT_TIMEOUT, Guest, GuestSpec
 from .image import get_image
@@ -153,15 +154,16 @@ class Lab:
 
     def start(self) -> None:
         """Makes what is missing, starts manad and the guests, waits until they are up."""
-        images = {suite: get_image(suite) for suite in dict.fromkeys(s.suite for s in self.specs)}
-        initrds = {spec: guest_initrd(images[spec.suite], spec.driver, spec.provider)
+        kinds = dict.fromkeys((spec.suite, spec.kernel) for spec in self.specs)
+        images = {kind: kernel_image(*kind) for kind in kinds}
+        initrds = {spec: guest_initrd(images[spec.suite, spec.kernel], spec.driver, spec.provider)
                    for spec in self.specs}
         need = sum(spec.memory for spec in self.specs) << 20
         if need > free_memory():
             raise LabError(f"not enough memory: the guests have {need >> 20} MiB, "
                            f"the host has {free_memory() >> 20} MiB available")
         qemu = find_qemu()
-        accel = self._accel or choose_accel(qemu, next(iter(images.values())))
+        accel = self._accel or choose_accel(qemu, get_image(self.specs[0].suite))
         self._log_dir = new_log_dir(self._name)
         self._run = RunDirectory()
         run = self._run.path
@@ -184,13 +186,13 @@ class Lab:
                 args[-1] += ["--uplink", f"stream={path},listen"]
                 virtio_macs.append(mac_address(2, number, i))
                 virtio.append((connected(path), virtio_macs[-1]))
-            image = images[spec.suite]
+            image = images[spec.suite, spec.kernel]
             machine = Machine(
                 name=name, kernel=image.kernel, initrd=initrds[spec], root=image.root,
                 agent_socket=run / f"{name}.agent", qmp_socket=run / f"{name}.qmp", accel=accel,
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
                 virtio=tuple(virtio),
-                append=spec.append, shared_memory=self._shared_memory)
+                append=f"{image.append} {spec.append}".strip(), shared_memory=self._shared_memory)
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir))
         for before in range(len(nics) - 1):
@@ -208,7 +210,7 @@ class Lab:
                                      self._manad_binary))
             self.manads[-1].start()
         self._qemu = qemu
-        suites = ", ".join(spec.suite for spec in self.specs)
+        suites = ", ".join(spec.suite + " debug" * (spec.kernel == "debug") for spec in self.specs)
         with Step(f"booting {len(self.guests)} guest(s) ({suites}; {accel})"):
             for guest in self.guests:
                 guest.start(qemu)

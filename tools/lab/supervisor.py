@@ -31,9 +31,9 @@ from typing import Any
 from .build import ensure_manad
 from .channel import (CHUNK, EXIT, KILL, START, STDERR, STDIN, STDIN_END, STDOUT, WINSIZE, Decoder,
                       encode)
+from .debug_kernel import kernel_image
 from .errors import LabError
 from .guest import GuestSpec
-from .image import get_image
 from .janitor import is_owned, sweep
 from .manad import find_binary
 from .ours import guest_initrd
@@ -196,7 +196,7 @@ def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
     if directory.exists() and is_owned(directory):
         raise LabError(f"lab '{args.name}' is already running; stop it with: manalab down")
     for spec in dict.fromkeys(specs):
-        guest_initrd(get_image(spec.suite), spec.driver, spec.provider)
+        guest_initrd(kernel_image(spec.suite, spec.kernel), spec.driver, spec.provider)
     find_qemu()
     if args.nics:
         ensure_manad()
@@ -207,7 +207,8 @@ def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
     argv = ["/usr/bin/python3", str(Path(__file__).resolve().parents[1] / "manalab"), "_serve",
             "--name", args.name, "--guests", str(len(specs)),
             "--guest", ",".join(spec.suite for spec in specs), "--cpus", str(args.cpus),
-            "--memory", str(args.memory), "--nics", str(args.nics), "--virtio", str(args.virtio)]
+            "--memory", str(specs[0].memory), "--nics", str(args.nics),
+            "--virtio", str(args.virtio), "--kernel", args.kernel]
     argv += ["--driver", args.driver, "--provider", args.provider, "--ext", args.ext]
     argv += ["--mtu", str(args.mtu)] if args.mtu else []
     argv += ["--no-network"] if args.no_network else []

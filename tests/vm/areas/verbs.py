@@ -7,8 +7,10 @@ The titles are the command lines, so that a failed one can be run by hand.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
+from areas.lifecycle import traffic
 from harness import Area, Context, check, skip
 from programs import ALL_SIZES, gbits, gid_index, perftest
 
@@ -104,6 +106,23 @@ AREA.add("ibv_rc_pingpong -c with the new post send", partial(pingpong, "ibv_rc_
                                                              "-n 200 -N"))
 AREA.add("ibv_srq_pingpong -c with 64 queue pairs", partial(pingpong, "ibv_srq_pingpong",
                                                            "-n 2000 -q 64 -r 1000"))
+
+
+@AREA.case("rdma statistic: counters of a program's queue pairs, bound by themselves")
+def qp_counters(context: Context) -> None:
+    peer = context.b
+    mode = f"rdma statistic qp set link {peer.rdma}/1 auto"
+    peer.run(f"{mode} type on")
+    try:
+        traffic(context)
+        text = peer.out(f"rdma statistic qp show link {peer.rdma}/1")
+        check(re.search(r"cntn \d+ .*lqpn \d+", text, re.S), f"no counter of a queue pair: {text}")
+        check(any(int(value) for value in re.findall(r"^\s+\w+ (\d+)", text, re.M)) or
+              re.search(r"\b[a-z_]+ [1-9]\d*", text.partition("lqpn")[2]),
+              f"the counter counts nothing: {text}")
+    finally:
+        context.end()
+        peer.run(f"{mode} off")
 
 
 @AREA.case("raw_ethernet_bw")

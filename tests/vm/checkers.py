@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a debug kernel finds: reports of its checkers on the console (of earlier boots too), memory
+that nothing points to any more, and checkers that have given up.
+
+Nothing is left out in silence: a report that is not about our code may be known (`KNOWN`), is then
+named with its reason, and fails nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness import Peer
+
+SCAN_TIMEOUT = 120.0
+LEAKS = "/sys/kernel/debug/kmemleak"
+# The first line of a report.
+TITLE = re.compile(
+    r"BUG: (?!soft lockup|workqueue lockup)|WARNING: |UBSAN: |ODEBUG: "
+    r"|DMA-API: (?!preallocated|debugging|dma_debug_entry pool)|Oops: |kernel BUG at |Kernel panic"
+    r"|general protection fault|refcount_t: |list_(?:add|del)\S* corruption"
+    r"|kmemleak: .*(?:disabled|Cannot|exceeded)|unregister_netdevice: waiting")
+# Its last one: KASAN shows the memory at the end, a warning its own end, lockdep a trace.
+ENDS = ((re.compile(r"BUG: KASAN"), re.compile(r"={40,}$")),
+        (re.compile(r"WARNING: (?:CPU: \d|\S+ at )|UBSAN|ODEBUG|DMA-API|refcount|list_"),
+         re.compile(r"---\[ end trace")),
+        (re.compile(""), re.compile(r" *</TASK>")))
+REPORT_LINES = 200
+# (pattern of a whole report, why it is no failure). docs/testing.md names them.
+KNOWN: tuple[tuple[str, str], ...] = ()
+
+
+def plain(line: str) -> str:
+    """A line of the console or of dmesg without its time."""
+    return re.sub(r"^\[\s*[\d.]+\]\s", "", line.strip("\r\n")).rstrip()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report: its title, its lines, and whether these are all."""
+
+    title: str
+    lines: tuple[str, ...]
+    whole: bool = True
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(self.lines)
+
+    @property
+    def reason(self) -> str:
+        """Why it fails nothing, or nothing."""
+        return next((why for pattern, why in KNOWN if re.search(pattern, self.text, re.S)), "")
+
+
+def split_reports(lines: list[str]) -> list[Report]:
+    """The reports in the lines of a kernel log."""
+    found: list[Report] = []
+    current: list[str] = []
+    before = title = ""
+    end = re.compile("")
+    for line in map(plain, lines):
+        if not title and not TITLE.search(line):
+            before = line
+            continue
+        if not title:
+            title = line
+            end = next(last for first, last in ENDS if first.search(line))
+            current = [before] if re.match(r"[-=]{6,}", before) else []
+        current.append(line)
+        if end.match(line) or len(current) == REPORT_LINES:
+            found.append(Report(title, tuple(current)))
+            before = title = ""
+    if title:
+        found.append(Report(title, tuple(current), whole=False))
+    return found
+
+
+def split_leaks(text: str) -> list[Report]:
+    """The objects in kmemleak's file."""
+    found = []
+    for block in re.split(r"^(?=unreferenced object )", text, flags=re.M):
+        if not block.startswith("unreferenced object"):
+            continue
+        frames = re.findall(r"^ +(?:\[<\w+>\] )?([\w.]+)\+0x", block, re.M)
+        size = re.search(r"\(size (\d+)\)", block)
+        found.append(Report(f"memory leak: {size[1] if size else '?'} bytes of "
+                            f"{' < '.join(frames[:8])}", tuple(block.rstrip().splitlines())))
+    return found
+
+
+class Checkers:
+    """Follows what the checkers of the guests say."""
+
+    def __init__(self) -> None:
+        self._judged: dict[int, int] = {}
+        self.lines: set[str] = set()
+        self.known: set[str] = set()
+        self._lost: list[str] = []
+
+    def reports(self, peer: Peer, last: bool = False) -> list[str]:
+        """Titles of new reports on a guest's console. One that may go on waits for the next call,
+        unless this is the `last`."""
+        found = split_reports(peer.guest.console().splitlines())
+        fresh = found[self._judged.get(peer.index, 0):]
+        if fresh and not fresh[-1].whole and not last:
+            fresh.pop()
+        self._judged[peer.index] = self._judged.get(peer.index, 0) + len(fresh)
+        return self._judge(fresh)
+
+    def follow(self, peer: Peer) -> None:
+        """What a reboot would end is looked for before it."""
+        def look() -> None:
+            self.scan([peer])
+            self._lost += [f"{peer.name}: kernel: {words}, before a reboot"
+                           for words in self.leaks(peer) + self.given_up(peer)]
+
+        peer.guest.before_reboot = look
+
+    def before_reboots(self) -> list[str]:
+        """What was found before reboots, once."""
+        found, self._lost = self._lost, []
+        return found
+
+    def _judge(self, reports: list[Report]) -> list[str]:
+        wrong = []
+        for report in reports:
+            self.lines.update(line.strip() for line in report.lines)
+            if report.reason:
+                self.known.add(f"{report.title}: {report.reason}")
+            else:
+                wrong.append(report.title)
+        return wrong
+
+    @staticmethod
+    def scan(peers: Sequence[Peer]) -> None:
+        """Looks for memory that nothing points to, in all guests at once. Two scans: what was on
+        its way during the first has arrived at the second, and an object counts from its fifth
+        second on."""
+        command = f"echo scan >{LEAKS} && sleep 5 && echo scan >{LEAKS}"
+        for peer, started in [(peer, peer.spawn(command)) for peer in peers]:
+            peer.finish(started, SCAN_TIMEOUT)
+
+    def leaks(self, peer: Peer) -> list[str]:
+        """What the scans have found since it was last asked."""
+        text = peer.out(f"cat {LEAKS}", timeout=SCAN_TIMEOUT)
+        peer.run(f"echo clear >{LEAKS}")
+        return self._judge(split_leaks(text))
+
+    @staticmethod
+    def given_up(peer: Peer) -> list[str]:
+        """Checkers that are not at work any more."""
+        on = re.search(r"debug_locks:\s+1$", peer.out("cat /proc/lockdep_stats"), re.M)
+        return [] if on else ["lockdep has given up"]

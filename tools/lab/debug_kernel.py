@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The debug kernel of a suite: Debian's own kernel source with the kernel's checkers (KASAN, UBSAN,
+lockdep, kmemleak and more) and little else, built once and kept in the cache.
+
+Its configuration is `kernel/config` with `kernel/config-SUITE`, and nothing besides. A cache entry
+has `vmlinuz`, `modules` (as `modules_install` writes them), `build` (what other modules are built
+against), `config`, `version`, and `initrd`, the initramfs that brings the modules to the guest.
+What the configuration asks for and the kernel does not have fails the build: a checker that is
+absent would find nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from .building import entry, explained, jobs, sweep, sweep_files, tree_files
+from .errors import LabError
+from .image import Image, cache_lock, cpio, digest, get_image, new_entry, package_list
+from .paths import cache_dir, logs_dir
+from .progress import Step
+from .roots import Root, make_root
+
+KERNELS = ("stock", "debug")
+FILES = Path(__file__).resolve().parent / "kernel"
+# KASAN goes on after its first report.
+COMMAND_LINE = "kasan_multi_shot"
+PREPARE = "mkdir -p \"$1/build\" \"$1/ccache\""
+# The kernel contains who built it, and when; always the same words make the same kernel.
+MAKE = ('make CC="ccache gcc" HOSTCC="ccache gcc" ARCH=x86_64 KBUILD_BUILD_TIMESTAMP=2026-01-01 '
+        "KBUILD_BUILD_USER=manalab KBUILD_BUILD_HOST=openmana LOCALVERSION=-openmana-debug")
+CONFIGURE = f"""set -e
+mkdir /build/linux
+cd /build/linux
+tar -xf /usr/src/linux-source-*.tar.xz --strip-components=1
+{MAKE} KCONFIG_ALLCONFIG=/build/wanted allnoconfig
+"""
+BUILD = f"""set -e
+cd /build/linux
+{MAKE} -j"$1" bzImage modules
+{MAKE} INSTALL_MOD_PATH=/build/out INSTALL_MOD_STRIP=1 modules_install
+{MAKE} run-command KBUILD_RUN_COMMAND="scripts/package/install-extmod-build /build/out/build"
+{MAKE} -s kernelrelease >/build/out/version
+cp .config /build/out/config
+cp arch/x86/boot/bzImage /build/out/vmlinuz
+"""
+
+
+def source_package(image: Image) -> str:
+    """Debian's package with the source of an image's kernel."""
+    match = re.match(r"\d+\.\d+", image.version)
+    if match is None:
+        raise LabError(f"the {image.suite} image's kernel has the strange version {image.version}")
+    return f"linux-source-{match.group(0)}"
+
+
+def settings(suite: str) -> str:
+    """What the configuration of a suite's debug kernel asks for."""
+    return (FILES / "config").read_text() + (FILES / f"config-{suite}").read_text()
+
+
+def missing_settings(wanted: str, config: str) -> list[str]:
+    """Lines of `wanted` that are not so in the kernel's `config`."""
+    there = dict(line.split("=", 1) for line in config.splitlines() if line.startswith("CONFIG_"))
+    asked = (line.split("=", 1) for line in wanted.splitlines() if line.startswith("CONFIG_"))
+    return [f"{name}={value}" for name, value in asked if there.get(name, "n") != value]
+
+
+def _root(image: Image) -> Root:
+    """The root that builds debug kernels: compilers, and Debian's kernel source."""
+    packages = [source_package(image), *package_list((FILES / "packages").read_text())]
+    key = digest("kernel-root-1", image.suite, " ".join(packages), PREPARE)
+    name = f"kernel-root-{image.suite}"
+    final = cache_dir() / f"{name}-{key}"
+    if not final.exists():
+        with cache_lock(name):
+            if not final.exists():
+                make_root(final, image.suite, packages, logs_dir() / f"{name}.log", PREPARE)
+    return Root(image.suite, key, final, "")
+
+
+def _source_version(root: Root, package: str) -> str:
+    """The version of a package in a root."""
+    status = (root.tree / "var" / "lib" / "dpkg" / "status").read_text()
+    match = re.search(rf"^Package: {re.escape(package)}\n(?:.+\n)*?Version: (\S+)", status, re.M)
+    if match is None:
+        raise LabError(f"{root.path} has no {package}; remove that directory")
+    return match.group(1)
+
+
+def build_kernel(image: Image) -> Path:
+    """The cache entry of the debug kernel for the suite of an image."""
+    root = _root(image)
+    package = source_package(image)
+    source = f"{package} {_source_version(root, package)}"
+    wanted = settings(image.suite)
+    name = f"kernel-{image.suite}"
+    final = entry(name, digest("kernel-1", root.key, source, wanted, CONFIGURE, BUILD))
+    if final.exists():
+        return final
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        what = f"the debug kernel of {image.suite} ({source})"
+        with new_entry(final) as temp, explained(what, log), \
+                Step(f"building {what}, which takes a while (log: {log})"):
+            work = temp / "work"
+            work.mkdir()
+            (work / "wanted").write_text(wanted)
+            binds = {work: "/build"}
+            root.run(["sh", "-c", CONFIGURE], log, f"configuring {what}", binds)
+            missing = missing_settings(wanted, (work / "linux" / ".config").read_text())
+            if missing:
+                raise LabError(f"{source} cannot have {', '.join(missing)}, which "
+                               f"{FILES / 'config'}* ask for", log)
+            root.run(["sh", "-c", BUILD, "make", jobs()], log, f"building {what}", binds,
+                     timeout=4 * 3600)
+            out = work / "out"
+            for part in ("vmlinuz", "config", "version", "build"):
+                shutil.move(os.fspath(out / part), temp / part)
+            shutil.move(os.fspath(out / "lib" / "modules"), temp / "modules")
+            # a link to the source, which goes now
+            (temp / "modules" / _version(temp) / "build").unlink(missing_ok=True)
+            shutil.rmtree(work)
+        sweep(name, final)
+    return final
+
+
+def _version(kernel: Path) -> str:
+    return (kernel / "version").read_text().strip()
+
+
+def headers(image: Image) -> Root:
+    """The root in which modules for the debug kernel are built."""
+    kernel = build_kernel(image)
+    version = _version(kernel)
+    root = _root(image)
+    return Root(root.suite, kernel.name, root.path, version,
+                ((kernel / "build", f"/lib/modules/{version}/build"),))
+
+
+def debug_image(suite: str) -> Image:
+    """The image of a suite with the debug kernel in the place of Debian's. Builds what is
+    missing."""
+    image = get_image(suite)
+    kernel = build_kernel(image)
+    version = _version(kernel)
+    modules = kernel / "modules" / version
+    name = f"initrd-debug-{suite}"
+    final = entry(name, digest("initrd-debug-1", image.initrd.name, kernel.name))
+    if not final.exists():
+        with cache_lock(name):
+            # What the image's own initramfs loads is built in: the list of that is empty.
+            entries = [("modules", b"", 0o644), ("extras", b"", 0o040755)]
+            folder = "extras"
+            for part in ("usr", "lib", "modules", version):
+                folder += f"/{part}"
+                entries.append((folder, b"", 0o040755))
+            entries += tree_files(modules, folder)
+            whole = final.with_name(f".{final.name}.{os.getpid()}")
+            whole.write_bytes(image.initrd.read_bytes() + cpio(entries))
+            os.rename(whole, final)
+        sweep_files(name, final)
+    return replace(image, kernel=kernel / "vmlinuz", initrd=final, version=version,
+                   modules=modules, append=COMMAND_LINE)
+
+
+def kernel_image(suite: str, kernel: str) -> Image:
+    """The image of a suite with one of KERNELS."""
+    return debug_image(suite) if kernel == "debug" else get_image(suite)

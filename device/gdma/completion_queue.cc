@@ -63,7 +63,7 @@ bool CompletionQueue::due_locked(bool solicited) {
 bool CompletionQueue::can_resize(std::uint32_t entries) const {
     const std::lock_guard lock(mutex_);
     const std::uint32_t waiting = waiting_locked();
-    return !overrun_ && waiting <= entries_ && waiting <= entries;
+    return !overrun() && waiting <= entries_ && waiting <= entries;
 }
 
 std::uint32_t CompletionQueue::waiting_locked() const {
@@ -100,9 +100,9 @@ void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_
     if (!data.empty()) std::memcpy(cqe.data, data.data(), data.size());
     cqe.word = (queue_id & MANA_HW_CQE_QUEUE_ID) | (is_sq ? MANA_HW_CQE_IS_SQ : 0);
     const std::lock_guard lock(mutex_);
-    if (has_record() && (overrun_ || !room_locked())) {
-        if (!overrun_ && overrun_handler_) overrun_handler_();
-        overrun_ = true;
+    if (has_record() && (overrun() || !room_locked())) {
+        if (!overrun() && overrun_handler_) overrun_handler_();
+        overrun_.store(true, std::memory_order_relaxed);
         return;
     }
     cqe.word |= static_cast<std::uint32_t>(producer_ / entries_ & 7) << MANA_HW_OWNER_SHIFT;

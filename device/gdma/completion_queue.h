@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,6 +29,8 @@ public:
     void use_record(std::unique_ptr<SharedWords> words);
     void on_overrun(std::function<void()> lost) { overrun_handler_ = std::move(lost); }
     [[nodiscard]] bool has_record() const { return record_ != nullptr; }
+    /// True once a CQE did not fit; never again false.
+    [[nodiscard]] bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
     /// True if what the consumer has not taken fits so many entries.
     [[nodiscard]] bool can_resize(std::uint32_t entries) const;
     /// Goes on in another ring, for which that is true, with what the consumer has not taken; gives
@@ -66,9 +69,9 @@ private:
     bool armed_;
     std::unique_ptr<SharedWords> record_;
     std::function<void()> overrun_handler_;
-    std::uint32_t consumer_ = 0;  // with a record: as last read from it
-    std::uint32_t sequence_ = 0;  // of the last event
-    bool overrun_ = false;
+    std::uint32_t consumer_ = 0;        // with a record: as last read from it
+    std::uint32_t sequence_ = 0;        // of the last event
+    std::atomic<bool> overrun_{false};  // written under mutex_
 };
 
 }  // namespace openmana::gdma

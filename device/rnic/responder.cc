@@ -148,6 +148,11 @@ Answer Responder::execute(const Segment& segment) {
         return refuse(segment, NakCode::kInvalidRequest, 0);
     const bool needs_receive = send ? segment.first : segment.last && segment.immediate;
     if (needs_receive && !taken_) {
+        if (qp_.recv_cq.overrun()) {
+            // The QP is about to be in ERR; what nobody will be told of is not acknowledged.
+            counters.drop_state.add();
+            return {};
+        }
         const QueueFormat::Take take = take_receive();
         if (take == QueueFormat::Take::kEmpty) {
             if (!reliable) return lose(segment);

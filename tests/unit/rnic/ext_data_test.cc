@@ -381,6 +381,27 @@ TEST_P(ExtRcTest, FirstPacketInRtrIsAnEvent) {
     EXPECT_TRUE(link->b.had_event(link->b.qp.qpn, MANA_HW_EXT_EVENT_COMMUNICATION_ESTABLISHED));
 }
 
+TEST_P(ExtRcTest, NothingIsAcknowledgedAfterALostCompletion) {
+    constexpr std::uint32_t kEntries = 4;
+    ExtLink::Options options;
+    options.entries = kEntries;
+    options.path.retries = 1;
+    open(options);
+    for (std::uint32_t i = 0; i < 3 * kEntries; ++i) {
+        link->b.recv(i, 64 * i, 64);
+        ExtWr wr = link->wr(MANA_HW_EXT_WQE_SEND, 0, 8);
+        wr.flags = 0;
+        link->a.post(wr);
+    }
+    ASSERT_TRUE(link->world.run_until(
+        [&] { return !(link->sent = link->a.send_cq.drain()).empty(); }, std::chrono::seconds(60)));
+    EXPECT_EQ(link->sent[0].status, 12) << "the peer is silent";
+    EXPECT_EQ(link->b.recv_cq.drain().size(), kEntries);
+    EXPECT_EQ(link->b.host->query_counters(link->b.qp)->rx_sends, kEntries + 1)
+        << "what filled the CQ, and the one whose completion was lost";
+    EXPECT_TRUE(link->b.had_event(link->b.recv_cq.id, MANA_HW_EXT_EVENT_CQ_ERROR));
+}
+
 TEST_P(ExtRcTest, ImpossibleProducerFailsThatQpAlone) {
     open();
     link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 16, 0));

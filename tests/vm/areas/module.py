@@ -40,7 +40,8 @@ def dmesg(context: Context) -> None:
     for peer in context.peers:
         text = peer.out("dmesg")
         bad = [line for line in text.splitlines() if re.search(
-            r"BUG|WARNING|Oops|Call Trace|KASAN|UBSAN|lockdep|refcount_t|use-after|leaked", line)]
+            r"BUG|WARNING|Oops|Call Trace|KASAN|UBSAN|lockdep|refcount_t|use-after|leaked", line)
+               and not re.search(r"rcu:\s+RCU .* enabled", line)]  # a debug kernel, when it boots
         check(not bad, f"{peer.name}: {'; '.join(bad[:5])}")
         mine = [line for line in text.splitlines() if re.search(r"\bmana_ib\b|\bmana_\d+:", line)]
         check(len(mine) <= 12, f"{peer.name}: {len(mine)} lines, among them {mine[:12]}")

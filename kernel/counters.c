@@ -113,8 +113,8 @@ static struct mana_ib_counter *mana_ib_get_counter(struct mana_ib_dev *dev,
 	if (!own)
 		return NULL;
 	INIT_LIST_HEAD(&own->qps);
-	err = xa_alloc(&dev->counters, &counter->id, own, xa_limit_31b,
-		       GFP_KERNEL);
+	err = xa_alloc_irq(&dev->counters, &counter->id, own, xa_limit_31b,
+			   GFP_KERNEL);
 	if (err) {
 		kfree(own);
 		return NULL;
@@ -209,7 +209,7 @@ int mana_ib_counter_dealloc(struct rdma_counter *counter)
 	struct mana_ib_dev *dev = to_mana_dev(counter->device);
 
 	mutex_lock(&dev->counter_lock);
-	kfree(xa_erase(&dev->counters, counter->id));
+	kfree(xa_erase_irq(&dev->counters, counter->id));
 	mutex_unlock(&dev->counter_lock);
 	return 0;
 }

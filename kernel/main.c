@@ -281,7 +281,8 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	xa_init_flags(&dev->sqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&dev->srqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&dev->cqs, XA_FLAGS_LOCK_IRQ);
-	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1);
+	/* No interrupt uses it, but to lockdep the tables' locks are one. */
+	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 	mutex_init(&dev->counter_lock);
 	mutex_init(&dev->hook_lock);
 	mutex_init(&dev->raw_lock);

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from areas.lifecycle import address, traffic, works
-from harness import Area, Context, Peer, check
+from harness import Area, Context, Peer, check, skip
 from lab.errors import CommandTimeout
 from programs import configure
 
@@ -113,6 +113,9 @@ def reset(peer: Peer) -> None:
 def in_traffic(action: Callable[[Peer], None], context: Context) -> None:
     """The device goes in full RDMA traffic while another program waits for events."""
     a, b = context.a, context.b
+    if action is reset and b.suite != "trixie":
+        skip("the parent of 7.2 resets a silent device by itself, and panics when the function is "
+             "removed by sysfs meanwhile (docs/kernel.md)")
     server, client = traffic(context)
     watcher = b.spawn(f"exec stdbuf -oL ibv_asyncwatch -d {b.rdma}")
     watcher.wait_output("async event FD", 20)

@@ -23,8 +23,17 @@ eth::EthernetConfig ethernet_config(const NicConfig& config) {
     return ethernet;
 }
 
+/// The largest IB MTU whose packets fit an Ethernet MTU; 96 bytes are what the kernel takes off for
+/// headers (ROCE 1.10).
+std::uint32_t port_mtu(std::uint32_t ethernet) {
+    std::uint32_t mtu = 4096;
+    while (mtu > 256 && mtu + 96 > ethernet) mtu /= 2;
+    return mtu;
+}
+
 rnic::RnicConfig rnic_config(const NicConfig& config) {
     rnic::RnicConfig rnic;
+    rnic.port_mtu = port_mtu(config.max_mtu);
     rnic.mac = config.mac;
     rnic.error_cqes_unasked = config.error_cqes_unasked;
     rnic.congestion.on = config.congestion;

@@ -18,7 +18,7 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
     {
         const std::lock_guard lock(responder.mutex);
         if (state() == MANA_HW_RNIC_QP_ERR || state() == MANA_HW_RNIC_QP_RESET) return;
-        set_state(MANA_HW_RNIC_QP_ERR);
+        set_state(queues->stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
         ++errors;
     }
     OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", adapter.function.config().name, qpn(),
@@ -78,7 +78,8 @@ void Qp::SendBell::ring(std::uint32_t position) {
     qp.prefetch_requester();
     if (!qp.queues->ring_sends(position)) return;
     qp.sends_posted();
-    if (qp.state() == MANA_HW_RNIC_QP_ERR) qp.queues->posted_in_error();
+    const std::uint32_t state = qp.state();
+    if (state == MANA_HW_RNIC_QP_ERR || state == MANA_HW_RNIC_QP_SQE) qp.queues->posted_in_error();
 }
 
 void Qp::ReceiveBell::ring(std::uint32_t position) {

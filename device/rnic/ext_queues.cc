@@ -486,7 +486,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
     wqe.clear();
     wqe.position = send_consumer_;
     if (send_consumer_ == send_producer_) {
-        datagrams_failed();
+        datagrams_failed(MANA_HW_RNIC_VE_TX_MISBEHAVING);
         event(MANA_HW_EXT_EVENT_QP_FATAL);  // a bad record
         flush();
         return Next::kNone;
@@ -508,7 +508,8 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
             ud = segment_at<mana_hw_ext_ud>(bytes, kControlBytes);
             wqe.error = parse_data(wqe, bytes, kControlBytes + sizeof ud, control.inline_bytes);
         }
-        if (wqe.error == 0 && wqe.length > kMaxDatagram) wqe.error = MANA_HW_RNIC_VE_TX_LENGTH;
+        if (wqe.error == 0 && wqe.length > adapter_.config.port_mtu)
+            wqe.error = MANA_HW_RNIC_VE_TX_LENGTH;
     }
     datagram.payload->clear();
     if (wqe.error != 0) {
@@ -522,7 +523,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
         }
     }
     if (wqe.error != 0) {
-        datagrams_failed();
+        datagrams_failed(wqe.error);
         complete_send(wqe, {send_status(wqe.error), wqe.error});
         flush();
         return Next::kNone;
@@ -547,9 +548,9 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
     return Next::kSend;
 }
 
-void ExtQueues::datagrams_failed() {
+void ExtQueues::datagrams_failed(std::uint16_t vendor) {
     const std::lock_guard lock(qp_.responder.mutex);
-    qp_.set_state(MANA_HW_RNIC_QP_ERR);
+    qp_.set_state(stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
     ++qp_.errors;
     adapter_.counters.fatal_errors.add();
 }
@@ -664,12 +665,13 @@ void ExtQueues::established() {
 
 void ExtQueues::flush() {
     adapter_.unwatch(*this);
+    const bool both = qp_.state() == MANA_HW_RNIC_QP_ERR;
     record_.store(kSqKick, 1);
-    record_.store(kRqKick, 1);
+    if (both) record_.store(kRqKick, 1);
     // Partner: the full barrier of the host between a producer and its look at the kick word.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     flush_sends();
-    flush_receives();
+    if (both) flush_receives();
 }
 
 void ExtQueues::flush_sends() {
@@ -718,6 +720,12 @@ void ExtQueues::flush_taken() {
 void ExtQueues::give_back() {
     // A receive of the QP's own ring ends with the ring; that of an SRQ belongs to who posted it.
     if (srq_ != nullptr) flush_taken();
+}
+
+/// A request of an unreliable QP that cannot be executed stops its send queue (IBTA 10.3.1): SQE.
+/// An impossible producer index leaves nothing to go on with.
+bool ExtQueues::stops_sends_only(std::uint16_t vendor) const {
+    return qp_.type != QpType::kRc && vendor != MANA_HW_RNIC_VE_TX_MISBEHAVING;
 }
 
 void ExtQueues::send_failed(std::uint16_t vendor, bool) {

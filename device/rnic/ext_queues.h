@@ -103,6 +103,7 @@ public:
     void received(const Receive& receive, const Received& message) override;
     void received_datagram(const Receive& receive, const roce::Packet& packet,
                            std::uint32_t length) override;
+    bool stops_sends_only(std::uint16_t vendor) const override;
     void send_failed(std::uint16_t vendor, bool on_read_queue) override;
     void receive_failed(roce::NakCode code, std::uint16_t vendor) override;
     void responder_failed() override;
@@ -137,13 +138,14 @@ private:
                                            std::size_t at, std::uint32_t inline_bytes);
     /// The bytes of the next WQE, or nothing, with the vendor error; then it is not taken.
     [[nodiscard]] std::span<const std::byte> take_wqe(std::uint16_t& error);
-    void datagrams_failed();
+    void datagrams_failed(std::uint16_t vendor);
     void complete_send(const SendWqe& wqe, Outcome outcome);
     void complete_receive(const Receive& receive, Outcome outcome);
     void post(gdma::CompletionQueue& cq, mana_hw_ext_cqe& cqe, bool is_sq, bool solicited);
     void flush_sends();
     void flush_receives();
     void flush_taken();
+    /// What is left of both queues, or in SQE of the send queue.
     void flush();
     void event(std::uint32_t number);
 

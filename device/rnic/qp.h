@@ -32,9 +32,6 @@ using Adapter = Rnic::Impl;
 
 enum class QpType : std::uint8_t { kRc, kUd, kGsi, kUc };
 
-/// Payload of a datagram: the largest MTU of a port.
-constexpr std::uint32_t kMaxDatagram = 4096;
-
 /// What SET_QP_STATE sets (RNIC 2.10). The defaults are for what the request of the 6.12 driver
 /// cannot carry.
 struct QpAttributes {
@@ -166,7 +163,9 @@ public:
     bool turn();
     void start(Psn first);
     void reset();
-    /// Enters ERR: no timer fires any more, nothing is sent.
+    /// From SQE to RTS: what failed is forgotten, what is posted from now on is sent.
+    void resume();
+    /// Enters ERR or SQE: no timer fires any more, nothing is sent.
     void stop();
     [[nodiscard]] RequesterView view() const {
         return {una_,       send_psn_, next_psn_,          reads_out_,

@@ -57,6 +57,8 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
             qp.enter_error();
             break;
         default:
+            if (qp.state() == MANA_HW_RNIC_QP_SQE && message.state == MANA_HW_RNIC_QP_RTS)
+                qp.requester.resume();
             qp.set_state(message.state);
             qp.queues->state_changed();
             // Not from here: what a turn does to others must not happen under our own exclusion.

@@ -58,7 +58,7 @@ public:
     [[nodiscard]] virtual bool ring_sends(std::uint32_t position) = 0;
     /// RQ doorbell. False if its position is impossible. Owner.
     [[nodiscard]] virtual bool ring_receives(std::uint32_t position) = 0;
-    /// Any doorbell of a QP that is in ERR. Owner.
+    /// Any doorbell of a QP that is in ERR, or that of the SQ in SQE. Owner.
     virtual void posted_in_error() = 0;
 
     /// The doorbell of the READ scatter queue, if there is one.
@@ -95,7 +95,12 @@ public:
     virtual void received_datagram(const Receive& receive, const roce::Packet& packet,
                                    std::uint32_t length) = 0;
 
-    /// The requester failed; the QP is in ERR since. Owner.
+    /// Whether this failure of a send leaves the receive side as it is: the QP goes to SQE.
+    [[nodiscard]] virtual bool stops_sends_only(std::uint16_t vendor) const {
+        (void)vendor;
+        return false;
+    }
+    /// The requester failed; the QP is in ERR or SQE since. Owner.
     virtual void send_failed(std::uint16_t vendor, bool on_read_queue) = 0;
     /// The responder failed; the QP is in ERR since. `vendor` 0: no receive is to blame. Held.
     virtual void receive_failed(roce::NakCode code, std::uint16_t vendor) = 0;

@@ -47,6 +47,13 @@ void Requester::reset() {
     start(Psn(0));
 }
 
+void Requester::resume() {
+    if (failure_ == 0) return;
+    failure_ = 0;
+    una_ = send_psn_ = fetch_psn_ = next_psn_;
+    current_ = 0;
+}
+
 void Requester::stop() {
     ack_timer_.cancel();
     rnr_timer_.cancel();

@@ -111,8 +111,7 @@ Answer Responder::execute(const Segment& segment) {
     Adapter& adapter = qp_.adapter;
     RnicCounters& counters = adapter.counters;
     const std::uint32_t state = qp_.state();
-    if (state != MANA_HW_RNIC_QP_RTR && state != MANA_HW_RNIC_QP_RTS &&
-        state != MANA_HW_RNIC_QP_SQD) {
+    if (!qp_.responds()) {
         counters.drop_state.add();
         return {};
     }

@@ -263,7 +263,9 @@ bool StockQueues::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
     const auto payload = sges.subspan(1);
     datagram.length = total_length(payload);
     from.clear();
-    return datagram.length <= std::min<std::uint64_t>(wqe.client_data_unit(), kMaxDatagram) &&
+    const std::uint64_t most =
+        std::min<std::uint64_t>(wqe.client_data_unit(), adapter_.config.port_mtu);
+    return datagram.length <= most &&
            gather(adapter_.keys(), qp_.pd.id, payload, 0, datagram.length, gdma::kLocalRead,
                   from) == gdma::MrFault::kNone;
 }

@@ -381,7 +381,8 @@ TEST_P(ExtUdTest, ReceiveBeyondItsRegionServesWhatFits) {
     EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
 }
 
-TEST_P(ExtUdTest, LocalErrorsFailTheQp) {
+// ROCE 10: 117
+TEST_P(ExtUdTest, LocalErrorsStopTheSendQueue) {
     struct Case {
         std::function<void(ExtWr&)> spoil;
         std::uint8_t status;
@@ -393,19 +394,69 @@ TEST_P(ExtUdTest, LocalErrorsFailTheQp) {
     };
     for (const Case& test : cases) {
         open_ud();
-        link->a.recv(3, 0, 100);
+        link->a.recv(3, 0x80000, 1000);
+        link->b.recv(4, 0x80000, 1000);
         ExtWr wr = datagram(0, 100);
         test.spoil(wr);
         wr.flags = 0;
         link->a.post(wr);
         link->a.post(datagram(0, 100));
-        ASSERT_TRUE(link->run(1));
-        EXPECT_EQ(link->sent[0].status, test.status);
-        EXPECT_EQ(link->a.state(), unsigned{MANA_HW_RNIC_QP_ERR});
         ASSERT_TRUE(link->run(2));
+        EXPECT_EQ(link->sent[0].status, test.status);
         EXPECT_EQ(link->sent[1].status, 5);
-        EXPECT_EQ(link->a.recv_cq.drain().size(), 1U);
+        EXPECT_EQ(link->a.state(), unsigned{MANA_HW_RNIC_QP_SQE});
+        link->a.post(datagram(0, 100));
+        ASSERT_TRUE(link->run(3));
+        EXPECT_EQ(link->sent[2].status, 5) << "flushed as well";
+        // What comes in is served as before.
+        EXPECT_TRUE(link->a.recv_cq.drain().empty());
+        ExtWr back = datagram(0, 0);
+        back.sges = {link->b.sge(0, 50)};
+        std::ranges::copy(link->b.node->host.gid(), back.ud->source_gid);
+        std::ranges::copy(link->a.node->host.gid(), back.ud->dest_gid);
+        std::ranges::copy(link->a.node->host.mac(), back.ud->dest_mac);
+        back.ud->dest_qpn = link->a.qp.qpn;
+        link->b.post(back);
+        link->idle();
+        ASSERT_EQ(link->a.recv_cq.drain().size(), 1U);
+        ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_RTS));
+        link->a.post(datagram(0, 100));
+        ASSERT_TRUE(link->run(4, 1));
+        EXPECT_EQ(link->sent[3].status, 0);
+        EXPECT_EQ(link->received[0].length, 140U);
     }
+}
+
+TEST_P(ExtVerbsTest, LocalErrorStopsTheSendQueueOfUc) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    open(options);
+    link->a.recv(1, 0x80000, 4096);
+    link->b.recv(2, 0x80000, 4096);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x90000));
+    ExtWr bad = link->wr(MANA_HW_EXT_WQE_SEND, 0, 3000);
+    bad.sges[0].key = gdma::Key(3);
+    link->a.post(bad);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10));
+    ASSERT_TRUE(link->run(3));
+    EXPECT_EQ(link->sent[0].status, 0);
+    EXPECT_EQ(link->sent[1].status, 4);
+    EXPECT_EQ(link->sent[2].status, 5);
+    EXPECT_EQ(link->a.state(), unsigned{MANA_HW_RNIC_QP_SQE});
+    ExtWr back;
+    back.sges = {link->b.sge(0, 2000)};
+    link->b.post(back);
+    link->idle();
+    EXPECT_EQ(link->a.recv_cq.drain().size(), 1U) << "it still receives";
+    ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_RTS));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 64, 3000));
+    ASSERT_TRUE(link->run(4, 1));
+    EXPECT_EQ(link->sent[3].status, 0);
+    EXPECT_TRUE(link->same(64, 0x80000, 3000));
+    ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_ERR));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10));
+    ASSERT_TRUE(link->run(5));
+    EXPECT_EQ(link->sent[4].status, 5);
 }
 
 TEST_P(ExtUdTest, MulticastReachesMembersOnBothNics) {

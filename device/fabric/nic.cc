@@ -164,6 +164,10 @@ void Nic::to_guest(std::span<const std::byte> frame) {
     if (rdma) rdma_.receive(frame);
 }
 
+std::uint64_t Nic::transmit_room() const {
+    return path_.transmit_room();
+}
+
 rnic::Rnic* Nic::local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                             const base::MacAddr& mac) {
     if (!link() || path_.needs_packets() || switch_.observed()) return nullptr;

@@ -98,6 +98,7 @@ private:
     void to_guest(std::span<const std::byte> frame) override;
     void update_link();
     void flap();
+    [[nodiscard]] std::uint64_t transmit_room() const override;
     rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                            const base::MacAddr& mac) override;
     /// True if the RDMA device gets the frame. During a visit or on the executor.

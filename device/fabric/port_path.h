@@ -81,6 +81,12 @@ public:
                     base::WallTime wall);
     /// Captures what the guest sends and gets, behind all other stages. Null ends it.
     void set_capture(std::shared_ptr<FrameTap> tap);
+    /// Bytes of RDMA frames that the rate limit takes before half of its queue is full: the other
+    /// half is for what cannot wait.
+    [[nodiscard]] std::uint64_t transmit_room() const {
+        const Lane& entry = lane(Direction::kTransmit);
+        return entry.shaper ? entry.shaper->room(TrafficClass::kRdma) : UINT64_MAX;
+    }
     /// Bytes that wait for the rate limit of a direction.
     [[nodiscard]] std::uint64_t queued_bytes(Direction direction) const {
         const Lane& entry = lane(direction);

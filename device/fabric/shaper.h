@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,11 @@ public:
     void push(base::Frame frame);
     /// Hands all frames on, in order, whatever the rates say.
     void flush();
+    /// Bytes before half of the queue of a class is full.
+    [[nodiscard]] std::uint64_t room(TrafficClass of) const {
+        const Class& entry = classes_[static_cast<std::size_t>(of)];
+        return entry.max_queued / 2 - std::min(entry.queued, entry.max_queued / 2);
+    }
     [[nodiscard]] std::uint64_t queued_bytes() const {
         return classes_[0].queued + classes_[1].queued;
     }

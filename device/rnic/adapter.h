@@ -70,6 +70,8 @@ struct Rnic::Impl final : base::Poller {
             if (found != nullptr && found->life == life) task(*found);
         });
     }
+    /// True if the network has no room for frames of this QP; then it gets a turn when there is.
+    [[nodiscard]] bool hold_back(Qp& qp);
     void post_fatal_event(const Qp& qp);
     // ext_adapter.cc
     /// An event of the extension: `number` is that of IB, `id` that of the object.
@@ -168,10 +170,14 @@ private:
     void insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page);
     void remove_qp(Qp& qp);
     void pump();
+    void serve(Qp& qp);
+    void serve_held();
 
     std::shared_ptr<int> alive = std::make_shared<int>(0);
     std::deque<std::uint32_t> ready;  // QPNs that wait for a turn
     bool pump_posted = false;
+    std::deque<std::uint32_t> held;  // QPNs that the network has no room for
+    base::Timer held_timer;
     std::vector<std::uint32_t> batch;  // QPNs that got frames
 
     std::mutex inbox_mutex;  // protects inbox, inbox_bytes and spare

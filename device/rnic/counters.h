@@ -75,6 +75,8 @@ namespace openmana::rnic {
     X(cq_overruns, "rnic.cq.overruns", "CQs that failed because they were full")                   \
     X(bad_records, "rnic.record.invalid", "doorbell records with an impossible index")             \
     X(record_posts, "rnic.record.posts", "times that sends were found without a doorbell")         \
+    X(held_back, "rnic.qp.held_back",                                                              \
+      "times that a QP waited for room in the queue of its NIC's rate limit")                      \
     X(drop_source, "rnic.drop.source", "messages not sent: their source address is not ours")      \
     X(drop_datagram, "rnic.drop.datagram",                                                         \
       "datagrams not sent: too long, or a buffer that cannot be read")

@@ -30,6 +30,9 @@ public:
     /// As transmit(), but leaves the frame, whose capacity the caller uses again, if it can. Only
     /// the caller's executor.
     virtual void transmit_lent(base::Frame& frame) { transmit(std::move(frame)); }
+    /// Bytes of frames that transmit() takes now without filling a queue so far that it drops some;
+    /// 0: wait. Only the caller's executor.
+    [[nodiscard]] virtual std::uint64_t transmit_room() const { return UINT64_MAX; }
     /// An RC QP has ended its connection: nothing of it is sent any more. On the QP's executor.
     virtual void connection_ended(const Connection& connection) { (void)connection; }
 };

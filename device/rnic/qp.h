@@ -361,6 +361,7 @@ struct Qp {
     bool extended = false;   ///< its queues are of the extended format
     bool scheduled = false;  ///< waits for a turn
     bool in_batch = false;   ///< got frames in this batch
+    bool held = false;       ///< waits for room in the network
 
 private:
     std::atomic<std::uint32_t> state_{MANA_HW_RNIC_QP_RESET};

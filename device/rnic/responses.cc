@@ -80,7 +80,7 @@ bool Responses::send() {
                 case Sent::kPart:
                     return true;
                 case Sent::kLimited:
-                    return false;  // the limiter gives the QP a turn
+                    return false;  // who holds it back gives the QP a turn
                 case Sent::kRefused:
                     clear();
                     return false;
@@ -109,6 +109,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
     while (job.done < total) {
         if (budget == 0) return Sent::kPart;
         if (qp_.limiter && !qp_.limiter->open()) return Sent::kLimited;
+        if (adapter.hold_back(qp_)) return Sent::kLimited;
         const std::uint32_t count =
             std::min(total - job.done, qp_.limiter ? kLimitedPackets : kStepPackets);
         const std::uint64_t offset = std::uint64_t{job.done} * mtu;

@@ -7,6 +7,12 @@
 #include "rnic/adapter.h"
 
 namespace openmana::rnic {
+namespace {
+
+/// How often room for those held back is looked for.
+constexpr base::Duration kHeldInterval = std::chrono::microseconds(200);
+
+}  // namespace
 
 Rnic::Rnic(gdma::Function& function, RnicConfig config, Network& network)
     : impl_(std::make_unique<Impl>(*this, function, config, network)) {
@@ -66,7 +72,11 @@ std::vector<QpStatus> Rnic::qp_status() const {
 }
 
 Rnic::Impl::Impl(Rnic& rnic, gdma::Function& function_, RnicConfig config_, Network& network_)
-    : owner(rnic), function(function_), config(config_), network(network_) {
+    : owner(rnic),
+      function(function_),
+      config(config_),
+      network(network_),
+      held_timer(function_.executor(), [this] { serve_held(); }) {
     current_rate_mbps = line_rate_mbps();
     function.executor().add_poller(*this);
 }
@@ -107,16 +117,42 @@ void Rnic::Impl::pump() {
         }
         if (qp == nullptr) continue;
         qp->scheduled = false;
-        bool more = false;
-        if (qp->connected()) {
-            if (qp->limiter) qp->tend_limiter();
-            more = qp->responses.send();
-            more = qp->requester.turn() || more;
-        } else {
-            more = qp->send_datagrams();
-        }
-        if (more) schedule(*qp);
+        serve(*qp);
     }
+}
+
+void Rnic::Impl::serve(Qp& qp) {
+    bool more = false;
+    if (qp.connected()) {
+        if (qp.limiter) qp.tend_limiter();
+        more = qp.responses.send();
+        more = qp.requester.turn() || more;
+    } else {
+        more = qp.send_datagrams();
+    }
+    if (more) schedule(qp);
+}
+
+bool Rnic::Impl::hold_back(Qp& qp) {
+    if (network.transmit_room() > 0) return false;
+    if (qp.held) return true;
+    counters.held_back.add();
+    qp.held = true;
+    held.push_back(qp.qpn());
+    if (!held_timer.armed()) held_timer.arm(kHeldInterval);
+    return true;
+}
+
+/// Those that have waited longest go first, as far as the room goes.
+void Rnic::Impl::serve_held() {
+    for (std::size_t n = held.size(); n > 0 && network.transmit_room() > 0; --n) {
+        Qp* const qp = find_qp(held.front());
+        held.pop_front();
+        if (qp == nullptr || !qp->held) continue;
+        qp->held = false;
+        if (!qp->scheduled) serve(*qp);
+    }
+    if (!held.empty()) held_timer.arm(kHeldInterval);
 }
 
 void Rnic::Impl::post_fatal_event(const Qp& qp) {
@@ -151,6 +187,8 @@ void Rnic::Impl::reset() {
     addresses.clear();
     macs.clear();
     ready.clear();
+    held.clear();
+    held_timer.cancel();
     batch.clear();
     created = false;
     error_cqes_wanted = false;

@@ -64,6 +64,7 @@ void Requester::turn_wire(Budget& budget) {
         SendWqe* wqe = next();
         if (wqe == nullptr) break;
         if (qp_.limiter && !qp_.limiter->open()) break;
+        if (adapter_.hold_back(qp_)) break;
         if (wqe->is_read()) {
             const auto under_way = static_cast<std::uint32_t>(send_psn_ - una_);
             if (under_way > 0 && under_way + wqe->packets > kMaxPsns) break;
@@ -123,6 +124,8 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
     if (qp_.limiter) count = std::min(count, kLimitedPackets);
+    const std::uint64_t fits = adapter_.network.transmit_room() / wqe.mtu;
+    if (fits < count) count = std::max(1U, static_cast<std::uint32_t>(fits));
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
     std::uint64_t left =
         std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);

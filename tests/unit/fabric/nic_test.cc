@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "support/ext_host.h"
 #include "support/rdma_host.h"
 #include "unit/fabric/frames.h"
 
@@ -208,6 +209,80 @@ TEST_F(NicTest, TheRateLimitHoldsWithinFivePercent) {
     EXPECT_NEAR(60.0 * (1 << 20) * 8 / seconds / 1e9, 1.0, 0.05)
         << "and no bandwidth goes into repetitions";
     EXPECT_EQ(counter(a, "fabric.shaper.dropped"), 0u);
+}
+
+TEST_F(NicTest, ManyQueuePairsShareARateLimitWithoutLoss) {
+    constexpr std::size_t kQps = 64;
+    constexpr std::uint32_t kLength = 200000;
+    PolicyConfig config;
+    config.shaper.classes[0].limit = 1000000000;
+    policy(a, config);
+    std::vector<std::unique_ptr<HostQp>> qps, peers;
+    std::vector<HostQp*> all;
+    for (std::size_t i = 0; i < kQps; ++i) {
+        auto from = a.host.create_rc(a.send_cq, a.recv_cq, 4096, 4096);
+        auto to = b.host.create_rc(b.send_cq, b.recv_cq, 4096, 4096);
+        ASSERT_TRUE(from && to);
+        ASSERT_TRUE(b.host.connect(*to, 1, {a.host.gid(), a.host.mac(), from->qpn(), 1}, 4096));
+        ASSERT_TRUE(a.host.connect(*from, 1, {b.host.gid(), b.host.mac(), to->qpn(), 1}, 4096));
+        all.push_back(from.get());
+        qps.push_back(std::move(from));
+        peers.push_back(std::move(to));
+    }
+    SendWr request;
+    request.opcode = MANA_HW_RNIC_WQE_WRITE;
+    request.sges = {{a.buffer.value(), gdma::Key(a.mr.lkey), kLength}};
+    request.remote_address = b.buffer.value();
+    request.rkey = b.mr.rkey;
+    const base::TimePoint begin = world.now();
+    for (const auto& qp : qps)
+        for (int i = 0; i < 4; ++i) ASSERT_TRUE(a.host.post_send(*qp, request));
+    ASSERT_TRUE(world.run_until(
+        [&] {
+            a.host.poll(a.send_cq, all, a.done);
+            return a.done.size() >= 4 * kQps;
+        },
+        60s));
+    for (const Completion& done : a.done) ASSERT_EQ(done.vendor, 0U);
+    EXPECT_EQ(counter(a, "fabric.shaper.dropped"), 0u);
+    EXPECT_GT(counter(a, "rnic.qp.held_back"), 0u);
+    const double seconds = static_cast<double>((world.now() - begin).count()) / 1e9;
+    EXPECT_NEAR(static_cast<double>(a.nic.counters().tx_bytes.value()) * 8 / seconds / 1e9, 1.0,
+                0.1);
+}
+
+TEST_F(NicTest, DatagramsKeepToTheMtuOfThePort) {
+    SimExecutor executor(world);
+    base::GuestMemory memory;
+    GuestRam ram(memory);
+    FakeIrq irq;
+    NicConfig config = nic_config(3);
+    config.max_mtu = 1500;
+    Nic nic(executor, memory, irq, network, config);
+    RdmaHost host(nic.function(), ram, irq, config.mac, ::openmana::test::ipv4_gid(3));
+    host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
+    ASSERT_TRUE(host.bring_up());
+    ::openmana::test::ExtHost ext(host);
+    auto cq = *ext.create_cq();
+    ::openmana::test::ExtQpOptions options;
+    options.type = MANA_HW_EXT_QP_UD;
+    auto qp = *ext.create_qp(cq, cq, options);
+    ASSERT_TRUE(ext.start_datagrams(qp, 1));
+    const auto buffer = ram.alloc(4096);
+    const auto mr = *host.hwc().create_mr(host.pd, buffer, 4096, kAll);
+    for (const std::uint32_t length : {1024U, 1025U}) {
+        ::openmana::test::ExtWr datagram;
+        datagram.sges = {{buffer.value(), gdma::Key(mr.lkey), length}};
+        datagram.ud.emplace();
+        std::ranges::copy(host.gid(), datagram.ud->source_gid);
+        std::ranges::copy(a.host.gid(), datagram.ud->dest_gid);
+        std::ranges::copy(a.host.mac(), datagram.ud->dest_mac);
+        datagram.ud->dest_qpn = 7;
+        ext.post(qp, datagram);
+        std::optional<mana_hw_ext_cqe> cqe;
+        ASSERT_TRUE(world.run_until([&] { return (cqe = cq.poll()).has_value(); }, 1s));
+        EXPECT_EQ(cqe->status, length == 1024 ? 0 : 1) << length;
+    }
 }
 
 TEST_F(NicTest, ARuleStopsWhatItNamesAndNothingElse) {

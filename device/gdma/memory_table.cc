@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gdma/memory_table.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 namespace openmana::gdma {
@@ -12,7 +14,41 @@ constexpr std::uint32_t kLocalRights = kLocalRead | kLocalWrite;
 constexpr std::uint32_t kRemoteRights = kRemoteRead | kRemoteWrite | kRemoteAtomic;
 constexpr std::uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAtomic;
 
+/// Fast-register regions that a thread may be copying through.
+struct UsedKeys {
+    bool active = false;
+    std::vector<MemoryRegion*> regions;
+
+    /// Before the copy; false if the region is invalid by now.
+    [[nodiscard]] bool use(const MemoryRegion& region) {
+        auto& used = const_cast<MemoryRegion&>(region);
+        if (active) {
+            // Partner: invalidate() stores `valid` before it looks at `users`. One of the two sees
+            // the other.
+            used.users.fetch_add(1, std::memory_order_seq_cst);
+            regions.push_back(&used);
+        }
+        return used.valid.load(std::memory_order_seq_cst);
+    }
+    void release() {
+        for (MemoryRegion* const region : regions)
+            region->users.fetch_sub(1, std::memory_order_release);
+        regions.clear();
+    }
+};
+thread_local UsedKeys used_keys;
+
 }  // namespace
+
+KeyUse::KeyUse() : outer_(!used_keys.active) {
+    used_keys.active = true;
+}
+
+KeyUse::~KeyUse() {
+    if (!outer_) return;
+    used_keys.release();
+    used_keys.active = false;
+}
 
 MemoryTable::MemoryTable(const base::GuestMemory& memory, std::uint32_t max_entries)
     // All-ones must not become a key, and index 0 is not used.
@@ -208,6 +244,8 @@ MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64
     Place place;
     const MrFault fault = locate(key, pd, address, length, need, qpn, place);
     if (fault != MrFault::kNone) return fault;
+    if (place.region->type == MrType::kFastRegister && !used_keys.use(*place.region))
+        return MrFault::kKey;
     bool found = true;
     switch (place.region->type) {
         case MrType::kGpa:
@@ -302,7 +340,10 @@ bool MemoryTable::invalidate(Key key, Pdn pd, std::uint32_t qpn) const {
     if (region->type != MrType::kFastRegister ||
         region->windows.load(std::memory_order_relaxed) != 0)
         return false;
-    const_cast<MemoryRegion*>(region)->valid.store(false, std::memory_order_release);
+    const_cast<MemoryRegion*>(region)->valid.store(false, std::memory_order_seq_cst);
+    // Others copy for a bounded step, and wait for nothing that the caller holds (KeyUse).
+    used_keys.release();
+    while (region->users.load(std::memory_order_seq_cst) != 0) ::sched_yield();
     return true;
 }
 

@@ -54,6 +54,8 @@ struct MemoryRegion {
     std::uint64_t target_offset = 0;  ///< where in it
     std::uint32_t qpn = 0;            ///< type 2: the QP that may be reached through it
     std::uint32_t max_pages = 0;      ///< fast register
+    /// Fast register: threads that may be copying through it. See KeyUse.
+    MovableAtomic<std::uint32_t> users{0};
     /// Valid windows that show this region.
     MovableAtomic<std::uint32_t> windows{0};
 
@@ -93,6 +95,20 @@ struct MemoryChange {
     std::uint64_t base = 0;             ///< with a region
 };
 
+/// What its thread resolves through fast-register keys while one lives, it may copy: nobody who
+/// makes such a key invalid goes on before. It lives for a bounded step, in which its thread waits
+/// for nothing but object locks. One within another does nothing.
+class KeyUse {
+public:
+    KeyUse();
+    ~KeyUse();
+    KeyUse(const KeyUse&) = delete;
+    KeyUse& operator=(const KeyUse&) = delete;
+
+private:
+    bool outer_;
+};
+
 /// Keys to regions: (index << 8) + tag, the tag changes when an index is used again. Changed on the
 /// executor under an exclusion of the Gate; `resolve` also during a visit. No lock and no
 /// allocation on the data path.
@@ -120,7 +136,8 @@ public:
     /// Of a registrable key.
     void fast_register(FastRegistration request);
     /// Makes a window of type 2 or a fast-register key invalid, for the QP that asks. False if the
-    /// key is no such. Also during a visit.
+    /// key is no such. Also during a visit. Waits until nobody copies through a fast-register key;
+    /// what the caller itself resolved in its KeyUse it may not use any more.
     [[nodiscard]] bool invalidate(Key key, Pdn pd, std::uint32_t qpn) const;
     /// Makes the type 2 windows bound to this QP invalid, or those of all QPs.
     void end_windows(std::optional<std::uint32_t> qpn);

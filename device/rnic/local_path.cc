@@ -46,6 +46,7 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         while (copied < kVisitBytes && budget.bytes > 0 && budget.wqes > 0) {
             if (cold) qp_.queues->prefetch_keys(adapter_.keys(), other.keys());
             SendWqe* wqe = next();
+            const gdma::KeyUse use;
             if (wqe == nullptr || local_request(*wqe, *target, copied, budget) != Step::kGo) {
                 more = false;
                 break;

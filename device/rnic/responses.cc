@@ -115,6 +115,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
         const std::uint64_t offset = std::uint64_t{job.done} * mtu;
         std::uint64_t left =
             std::min<std::uint64_t>(job.length - offset, std::uint64_t{count} * mtu);
+        const gdma::KeyUse use;
         gdma::SpanList& from = adapter.scratch.from;
         from.clear();
         if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd.id, job.address + offset, left,

@@ -19,6 +19,10 @@ constexpr unsigned kTurnDatagrams = 256;
 bool Qp::send_datagrams() {
     for (unsigned n = 0; n < kTurnDatagrams; ++n) {
         if (state() != MANA_HW_RNIC_QP_RTS) return false;
+        // The ring of the kernel's MAD queue may be overwritten: see above.
+        if (type != QpType::kGsi && queues->sends_posted() && adapter.hold_back(*this))
+            return false;
+        const gdma::KeyUse use;
         Datagram datagram;
         datagram.payload = &adapter.scratch.from;
         switch (queues->next_datagram(datagram)) {

@@ -133,6 +133,7 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
             handle_cnp(*packet);
             return;
         case roce::Transport::kUd: {
+            const gdma::KeyUse use;
             const std::span<std::byte> payload(const_cast<std::byte*>(packet->payload.data()),
                                                packet->payload.size());
             if (group) {
@@ -168,9 +169,10 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         qp->in_batch = true;
         batch.push_back(qp->qpn());
     }
-    if (packet->info().known() && packet->info().response)
+    if (packet->info().known() && packet->info().response) {
+        const gdma::KeyUse use;
         qp->requester.receive(*packet);
-    else
+    } else
         handle_request(*qp, *packet);
 }
 
@@ -200,6 +202,7 @@ void Rnic::Impl::handle_request(Qp& qp, const roce::Packet& packet) {
     if (packet.pad != (4 - payload.size() % 4) % 4) segment.kind = SegmentKind::kInvalid;
     Answer answer;
     {
+        const gdma::KeyUse use;
         const std::lock_guard lock(qp.responder.mutex);
         answer = qp.responder.execute(segment);
     }

@@ -129,6 +129,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
     std::uint64_t left =
         std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
+    const gdma::KeyUse use;
     gdma::SpanList& from = adapter_.scratch.from;
     from.clear();
     const gdma::MrFault fault = gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, left, from);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <mana/queue.h>
 
+#include <atomic>
+#include <thread>
+
 #include "unit/gdma/fixture.h"
 
 namespace openmana::gdma {
@@ -229,6 +232,44 @@ TEST_F(MemoryTableTest, WriteNeedsWritableMemory) {
     const auto key = table.insert(gpa(1));
     EXPECT_EQ(table.resolve(*key, Pdn(1), 0x1000, 1, kLocalRead, spans), MrFault::kNone);
     EXPECT_EQ(table.resolve(*key, Pdn(1), 0x1000, 1, kLocalWrite, spans), MrFault::kRange);
+}
+
+TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
+    MemoryTable table(memory, 4);
+    MemoryRegion made;
+    made.pd = Pdn(1);
+    made.type = MrType::kFastRegister;
+    made.max_pages = 1;
+    const Key key = *table.insert(std::move(made));
+    const auto registered = [&] {
+        table.fast_register(
+            {key, Pdn(1), kRemoteWrite, 0x1000, region_of({ram.alloc(4096).value()}, 4096)});
+    };
+    registered();
+    std::atomic<bool> copying{false}, invalid{false}, left{false};
+    std::thread copier([&] {
+        SpanList own;
+        const KeyUse use;
+        const KeyUse inner;
+        EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, own), MrFault::kNone);
+        copying = true;
+        while (table.check(key, Pdn(1), 0x1000, 10, kRemoteWrite) == MrFault::kNone)
+            std::this_thread::yield();
+        // What does not wait for us goes on long before so many turns are over.
+        for (int i = 0; i < 2000 && !invalid; ++i) std::this_thread::yield();
+        left = true;
+    });
+    while (!copying) std::this_thread::yield();
+    EXPECT_TRUE(table.invalidate(key, Pdn(1), 0));
+    EXPECT_TRUE(left);
+    invalid = true;
+    copier.join();
+    EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, spans), MrFault::kKey);
+    // One who copies through it does not wait for himself.
+    registered();
+    const KeyUse use;
+    EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, spans), MrFault::kNone);
+    EXPECT_TRUE(table.invalidate(key, Pdn(1), 0));
 }
 
 class WqeTest : public MemoryTest {

@@ -2,11 +2,13 @@
 // Two NICs on two real event loops: the local path while the peer creates and destroys what is
 // written to.
 #include <atomic>
+#include <cstring>
 #include <future>
 #include <thread>
 
 #include "base/event_loop.h"
 #include "rnic_fixture.h"
+#include "support/ext_host.h"
 
 namespace openmana::test {
 namespace {
@@ -145,6 +147,197 @@ TEST(ThreadsTest, RegionsComeAndGoUnderLocalWrites) {
     EXPECT_GT(good.load(), 0U);
     a.stop();
     b.stop();
+}
+
+/// An extended queue pair and what its host made for it.
+struct ExtEnd {
+    ThreadNode* node = nullptr;
+    std::unique_ptr<ExtHost> host;
+    ExtCq send_cq, recv_cq;
+    ExtQp qp;
+    base::GuestAddr buffer{};
+    DriverMr mr;
+
+    void bring_up(ThreadNode& at, std::uint64_t bytes) {
+        node = &at;
+        node->on_loop([&] {
+            node->host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
+            ASSERT_TRUE(node->host.bring_up());
+            host = std::make_unique<ExtHost>(node->host);
+            buffer = node->ram.alloc(bytes);
+            mr = *node->host.hwc().create_mr(node->host.pd, buffer, bytes, kAll);
+            send_cq = *host->create_cq(1024);
+            recv_cq = *host->create_cq(1024);
+            qp = create();
+        });
+    }
+    [[nodiscard]] ExtQp create() const {
+        ExtQpOptions options;
+        options.flags = MANA_HW_EXT_QP_PRIVILEGED;
+        const auto made = host->create_qp(send_cq, recv_cq, options);
+        OM_CHECK(made.has_value());
+        return *made;
+    }
+    void connect(const ExtQp& own, const ExtEnd& peer, const ExtQp& other) const {
+        node->on_loop([&] {
+            ASSERT_TRUE(host->connect(
+                own, 0x100, {peer.node->host.gid(), peer.node->host.mac(), other.qpn, 0x100}));
+        });
+    }
+    /// A queue pair on which nothing is outstanding.
+    void reset(ExtQp& own) const {
+        OM_CHECK(host->to_state(own, MANA_HW_RNIC_QP_RESET));
+        own.sq_producer = own.rq_producer = 0;
+        own.memory.store(offsetof(mana_hw_ext_qp_record, sq_producer) / 4, 0);
+        own.memory.store(offsetof(mana_hw_ext_qp_record, rq_producer) / 4, 0);
+    }
+    [[nodiscard]] gdma::Sge sge(std::uint64_t offset, std::uint32_t length) const {
+        return {buffer.value() + offset, gdma::Key(mr.lkey), length};
+    }
+    static constexpr std::uint32_t kAll = Connection::kAll | gdma::kRemoteAtomic;
+};
+
+/// The next completion, which comes by another thread.
+mana_hw_ext_cqe wait_for(ExtEnd& end, ExtCq& cq) {
+    std::optional<mana_hw_ext_cqe> cqe;
+    while (!cqe) {
+        end.node->on_loop([&] { cqe = cq.poll(); });
+        if (!cqe) std::this_thread::yield();
+    }
+    return *cqe;
+}
+
+TEST(ThreadsTest, ExtendedQueuePairsBothWaysAtOnce) {
+    constexpr std::uint32_t kRounds = 40, kList = 20;
+    LocalNetwork network;
+    ThreadNode nodes[] = {{network, 1}, {network, 2}};
+    ExtEnd ends[2];
+    for (int i = 0; i < 2; ++i) ends[i].bring_up(nodes[i], 1U << 20);
+    for (int i = 0; i < 2; ++i) ends[i].connect(ends[i].qp, ends[1 - i], ends[1 - i].qp);
+    for (ExtEnd& end : ends)
+        end.node->on_loop([&] { std::memset(end.node->ram.at(end.buffer + 0x80000), 0, 8); });
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+        // Both sides post, and poll their receives, while the other works on their memory.
+        for (int i = 0; i < 2; ++i)
+            nodes[i].loop->post([&, i] {
+                ExtEnd& own = ends[i];
+                const ExtEnd& peer = ends[1 - i];
+                for (std::uint32_t n = 0; n < kList; ++n) {
+                    const gdma::Sge receive = own.sge(0x90000 + 1024 * n, 1024);
+                    own.host->recv(own.qp, n, std::span(&receive, 1));
+                    ExtWr wr;
+                    wr.rkey = peer.mr.rkey;
+                    wr.opcode = n % 2 == 0 ? MANA_HW_EXT_WQE_WRITE : MANA_HW_EXT_WQE_READ;
+                    wr.sges = {own.sge(0, 5000)};
+                    wr.remote_address = peer.buffer.value() + 0x20000;
+                    own.host->post(own.qp, wr);
+                    wr.opcode = MANA_HW_EXT_WQE_FETCH_ADD;
+                    wr.sges = {own.sge(0x10000, 8)};
+                    wr.remote_address = peer.buffer.value() + 0x80000;
+                    wr.swap_add = 1;
+                    own.host->post(own.qp, wr);
+                }
+            });
+        for (ExtEnd& end : ends)
+            for (std::uint32_t n = 0; n < 2 * kList; ++n)
+                ASSERT_EQ(wait_for(end, end.send_cq).status, 0);
+        for (int i = 0; i < 2; ++i)
+            nodes[i].loop->post([&, i] {
+                for (std::uint32_t n = 0; n < kList; ++n) {
+                    ExtWr wr;
+                    wr.sges = {ends[i].sge(0, 100)};
+                    ends[i].host->post(ends[i].qp, wr);
+                }
+            });
+        for (ExtEnd& end : ends)
+            for (std::uint32_t n = 0; n < kList; ++n) {
+                ASSERT_EQ(wait_for(end, end.send_cq).status, 0);
+                ASSERT_EQ(wait_for(end, end.recv_cq).cookie, n);
+            }
+    }
+    for (ExtEnd& end : ends) {
+        std::uint64_t sum = 0;
+        end.node->on_loop(
+            [&] { std::memcpy(&sum, end.node->ram.at(end.buffer + 0x80000), sizeof sum); });
+        EXPECT_EQ(sum, kRounds * kList);
+    }
+    for (ThreadNode& node : nodes) node.stop();
+}
+
+/// When a SEND with invalidate has arrived, the memory behind its fast-register key is the host's:
+/// nobody who began before writes there any more.
+TEST(ThreadsTest, NobodyWritesThroughAKeyThatASendHasMadeInvalid) {
+    constexpr std::uint32_t kLength = 256U << 10;
+    LocalNetwork network;
+    ThreadNode nodes[] = {{network, 1}, {network, 2}, {network, 3}};
+    ExtEnd sender, writer, target;
+    sender.bring_up(nodes[0], 1U << 20);
+    writer.bring_up(nodes[1], 1U << 20);
+    target.bring_up(nodes[2], 1U << 20);
+    ExtQp to_writer;
+    std::optional<DriverMr> key;
+    target.node->on_loop([&] {
+        to_writer = target.create();
+        key = target.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, kLength / 4096);
+        for (std::uint64_t i = 0; i < kLength / 4096; ++i) {
+            const std::uint64_t page = target.buffer.value() + 0x80000 + 4096 * i;
+            std::memcpy(target.node->ram.at(target.buffer + 8 * i), &page, sizeof page);
+        }
+    });
+    ASSERT_TRUE(key);
+    target.connect(target.qp, sender, sender.qp);
+    sender.connect(sender.qp, target, target.qp);
+    unsigned copied = 0;
+    for (int round = 0; round < 40; ++round) {
+        target.node->on_loop([&] { target.reset(to_writer); });
+        writer.node->on_loop([&] { writer.reset(writer.qp); });
+        target.connect(to_writer, writer, writer.qp);
+        writer.connect(writer.qp, target, to_writer);
+        target.node->on_loop([&] {
+            ExtWr wr;
+            wr.opcode = MANA_HW_EXT_WQE_FAST_REGISTER;
+            wr.reg.emplace();
+            wr.reg->key = key->rkey;
+            wr.reg->access = gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteWrite;
+            wr.reg->iova = 0;
+            wr.reg->length = kLength;
+            wr.reg->page_list = target.buffer.value();
+            wr.reg->pages = kLength / 4096;
+            wr.reg->page_shift = 12;
+            target.host->post(target.qp, wr);
+            const gdma::Sge receive = target.sge(0x70000, 64);
+            target.host->recv(target.qp, 1, std::span(&receive, 1));
+        });
+        ASSERT_EQ(wait_for(target, target.send_cq).status, 0);
+        writer.node->loop->post([&] {
+            ExtWr wr;
+            wr.opcode = MANA_HW_EXT_WQE_WRITE;
+            wr.sges = {writer.sge(0, kLength)};
+            wr.rkey = key->rkey;
+            for (int i = 0; i < 4; ++i) writer.host->post(writer.qp, wr);
+        });
+        sender.node->loop->post([&] {
+            ExtWr wr;
+            wr.opcode = MANA_HW_EXT_WQE_SEND_INV;
+            wr.sges = {sender.sge(0, 64)};
+            wr.value = key->rkey;
+            sender.host->post(sender.qp, wr);
+        });
+        ASSERT_EQ(wait_for(target, target.recv_cq).flags, MANA_HW_EXT_CQE_INVALIDATED);
+        const auto mark = static_cast<std::byte>(0x80 + round);
+        const std::span<std::byte> memory =
+            target.node->ram.bytes(target.buffer + 0x80000, kLength);
+        target.node->on_loop([&] { std::ranges::fill(memory, mark); });
+        ASSERT_EQ(wait_for(sender, sender.send_cq).status, 0);
+        for (int i = 0; i < 4; ++i)
+            if (wait_for(writer, writer.send_cq).status == 0) ++copied;
+        target.node->on_loop([&] {
+            EXPECT_TRUE(std::ranges::all_of(memory, [&](std::byte byte) { return byte == mark; }));
+            (void)target.recv_cq.drain();
+        });
+    }
+    RecordProperty("copied", static_cast<int>(copied));
+    for (ThreadNode& node : nodes) node.stop();
 }
 
 /// A program polls on the last byte of a message, and then reads the rest.

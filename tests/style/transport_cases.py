@@ -42,7 +42,7 @@ cases, in its order). A test names its cases in the comment above it (`ROCE 10: 
 fails when they differ.
 
 The 14 invariants of the catalogue are checked in every run of `sim_test`, after each event and for
-each frame, but for the ninth, which is about atomics: the simulation's queue pairs are stock ones.
+each frame, but for the ninth, which is about atomics: `ext_sim_test` checks that one.
 
 | case | tests | note |
 |---|---|---|

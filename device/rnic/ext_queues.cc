@@ -305,7 +305,6 @@ void ExtQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTa
 }
 
 void ExtQueues::fetch(SendWqe& wqe, Psn next) {
-    wqe.clear();
     wqe.first = next;
     wqe.mtu = qp_.attributes.mtu;
     wqe.position = send_consumer_;

@@ -66,8 +66,8 @@ public:
 
     /// A send work request waits. Owner.
     [[nodiscard]] virtual bool sends_posted() = 0;
-    /// Takes the next one, which gets PSNs from `next` on; what is wrong with it is in its `error`.
-    /// Owner.
+    /// Takes the next one into a slot that is as new; it gets PSNs from `next` on, and what is
+    /// wrong with it is in its `error`. Owner.
     virtual void fetch(SendWqe& wqe, Psn next) = 0;
     /// A hint: the keys of what is posted will be looked up soon, here and at the peer. Owner.
     virtual void prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) = 0;

@@ -81,9 +81,12 @@ public:
         return slots_[(head_ + index) & (slots_.size() - 1)];
     }
     [[nodiscard]] SendWqe& front() { return at(0); }
+    /// A slot as new: what used it before may have been of another format.
     SendWqe& push() {
         if (size_ == slots_.size()) grow();
-        return at(size_++);
+        SendWqe& slot = at(size_++);
+        slot.clear();
+        return slot;
     }
     /// The batch has ended: an empty queue gives its slots back.
     void settle() {

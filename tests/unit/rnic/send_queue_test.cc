@@ -171,5 +171,25 @@ TEST(SendQueueTest, EmptyQueuesShareTheirSlots) {
     EXPECT_EQ(&first.push(), slot);
 }
 
+// Queues of both formats use the slots by turns, and a stock one does not know all of their fields.
+TEST(SendQueueTest, SlotsComeAsNew) {
+    rnic::SendSlots slots;
+    rnic::SendQueue extended(slots);
+    rnic::SendQueue stock(slots);
+    rnic::SendWqe& used = extended.push();
+    used.is_inline = true;
+    used.inline_data.resize(100);
+    used.local = used.signaled = used.fence = true;
+    used.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
+    used.sges.resize(3);
+    extended.pop();
+    extended.settle();
+    const rnic::SendWqe& slot = stock.push();
+    ASSERT_EQ(&slot, &used);
+    EXPECT_FALSE(slot.is_inline || slot.local || slot.signaled || slot.fence);
+    EXPECT_EQ(slot.error, 0U);
+    EXPECT_TRUE(slot.inline_data.empty() && slot.sges.empty());
+}
+
 }  // namespace
 }  // namespace openmana::test

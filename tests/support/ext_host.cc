@@ -75,11 +75,11 @@ void ExtMemory::write(std::uint64_t start, std::uint64_t end, std::uint64_t offs
 
 std::optional<Cqe> ExtCq::poll_frame() {
     const std::byte* const entry = memory.ring.at(std::uint64_t{consumer % entries} * 64);
-    std::uint32_t word = 0;
-    std::memcpy(&word, entry + 60, 4);
+    // Partner: the device stores the owner bits last.
+    const std::uint32_t word =
+        __atomic_load_n(reinterpret_cast<const std::uint32_t*>(entry + 60), __ATOMIC_ACQUIRE);
     if (word >> MANA_HW_OWNER_SHIFT != (consumer / entries & MANA_HW_OWNER_MASK))
         return std::nullopt;
-    std::atomic_thread_fence(std::memory_order_acquire);
     Cqe cqe;
     std::memcpy(cqe.data.data(), entry, cqe.data.size());
     cqe.queue_id = word & MANA_HW_CQE_QUEUE_ID;

@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .errors import LabError
-from .paths import cache_dir
+from .image import cache_lock, new_entry
+from .paths import cache_dir, logs_dir
+from .progress import Step
 
 KEPT_DAYS = 14
 
@@ -40,6 +42,24 @@ def explained(what: str, log: Path) -> Iterator[None]:
 def entry(name: str, key: str) -> Path:
     """The place of a result in the cache."""
     return cache_dir() / f"{name}-{key}"
+
+
+def built(name: str, key: str, what: str, make: Callable[[Path, Path], None]) -> Path:
+    """The cache entry `name`-`key`. Where it is missing, `make` fills a directory that becomes it;
+    its second argument is the log."""
+    final = entry(name, key)
+    if final.exists():
+        return final
+    with cache_lock(name):
+        if final.exists():
+            return final
+        log = logs_dir() / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with new_entry(final) as temp, explained(what, log), \
+                Step(f"building {what} (log: {log})"):
+            make(temp, log)
+        sweep(name, final)
+    return final
 
 
 def sweep(name: str, kept: Path) -> None:

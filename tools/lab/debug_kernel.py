@@ -16,11 +16,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from .building import entry, explained, jobs, sweep, sweep_files, tree_files
+from .building import built, entry, jobs, sweep_files, tree_files
 from .errors import LabError
-from .image import Image, cache_lock, cpio, digest, get_image, new_entry, package_list
+from .image import Image, cache_lock, cpio, digest, get_image, package_list
 from .paths import cache_dir, logs_dir
-from .progress import Step
 from .roots import Root, make_root
 
 KERNELS = ("stock", "debug")
@@ -96,38 +95,30 @@ def build_kernel(image: Image) -> Path:
     package = source_package(image)
     source = f"{package} {_source_version(root, package)}"
     wanted = settings(image.suite)
-    name = f"kernel-{image.suite}"
-    final = entry(name, digest("kernel-1", root.key, source, wanted, CONFIGURE, BUILD))
-    if final.exists():
-        return final
-    with cache_lock(name):
-        if final.exists():
-            return final
-        log = logs_dir() / f"{name}.log"
-        log.unlink(missing_ok=True)
-        what = f"the debug kernel of {image.suite} ({source})"
-        with new_entry(final) as temp, explained(what, log), \
-                Step(f"building {what}, which takes a while (log: {log})"):
-            work = temp / "work"
-            work.mkdir()
-            (work / "wanted").write_text(wanted)
-            binds = {work: "/build"}
-            root.run(["sh", "-c", CONFIGURE], log, f"configuring {what}", binds)
-            missing = missing_settings(wanted, (work / "linux" / ".config").read_text())
-            if missing:
-                raise LabError(f"{source} cannot have {', '.join(missing)}, which "
-                               f"{FILES / 'config'}* ask for", log)
-            root.run(["sh", "-c", BUILD, "make", jobs()], log, f"building {what}", binds,
-                     timeout=4 * 3600)
-            out = work / "out"
-            for part in ("vmlinuz", "config", "version", "build"):
-                shutil.move(os.fspath(out / part), temp / part)
-            shutil.move(os.fspath(out / "lib" / "modules"), temp / "modules")
-            # a link to the source, which goes now
-            (temp / "modules" / _version(temp) / "build").unlink(missing_ok=True)
-            shutil.rmtree(work)
-        sweep(name, final)
-    return final
+    what = f"the debug kernel of {image.suite} ({source})"
+
+    def make(temp: Path, log: Path) -> None:
+        work = temp / "work"
+        work.mkdir()
+        (work / "wanted").write_text(wanted)
+        binds = {work: "/build"}
+        root.run(["sh", "-c", CONFIGURE], log, f"configuring {what}", binds)
+        missing = missing_settings(wanted, (work / "linux" / ".config").read_text())
+        if missing:
+            raise LabError(f"{source} cannot have {', '.join(missing)}, which "
+                           f"{FILES / 'config'}* ask for", log)
+        root.run(["sh", "-c", BUILD, "make", jobs()], log, f"building {what}", binds,
+                 timeout=4 * 3600)
+        out = work / "out"
+        for part in ("vmlinuz", "config", "version", "build"):
+            shutil.move(os.fspath(out / part), temp / part)
+        shutil.move(os.fspath(out / "lib" / "modules"), temp / "modules")
+        # a link to the source, which goes now
+        (temp / "modules" / _version(temp) / "build").unlink(missing_ok=True)
+        shutil.rmtree(work)
+
+    key = digest("kernel-1", root.key, source, wanted, CONFIGURE, BUILD)
+    return built(f"kernel-{image.suite}", key, what, make)
 
 
 def _version(kernel: Path) -> str:

@@ -13,13 +13,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from .building import entry, explained, jobs, sweep, sweep_files, tree_files
+from .building import built, entry, jobs, sweep_files, tree_files
 from .debug_kernel import headers
 from .errors import LabError
-from .image import Image, cache_lock, cpio, digest, get_image, new_entry
+from .image import Image, cache_lock, cpio, digest, get_image
 from .paths import ROOT, cache_dir, logs_dir
 from .proc import find_program, run_logged
-from .progress import Step
 from .roots import Root, get_root
 
 SIDES = ("stock", "ours")
@@ -102,26 +101,18 @@ def copy_sources(target: Path, *folders: str) -> None:
 
 def build_driver(image: Image, root: Root | None = None) -> Path:
     """A directory with our mana_ib.ko for the kernel of an image."""
-    root = root or (headers(image) if image.modules else get_root(image))
-    name = f"driver-{image.suite}"
-    final = entry(name, digest("driver-1", root.key, MAKE_DRIVER,
-                                sources_digest("kernel", "include")))
-    if final.exists():
-        return final
-    with cache_lock(name):
-        if final.exists():
-            return final
-        log = logs_dir() / f"{name}.log"
-        log.unlink(missing_ok=True)
-        what = f"our mana_ib.ko for {image.suite}"
-        with new_entry(final) as temp, explained(what, log), Step(f"building {what} (log: {log})"):
-            copy_sources(temp / "work", "kernel", "include")
-            root.run(["sh", "-c", MAKE_DRIVER, "make", root.kernel, jobs()], log,
-                     f"building {what}", {temp / "work": "/build"})
-            shutil.copy(temp / "work" / "kernel" / "mana_ib.ko", temp / "mana_ib.ko")
-            shutil.rmtree(temp / "work")
-        sweep(name, final)
-    return final
+    place = root or (headers(image) if image.modules else get_root(image))
+    what = f"our mana_ib.ko for {image.suite}"
+
+    def make(temp: Path, log: Path) -> None:
+        copy_sources(temp / "work", "kernel", "include")
+        place.run(["sh", "-c", MAKE_DRIVER, "make", place.kernel, jobs()], log,
+                  f"building {what}", {temp / "work": "/build"})
+        shutil.copy(temp / "work" / "kernel" / "mana_ib.ko", temp / "mana_ib.ko")
+        shutil.rmtree(temp / "work")
+
+    key = digest("driver-1", place.key, MAKE_DRIVER, sources_digest("kernel", "include"))
+    return built(f"driver-{image.suite}", key, what, make)
 
 
 def check_driver(image: Image) -> list[str]:
@@ -139,47 +130,32 @@ def check_driver(image: Image) -> list[str]:
 
 def _rdma_core(root: Root) -> Path:
     """The rdma-core tree of a root, configured, with libibverbs built."""
-    name = f"rdma-core-{root.suite}"
-    final = entry(name, digest("rdma-core-1", root.key, CONFIGURE_RDMA_CORE))
-    if final.exists():
-        return final
-    with cache_lock(name):
-        if final.exists():
-            return final
-        log = logs_dir() / f"{name}.log"
-        log.unlink(missing_ok=True)
-        with new_entry(final) as temp, Step(f"{root.suite}: preparing rdma-core (log: {log})"):
-            # CMake keeps absolute paths: the tree is built where providers will be built.
-            root.run(["sh", "-c", CONFIGURE_RDMA_CORE, "configure", root.tarball("rdma-core"),
-                      jobs()], log, "preparing rdma-core", {temp: "/build/rdma-core"})
-        sweep(name, final)
-    return final
+    def make(temp: Path, log: Path) -> None:
+        # CMake keeps absolute paths: the tree is built where providers will be built.
+        root.run(["sh", "-c", CONFIGURE_RDMA_CORE, "configure", root.tarball("rdma-core"),
+                  jobs()], log, "preparing rdma-core", {temp: "/build/rdma-core"})
+
+    return built(f"rdma-core-{root.suite}", digest("rdma-core-1", root.key, CONFIGURE_RDMA_CORE),
+                 f"rdma-core for {root.suite}", make)
 
 
 def build_provider(image: Image, root: Root | None = None) -> Path:
     """A directory with our provider as rdma-core installs it (usr/lib/..., etc/...)."""
-    root = root or get_root(image)
-    name = f"provider-{image.suite}"
-    final = entry(name, digest("provider-1", root.key, CONFIGURE_RDMA_CORE, MAKE_PROVIDER,
-                                sources_digest("providers", "include")))
-    if final.exists():
-        return final
-    base = _rdma_core(root)
-    with cache_lock(name):
-        if final.exists():
-            return final
-        log = logs_dir() / f"{name}.log"
-        log.unlink(missing_ok=True)
-        what = f"our provider for {image.suite}"
-        with new_entry(final) as temp, explained(what, log), Step(f"building {what} (log: {log})"):
-            work = temp / "work"
-            copy_sources(work, "providers", "include")
-            root.run(["sh", "-c", MAKE_PROVIDER, "make", jobs()], log, f"building {what}",
-                     {work: "/build", base: "/base"})
-            _move_out(work / "out", temp)
-            shutil.rmtree(work)
-        sweep(name, final)
-    return final
+    place = root or get_root(image)
+    what = f"our provider for {image.suite}"
+
+    def make(temp: Path, log: Path) -> None:
+        base = _rdma_core(place)
+        work = temp / "work"
+        copy_sources(work, "providers", "include")
+        place.run(["sh", "-c", MAKE_PROVIDER, "make", jobs()], log, f"building {what}",
+                  {work: "/build", base: "/base"})
+        _move_out(work / "out", temp)
+        shutil.rmtree(work)
+
+    key = digest("provider-1", place.key, CONFIGURE_RDMA_CORE, MAKE_PROVIDER,
+                 sources_digest("providers", "include"))
+    return built(f"provider-{image.suite}", key, what, make)
 
 
 def _move_out(out: Path, target: Path) -> None:
@@ -189,27 +165,20 @@ def _move_out(out: Path, target: Path) -> None:
 
 def build_perftest(image: Image, root: Root | None = None) -> Path:
     """A directory with perftest, patched to know MANA, as it installs itself."""
-    root = root or get_root(image)
-    name = f"perftest-{image.suite}"
+    place = root or get_root(image)
+
+    def make(temp: Path, log: Path) -> None:
+        work = temp / "work"
+        work.mkdir()
+        place.run(["sh", "-c", MAKE_PERFTEST, "make", place.tarball("perftest"), jobs()], log,
+                  "building perftest", {work: "/build", PATCHES / "perftest": "/patches"})
+        shutil.rmtree(work / "out" / "usr" / "share", ignore_errors=True)
+        _move_out(work / "out", temp)
+        shutil.rmtree(work)
+
     patches = sorted((PATCHES / "perftest").glob("*.patch"))
-    final = entry(name, digest("perftest-1", root.key, MAKE_PERFTEST, *patches))
-    if final.exists():
-        return final
-    with cache_lock(name):
-        if final.exists():
-            return final
-        log = logs_dir() / f"{name}.log"
-        log.unlink(missing_ok=True)
-        with new_entry(final) as temp, Step(f"{image.suite}: building perftest (log: {log})"):
-            work = temp / "work"
-            work.mkdir()
-            root.run(["sh", "-c", MAKE_PERFTEST, "make", root.tarball("perftest"), jobs()], log,
-                     "building perftest", {work: "/build", PATCHES / "perftest": "/patches"})
-            shutil.rmtree(work / "out" / "usr" / "share", ignore_errors=True)
-            _move_out(work / "out", temp)
-            shutil.rmtree(work)
-        sweep(name, final)
-    return final
+    key = digest("perftest-1", place.key, MAKE_PERFTEST, *patches)
+    return built(f"perftest-{image.suite}", key, f"perftest for {image.suite}", make)
 
 
 # -- what a guest gets

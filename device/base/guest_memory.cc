@@ -148,14 +148,21 @@ std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length,
 
 bool GuestMemory::resolve(GuestAddr address, std::uint64_t length, Access access,
                           std::vector<std::span<std::byte>>& out) const {
+    return Resolver(*this, access, out).add(address, length);
+}
+
+bool GuestMemory::Resolver::search(GuestAddr address, std::uint64_t length) {
     std::uint64_t at = address.value();
     while (length != 0) {
-        const Range* range = range_of(at);
-        if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable))
+        const Range* range = memory_.range_of(at);
+        if (range == nullptr || !(access_ == Access::kWrite ? range->writable : range->readable))
             return false;
-        const std::uint64_t offset = at - range->address;
-        const std::uint64_t n = std::min(length, range->length - offset);
-        out.emplace_back(range->host + offset, n);
+        address_ = range->address;
+        length_ = range->length;
+        host_ = range->host;
+        const std::uint64_t offset = at - address_;
+        const std::uint64_t n = std::min(length, length_ - offset);
+        out_.emplace_back(host_ + offset, n);
         length -= n;
         if (length != 0 && n > UINT64_MAX - at) return false;
         at += n;

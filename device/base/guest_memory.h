@@ -61,6 +61,7 @@ public:
     /// part is not mapped.
     [[nodiscard]] bool read(GuestAddr address, std::span<std::byte> target) const;
     [[nodiscard]] bool write(GuestAddr address, std::span<const std::byte> source) const;
+    class Resolver;
 
 private:
     struct Range {
@@ -77,6 +78,36 @@ private:
 
     std::vector<Range> ranges_;  // sorted by address, disjoint
     std::uint64_t generation_ = 1;
+};
+
+/// `resolve` for one piece after the other, as of a page list: the range of the piece before is
+/// looked at first, since a guest's pages lie in few. Lives within a step in which ranges do not
+/// change.
+class GuestMemory::Resolver {
+public:
+    /// What it finds is appended to `out`.
+    Resolver(const GuestMemory& memory, Access access, std::vector<std::span<std::byte>>& out)
+        : memory_(memory), access_(access), out_(out) {}
+    /// As GuestMemory::resolve. After false, what was appended is meaningless.
+    [[nodiscard]] bool add(GuestAddr address, std::uint64_t length) {
+        const std::uint64_t offset = address.value() - address_;
+        if (offset < length_ && length <= length_ - offset) [[likely]] {
+            out_.emplace_back(host_ + offset, length);
+            return true;
+        }
+        return search(address, length);
+    }
+
+private:
+    [[nodiscard]] bool search(GuestAddr address, std::uint64_t length);
+
+    const GuestMemory& memory_;
+    const Access access_;
+    std::vector<std::span<std::byte>>& out_;
+    // The usable range found last; length 0: none yet.
+    std::uint64_t address_ = 0;
+    std::uint64_t length_ = 0;
+    std::byte* host_ = nullptr;
 };
 
 }  // namespace openmana::base

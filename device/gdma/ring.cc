@@ -42,9 +42,9 @@ void DmaRegion::charge(std::shared_ptr<std::atomic<std::uint64_t>> account) {
 
 bool DmaRegion::resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,
                         base::Access access, SpanList& out) const {
-    return walk(offset, length, [&](GuestAddr address, std::uint64_t n) {
-        return memory.resolve(address, n, access, out);
-    });
+    base::GuestMemory::Resolver pieces(memory, access, out);
+    return walk(offset, length,
+                [&](GuestAddr address, std::uint64_t n) { return pieces.add(address, n); });
 }
 
 Ring::Ring(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,

@@ -108,6 +108,36 @@ TEST_F(GuestMemoryTest, AccessesCrossNeighbouringRanges) {
     EXPECT_EQ(pieces[1].size(), 54u);
 }
 
+TEST_F(GuestMemoryTest, PiecesInAnyOrderAreFoundInTheirRanges) {
+    std::array<std::byte, 2 * kPage> low{};
+    std::array<std::byte, kPage> high{};
+    std::array<std::byte, kPage> rom{};
+    ASSERT_TRUE(memory.map_host(GuestAddr(0), low));
+    ASSERT_TRUE(memory.map_host(GuestAddr(2 * kPage), high));
+    ASSERT_TRUE(memory.map_host(GuestAddr(8 * kPage), rom, false));
+    ASSERT_TRUE(memory.map_hole(GuestAddr(9 * kPage), kPage));
+    std::vector<std::span<std::byte>> found;
+    GuestMemory::Resolver pieces(memory, Access::kWrite, found);
+    ASSERT_TRUE(pieces.add(GuestAddr(kPage), kPage));
+    ASSERT_TRUE(pieces.add(GuestAddr(0), 16));
+    ASSERT_TRUE(pieces.add(GuestAddr(2 * kPage + 8), 8));
+    ASSERT_TRUE(pieces.add(GuestAddr(2 * kPage - 4), 8));  // passes the end of its range
+    ASSERT_TRUE(pieces.add(GuestAddr(3 * kPage - 1), 1));
+    const std::vector<const std::byte*> starts = {low.data() + kPage, low.data(),
+                                                  high.data() + 8,    low.data() + 2 * kPage - 4,
+                                                  high.data(),        high.data() + kPage - 1};
+    const std::vector<std::size_t> sizes = {kPage, 16, 8, 4, 4, 1};
+    ASSERT_EQ(found.size(), starts.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].data(), starts[i]) << i;
+        EXPECT_EQ(found[i].size(), sizes[i]) << i;
+    }
+    EXPECT_FALSE(pieces.add(GuestAddr(8 * kPage), 8)) << "not writable";
+    EXPECT_FALSE(pieces.add(GuestAddr(9 * kPage), 8)) << "a hole";
+    EXPECT_FALSE(pieces.add(GuestAddr(3 * kPage - 4), 8)) << "nothing behind it";
+    EXPECT_FALSE(pieces.add(GuestAddr(7 * kPage), 8)) << "nothing there";
+}
+
 TEST_F(GuestMemoryTest, UnmapTakesWholeRangesOnly) {
     std::array<std::byte, 4 * kPage> ram{};
     ASSERT_TRUE(memory.map_host(GuestAddr(0), std::span(ram).first(2 * kPage)));

@@ -27,7 +27,8 @@ SIZES = (8, 64, 512, 4096, 16384, 65536, 262144, 1048576, 4194304)
 SLOW_SIZES = (8, 512, 4096, 65536, 1048576)
 QUICK_SIZES = (8, 4096, 65536, 1048576)
 PORT = 18515
-# Figures that are set beside each other are the best of as many runs, as those of memcpy are.
+# Figures that are set beside each other are the best of as many runs, as those of memcpy are
+# (memcpy_bench.cc).
 COMPARED_SIZES = (65536, 1048576)
 ROUNDS = 3
 POST_LIST = ("-l", "16")

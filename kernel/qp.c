@@ -254,7 +254,11 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		mana_ib_return_receives(dev, qp);
 	mana_ib_untrack_qp(dev, qp);
 	mana_ib_target_release(&qp->target);
+	/* Until we are back, the core lets those in who list all QPs. */
+	mutex_lock(&qp->mutex);
 	mana_ib_cmd_destroy_qp(dev, qp);
+	qp->handle = MANA_IB_NO_HANDLE;
+	mutex_unlock(&qp->mutex);
 	if (qp->kernel) {
 		/* After this nobody who polls holds the QP. */
 		mana_ib_stop_flush(qp);
@@ -262,6 +266,5 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		mana_ib_forget_entries(to_mana_cq(ibqp->recv_cq), qp);
 	}
 	mana_ib_free_queues(dev, qp);
-	mutex_destroy(&qp->mutex);
 	return 0;
 }

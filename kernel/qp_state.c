@@ -267,7 +267,8 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	mutex_lock(&qp->mutex);
 	*attr = qp->attr;
 	attr->qp_state = qp->state;
-	if (qp->format == MANA_IB_QP_EXTENDED && qp->state != IB_QPS_RESET) {
+	if (qp->format == MANA_IB_QP_EXTENDED && qp->state != IB_QPS_RESET &&
+	    qp->handle != MANA_IB_NO_HANDLE) {
 		err = mana_ib_cmd_query_qp(dev, qp, &now);
 		if (!err) {
 			attr->qp_state = (enum ib_qp_state)now.state;

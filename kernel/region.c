@@ -162,6 +162,9 @@ int mana_ib_queue_region(struct mana_ib_dev *dev, u64 address, size_t bytes,
 	struct ib_umem *pinned;
 	int err;
 
+	/* In the middle of a page the core makes memory of no bytes, too. */
+	if (!bytes)
+		return -EINVAL;
 	pinned = compat_umem_get(&dev->ibdev, address, bytes,
 				 IB_ACCESS_LOCAL_WRITE);
 	if (IS_ERR(pinned))

@@ -831,6 +831,50 @@ int mana_ib_cmd_multicast(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 				  true, &request, sizeof(request));
 }
 
+/* For the Ethernet device that belongs to ours. */
+static void mana_ib_to_ethernet(struct mana_ib_dev *dev, void *request)
+{
+	struct mana_hw_request *header = request;
+
+	header->device.type = dev->gc->mana.dev_id.type;
+	header->device.instance = dev->gc->mana.dev_id.instance;
+}
+
+/*
+ * A work queue and its CQ of a port (GDMA 6.6). The parent could do it too, but
+ * to it each refusal is -EPROTO and worth a line in the log.
+ */
+int mana_ib_cmd_create_wq_object(struct mana_ib_dev *dev,
+				 struct mana_port_context *port, u32 type,
+				 const struct mana_obj_spec *wq,
+				 const struct mana_obj_spec *cq, u32 *wq_id,
+				 u32 *cq_id, u64 *object)
+{
+	struct mana_hw_eth_create_wq_req request = {
+		.vport = port->port_handle,
+		.wq_type = type,
+		.wq_region = wq->gdma_region,
+		.cq_region = cq->gdma_region,
+		.wq_bytes = wq->queue_size,
+		.cq_bytes = cq->queue_size,
+		.eq_id = cq->attached_eq,
+	};
+	struct mana_hw_eth_create_wq_resp response;
+	int err;
+
+	mana_ib_to_ethernet(dev, &request);
+	err = mana_ib_send(dev, MANA_HW_ETH_CREATE_WQ_OBJ, false, &request,
+			   sizeof(request), &response, sizeof(response));
+	if (err)
+		return err;
+	if (response.wq_object == MANA_HW_ETH_NO_OBJECT)
+		return -EPROTO;
+	*wq_id = response.wq_id;
+	*cq_id = response.cq_id;
+	*object = response.wq_object;
+	return 0;
+}
+
 /* Receive steering of a port: a table of RQ objects and a hash key (GDMA 6.8). */
 int mana_ib_cmd_steer(struct mana_ib_dev *dev, struct mana_port_context *port,
 		      const u64 *table, u32 entries, u64 default_rq,
@@ -840,17 +884,14 @@ int mana_ib_cmd_steer(struct mana_ib_dev *dev, struct mana_port_context *port,
 		       entries * sizeof(u64);
 	struct mana_hw_eth_vport_rx_resp response;
 	struct mana_hw_eth_vport_rx_req *request;
-	struct mana_hw_request *header;
 	int err;
 
 	request = kzalloc(bytes, GFP_KERNEL);
 	if (!request)
 		return -ENOMEM;
 
-	header = (struct mana_hw_request *)request;
-	header->request.version = 2;
-	header->device.type = dev->gc->mana.dev_id.type;
-	header->device.instance = dev->gc->mana.dev_id.instance;
+	((struct mana_hw_request *)request)->request.version = 2;
+	mana_ib_to_ethernet(dev, request);
 	request->vport = port->port_handle;
 	request->table_entries = entries;
 	request->table_offset = sizeof(*request);

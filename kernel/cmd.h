@@ -79,6 +79,11 @@ int mana_ib_cmd_multicast(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 			  const union ib_gid *gid, bool attach);
 
 /* Ethernet */
+int mana_ib_cmd_create_wq_object(struct mana_ib_dev *dev,
+				 struct mana_port_context *port, u32 type,
+				 const struct mana_obj_spec *wq,
+				 const struct mana_obj_spec *cq, u32 *wq_id,
+				 u32 *cq_id, u64 *object);
 int mana_ib_cmd_steer(struct mana_ib_dev *dev, struct mana_port_context *port,
 		      const u64 *table, u32 entries, u64 default_rq,
 		      const u8 *key);

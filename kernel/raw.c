@@ -76,14 +76,12 @@ static int mana_ib_create_object(struct mana_ib_dev *dev,
 	err = mana_ib_umem_region(dev, cq->umem, &cq_spec.gdma_region);
 	if (err)
 		goto err_wq_region;
-	err = mana_create_wq_obj(port, port->port_handle, type, &wq_spec,
-				 &cq_spec, object);
+	err = mana_ib_cmd_create_wq_object(dev, port, type, &wq_spec, &cq_spec,
+					   id, &cq->id, object);
 	if (err)
 		goto err_cq_region;
 
 	/* Both regions are the device's now. */
-	cq->id = cq_spec.queue_index;
-	*id = wq_spec.queue_index;
 	err = mana_ib_hook_cq(dev, cq);
 	if (err) {
 		mana_destroy_wq_obj(port, type, *object);

@@ -403,17 +403,30 @@ class Context:
         """Puts one of our C programs into a guest, compiled there; returns its path."""
         key = (peer.index, source, str(peer.guest.pid))
         if key not in self._programs:
-            here = Path(__file__).resolve().parent
-            text = (here / source).read_text()
-            header = (here / "rdma_pair.h").read_text()
             # one file: the lab compiles, and remembers, one file at a time
-            text = text.replace('#include "rdma_pair.h"\n', header)
+            text = with_headers(Path(__file__).resolve().parent / source)
             whole = self.lab.log_dir / source
             whole.write_text(text)
             self._programs[key] = str(peer.guest.compile(
                 whole, libs=("-libverbs",),
                 flags=("-O2", "-Wall", "-Wextra", "-Werror", "-std=gnu11")))
         return self._programs[key]
+
+
+def with_headers(path: Path, known: set[str] | None = None) -> str:
+    """A C file with our own headers in the place of their names, each once."""
+    known = set() if known is None else known
+
+    def header(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name in known:
+            return ""
+        known.add(name)
+        folder = next(folder for folder in (path.parent, ROOT / "include" / "uapi")
+                      if (folder / name).exists())
+        return with_headers(folder / name, known)
+
+    return re.sub(r'^#include "(.+)"\n', header, path.read_text(), flags=re.M)
 
 
 def normal(line: str) -> str:

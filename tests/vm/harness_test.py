@@ -25,7 +25,7 @@ import checkers  # noqa: E402
 import pyverbs_table  # noqa: E402
 from areas import dpdk, errors, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
-                     check)
+                     check, with_headers)
 from programs import rows_of  # noqa: E402
 
 from lab.errors import CommandFailed, CommandTimeout, GuestDied, LabError  # noqa: E402
@@ -362,6 +362,17 @@ class HarnessTest(unittest.TestCase):
         finally:
             harness.CLEAN_PATIENCE = patience
         self.assertRegex(said, r"(?m)^not ok 2 - .*: left behind in manad: g0n0: qps 1 -> 3$")
+
+    def test_a_program_has_each_of_its_headers_once(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            folder = Path(temp)
+            (folder / "a.h").write_text("int a;\n")
+            (folder / "b.h").write_text('#include "a.h"\n#include <stdio.h>\nint b;\n')
+            (folder / "c.c").write_text('#include "b.h"\n#include "a.h"\n#include "mana-abi.h"\n')
+            text = with_headers(folder / "c.c")
+        self.assertEqual(text.count("int a;"), 1)
+        self.assertTrue(text.startswith("int a;\n#include <stdio.h>\nint b;\n"))
+        self.assertIn("struct mana_uapi_create_cq {", text)
 
     def test_two_cases_of_one_name_are_refused(self) -> None:
         self.area.add("same", lambda _: None)

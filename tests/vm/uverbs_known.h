@@ -1,0 +1,767 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef OPENMANA_UVERBS_KNOWN_H
+#define OPENMANA_UVERBS_KNOWN_H
+
+/*
+ * The known cases: a command with one thing wrong, and the errno that it must have. What the driver
+ * does not have is EOPNOTSUPP, a wrong value EINVAL. A finding of the episodes becomes one of them.
+ */
+#include "uverbs_ops.h"
+
+/* Objects that the cases start from. */
+struct base {
+    uint32_t pd, cq, stock_cq, ethernet_cq, srq, qp, mr, table, wq;
+};
+
+struct known {
+    const char* name;
+    int (*run)(struct worker*, const struct base*);
+    int expected;
+    enum { ANY, RDMA, RAW } where;
+};
+
+/* By write() alone: one way is enough here. */
+static int plainly(struct worker* w, struct command* c) {
+    w->spoilt = false;
+    memset(w->out, 0, 512);
+    return by_write(w, c);
+}
+
+static uint32_t answered(const struct worker* w, size_t at) {
+    uint32_t value;
+
+    memcpy(&value, w->out + at, sizeof value);
+    return value;
+}
+
+static int make_cq(struct worker* w, uint32_t cqe, const struct mana_uapi_create_cq* driver,
+                   uint32_t driver_bytes, uint32_t core_flags) {
+    struct ib_uverbs_ex_create_cq core = {.cqe = cqe, .comp_channel = -1, .flags = core_flags};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_CQ,
+                        .extended = true,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_cq_resp),
+                        .driver_bytes = driver_bytes,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_cq_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    if (driver_bytes) memcpy(c.driver, driver, sizeof *driver);
+    return plainly(w, &c);
+}
+
+static struct mana_uapi_create_cq cq_of(struct worker* w, uint16_t flags) {
+    return (struct mana_uapi_create_cq){.address = (uintptr_t)w->process->arena, .flags = flags};
+}
+
+static const uint16_t extended_cq = MANA_UAPI_CQ_RNIC | MANA_UAPI_CQ_EXTENDED;
+
+static int cq_with(struct worker* w, uint32_t cqe, uint16_t flags) {
+    struct mana_uapi_create_cq driver = cq_of(w, flags);
+
+    return make_cq(w, cqe, &driver, sizeof driver, 0);
+}
+
+static int cq_none(struct worker* w, const struct base* b) {
+    (void)b;
+    return cq_with(w, 0, extended_cq);
+}
+
+static int cq_huge(struct worker* w, const struct base* b) {
+    (void)b;
+    return cq_with(w, 1u << 30, extended_cq);
+}
+
+static int cq_uneven(struct worker* w, const struct base* b) {
+    (void)b;
+    return cq_with(w, 100, extended_cq);
+}
+
+static int cq_unknown_flag(struct worker* w, const struct base* b) {
+    (void)b;
+    return cq_with(w, 64, 0x80 | MANA_UAPI_CQ_RNIC);
+}
+
+static int cq_unknown_core_flag(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, extended_cq);
+
+    (void)b;
+    return make_cq(w, 64, &driver, sizeof driver, 2);
+}
+
+static int cq_reserved(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, extended_cq);
+
+    (void)b;
+    driver.reserved1 = 1;
+    return make_cq(w, 64, &driver, sizeof driver, 0);
+}
+
+static int cq_no_payload(struct worker* w, const struct base* b) {
+    (void)b;
+    return make_cq(w, 64, NULL, 0, 0);
+}
+
+static int cq_longer(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, extended_cq);
+
+    (void)b;
+    return make_cq(w, 64, &driver, sizeof driver + 32, 0);
+}
+
+static int cq_longer_used(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, extended_cq);
+    struct ib_uverbs_ex_create_cq core = {.cqe = 64, .comp_channel = -1};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_CQ,
+                        .extended = true,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_cq_resp),
+                        .driver_bytes = sizeof driver + 8,
+                        .driver_answer_bytes = 8};
+
+    (void)b;
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    c.driver[sizeof driver + 3] = 1;
+    return plainly(w, &c);
+}
+
+static int cq_odd_address(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, extended_cq);
+
+    (void)b;
+    driver.address += 64;
+    return make_cq(w, 64, &driver, sizeof driver, 0);
+}
+
+static int cq_in_hole(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, extended_cq);
+
+    (void)b;
+    driver.address = (uintptr_t)w->process->hole;
+    return make_cq(w, 64, &driver, sizeof driver, 0);
+}
+
+static int cq_read_only(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_cq driver = cq_of(w, MANA_UAPI_CQ_RNIC);
+
+    (void)b;
+    driver.address = (uintptr_t)w->process->readonly;
+    return make_cq(w, 64, &driver, sizeof driver, 0);
+}
+
+static int resize(struct worker* w, uint32_t cq, uint32_t cqe, uint32_t entries,
+                  uint32_t reserved) {
+    struct ib_uverbs_resize_cq core = {.cq_handle = cq, .cqe = cqe};
+    struct mana_uapi_resize_cq driver = {
+        .address = (uintptr_t)w->process->arena, .entries = entries, .reserved = reserved};
+    struct command c = {.number = IB_USER_VERBS_CMD_RESIZE_CQ,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_resize_cq_resp),
+                        .driver_bytes = sizeof driver,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_resize_cq_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    return plainly(w, &c);
+}
+
+static int resize_right(struct worker* w, const struct base* b) {
+    return resize(w, b->cq, 128, 128, 0);
+}
+
+static int resize_stock(struct worker* w, const struct base* b) {
+    return resize(w, b->stock_cq, 128, 128, 0);
+}
+
+static int resize_none(struct worker* w, const struct base* b) {
+    return resize(w, b->cq, 0, 128, 0);
+}
+
+static int resize_below(struct worker* w, const struct base* b) {
+    return resize(w, b->cq, 256, 128, 0);
+}
+
+static int resize_reserved(struct worker* w, const struct base* b) {
+    return resize(w, b->cq, 128, 128, 1);
+}
+
+/* -- queue pairs */
+
+static struct ib_uverbs_ex_create_qp qp_core(const struct base* b, uint32_t cq) {
+    struct ib_uverbs_ex_create_qp core = {.pd_handle = b->pd,
+                                          .send_cq_handle = cq,
+                                          .recv_cq_handle = cq,
+                                          .max_send_wr = 16,
+                                          .max_recv_wr = 16,
+                                          .max_send_sge = 1,
+                                          .max_recv_sge = 1};
+
+    core.qp_type = IB_UVERBS_QPT_RC;
+    return core;
+}
+
+static struct mana_uapi_create_qp qp_extended(struct worker* w) {
+    return (struct mana_uapi_create_qp){.buffer = (uintptr_t)w->process->arena,
+                                        .sq_bytes = PAGE,
+                                        .rq_bytes = PAGE,
+                                        .rq_stride = 64};
+}
+
+static struct mana_uapi_create_qp qp_stock(struct worker* w) {
+    struct mana_uapi_create_qp driver = {0};
+
+    for (int i = 0; i < MANA_UAPI_QP_QUEUES; i++) {
+        driver.address[i] = (uintptr_t)w->process->arena + (uint32_t)i * PAGE;
+        driver.bytes[i] = PAGE;
+    }
+    return driver;
+}
+
+static int make_qp(struct worker* w, const struct ib_uverbs_ex_create_qp* core,
+                   const struct mana_uapi_create_qp* driver, uint32_t driver_bytes) {
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_QP,
+                        .extended = true,
+                        .core_bytes = sizeof *core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_qp_resp),
+                        .driver_bytes = driver_bytes,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_qp_resp)};
+
+    memcpy(c.core, core, sizeof *core);
+    memcpy(c.driver, driver, driver_bytes);
+    return plainly(w, &c);
+}
+
+static int qp_of_type(struct worker* w, const struct base* b, uint8_t type) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    core.qp_type = type;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_short_payload(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->stock_cq);
+    struct mana_uapi_create_qp driver = qp_stock(w);
+
+    return make_qp(w, &core, &driver, MANA_UAPI_CREATE_QP_STOCK_BYTES - 8);
+}
+
+static int qp_reserved(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    driver.reserved = 1;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+/* The core makes memory of 0 bytes of it, and shifts by the width of a word. */
+static int qp_empty_queue(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->stock_cq);
+    struct mana_uapi_create_qp driver = qp_stock(w);
+
+    driver.bytes[0] = 0;
+    driver.address[0] += 8;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_wrong_cq(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->stock_cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_no_cq(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, 0xffff);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_xrc(struct worker* w, const struct base* b) {
+    return qp_of_type(w, b, IB_UVERBS_QPT_XRC_INI);
+}
+
+static int qp_driver(struct worker* w, const struct base* b) {
+    return qp_of_type(w, b, IB_UVERBS_QPT_DRIVER);
+}
+
+static int qp_gsi(struct worker* w, const struct base* b) {
+    return qp_of_type(w, b, 1);
+}
+
+static int qp_uneven(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    driver.sq_bytes = 3 * PAGE;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_flags(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    core.create_flags = 1 << 1; /* no multicast to itself */
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_stock_shared(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->stock_cq);
+    struct mana_uapi_create_qp driver = qp_stock(w);
+
+    core.is_srq = 1;
+    core.srq_handle = b->srq;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int qp_deep(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    core.max_send_wr = 1u << 24;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+static int modify(struct worker* w, const struct base* b, uint32_t mask, uint8_t state) {
+    struct ib_uverbs_ex_modify_qp core = {.base = {.qp_handle = b->qp,
+                                                   .attr_mask = mask,
+                                                   .qp_state = state,
+                                                   .port_num = 1,
+                                                   .alt_port_num = 1,
+                                                   .dest = {.port_num = 1, .is_global = 1},
+                                                   .alt_dest = {.port_num = 1, .is_global = 1}}};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_MODIFY_QP,
+                        .extended = true,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_modify_qp_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int modify_leap(struct worker* w, const struct base* b) {
+    return modify(w, b, 1, 3);
+}
+
+static int modify_no_state(struct worker* w, const struct base* b) {
+    return modify(w, b, 1, 7);
+}
+
+static int modify_migration(struct worker* w, const struct base* b) {
+    return modify(w, b, 1 | 1 << 18, 1);
+}
+
+static int modify_size(struct worker* w, const struct base* b) {
+    return modify(w, b, 1 | 1 << 19, 1);
+}
+
+static int modify_rate(struct worker* w, const struct base* b) {
+    return modify(w, b, 1 | 1 << 25, 1);
+}
+
+static int qp_in_use_pd(struct worker* w, const struct base* b) {
+    struct command c = {.number = IB_USER_VERBS_CMD_DEALLOC_PD, .core_bytes = 4};
+
+    memcpy(c.core, &b->pd, 4);
+    return plainly(w, &c);
+}
+
+/* -- shared receives, memory, windows */
+
+static int srq_of(struct worker* w, const struct base* b, uint32_t stride, uint32_t max_wr) {
+    struct ib_uverbs_create_srq core = {.pd_handle = b->pd, .max_wr = max_wr, .max_sge = 1};
+    struct mana_uapi_create_srq driver = {
+        .buffer = (uintptr_t)w->process->arena, .ring_bytes = PAGE, .stride = stride};
+    struct command c = {.number = IB_USER_VERBS_CMD_CREATE_SRQ,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_create_srq_resp),
+                        .driver_bytes = sizeof driver,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_srq_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    return plainly(w, &c);
+}
+
+static int srq_no_stride(struct worker* w, const struct base* b) {
+    return srq_of(w, b, 0, 16);
+}
+
+static int srq_too_many(struct worker* w, const struct base* b) {
+    return srq_of(w, b, 64, PAGE / 64 + 1);
+}
+
+static int srq_tags(struct worker* w, const struct base* b) {
+    struct ib_uverbs_create_xsrq core = {
+        .srq_type = 2, .pd_handle = b->pd, .max_wr = 16, .max_sge = 1, .cq_handle = b->cq};
+    struct command c = {.number = IB_USER_VERBS_CMD_CREATE_XSRQ,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_create_srq_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int srq_modify(struct worker* w, const struct base* b, uint32_t mask, uint32_t limit) {
+    struct ib_uverbs_modify_srq core = {
+        .srq_handle = b->srq, .attr_mask = mask, .max_wr = 32, .srq_limit = limit};
+    struct command c = {.number = IB_USER_VERBS_CMD_MODIFY_SRQ, .core_bytes = sizeof core};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int srq_size(struct worker* w, const struct base* b) {
+    return srq_modify(w, b, 1, 0);
+}
+
+static int srq_limit(struct worker* w, const struct base* b) {
+    return srq_modify(w, b, 2, 65);
+}
+
+static int mr_of(struct worker* w, const struct base* b, uint64_t start, uint64_t bytes,
+                 uint32_t access) {
+    struct ib_uverbs_reg_mr core = {.start = start,
+                                    .length = bytes,
+                                    .hca_va = start,
+                                    .pd_handle = b->pd,
+                                    .access_flags = access};
+    struct command c = {.number = IB_USER_VERBS_CMD_REG_MR,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_reg_mr_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int mr_on_demand(struct worker* w, const struct base* b) {
+    return mr_of(w, b, (uintptr_t)w->process->arena, PAGE, 1 | 1 << 6);
+}
+
+static int mr_flush(struct worker* w, const struct base* b) {
+    return mr_of(w, b, (uintptr_t)w->process->arena, PAGE, 7 | 1 << 8);
+}
+
+static int mr_hole(struct worker* w, const struct base* b) {
+    return mr_of(w, b, (uintptr_t)w->process->hole, PAGE, 1);
+}
+
+static int mr_beyond(struct worker* w, const struct base* b) {
+    return mr_of(w, b, ~0ull - PAGE, 2 * PAGE, 1);
+}
+
+static int mr_empty(struct worker* w, const struct base* b) {
+    return mr_of(w, b, (uintptr_t)w->process->arena + 8, 0, 1);
+}
+
+static int mr_rights(struct worker* w, const struct base* b) {
+    return mr_of(w, b, (uintptr_t)w->process->arena, PAGE, 2);
+}
+
+static int mw_of_type(struct worker* w, const struct base* b) {
+    struct ib_uverbs_alloc_mw core = {.pd_handle = b->pd, .mw_type = 3};
+    struct command c = {.number = IB_USER_VERBS_CMD_ALLOC_MW,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_alloc_mw_resp)};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int dm_of(struct worker* w, uint64_t bytes, uint32_t alignment) {
+    struct method m;
+
+    begin(&m, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC);
+    add_handle(&m, UVERBS_ATTR_ALLOC_DM_HANDLE, 0);
+    add_in(&m, UVERBS_ATTR_ALLOC_DM_LENGTH, &bytes, sizeof bytes);
+    add_in(&m, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, &alignment, sizeof alignment);
+    return by_method(w, &m);
+}
+
+static int dm_empty(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_of(w, 0, 0);
+}
+
+static int dm_alignment(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_of(w, 64, 200);
+}
+
+/* -- raw packets */
+
+static int wq_state(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_modify_wq core = {.attr_mask = 1, .wq_handle = b->wq, .wq_state = 1};
+    struct command c = {
+        .number = IB_USER_VERBS_EX_CMD_MODIFY_WQ, .extended = true, .core_bytes = sizeof core};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int wq_in_table(struct worker* w, const struct base* b) {
+    return destroy(w, K_WQ, b->wq);
+}
+
+static int rss_function(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_rss_qp driver = {
+        .hash_function = 2, .key_length = MANA_UAPI_RSS_KEY_BYTES, .port = 1};
+    struct ib_uverbs_ex_create_qp core = {.pd_handle = b->pd,
+                                          .qp_type = IB_UVERBS_QPT_RAW_PACKET,
+                                          .comp_mask = IB_UVERBS_CREATE_QP_MASK_IND_TABLE,
+                                          .rwq_ind_tbl_handle = b->table};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_QP,
+                        .extended = true,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_qp_resp),
+                        .driver_bytes = sizeof driver};
+
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    return plainly(w, &c);
+}
+
+/* Of a type that has no table: the core leaves the CQs out. */
+static int rc_with_table(struct worker* w, const struct base* b) {
+    struct ib_uverbs_ex_create_qp core = qp_core(b, b->stock_cq);
+    struct mana_uapi_create_qp driver = qp_extended(w);
+
+    core.max_recv_wr = core.max_recv_sge = 0;
+    core.comp_mask = IB_UVERBS_CREATE_QP_MASK_IND_TABLE;
+    core.rwq_ind_tbl_handle = b->table;
+    return make_qp(w, &core, &driver, sizeof driver);
+}
+
+/* -- what there is not */
+
+/* A command whose structure is a handle behind `handle_at` bytes. */
+static int absent(struct worker* w, uint32_t number, bool extended, uint32_t core_bytes,
+                  uint32_t answer_bytes, uint32_t handle_at, uint32_t handle) {
+    struct command c = {.number = number,
+                        .extended = extended,
+                        .core_bytes = core_bytes,
+                        .answer_bytes = answer_bytes};
+
+    memcpy(c.core + handle_at, &handle, sizeof handle);
+    /* Of newer commands that are absent write() says EINVAL: it takes them for older ones. */
+    return extended ? by_invoke(w, &c) : plainly(w, &c);
+}
+
+static int no_poll(struct worker* w, const struct base* b) {
+    return absent(w, IB_USER_VERBS_CMD_POLL_CQ, false, sizeof(struct ib_uverbs_poll_cq),
+                  sizeof(struct ib_uverbs_poll_cq_resp), 8, b->cq);
+}
+
+static int no_notify(struct worker* w, const struct base* b) {
+    return absent(w, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, false, sizeof(struct ib_uverbs_req_notify_cq),
+                  0, 0, b->cq);
+}
+
+static int no_post_send(struct worker* w, const struct base* b) {
+    return absent(w, IB_USER_VERBS_CMD_POST_SEND, false, sizeof(struct ib_uverbs_post_send), 4, 8,
+                  b->qp);
+}
+
+static int no_post_recv(struct worker* w, const struct base* b) {
+    return absent(w, IB_USER_VERBS_CMD_POST_RECV, false, sizeof(struct ib_uverbs_post_recv), 4, 8,
+                  b->qp);
+}
+
+static int no_xrcd(struct worker* w, const struct base* b) {
+    (void)b;
+    return absent(w, IB_USER_VERBS_CMD_OPEN_XRCD, false, sizeof(struct ib_uverbs_open_xrcd), 4, 8,
+                  0);
+}
+
+static int no_moderation(struct worker* w, const struct base* b) {
+    return absent(w, IB_USER_VERBS_EX_CMD_MODIFY_CQ, true, sizeof(struct ib_uverbs_ex_modify_cq), 0,
+                  0, b->cq);
+}
+
+static int no_flow(struct worker* w, const struct base* b) {
+    int err = qp_of_type(w, b, IB_UVERBS_QPT_UD);
+
+    if (err) return err;
+    return absent(w, IB_USER_VERBS_EX_CMD_CREATE_FLOW, true, sizeof(struct ib_uverbs_create_flow),
+                  sizeof(struct ib_uverbs_create_flow_resp), 4, answered(w, 0));
+}
+
+static int context_twice(struct worker* w, const struct base* b) {
+    struct command c = {.number = IB_USER_VERBS_CMD_GET_CONTEXT,
+                        .core_bytes = sizeof(struct ib_uverbs_get_context),
+                        .answer_bytes = sizeof(struct ib_uverbs_get_context_resp)};
+
+    (void)b;
+    return plainly(w, &c);
+}
+
+static int map_of(struct worker* w, size_t bytes, int how, off_t offset) {
+    void* at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how, w->process->fd, offset);
+
+    if (at == MAP_FAILED) return errno;
+    munmap(at, bytes);
+    return 0;
+}
+
+static int map_one(struct worker* w, const struct base* b) {
+    (void)b;
+    return map_of(w, PAGE, MAP_SHARED, 0);
+}
+
+static int map_two(struct worker* w, const struct base* b) {
+    (void)b;
+    return map_of(w, 2 * PAGE, MAP_SHARED, 0);
+}
+
+static int map_other(struct worker* w, const struct base* b) {
+    (void)b;
+    return map_of(w, PAGE, MAP_SHARED, PAGE);
+}
+
+static int map_private(struct worker* w, const struct base* b) {
+    (void)b;
+    return map_of(w, PAGE, MAP_PRIVATE, 0);
+}
+
+static const struct known known_cases[] = {
+    {"a second context", context_twice, EINVAL, ANY},
+    {"the doorbell page, mapped", map_one, 0, ANY},
+    {"two doorbell pages", map_two, EINVAL, ANY},
+    {"a doorbell page of another", map_other, EINVAL, ANY},
+    {"a doorbell page to oneself", map_private, EINVAL, ANY},
+    {"a CQ of no entries", cq_none, EINVAL, ANY},
+    {"a CQ of too many entries", cq_huge, EINVAL, ANY},
+    {"a CQ whose size is no power of two", cq_uneven, EINVAL, RDMA},
+    {"a CQ with an unknown flag", cq_unknown_flag, EOPNOTSUPP, ANY},
+    {"a CQ with an unknown flag of the core", cq_unknown_core_flag, EOPNOTSUPP, ANY},
+    {"a CQ with a reserved field in use", cq_reserved, EOPNOTSUPP, RDMA},
+    {"a CQ without the driver's part", cq_no_payload, EINVAL, ANY},
+    {"a CQ with a longer driver's part, zero", cq_longer, 0, RDMA},
+    {"a CQ with a longer driver's part, in use", cq_longer_used, EOPNOTSUPP, ANY},
+    {"a CQ in the middle of a page", cq_odd_address, EINVAL, RDMA},
+    {"a CQ where no memory is", cq_in_hole, EFAULT, RDMA},
+    {"a CQ in memory that may be read only", cq_read_only, EFAULT, RDMA},
+    {"a CQ resized", resize_right, 0, RDMA},
+    {"a CQ of the public format resized", resize_stock, EOPNOTSUPP, RDMA},
+    {"a CQ resized to no entries", resize_none, EINVAL, RDMA},
+    {"a CQ resized to more than its ring", resize_below, EINVAL, RDMA},
+    {"a CQ resized with a reserved field in use", resize_reserved, EOPNOTSUPP, RDMA},
+    {"a QP with too short a driver's part", qp_short_payload, EINVAL, RDMA},
+    {"a QP with a reserved field in use", qp_reserved, EOPNOTSUPP, RDMA},
+    {"a QP with a queue of no bytes", qp_empty_queue, EINVAL, RDMA},
+    {"a QP with a CQ of the other format", qp_wrong_cq, EINVAL, RDMA},
+    {"a QP without a CQ", qp_no_cq, ENOENT, RDMA},
+    {"an XRC QP", qp_xrc, EOPNOTSUPP, RDMA},
+    {"a QP of the driver's own type", qp_driver, EOPNOTSUPP, RDMA},
+    {"a GSI QP", qp_gsi, EINVAL, RDMA},
+    {"a QP whose ring is no power of two", qp_uneven, EINVAL, RDMA},
+    {"a QP with flags", qp_flags, EOPNOTSUPP, RDMA},
+    {"a QP of the public format with an SRQ", qp_stock_shared, EOPNOTSUPP, RDMA},
+    {"a QP that is too deep", qp_deep, EINVAL, RDMA},
+    {"a QP that leaps to RTS", modify_leap, EINVAL, RDMA},
+    {"a QP in a state that is none", modify_no_state, EINVAL, RDMA},
+    {"a QP whose path migrates", modify_migration, EOPNOTSUPP, RDMA},
+    {"a QP with another size", modify_size, EOPNOTSUPP, RDMA},
+    {"a QP with a rate limit", modify_rate, EOPNOTSUPP, RDMA},
+    {"a PD that goes before its objects", qp_in_use_pd, EBUSY, RDMA},
+    {"an SRQ without stride", srq_no_stride, EINVAL, RDMA},
+    {"an SRQ with more receives than room", srq_too_many, EINVAL, RDMA},
+    {"an SRQ that matches tags", srq_tags, EOPNOTSUPP, RDMA},
+    {"an SRQ with another size", srq_size, EOPNOTSUPP, RDMA},
+    {"an SRQ with a limit beyond its size", srq_limit, EINVAL, RDMA},
+    {"an MR with paging on demand", mr_on_demand, EOPNOTSUPP, ANY},
+    {"an MR that may be flushed", mr_flush, EOPNOTSUPP, ANY},
+    {"an MR where no memory is", mr_hole, EFAULT, ANY},
+    {"an MR across the end of the address space", mr_beyond, EINVAL, ANY},
+    {"an MR of no bytes", mr_empty, EINVAL, ANY},
+    {"an MR for remote writes alone", mr_rights, EINVAL, ANY},
+    {"a memory window of type 3", mw_of_type, EINVAL, RDMA},
+    {"device memory of no bytes", dm_empty, EINVAL, RDMA},
+    {"device memory with an alignment of 2^200", dm_alignment, EINVAL, RDMA},
+    {"a WQ with a state", wq_state, EOPNOTSUPP, RAW},
+    {"a WQ that goes before its table", wq_in_table, EBUSY, RAW},
+    {"an RSS QP with another hash function", rss_function, EOPNOTSUPP, RAW},
+    {"an RC QP with a table of WQs", rc_with_table, EINVAL, RAW},
+    {"a CQ polled by the kernel", no_poll, EOPNOTSUPP, ANY},
+    {"a CQ armed by the kernel", no_notify, EOPNOTSUPP, ANY},
+    {"sends posted by the kernel", no_post_send, EOPNOTSUPP, ANY},
+    {"receives posted by the kernel", no_post_recv, EOPNOTSUPP, ANY},
+    {"an XRC domain", no_xrcd, EOPNOTSUPP, ANY},
+    {"moderation of a CQ", no_moderation, EOPNOTSUPP, ANY},
+    {"a flow", no_flow, EOPNOTSUPP, RDMA},
+};
+
+/* What the cases start from. Returns 0, or the errno of what could not be made. */
+static int make_base(struct worker* w, struct base* b, bool rdma) {
+    struct ib_uverbs_ex_create_qp core;
+    struct mana_uapi_create_qp driver;
+    struct process* p = w->process;
+    int err;
+
+    err = get_context(w, sizeof p->context);
+    if (err) return err;
+    err = op_pd(w);
+    b->pd = handle_of(atomic_load(&p->slots[K_PD][0]));
+    if (!err) {
+        err = mr_of(w, b, (uintptr_t)p->arena, PAGE, 7);
+        b->mr = answered(w, 0);
+    }
+    if (!err && p->raw) {
+        err = cq_with(w, 64, 0);
+        b->ethernet_cq = b->cq = answered(w, 0);
+        keep(w, K_CQ, b->ethernet_cq, F_ETHERNET);
+        if (!err) err = op_wq(w);
+        b->wq = handle_of(atomic_load(&p->slots[K_WQ][0]));
+        if (!err) err = op_table(w);
+        b->table = handle_of(atomic_load(&p->slots[K_TABLE][0]));
+    }
+    if (err || !rdma) return err;
+    err = cq_with(w, 64, MANA_UAPI_CQ_RNIC);
+    b->stock_cq = answered(w, 0);
+    if (err) return err;
+    err = cq_with(w, 64, extended_cq);
+    b->cq = answered(w, 0);
+    if (err) return err;
+    err = srq_of(w, b, 64, 64);
+    b->srq = answered(w, 0);
+    if (err) return err;
+    core = qp_core(b, b->cq);
+    driver = qp_extended(w);
+    err = make_qp(w, &core, &driver, sizeof driver);
+    b->qp = answered(w, 0);
+    return err;
+}
+
+/* Returns how many cases have another errno than they must have. */
+static uint32_t run_known(struct process* p, bool rdma) {
+    struct worker w;
+    struct base base = {0};
+    uint32_t wrong = 0;
+    uint32_t count = 0;
+    int err;
+
+    init_worker(&w, p, 7);
+    err = make_base(&w, &base, rdma);
+    if (err) {
+        fprintf(stderr, "uverbs_fuzz: no objects for the known cases: %s\n", strerror(err));
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof known_cases / sizeof *known_cases; i++) {
+        const struct known* k = &known_cases[i];
+
+        if ((k->where == RDMA && !rdma) || (k->where == RAW && !p->raw)) continue;
+        w.spoilt = false;
+        err = k->run(&w, &base);
+        count++;
+        if (err == k->expected) continue;
+        fprintf(stderr, "uverbs_fuzz: %s: %s, expected %s\n", k->name,
+                err ? strerrorname_np(err) : "done",
+                k->expected ? strerrorname_np(k->expected) : "done");
+        wrong++;
+    }
+    printf("%u known cases\n", count);
+    return wrong;
+}
+
+#endif

@@ -64,6 +64,10 @@ public:
     virtual void ring(std::uint32_t position) = 0;
     /// RQ-client doorbell at 0x408 (RNIC 3.8): arm completion at a PSN. Others ignore it.
     virtual void arm_client(std::uint32_t psn) { (void)psn; }
+    /// Hints that a doorbell is on its way, while others are served; nothing else may follow from
+    /// them. First for the target itself; then, when that is there, for what it leads to.
+    virtual void prepare() const {}
+    virtual void prepare_work(std::uint32_t position) const { (void)position; }
 };
 
 /// A protection domain.
@@ -102,6 +106,7 @@ public:
     [[nodiscard]] std::uint64_t bar0_size() const override;
     void bar0_read(std::uint64_t offset, std::span<std::byte> data) override;
     void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override;
+    void bar0_writes(std::span<const vfio_user::RegionWrite> writes) override;
     void reset() override;
 
     // For the clients. On the executor unless stated.

@@ -87,6 +87,7 @@ struct Function::Impl {
     void shm_request();
     [[nodiscard]] std::uint32_t establish();
     void write_doorbells(std::uint64_t offset, std::span<const std::byte> data);
+    [[nodiscard]] const WqSlot* wq_slot(const vfio_user::RegionWrite& write) const;
     [[nodiscard]] bool doorbell64(DoorbellPage page, std::uint32_t offset, std::uint64_t value);
     [[nodiscard]] bool doorbell32(DoorbellPage page, std::uint32_t offset, std::uint32_t value);
     [[nodiscard]] bool ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,

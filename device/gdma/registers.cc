@@ -62,6 +62,58 @@ void Function::bar0_write(std::uint64_t offset, std::span<const std::byte> data)
     }
 }
 
+/// Doorbells of many queues come in bursts, and nothing of those queues is in a cache. So a few of
+/// them are worked on at a time: while one is served, the next ones wait for the memory of their
+/// table entry, of their target, and of what that leads to.
+void Function::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
+    constexpr std::size_t kEntryAhead = 8;
+    constexpr std::size_t kTargetAhead = 6;
+    constexpr std::size_t kPrepareAhead = 4;
+    constexpr std::size_t kWorkAhead = 2;
+    std::size_t entry = 1;
+    std::size_t target = 1;
+    std::size_t prepare = 1;
+    std::size_t work = 1;
+    // By id each time: what comes before may change or destroy any queue.
+    const auto up_to = [&](std::size_t& next, std::size_t end, auto&& hint) {
+        for (; next < std::min(end, writes.size()); ++next)
+            if (const auto* const slot = impl_->wq_slot(writes[next])) hint(*slot, writes[next]);
+    };
+    using Slot = Impl::WqSlot;
+    using Write = vfio_user::RegionWrite;
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+        up_to(entry, i + 1 + kEntryAhead,
+              [](const Slot& slot, const Write&) { __builtin_prefetch(&slot); });
+        up_to(target, i + 1 + kTargetAhead,
+              [](const Slot& slot, const Write&) { __builtin_prefetch(slot.target); });
+        up_to(prepare, i + 1 + kPrepareAhead, [](const Slot& slot, const Write&) {
+            if (slot.target != nullptr) slot.target->prepare();
+        });
+        up_to(work, i + 1 + kWorkAhead, [](const Slot& slot, const Write& write) {
+            if (slot.target != nullptr)
+                slot.target->prepare_work(
+                    static_cast<std::uint32_t>(load_le<std::uint64_t>(write.data.data()) >> 32));
+        });
+        bar0_write(writes[i].offset, writes[i].data);
+    }
+}
+
+/// The table entry that a doorbell of a work queue names, if it is one of 8 bytes.
+const Function::Impl::WqSlot* Function::Impl::wq_slot(const vfio_user::RegionWrite& write) const {
+    if (write.offset < kDoorbellOffset || write.data.size() != 8) return nullptr;
+    const auto id =
+        static_cast<std::uint32_t>(load_le<std::uint64_t>(write.data.data()) & MANA_HW_DB_ID);
+    switch (write.offset % kDoorbellPageBytes) {
+        case MANA_HW_DB_SQ:
+            return id < sqs.size() ? &sqs[id] : nullptr;
+        case MANA_HW_DB_RQ:
+        case MANA_HW_DB_RQ_CLIENT:
+            return id < rqs.size() ? &rqs[id] : nullptr;
+        default:
+            return nullptr;
+    }
+}
+
 void Function::Impl::write_shm(std::uint32_t index, std::uint32_t value) {
     shm[index] = value;
     if (index == MANA_HW_SHM_WORDS - 1) shm_request();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/endian.h"
+#include "base/prefetch.h"
 
 namespace openmana::gdma {
 
@@ -75,6 +76,15 @@ bool Ring::read(std::uint64_t position, std::span<std::byte> target) const {
         position += n;
     }
     return true;
+}
+
+void Ring::prefetch(std::uint64_t position, std::uint64_t length) const {
+    constexpr std::uint64_t kMost = 512;
+    if (!start_) return;
+    const std::uint64_t offset = position % bytes_;
+    const auto host = memory_->find(*start_ + offset, std::min({length, kMost, bytes_ - offset}),
+                                    base::Access::kRead);
+    base::prefetch(host.data(), host.data() + host.size());
 }
 
 bool Ring::write_entry(std::uint64_t position, std::span<const std::byte> entry) {

@@ -83,6 +83,9 @@ public:
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     /// Copies out, wrapping at the end. False if the guest took the memory away.
     [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
+    /// A hint: `[position, position + length)` is read soon. The first part of it, since from there
+    /// on the processor sees for itself where this leads.
+    void prefetch(std::uint64_t position, std::uint64_t length) const;
     /// Writes one queue entry (16 or 64 bytes, does not wrap): all but its last word, then the last
     /// word with release order, since that word holds the owner bits. The region must be aligned to
     /// the entry size.

@@ -112,6 +112,10 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
     }
 }
 
+void Endpoint::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
+    model_->bar0_writes(writes);
+}
+
 /// What is neither table nor PBA reads as zero.
 void Endpoint::msix_read(std::uint64_t offset, std::span<std::byte> data) const {
     for (std::size_t i = 0; i < data.size(); ++i) {

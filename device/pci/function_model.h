@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "vfio_user/device_backend.h"
+
 namespace openmana::pci {
 
 /// Raises MSI-X vectors; implemented by the endpoint, used by the layers above.
@@ -26,6 +28,11 @@ public:
     /// BAR.
     virtual void bar0_read(std::uint64_t offset, std::span<std::byte> data) = 0;
     virtual void bar0_write(std::uint64_t offset, std::span<const std::byte> data) = 0;
+    /// Several, one after the other. All are known from the start, so that what the later ones need
+    /// can be asked for early.
+    virtual void bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
+        for (const auto& write : writes) bar0_write(write.offset, write.data);
+    }
     /// Function-level reset, machine reset, or the client is gone: back to the power-on state.
     virtual void reset() = 0;
 };

@@ -281,6 +281,11 @@ std::span<const std::byte> ExtQueues::take_wqe(std::uint16_t& error) {
     return std::span(bytes).first(size);
 }
 
+void ExtQueues::prefetch_sends(std::uint32_t position) const {
+    constexpr std::uint64_t kUnit = MANA_HW_EXT_WQE_UNIT;
+    send_ring_.prefetch(send_consumer_ * kUnit, (position - send_consumer_) * kUnit);
+}
+
 void ExtQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
     constexpr std::uint32_t kAhead = 16;
     constexpr std::size_t kKey = offsetof(mana_hw_sge, key);

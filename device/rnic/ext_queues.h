@@ -92,6 +92,7 @@ public:
     void posted_in_error() override;
     bool sends_posted() override;
     void fetch(SendWqe& wqe, Psn next) override;
+    void prefetch_sends(std::uint32_t position) const override;
     void prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) override;
     std::uint16_t execute_local(const SendWqe& wqe) override;
     void finished(const SendWqe& wqe) override;

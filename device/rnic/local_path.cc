@@ -24,6 +24,7 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         adapter_.counters.local_visits.add();
         Qp* target = other.find_qp(qp_.attributes.dest_qpn);
         if (target != nullptr) target->prefetch_responder();
+        peer_place_ = target;
         const bool reached = target != nullptr && target->type == qp_.type &&
                              target->attributes.dest_qpn == qp_.qpn() &&
                              target->attributes.source == qp_.attributes.destination &&

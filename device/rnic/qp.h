@@ -179,6 +179,8 @@ public:
     /// Nothing that was begun is unfinished.
     [[nodiscard]] bool drained() const { return una_ == next_psn_; }
     [[nodiscard]] Psn next_psn() const { return next_psn_; }
+    /// A hint: the peer of the local path is about to execute a request.
+    void prefetch_peer() const;
 
     /// An ACK, NAK or READ response from the wire.
     void receive(const roce::Packet& packet);
@@ -253,6 +255,7 @@ private:
     bool stalled_ = false;  // local path: as if the packet was lost; the timer decides
     std::uint16_t failure_ = 0;
     bool failure_on_rreq_ = false;
+    const void* peer_place_ = nullptr;  // where the peer's QP was last: never followed
     base::Timer ack_timer_;
     base::Timer rnr_timer_;
 };
@@ -324,9 +327,15 @@ struct Qp {
         base::prefetch(this, &responder);
         base::prefetch(end, end + kOfQueues);
     }
-    void prefetch_responder() const {
-        base::prefetch(this, &requester);
-        base::prefetch(&responder, &responses);
+    void prefetch_responder() const { prefetch_responder_at(this); }
+    /// The same for a queue pair that was at `place`, and may be gone.
+    void prefetch_responder_at(const void* place) const {
+        const auto* const to = static_cast<const std::byte*>(place);
+        const auto offset = [this](const void* member) {
+            return static_cast<const std::byte*>(member) - reinterpret_cast<const std::byte*>(this);
+        };
+        base::prefetch(to, to + offset(&requester));
+        base::prefetch(to + offset(&responder), to + offset(&responses));
     }
 
     // completion.cc
@@ -343,6 +352,11 @@ struct Qp {
     struct SendBell final : gdma::DoorbellTarget {
         explicit SendBell(Qp& owner) : qp(owner) {}
         void ring(std::uint32_t position) override;
+        void prepare() const override { qp.prefetch_requester(); }
+        void prepare_work(std::uint32_t position) const override {
+            qp.queues->prefetch_sends(position);
+            qp.requester.prefetch_peer();
+        }
         Qp& qp;
     };
     struct ReceiveBell final : gdma::DoorbellTarget {
@@ -390,6 +404,10 @@ protected:
 private:
     void send_datagram(Datagram& datagram);
 };
+
+inline void Requester::prefetch_peer() const {
+    if (peer_place_ != nullptr) qp_.prefetch_responder_at(peer_place_);
+}
 
 /// A queue pair with its queues.
 template <typename Format>

@@ -69,6 +69,8 @@ public:
     /// Takes the next one into a slot that is as new; it gets PSNs from `next` on, and what is
     /// wrong with it is in its `error`. Owner.
     virtual void fetch(SendWqe& wqe, Psn next) = 0;
+    /// A hint: the SQ doorbell will ring for what is posted up to there. Owner.
+    virtual void prefetch_sends(std::uint32_t position) const = 0;
     /// A hint: the keys of what is posted will be looked up soon, here and at the peer. Owner.
     virtual void prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) = 0;
     /// Executes a local operation; the vendor error if it is refused. Owner, not during a visit.

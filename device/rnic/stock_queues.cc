@@ -125,6 +125,10 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
     adapter_.counters.send_protection.add();
 }
 
+void StockQueues::prefetch_sends(std::uint32_t position) const {
+    send_ring_.prefetch(send_consumer_, position - send_consumer_);
+}
+
 /// Far enough ahead that a key is there when its turn comes, near enough that it is still there.
 void StockQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
     constexpr std::uint32_t kAhead = 1024;

@@ -28,6 +28,7 @@ public:
     gdma::DoorbellTarget* read_bell() override { return &read_bell_; }
     bool sends_posted() override { return send_consumer_ != send_producer_; }
     void fetch(SendWqe& wqe, Psn next) override;
+    void prefetch_sends(std::uint32_t position) const override;
     void prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) override;
     void finished(const SendWqe& wqe) override;
     void settle() override;

@@ -82,9 +82,29 @@ void Session::sent(std::size_t bytes) {
 
 Result<void> Session::handle_all() {
     backlog_ = false;
+    const auto handled = handle_messages();
+    write_gathered();
+    if (!handled || backlog_) return handled;
+    // The rest is the beginning of one message, whose fds are those of this batch and of earlier
+    // ones.
+    std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
+    last_fds_.clear();
+    if (first_fds_.size() > kMaxFds) {
+        return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
+    }
+    if (begin_ > 0) {
+        std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
+        end_ -= begin_;
+        begin_ = 0;
+    }
+    return {};
+}
+
+/// All that are whole; with `backlog_`, as many as there is room for the replies of.
+Result<void> Session::handle_messages() {
     for (;;) {
         TRY(const auto message, first_message({input_.get() + begin_, end_ - begin_}));
-        if (!message) break;
+        if (!message) return {};
         if (output_.size() - output_sent_ > kOutputLimit) {
             backlog_ = true;
             return {};
@@ -104,19 +124,6 @@ Result<void> Session::handle_all() {
         handle(*message, first_fds_);
         first_fds_.clear();
     }
-    // The rest is the beginning of one message, whose fds are those of this batch and of earlier
-    // ones.
-    std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
-    last_fds_.clear();
-    if (first_fds_.size() > kMaxFds) {
-        return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
-    }
-    if (begin_ > 0) {
-        std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
-        end_ -= begin_;
-        begin_ = 0;
-    }
-    return {};
 }
 
 void Session::handle(const Message& message, FdSpan fds) {
@@ -128,7 +135,7 @@ void Session::handle(const Message& message, FdSpan fds) {
     const bool posted_write = header.command == Command::kRegionWrite && !header.wants_reply();
     Result<void> done;
     if (posted_write) [[likely]] {
-        done = on_region_write(Reader(message.payload));
+        done = on_region_write(Reader(message.payload), true);
     } else {
         output_.resize(start + sizeof(Header));
         done = dispatch(message, fds);
@@ -156,16 +163,18 @@ void Session::handle(const Message& message, FdSpan fds) {
 
 Result<void> Session::dispatch(const Message& message, FdSpan fds) {
     const Reader reader(message.payload);
+    const bool posted = !message.header.wants_reply();
+    if (!posted || message.header.command != Command::kRegionWriteMulti) write_gathered();
     switch (message.header.command) {
         case Command::kRegionRead:
             return on_region_read(reader);
         case Command::kRegionWrite: {
-            TRY_VOID(on_region_write(reader));
+            TRY_VOID(on_region_write(reader, posted));
             Writer(output_).put_bytes(message.payload.first(sizeof(RegionAccess)));
             return {};
         }
         case Command::kRegionWriteMulti:
-            return on_write_multi(reader);
+            return on_write_multi(reader, posted);
         case Command::kSetIrqs:
             return on_set_irqs(reader, fds);
         case Command::kDmaMap:
@@ -363,13 +372,14 @@ Result<void> Session::on_region_read(Reader reader) {
     return backend_.region_read(access->region, access->offset, writer.room(access->count));
 }
 
-Result<void> Session::on_region_write(Reader reader) {
+Result<void> Session::on_region_write(Reader reader, bool posted) {
     const auto access = reader.take<RegionAccess>();
     if (!access || reader.rest().size() != access->count) return bad_size(reader.rest().size());
-    return write_region(*access, reader.rest());
+    return write_region(*access, reader.rest(), posted);
 }
 
-Result<void> Session::write_region(const RegionAccess& access, std::span<const std::byte> data) {
+Result<void> Session::write_region(const RegionAccess& access, std::span<const std::byte> data,
+                                   bool posted) {
     if (access.region >= kRegionCount)
         return fail(ErrorCode::kInvalidArgument, "no such region", access.region);
     const Region& region = regions_[access.region];
@@ -379,10 +389,21 @@ Result<void> Session::write_region(const RegionAccess& access, std::span<const s
         return fail(ErrorCode::kOutOfRange, "write outside the region", access.offset,
                     access.count);
     }
+    if (posted && access.region == kRegionBar0) {
+        if (gathered_count_ == kMaxGathered) write_gathered();
+        gathered_[gathered_count_++] = {access.offset, data};
+        return {};
+    }
+    write_gathered();
     return backend_.region_write(access.region, access.offset, data);
 }
 
-Result<void> Session::on_write_multi(Reader reader) {
+void Session::write_gathered() {
+    if (gathered_count_ == 0) return;
+    backend_.bar0_writes(std::span(gathered_).first(std::exchange(gathered_count_, 0)));
+}
+
+Result<void> Session::on_write_multi(Reader reader, bool posted) {
     const auto count = reader.take<std::uint64_t>();
     const auto entries = reader.rest();
     if (!count || *count > entries.size() / sizeof(WriteEntry) ||
@@ -398,10 +419,12 @@ Result<void> Session::on_write_multi(Reader reader) {
     }
     std::uint64_t done = 0;
     Result<void> first_error;
-    while (const auto entry = reader.take<WriteEntry>()) {
+    for (auto rest = entries; !rest.empty(); rest = rest.subspan(sizeof(WriteEntry))) {
+        const auto entry = base::load_le<WriteEntry>(rest.data());
         const RegionAccess access{
-            .offset = entry->offset, .region = entry->region, .count = entry->count};
-        const auto written = write_region(access, std::span(entry->data).first(entry->count));
+            .offset = entry.offset, .region = entry.region, .count = entry.count};
+        const auto written =
+            write_region(access, rest.subspan(offsetof(WriteEntry, data), entry.count), posted);
         if (written) {
             ++done;
         } else if (first_error) {

@@ -51,6 +51,7 @@ private:
     using FdSpan = std::span<base::UniqueFd>;
 
     base::Result<void> handle_all();
+    base::Result<void> handle_messages();
     void handle(const Message& message, FdSpan fds);
     base::Result<void> dispatch(const Message& message, FdSpan fds);
     base::Result<void> on_version(Reader reader);
@@ -62,9 +63,11 @@ private:
     base::Result<void> on_set_irqs(Reader reader, FdSpan fds);
     base::Result<void> set_eventfds(const IrqSet& request, FdSpan fds);
     base::Result<void> on_region_read(Reader reader);
-    base::Result<void> on_region_write(Reader reader);
-    base::Result<void> on_write_multi(Reader reader);
-    base::Result<void> write_region(const RegionAccess& access, std::span<const std::byte> data);
+    base::Result<void> on_region_write(Reader reader, bool posted);
+    base::Result<void> on_write_multi(Reader reader, bool posted);
+    base::Result<void> write_region(const RegionAccess& access, std::span<const std::byte> data,
+                                    bool posted);
+    void write_gathered();
     void drop_fds(FdSpan fds);
 
     DeviceBackend& backend_;
@@ -83,6 +86,12 @@ private:
     std::vector<base::UniqueFd> first_fds_;
     std::vector<base::UniqueFd> last_fds_;
     bool backlog_ = false;
+
+    // Writes to BAR0 that nobody waits for, until something else comes or there are enough. Their
+    // data are in the input. So the device sees what else is on its way.
+    static constexpr std::size_t kMaxGathered = 64;
+    std::array<RegionWrite, kMaxGathered> gathered_;
+    std::size_t gathered_count_ = 0;
 
     std::vector<std::byte> output_;
     std::size_t output_sent_ = 0;

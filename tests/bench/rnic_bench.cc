@@ -10,14 +10,19 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "fabric/nic.h"
 #include "fabric/switch.h"
+#include "pci/endpoint.h"
 #include "support/guest_ram.h"
 #include "support/hwc_driver.h"
 #include "support/rdma_host.h"
 #include "support/sim_executor.h"
+#include "vfio_user/session.h"
+#include "vfio_user/version.h"
 
 namespace openmana::test {
 namespace {
@@ -28,13 +33,70 @@ constexpr std::uint32_t kSendRing = 65536;
 constexpr std::uint32_t kMtu = 4096;
 constexpr std::size_t kWqeBytes = 64;
 
+/// What QEMU does with the guest's accesses: straight to the function, or, while writes are
+/// gathered, as messages that the device finds in its socket together.
+class Client final : public pci::FunctionModel {
+public:
+    Client(gdma::Function& function, base::GuestMemory& memory)
+        : function_(function), endpoint_(memory, {}) {
+        endpoint_.attach(function, function.gate());
+        session_.emplace(endpoint_, counters_, "bench");
+        const vfio_user::VersionHead version{vfio_user::kVersionMajor, vfio_user::kVersionMinor};
+        std::vector<std::byte> hello;
+        vfio_user::put_message(hello, 1, vfio_user::Command::kVersion, 0,
+                               std::as_bytes(std::span(&version, 1)));
+        std::copy(hello.begin(), hello.end(), session_->receive_room().begin());
+        OM_CHECK(session_->receive(hello.size(), {}).has_value());
+        session_->sent(session_->output().size());
+    }
+    void gather() { gathers_ = true; }
+    /// The device gets what was gathered. False if it refuses.
+    bool deliver() {
+        gathers_ = false;
+        const std::size_t bytes = std::exchange(gathered_, 0);
+        return session_->receive(bytes, {}).has_value();
+    }
+
+    [[nodiscard]] std::uint64_t bar0_size() const override { return function_.bar0_size(); }
+    void bar0_read(std::uint64_t offset, std::span<std::byte> data) override {
+        function_.bar0_read(offset, data);
+    }
+    void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override {
+        if (!gathers_) {
+            function_.bar0_write(offset, data);
+            return;
+        }
+        struct {
+            vfio_user::Header header;
+            vfio_user::RegionAccess access;
+            std::array<std::byte, 8> data;
+        } message{{1, vfio_user::Command::kRegionWrite, sizeof message, vfio_user::kFlagNoReply, 0},
+                  {offset, vfio_user::kRegionBar0, sizeof message.data},
+                  {}};
+        OM_CHECK(data.size() == sizeof message.data);
+        std::memcpy(message.data.data(), data.data(), data.size());
+        std::memcpy(session_->receive_room().data() + gathered_, &message, sizeof message);
+        gathered_ += sizeof message;
+    }
+    void reset() override { function_.reset(); }
+
+private:
+    gdma::Function& function_;
+    pci::Endpoint endpoint_;
+    vfio_user::Counters counters_;
+    std::optional<vfio_user::Session> session_;
+    bool gathers_ = false;
+    std::size_t gathered_ = 0;
+};
+
 /// A NIC with its driver, and one buffer.
 struct End {
     End(SimWorld& world, fabric::Switch& network, std::uint8_t number, std::uint64_t ram_bytes)
         : executor(world),
           ram(memory, ram_bytes),
           nic(executor, memory, irq, network, config(number)),
-          host(nic.function(), ram, irq, test_mac(number), ipv4_gid(number)) {}
+          client(nic.function(), memory),
+          host(client, ram, irq, test_mac(number), ipv4_gid(number)) {}
 
     static fabric::NicConfig config(std::uint8_t number) {
         fabric::NicConfig config;
@@ -66,6 +128,7 @@ struct End {
     GuestRam ram;
     FakeIrq irq;
     fabric::Nic nic;
+    Client client;
     RdmaHost host;
     base::GuestAddr buffer{};
     DriverMr mr;
@@ -137,12 +200,16 @@ public:
             benchmark::DoNotOptimize(wqe);
         }
     }
-    /// Rings, and waits for the completion of the last.
-    bool finish() {
-        auto& hwc = pair_.a.host.hwc();
-        hwc.ring_sq(qp_.send.page, qp_.send.id, head_);
+    /// Rings, and asks for the completion of the last. Its PSN.
+    std::uint32_t ring() {
+        pair_.a.host.hwc().ring_sq(qp_.send.page, qp_.send.id, head_);
         const std::uint32_t last = (psn_ - 1) & 0xffffff;
         pair_.a.host.arm_send(qp_, last);
+        return last;
+    }
+    /// Rings, and waits for the completion of the last.
+    bool finish() {
+        const std::uint32_t last = ring();
         for (int turn = 0; turn < 1000; ++turn) {
             while (const auto cqe = pair_.a.cq->poll()) {
                 if ((cqe->get<std::uint32_t>(0) & MANA_HW_RNIC_CQE_TYPE) != MANA_HW_RNIC_CQE_ARMED)
@@ -272,6 +339,71 @@ void touch_many_qps(benchmark::State& state) {
     lists_on_many_qps(state, false);
 }
 BENCHMARK(touch_many_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(40000);
+
+/// The same where the doorbells of kPending lists, and of as many connections, wait for the device
+/// at a time, as they do when guests post faster than it works: each of the lists on a connection
+/// of its own, rung and armed, as messages in the socket.
+constexpr int kPending = 32;
+double cpu_seconds() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+void pending_lists(benchmark::State& state, bool device) {
+    const auto count = static_cast<std::size_t>(state.range(0));
+    const std::uint32_t ring = count >= kPending ? 4096 : kSendRing;
+    Pair pair((64U << 20) + count * (64U << 10));
+    if (!pair.open(count, ring)) {
+        state.SkipWithError("set-up failed");
+        return;
+    }
+    std::vector<Writer> writers;
+    for (const auto& qp : pair.qps) writers.emplace_back(pair, *qp, 8);
+    std::size_t next = 0;
+    double in_device = 0;
+    const auto burst = [&] {
+        pair.a.client.gather();
+        for (int pending = 0; pending < kPending; ++pending) {
+            Writer& writer = writers[next];
+            next = (next + 7919) % count;
+            for (int i = 0; i < 16; ++i) writer.post();
+            if (device)
+                writer.ring();
+            else
+                writer.read_back(16);
+        }
+        if (!device) return true;
+        const double before = cpu_seconds();
+        if (!pair.a.client.deliver()) return false;
+        pair.world.run_until_idle();
+        in_device += cpu_seconds() - before;
+        int done = 0;
+        while (const auto cqe = pair.a.cq->poll())
+            done += (cqe->get<std::uint32_t>(0) & MANA_HW_RNIC_CQE_TYPE) == MANA_HW_RNIC_CQE_ARMED;
+        return done == kPending;
+    };
+    for (std::size_t i = 0; i < std::max<std::size_t>(count, 1000); i += kPending)
+        if (!burst()) break;
+    in_device = 0;
+    for (auto _ : state) {
+        if (!burst()) {
+            state.SkipWithError("a WRITE did not complete");
+            return;
+        }
+    }
+    state.SetItemsProcessed(state.iterations() * kPending * 16);
+    if (device)
+        state.counters["device_ns"] =
+            in_device * 1e9 / (static_cast<double>(state.iterations()) * kPending * 16);
+}
+void write_pending_qps(benchmark::State& state) {
+    pending_lists(state, true);
+}
+BENCHMARK(write_pending_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(2000);
+void touch_pending_qps(benchmark::State& state) {
+    pending_lists(state, false);
+}
+BENCHMARK(touch_pending_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(2000);
 
 /// Lists of 16 WRITEs of 8 bytes, each with other keys at both ends, of range(0) regions. Without
 /// `device` as above.

@@ -454,6 +454,85 @@ TEST_F(DoorbellTest, AWriteOfManyBytesIsManyDoorbells) {
     EXPECT_EQ(target.psns.size(), 1U);
 }
 
+/// BAR0 writes that are handed over together.
+class DoorbellRunTest : public DoorbellTest {
+protected:
+    void add(std::uint64_t in_page, std::uint64_t value) {
+        words_.push_back(value);
+        offsets_.push_back(driver->doorbell_offset(rnic.page) + in_page);
+    }
+    void deliver() {
+        std::vector<vfio_user::RegionWrite> writes;
+        for (std::size_t i = 0; i < words_.size(); ++i)
+            writes.push_back({offsets_[i], std::as_bytes(std::span(&words_[i], 1))});
+        function.bar0_writes(writes);
+    }
+    std::vector<std::uint64_t> words_;
+    std::vector<std::uint64_t> offsets_;
+};
+
+TEST_F(DoorbellRunTest, RingsAllInOrderAndAnnouncesTheLaterOnes) {
+    const auto sq = function.allocate_sqs(1, 1);
+    const auto rq = function.allocate_rqs(1, 1);
+    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
+    function.connect_rq(*rq, DoorbellPage(rnic.page), &target);
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t i = 1; i <= 20; ++i) {
+        add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(sq->value(), 0, 64 * i));
+        add(MANA_HW_DB_RQ_CLIENT, mana_hw_rq_client_doorbell(rq->value(), i));
+        expected.push_back(64 * i);
+    }
+    deliver();
+    EXPECT_EQ(target.positions, expected);
+    EXPECT_EQ(target.psns.size(), 20U);
+    // Each but the first.
+    EXPECT_EQ(target.prepared, 39U);
+    EXPECT_EQ(target.hints.size(), 39U);
+    EXPECT_EQ(function.counters().doorbell_ignored.value(), 0U);
+}
+
+TEST_F(DoorbellRunTest, WhatMakesNoSenseIsIgnoredAsAlways) {
+    const auto sq = function.allocate_sqs(1, 1);
+    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
+    const std::uint64_t good = mana_hw_wq_doorbell(sq->value(), 0, 64);
+    add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(0xffffff, 0, 64));
+    add(MANA_HW_DB_RQ, mana_hw_wq_doorbell(0xffffff, 0, 64));
+    add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(0, 0, 64));
+    add(MANA_HW_DB_SQ + 0x100, good);
+    add(MANA_HW_DB_SQ, good);
+    deliver();
+    const std::byte one{1};
+    const std::array<vfio_user::RegionWrite, 3> odd{
+        {{0x10000, {}}, {0x10003, {&one, 1}}, {0, {&one, 1}}}};
+    function.bar0_writes(odd);
+    function.bar0_writes({});
+    EXPECT_EQ(target.positions, std::vector<std::uint32_t>{64});
+    EXPECT_EQ(function.counters().doorbell_ignored.value(), 4U);
+    EXPECT_EQ(function.counters().bar_ignored.value(), 2U);
+}
+
+TEST_F(DoorbellRunTest, AQueueThatAnEarlierDoorbellEndsIsNotTouched) {
+    /// Ends the other queue with its first doorbell.
+    struct Ender final : DoorbellTarget {
+        void ring(std::uint32_t) override { end(); }
+        std::function<void()> end;
+    } ender;
+    const auto first = function.allocate_sqs(1, 1);
+    const auto second = function.allocate_sqs(1, 1);
+    auto victim = std::make_unique<FakeTarget>();
+    function.connect_sq(*first, DoorbellPage(rnic.page), &ender);
+    function.connect_sq(*second, DoorbellPage(rnic.page), victim.get());
+    ender.end = [&] {
+        function.connect_sq(*second, DoorbellPage(rnic.page), nullptr);
+        victim.reset();
+    };
+    add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(first->value(), 0, 64));
+    for (int i = 0; i < 20; ++i) add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(second->value(), 0, 64));
+    deliver();
+    EXPECT_EQ(victim, nullptr);
+    EXPECT_EQ(function.counters().doorbell_ignored.value(), 20U);
+}
+
 TEST_F(DoorbellTest, QueueIdsFollowTheRules) {
     const auto srq = function.allocate_sqs(3, 4);
     const auto rrq = function.allocate_rqs(2, 4);

@@ -99,6 +99,16 @@ TEST_F(EndpointTest, RegionsAreBar0MsixAndConfig) {
     EXPECT_EQ(endpoint_.vector_count(), 65U);
 }
 
+TEST_F(EndpointTest, WritesThatComeTogetherReachTheModelInOrder) {
+    const std::array<std::byte, 2> values{std::byte{1}, std::byte{2}};
+    const std::array<vfio_user::RegionWrite, 3> writes{{{0x40, std::span(values).first(1)},
+                                                        {0x40, std::span(values).last(1)},
+                                                        {0x44, std::span(values)}}};
+    endpoint_.bar0_writes(writes);
+    EXPECT_EQ(read<std::uint8_t>(vfio_user::kRegionBar0, 0x40), 2U);
+    EXPECT_EQ(read<std::uint16_t>(vfio_user::kRegionBar0, 0x44), 0x201U);
+}
+
 TEST_F(EndpointTest, BarSizesInConfigMatchTheRegions) {
     write<std::uint64_t>(kRegionConfig, PCI_BASE_ADDRESS_0, UINT64_MAX);
     write<std::uint64_t>(kRegionConfig, PCI_BASE_ADDRESS_4, UINT64_MAX);

@@ -23,6 +23,7 @@ public:
     std::vector<std::byte> bar = std::vector<std::byte>(kBarSize);
     std::optional<base::Error> next_error;  ///< the answer to the next call that can fail
     std::vector<base::UniqueFd> eventfds;   ///< as given
+    std::vector<std::size_t> runs;          ///< of writes to BAR0 that came together
 
     static constexpr std::size_t kBarSize = 2U << 20;
     static constexpr std::uint32_t kVectors = 65;
@@ -59,6 +60,10 @@ public:
         if (index == 0)
             std::copy(data.begin(), data.end(), bar.begin() + static_cast<std::ptrdiff_t>(offset));
         return answer();
+    }
+    void bar0_writes(std::span<const RegionWrite> writes) override {
+        runs.push_back(writes.size());
+        for (const RegionWrite& write : writes) (void)region_write(0, write.offset, write.data);
     }
     base::Result<void> dma_map(const DmaRange& range, const base::UniqueFd& fd) override {
         calls.push_back(fmt::format("map {:#x} {:#x} offset={:#x} {}{} fd={}", range.address,

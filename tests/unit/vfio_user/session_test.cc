@@ -254,6 +254,41 @@ TEST_F(NegotiatedSessionTest, PostedDoorbellsOfOneBatchGetNoReply) {
     ASSERT_THAT(calls, SizeIs(100));
     EXPECT_EQ(calls[99], "write 0 0x10318 8 6300000000000000");
     EXPECT_EQ(counters_.batches.value(), 2U);
+    EXPECT_THAT(backend_.runs, ElementsAre(64U, 36U));
+}
+
+TEST_F(NegotiatedSessionTest, PostedDoorbellsStayInOrderWithEverythingElse) {
+    std::vector<std::byte> batch;
+    const auto post = [&](std::uint64_t offset, std::uint32_t region) {
+        put_message(batch, 1, Command::kRegionWrite, kFlagNoReply,
+                    pack(RegionAccess{offset, region, 4}, std::uint32_t{1}));
+    };
+    const WriteEntry entry{0x18, 0, 4, {}};
+    const WriteEntry refused{FakeBackend::kBarSize, 0, 4, {}};
+    post(0x8, 0);
+    post(0x10, 0);
+    put_message(batch, 2, Command::kRegionWriteMulti, kFlagNoReply,
+                pack(std::uint64_t{3}, entry, refused, entry));
+    post(FakeBackend::kBarSize, 0);
+    post(4, 7);
+    post(0x20, 0);
+    put_message(batch, 3, Command::kRegionRead, 0, pack(RegionAccess{0x20, 0, 4}));
+    post(0x28, 0);
+    put_message(batch, 4, Command::kRegionWrite, 0,
+                pack(RegionAccess{0x30, 0, 4}, std::uint32_t{1}));
+    post(0x38, 0);
+    put_message(batch, 5, Command::kDeviceReset, 0, {});
+    post(0x40, 0);
+    ASSERT_TRUE(feed(batch));
+    EXPECT_THAT(replies(), SizeIs(3));
+    EXPECT_THAT(
+        backend_.take(),
+        ElementsAre("write 0 0x8 4 01000000", "write 0 0x10 4 01000000", "write 0 0x18 4 00000000",
+                    "write 0 0x18 4 00000000", "write 7 0x4 4 01000000", "write 0 0x20 4 01000000",
+                    "read 0 0x20 4", "write 0 0x28 4 01000000", "write 0 0x30 4 01000000",
+                    "write 0 0x38 4 01000000", "reset", "write 0 0x40 4 01000000"));
+    EXPECT_THAT(backend_.runs, ElementsAre(4U, 1U, 1U, 1U, 1U));
+    EXPECT_EQ(counters_.posted_refused.value(), 2U);
 }
 
 TEST_F(NegotiatedSessionTest, AnsweredWriteEchoesTheAccess) {

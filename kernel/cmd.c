@@ -737,9 +737,14 @@ int mana_ib_cmd_query_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 {
 	struct mana_ib_object_req request = { .adapter = dev->adapter,
 					      .handle = qp->handle };
+	int err;
 
-	return mana_ib_send(dev, MANA_HW_EXT_QUERY_QP, true, &request,
-			    sizeof(request), response, sizeof(*response));
+	err = mana_ib_send(dev, MANA_HW_EXT_QUERY_QP, true, &request,
+			   sizeof(request), response, sizeof(*response));
+	/* The core's table of transitions is indexed with it. */
+	if (!err && response->state > MANA_HW_RNIC_QP_ERR)
+		return -EPROTO;
+	return err;
 }
 
 int mana_ib_cmd_qp_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,

@@ -9,7 +9,7 @@ from areas.module import unbind_auxiliary
 from harness import Area, Context, Peer, check
 from programs import configure
 
-AREA = Area("uverbs_fuzz", needs=("driver",))
+AREA = Area("uverbs_fuzz", needs=("driver", "ext"))
 # What the parent driver says of a request that the device refuses.
 REFUSED = (r"mana \S+: (HWC: Failed hw_channel req: 0x\w+|Command 0x\w+ failed with status: 0x\w+)|"
            r"infiniband \S+:  ?_ib_modify_qp \w+ overflow, masking to 24 bits|"

@@ -93,7 +93,7 @@ void Rnic::Impl::notify_congestion(Qp& qp, const roce::Packet& marked) {
     if (now < qp.next_cnp) return;
     qp.next_cnp = now + config.congestion.cnp_interval;
     roce::Packet cnp;
-    if (qp.type == QpType::kRc) {
+    if (qp.connected()) {
         cnp = qp.packet();
     } else {
         cnp.destination_mac = marked.source_mac;
@@ -113,7 +113,7 @@ void Rnic::Impl::notify_congestion(Qp& qp, const roce::Packet& marked) {
 /// nothing or has no limiter.
 void Rnic::Impl::handle_cnp(const roce::Packet& cnp) {
     Qp* qp = find_qp(cnp.destination_qpn.value());
-    if (!config.congestion.on || qp == nullptr || qp->type != QpType::kRc || !qp->responds() ||
+    if (!config.congestion.on || qp == nullptr || !qp->connected() || !qp->responds() ||
         cnp.source != qp->attributes.destination || cnp.destination != qp->attributes.source) {
         counters.cnps_ignored.add();
         return;

@@ -70,6 +70,8 @@ namespace openmana::rnic {
     X(drop_pkey, "rnic.drop.pkey", "packets of another partition")                                 \
     X(drop_qkey, "rnic.drop.qkey", "datagrams with a wrong Q_Key")                                 \
     X(drop_no_receive, "rnic.drop.no_receive", "datagrams without a usable receive buffer")        \
+    X(drop_owed, "rnic.drop.owed",                                                                 \
+      "READs and atomics dropped: the peer is owed as many answers as are remembered")             \
     X(drop_unreliable, "rnic.drop.unreliable",                                                     \
       "UC packets dropped: out of sequence, refused, or without a receive")                        \
     X(cq_overruns, "rnic.cq.overruns", "CQs that failed because they were full")                   \

@@ -266,6 +266,8 @@ class Responses {
 public:
     explicit Responses(Qp& qp) : qp_(qp) {}
     void add(const Answer& answer);
+    /// As many READs and atomics wait as a peer may ever have under way.
+    [[nodiscard]] bool full() const { return queue_.size() >= kMost; }
     /// Sends what is due. True if READ data is left for another turn.
     bool send();
     [[nodiscard]] bool empty() const { return queue_.empty() && !ack_; }
@@ -276,12 +278,12 @@ public:
 
 private:
     enum class Sent : std::uint8_t { kAll, kPart, kLimited, kRefused };
+    static constexpr std::size_t kMost = 128;
     Sent send_read(Answer& answer, std::uint64_t& budget);
     void send_aeth(const Answer& answer);
 
     Qp& qp_;
-    std::deque<Answer>
-        queue_;  // a READ in front, what must wait behind it; bounded by the READs remembered
+    std::deque<Answer> queue_;   // a READ in front, what must wait behind it; bounded by kMost
     std::optional<Answer> ack_;  // one for a batch
 };
 

@@ -142,7 +142,7 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
             }
             deliver_datagram(*packet, Spans(&payload, 1), payload.size());
             Qp* to = marked ? find_qp(packet->destination_qpn.value()) : nullptr;
-            if (to != nullptr && to->type != QpType::kRc) notify_congestion(*to, *packet);
+            if (to != nullptr && !to->connected()) notify_congestion(*to, *packet);
             return;
         }
         case roce::Transport::kRc:
@@ -200,6 +200,13 @@ void Rnic::Impl::handle_request(Qp& qp, const roce::Packet& packet) {
     segment.value = segment.invalidate ? packet.invalidate_rkey
                                        : base::load_be<std::uint32_t>(packet.immediate.data());
     if (packet.pad != (4 - payload.size() % 4) % 4) segment.kind = SegmentKind::kInvalid;
+    // Held back as if it was lost, not refused (ROCE 4.3): drivers may not know of each other's
+    // limits.
+    if ((segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) &&
+        qp.responses.full()) {
+        counters.drop_owed.add();
+        return;
+    }
     Answer answer;
     {
         const gdma::KeyUse use;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks, notifications and what they do to a queue pair (ROCE 8, cases 140 to 142 of its
 // catalogue).
+#include "ext_fixture.h"
 #include "rnic_fixture.h"
 
 namespace openmana::test {
@@ -150,6 +151,32 @@ TEST_F(CongestionTest, MarkedCnpIsNotAnswered) {
     link->idle();
     EXPECT_EQ(link->frames(Opcode::kCnp), 0U);
     EXPECT_EQ(at_a().cnps.value(), 1U);
+}
+
+TEST(CongestionOfUcTest, ANotificationReachesTheSenderAndSlowsItDown) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    ExtLink link(false, options);
+    roce::Packet packet;
+    packet.opcode = Opcode::kUcWriteOnly;
+    packet.psn = Psn(ExtLink::kPsn);
+    packet.ecn = roce::kEcnMarked;
+    packet.source = link.a.node->host.gid();
+    packet.destination = link.b.node->host.gid();
+    packet.source_mac = link.a.node->host.mac();
+    packet.destination_mac = link.b.node->host.mac();
+    packet.destination_qpn = roce::Qpn(link.b.qp.qpn);
+    packet.reth = {link.b.buffer.value(), link.b.mr.rkey, 0};
+    base::Frame frame;
+    encode(packet, frame);
+    link.b.node->rnic.receive(frame);
+    link.idle();
+    ASSERT_EQ(link.frames(Opcode::kCnp), 1U);
+    EXPECT_EQ(link.network.sent[0].destination_qpn.value(), link.a.qp.qpn);
+    const auto& at_a = link.a.node->rnic.counters();
+    EXPECT_EQ(at_a.cnps.value(), 1U);
+    EXPECT_EQ(at_a.cnps_ignored.value(), 0U);
+    EXPECT_EQ(at_a.rate_cuts.value(), 1U);
 }
 
 TEST_F(CongestionTest, CnpForNobodyIsIgnored) {

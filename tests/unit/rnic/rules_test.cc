@@ -213,6 +213,29 @@ TEST_F(RulesTest, MoreReadsThanAgreedAreAnswered) {
     }
 }
 
+TEST_F(RulesTest, WhatAPeerIsOwedIsBounded) {
+    open();
+    const auto ask = [&](std::uint32_t psn) {
+        roce::Packet p = to(link->b, Opcode::kReadRequest, psn);
+        p.reth.length = 100;
+        base::Frame frame;
+        roce::encode(p, frame);
+        link->b.node->rnic.receive(frame);
+    };
+    // All come in one batch, before the first is answered.
+    for (std::uint32_t i = 0; i < 300; ++i) ask(0x100 + i);
+    link->world.run_until_idle();
+    EXPECT_EQ(sent().size(), 128U);
+    EXPECT_EQ(at_b().drop_owed.value(), 172U);
+    EXPECT_STREQ(link->b.state(), "RTS");
+    // As if they were lost: asked for again, they are answered.
+    ask(0x180);
+    link->world.run_until_idle();
+    ASSERT_EQ(sent().size(), 129U);
+    EXPECT_EQ(sent().back().opcode, Opcode::kReadResponseOnly);
+    EXPECT_EQ(sent().back().psn, Psn(0x180));
+}
+
 // ROCE 10: 100
 TEST_F(RulesTest, AnswersOfTheWrongKind) {
     open();

@@ -6,16 +6,19 @@
 namespace openmana::fabric {
 namespace {
 
-constexpr std::uint64_t kMinQueue = 4U << 20;
+/// For what cannot tell its sender to wait: as long as bursts of a few connections.
+constexpr std::uint64_t kMinEthernetQueue = 512U << 10;
+constexpr std::uint64_t kMinRdmaQueue = 4U << 20;
 constexpr std::uint64_t kMaxQueue = 64U << 20;
 constexpr std::uint64_t kQueueMilliseconds = 20;
 constexpr std::uint64_t kMarkMicroseconds = 100;
 constexpr std::uint64_t kLeastMarkBytes = 32U << 10;
 constexpr std::uint32_t kMarkPpm = 200000;
 
-std::uint64_t default_queue(std::uint64_t rate) {
+std::uint64_t default_queue(std::uint64_t rate, bool rdma) {
     if (rate == 0) return kMaxQueue;
-    return std::clamp(rate / 8000 * kQueueMilliseconds, kMinQueue, kMaxQueue);
+    return std::clamp(rate / 8000 * kQueueMilliseconds, rdma ? kMinRdmaQueue : kMinEthernetQueue,
+                      kMaxQueue);
 }
 
 std::uint64_t lower_rate(std::uint64_t a, std::uint64_t b) {
@@ -48,8 +51,9 @@ Shaper::Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCount
         entry.limit = Meter(wanted.limit);
         entry.guarantee = Meter(wanted.guarantee);
         const std::uint64_t rate = lower_rate(config.limit, wanted.limit);
-        entry.max_queued = config.queue_bytes != 0 ? config.queue_bytes : default_queue(rate);
-        set_marking(entry, config, i == static_cast<std::size_t>(TrafficClass::kRdma), rate);
+        const bool rdma = i == static_cast<std::size_t>(TrafficClass::kRdma);
+        entry.max_queued = config.queue_bytes != 0 ? config.queue_bytes : default_queue(rate, rdma);
+        set_marking(entry, config, rdma, rate);
     }
 }
 

@@ -30,8 +30,8 @@ struct ShaperConfig {
     };
     std::uint64_t limit = 0;  ///< of both classes together
     std::array<Class, kTrafficClasses> classes{};
-    std::uint64_t queue_bytes =
-        0;  ///< per class; 0: 20 ms at the rate that bounds it, from 4 MiB to 64 MiB
+    std::uint64_t queue_bytes = 0;  ///< per class; 0: 20 ms at the rate that bounds it, at least 4
+                                    ///< MiB for RDMA and 512 KiB for Ethernet, at most 64 MiB
     /// Kmin, Kmax and Pmax of ECN marking (ROCE 8.1): no mark up to the first fill of the queue,
     /// all above the second, between them with a chance that grows to `ecn_ppm`. Kmax 0: as Kmin.
     /// Kmin 0: RDMA 100 us of its rate to 400 us, 20 %; Ethernet all above an eighth of the queue.

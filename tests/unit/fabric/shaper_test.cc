@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/shaper.h"
 
+#include <deque>
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "base/timer_heap.h"
@@ -173,6 +176,74 @@ TEST_F(ShaperTest, WhatOneDoesNotUseTheOtherGets) {
     offer(kGigabit / 10, 2 * kGigabit, 200ms);
     EXPECT_NEAR(rate(kRdma, 200ms) / 0.1e9, 1.0, 0.05);
     EXPECT_NEAR(rate(kEthernet, 200ms) / 0.9e9, 1.0, 0.05);
+}
+
+/// A sender that has `window` frames under way, beside RDMA that always waits, on a host that runs
+/// the shaper every `lateness`: what it gets in bit/s.
+double windowed(std::size_t window, base::Duration round_trip, base::Duration lateness,
+                std::uint64_t total) {
+    LateExecutor host;
+    ShaperConfig config;
+    config.limit = total;
+    config.classes[kRdma].guarantee = total * 7 / 10;
+    config.classes[kEthernet].guarantee = total * 2 / 10;
+    ShaperCounters counters;
+    std::uint64_t bytes = 0;
+    std::deque<base::TimePoint> acks;
+    Shaper shaper(host, config, counters, [&](const base::Frame& frame) {
+        if (read_headers(frame).roce()) return;
+        bytes += frame.size();
+        acks.push_back(host.clock().now() + round_trip);
+    });
+    const base::Frame packet = FrameMaker{}.roce({}, 1024);
+    const base::Frame segment = FrameMaker{}.udp(1, 2, 1472);
+    const auto fill = [&] {
+        while (shaper.room(TrafficClass::kRdma) > packet.size()) shaper.push(packet);
+    };
+    fill();
+    for (std::size_t i = 0; i < window; ++i) shaper.push(segment);
+    constexpr base::Duration kTime = 10s;
+    const base::TimePoint end = host.clock().now() + kTime;
+    while (host.clock().now() < end) {
+        host.wake_after(lateness);
+        fill();
+        for (; !acks.empty() && acks.front() <= host.clock().now(); acks.pop_front())
+            shaper.push(segment);
+    }
+    return static_cast<double>(bytes) * 8e9 / static_cast<double>(kTime.count());
+}
+
+TEST(ShaperOnALateHost, AWindowThatFillsTheGuaranteeGetsIt) {
+    constexpr std::uint64_t kTotal = kGigabit / 10;
+    // 20 Mb/s are 1.65 frames in a millisecond.
+    for (const auto& [window, round_trip, lateness] :
+         {std::tuple(std::size_t{8}, base::Duration(1ms), base::Duration(10us)),
+          std::tuple(std::size_t{8}, base::Duration(1ms), base::Duration(1ms)),
+          std::tuple(std::size_t{40}, base::Duration(5ms), base::Duration(10ms)),
+          std::tuple(std::size_t{80}, base::Duration(20ms), base::Duration(10ms)),
+          std::tuple(std::size_t{160}, base::Duration(40ms), base::Duration(20ms))}) {
+        const double rate = windowed(window, round_trip, lateness, kTotal);
+        EXPECT_GT(rate, 0.95 * 20e6) << window << " frames, " << round_trip.count() << " ns, "
+                                     << lateness.count() << " ns late";
+        EXPECT_LT(rate, 26e6);
+    }
+}
+
+TEST_F(ShaperTest, WhatFillsAQueueWaitsForSomeHundredMillisecondsAtMost) {
+    // More, and TCP takes the wait for a loss when it changes.
+    config.limit = kGigabit / 10;
+    config.classes[kRdma].guarantee = kGigabit * 7 / 100;
+    config.classes[kEthernet].guarantee = kGigabit * 2 / 100;
+    start();
+    const base::Frame packet = FrameMaker{}.roce({}, 1024);
+    while (shaper->room(TrafficClass::kRdma) > packet.size()) shaper->push(packet);
+    const base::Frame segment = FrameMaker{}.udp(1, 2, 1472);
+    std::uint64_t pushed = 0;
+    for (; counters.dropped.value() == 0; pushed += segment.size()) shaper->push(segment);
+    const base::TimePoint begin = world.now();
+    EXPECT_GT(pushed, 256U << 10) << "but bursts of several connections pass";
+    EXPECT_TRUE(world.run_until([&] { return sent[kEthernet] + segment.size() >= pushed; }, 300ms));
+    EXPECT_GT(world.now() - begin, base::Duration(50ms));
 }
 
 // ROCE 10: 139

@@ -15,6 +15,7 @@ namespace openmana::eth {
     X(rx_multicast_packets, "eth.rx.multicast_packets", "multicast frames given to the guest")     \
     X(rx_multicast_bytes, "eth.rx.multicast_bytes",                                                \
       "bytes of multicast frames given to the guest")                                              \
+    X(rx_by_rule, "eth.rx.by_rule", "frames given to the guest by a flow rule")                    \
     X(rx_no_wqe, "eth.rx.no_wqe", "frames dropped: no receive WQE posted")                         \
     X(rx_disabled, "eth.rx.disabled", "frames dropped: vPort disabled or link down")               \
     X(rx_no_queue, "eth.rx.no_queue", "frames dropped: steered to no receive queue")               \

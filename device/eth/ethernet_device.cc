@@ -2,6 +2,7 @@
 #include "eth/ethernet_device.h"
 
 #include <mana/eth.h>
+#include <mana/ext.h>
 
 #include <atomic>
 #include <cstring>
@@ -11,6 +12,7 @@
 
 #include "base/endian.h"
 #include "base/log.h"
+#include "eth/flow_table.h"
 #include "eth/ip.h"
 #include "eth/receive_parse.h"
 #include "eth/receive_queue.h"
@@ -54,6 +56,9 @@ struct EthernetDevice::Impl final : Transmitter {
     std::uint32_t query_vport_config(const HwcRequest& request, HwcReply& reply);
     std::uint32_t config_vport_tx(const HwcRequest& request, HwcReply& reply);
     std::uint32_t create_wq(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t create_packet_wq(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t add_flow(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t remove_flow(const HwcRequest& request);
     std::uint32_t destroy_wq(const HwcRequest& request);
     std::uint32_t fence_rq(const HwcRequest& request);
     std::uint32_t config_vport_rx(const HwcRequest& request, HwcReply& reply);
@@ -62,6 +67,7 @@ struct EthernetDevice::Impl final : Transmitter {
     std::uint32_t query_link_config(const HwcRequest& request, HwcReply& reply);
     std::uint32_t set_bw_clamp(const HwcRequest& request, HwcReply& reply);
     std::uint32_t dispatch(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t dispatch_extension(const HwcRequest& request, HwcReply& reply);
 
     void receive(std::span<const std::byte> frame);
     ReceiveQueue* steer(ReceivedFrame& frame) const;
@@ -71,11 +77,13 @@ struct EthernetDevice::Impl final : Transmitter {
     void use_pd(gdma::Pdn id, bool add);
     void drop_all();
 
-    /// CONFIG_VPORT_TX: what queues created from now on belong to.
+    /// What queues belong to; CONFIG_VPORT_TX: those created from now on.
     struct Binding {
         gdma::Pdn pd{};
         gdma::DoorbellPage page{};
     };
+    std::uint32_t make_wq(const mana_hw_eth_create_wq_req& in, const Binding& owner, bool packets,
+                          HwcReply& reply);
 
     gdma::Function& function;
     const EthernetConfig config;
@@ -98,6 +106,7 @@ struct EthernetDevice::Impl final : Transmitter {
     ReceiveQueue* default_rq = nullptr;
     std::vector<ReceiveQueue*> table;  // a power of two of entries
     Toeplitz toeplitz;
+    FlowTable flows;
 };
 
 void EthernetDevice::Impl::send(base::Frame frame) {
@@ -180,11 +189,29 @@ void EthernetDevice::Impl::use_pd(gdma::Pdn id, bool add) {
 }
 
 std::uint32_t EthernetDevice::Impl::create_wq(const HwcRequest& request, HwcReply& reply) {
-    const auto in = request.as<mana_hw_eth_create_wq_req>();
+    if (!binding) return gdma::kHwcInvalidParameter;
+    return make_wq(request.as<mana_hw_eth_create_wq_req>(), *binding, false, reply);
+}
+
+std::uint32_t EthernetDevice::Impl::create_packet_wq(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_ext_create_packet_wq_req>();
+    mana_hw_eth_create_wq_req plain{};
+    plain.vport = in.vport;
+    plain.wq_type = in.wq_type;
+    plain.wq_region = in.wq_region;
+    plain.cq_region = in.cq_region;
+    plain.wq_bytes = in.wq_bytes;
+    plain.cq_bytes = in.cq_bytes;
+    plain.eq_id = in.eq_id;
+    return make_wq(plain, {gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page)}, true, reply);
+}
+
+std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
+                                            const Binding& owner, bool packets, HwcReply& reply) {
     const bool is_sq = in.wq_type == MANA_HW_ETH_SQ;
     if (in.vport != kVport || (!is_sq && in.wq_type != MANA_HW_ETH_RQ))
         return gdma::kHwcInvalidParameter;
-    if (!binding || !function.find_pd(binding->pd) || !function.doorbell_page_valid(binding->page))
+    if (!function.find_pd(owner.pd) || !function.doorbell_page_valid(owner.page))
         return gdma::kHwcInvalidParameter;
     if (in.wq_bytes == 0 || in.wq_bytes > kMaxRingBytes || in.wq_bytes % kWqeUnit != 0 ||
         in.cq_bytes < kCqeBytes || in.cq_bytes > kMaxRingBytes || in.cq_bytes % kCqeBytes != 0)
@@ -219,7 +246,7 @@ std::uint32_t EthernetDevice::Impl::create_wq(const HwcRequest& request, HwcRepl
     }
     auto taken = function.take_region(cq_handle);
     OM_CHECK(taken.has_value());
-    const auto cq = function.create_cq(std::move(*taken), in.cq_bytes, eq, binding->page);
+    const auto cq = function.create_cq(std::move(*taken), in.cq_bytes, eq, owner.page);
     if (!cq) {
         function.restore_region(cq_handle, std::move(*taken));
         if (is_sq)
@@ -233,17 +260,16 @@ std::uint32_t EthernetDevice::Impl::create_wq(const HwcRequest& request, HwcRepl
     OM_CHECK(memory.has_value());
     gdma::Ring ring(function.memory(), std::move(*memory), in.wq_bytes);
     const std::uint64_t handle = next_handle++;
-    use_pd(binding->pd, true);
+    use_pd(owner.pd, true);
     if (is_sq) {
-        auto queue =
-            std::make_unique<SendQueue>(handle, gdma::Sqn(id), binding->pd, std::move(ring), **cq,
-                                        function.keys(), *this, counters);
-        function.connect_sq(gdma::Sqn(id), binding->page, queue.get());
+        auto queue = std::make_unique<SendQueue>(handle, gdma::Sqn(id), owner.pd, std::move(ring),
+                                                 **cq, function.keys(), *this, counters);
+        function.connect_sq(gdma::Sqn(id), owner.page, queue.get());
         sqs.emplace(handle, std::move(queue));
     } else {
-        auto queue = std::make_unique<ReceiveQueue>(gdma::Rqn(id), binding->pd, std::move(ring),
-                                                    **cq, function.keys(), counters);
-        function.connect_rq(gdma::Rqn(id), binding->page, queue.get());
+        auto queue = std::make_unique<ReceiveQueue>(gdma::Rqn(id), owner.pd, std::move(ring), **cq,
+                                                    function.keys(), counters, packets);
+        function.connect_rq(gdma::Rqn(id), owner.page, queue.get());
         rqs.emplace(handle, std::move(queue));
     }
     mana_hw_eth_create_wq_resp out{};
@@ -267,6 +293,7 @@ void EthernetDevice::Impl::destroy_rq(ReceiveQueue& queue) {
     if (default_rq == &queue) default_rq = nullptr;
     for (auto& entry : table)
         if (entry == &queue) entry = nullptr;
+    flows.forget(queue);
     function.connect_rq(queue.id(), {}, nullptr);
     function.free_rqs(queue.id(), 1);
     function.destroy_cq(queue.cq().id());
@@ -289,6 +316,35 @@ std::uint32_t EthernetDevice::Impl::destroy_wq(const HwcRequest& request) {
     destroy_rq(*found->second);
     rqs.erase(found);
     return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::add_flow(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_ext_add_flow_req>();
+    const std::uint64_t handle = in.rq;
+    const auto found = rqs.find(handle);
+    if (found == rqs.end()) return gdma::kHwcNotFound;
+    FlowFields value{};
+    FlowFields mask{};
+    std::memcpy(value.data(), &in.value, sizeof value);
+    std::memcpy(mask.data(), &in.mask, sizeof mask);
+    for (std::size_t i = 0; i < value.size(); ++i)
+        if ((value[i] & ~mask[i]) != 0) return gdma::kHwcInvalidParameter;
+    // Queues of the interface have their own steering.
+    if (!found->second->keeps_tags() || in.reserved != 0 || in.mask.reserved != 0)
+        return gdma::kHwcInvalidParameter;
+    const auto flow = flows.add(in.priority, value, mask, *found->second);
+    if (!flow) return gdma::kHwcNoResources;
+    mana_hw_ext_add_flow_resp out{};
+    out.flow = *flow;
+    reply.put_struct(out);
+    OM_DEBUG("flow add: nic={} flow={:#x} object={:#x} priority={}", function.config().name, *flow,
+             handle, in.priority);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::remove_flow(const HwcRequest& request) {
+    return flows.remove(request.as<mana_hw_ext_remove_flow_req>().flow) ? gdma::kHwcSuccess
+                                                                        : gdma::kHwcNotFound;
 }
 
 std::uint32_t EthernetDevice::Impl::fence_rq(const HwcRequest& request) {
@@ -446,6 +502,26 @@ std::uint32_t EthernetDevice::Impl::dispatch(const HwcRequest& request, HwcReply
             if (sized(sizeof(mana_hw_eth_bw_clamp_req))) return set_bw_clamp(request, reply);
             break;
         default:
+            return dispatch_extension(request, reply);
+    }
+    return gdma::kHwcInvalidParameter;
+}
+
+std::uint32_t EthernetDevice::Impl::dispatch_extension(const HwcRequest& request, HwcReply& reply) {
+    if (!function.packets_allowed()) return gdma::kHwcUnsupported;
+    const auto sized = [&](std::size_t need) { return request.size() >= need; };
+    switch (request.opcode()) {
+        case MANA_HW_EXT_CREATE_PACKET_WQ:
+            if (sized(sizeof(mana_hw_ext_create_packet_wq_req)))
+                return create_packet_wq(request, reply);
+            break;
+        case MANA_HW_EXT_ADD_FLOW:
+            if (sized(sizeof(mana_hw_ext_add_flow_req))) return add_flow(request, reply);
+            break;
+        case MANA_HW_EXT_REMOVE_FLOW:
+            if (sized(sizeof(mana_hw_ext_remove_flow_req))) return remove_flow(request);
+            break;
+        default:
             return gdma::kHwcUnsupported;
     }
     return gdma::kHwcInvalidParameter;
@@ -479,7 +555,7 @@ void EthernetDevice::Impl::count_received(Cast cast, std::uint64_t bytes) {
 }
 
 void EthernetDevice::Impl::receive(std::span<const std::byte> frame) {
-    if (!link.load(std::memory_order_relaxed) || !rx_enabled) {
+    if (!link.load(std::memory_order_relaxed) || (!rx_enabled && flows.empty())) {
         counters.rx_disabled.add();
         return;
     }
@@ -502,12 +578,23 @@ void EthernetDevice::Impl::receive(std::span<const std::byte> frame) {
         counters.rx_too_long.add();
         return;
     }
-    ReceiveQueue* const queue = steer(*parsed);
+    ReceiveQueue* queue = flows.find(frame);
+    const bool by_rule = queue != nullptr;
+    if (!by_rule) {
+        if (!rx_enabled) {
+            counters.rx_disabled.add();
+            return;
+        }
+        queue = steer(*parsed);
+    }
     if (queue == nullptr) {
         counters.rx_no_queue.add();
         return;
     }
+    if (queue->keeps_tags()) keep_tag(*parsed, frame);
+    if (by_rule) parsed->hash_type = 0;
     if (!queue->deliver(*parsed)) return;
+    if (by_rule) counters.rx_by_rule.add();
     constexpr std::uint32_t kBad =
         MANA_HW_ETH_RX_IP_BAD | MANA_HW_ETH_RX_TCP_BAD | MANA_HW_ETH_RX_UDP_BAD;
     if ((parsed->flags & kBad) != 0) counters.rx_checksum_bad.add();
@@ -521,6 +608,7 @@ void EthernetDevice::Impl::drop_all() {
     rqs.clear();
     binding.reset();
     clamp_mbps = 0;
+    flows.clear();
     rx_enabled = false;
     rss = false;
     default_rq = nullptr;

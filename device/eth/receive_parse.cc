@@ -115,4 +115,9 @@ std::optional<ReceivedFrame> parse_received(std::span<const std::byte> frame) {
     return out;
 }
 
+void keep_tag(ReceivedFrame& parsed, std::span<const std::byte> frame) {
+    parsed.rest = frame.subspan(kMacsBytes);
+    parsed.flags &= ~(MANA_HW_ETH_RX_VLAN_STRIPPED | MANA_HW_ETH_RX_VLAN_ID);
+}
+
 }  // namespace openmana::eth

@@ -31,5 +31,7 @@ struct ReceivedFrame {
 /// Strips the tag, verifies checksums and collects what RSS hashes. Empty if the frame is shorter
 /// than its Ethernet header.
 [[nodiscard]] std::optional<ReceivedFrame> parse_received(std::span<const std::byte> frame);
+/// Puts a tag that was stripped back: `frame` is what was parsed.
+void keep_tag(ReceivedFrame& parsed, std::span<const std::byte> frame);
 
 }  // namespace openmana::eth

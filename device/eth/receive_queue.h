@@ -18,12 +18,20 @@ namespace openmana::eth {
 class ReceiveQueue final : public gdma::DoorbellTarget {
 public:
     ReceiveQueue(gdma::Rqn id, gdma::Pdn pd, gdma::Ring ring, gdma::CompletionQueue& cq,
-                 const gdma::MemoryTable& keys, EthernetCounters& counters)
-        : id_(id), pd_(pd), cq_(cq), keys_(keys), counters_(counters), ring_(std::move(ring)) {}
+                 const gdma::MemoryTable& keys, EthernetCounters& counters, bool keeps_tags = false)
+        : id_(id),
+          pd_(pd),
+          cq_(cq),
+          keys_(keys),
+          counters_(counters),
+          keeps_tags_(keeps_tags),
+          ring_(std::move(ring)) {}
 
     [[nodiscard]] gdma::Rqn id() const { return id_; }
     [[nodiscard]] gdma::Pdn pd() const { return pd_; }
     [[nodiscard]] gdma::CompletionQueue& cq() const { return cq_; }
+    /// Frames with their VLAN tag: packet queues of the extension.
+    [[nodiscard]] bool keeps_tags() const { return keeps_tags_; }
 
     void ring(std::uint32_t position) override;
     /// Takes the next WQE for the frame and completes it. False, and counted, if the frame was
@@ -43,6 +51,7 @@ private:
     gdma::CompletionQueue& cq_;
     const gdma::MemoryTable& keys_;
     EthernetCounters& counters_;
+    const bool keeps_tags_;
     std::mutex mutex_;  // protects all below; before CompletionQueue's
     gdma::Ring ring_;
     std::uint32_t producer_ = 0;  // running byte positions

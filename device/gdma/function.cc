@@ -134,6 +134,7 @@ void Function::Impl::reset_objects() {
     guest_pds = 0;
     gsi_rq_taken = false;
     fast_registration = false;
+    packets = false;
     pages.assign(config.doorbell_pages, PageUse::kFree);
     next_page = 0;
     eq_ids.emplace(1, config.max_eqs);
@@ -445,6 +446,14 @@ void Function::connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target) {
 
 void Function::allow_fast_registration(bool allowed) {
     impl_->fast_registration = allowed;
+}
+
+void Function::allow_packets(bool allowed) {
+    impl_->packets = allowed;
+}
+
+bool Function::packets_allowed() const {
+    return impl_->packets;
 }
 
 bool Function::bind_window(const WindowBind& request) {

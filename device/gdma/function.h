@@ -160,6 +160,10 @@ public:
 
     /// Whether CREATE_MR knows keys for fast registration (docs/extensions.md).
     void allow_fast_registration(bool allowed);
+    /// Whether the Ethernet device has packet queues and flow rules (docs/extensions.md): the
+    /// extension is negotiated with the RNIC.
+    void allow_packets(bool allowed);
+    [[nodiscard]] bool packets_allowed() const;
     /// MODIFY_MR of the extension (docs/extensions.md): what is named is changed, the key stays.
     struct MrChange {
         std::uint64_t mr = 0;  ///< handle

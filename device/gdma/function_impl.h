@@ -150,6 +150,7 @@ struct Function::Impl {
     std::optional<QueueIdPool> rq_ids;
     bool gsi_rq_taken = false;
     bool fast_registration = false;
+    bool packets = false;
     std::vector<PageUse> pages;
     std::uint32_t next_page = 0;
     std::vector<std::unique_ptr<Pd>> pds;  // by id

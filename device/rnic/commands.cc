@@ -119,6 +119,7 @@ std::uint32_t Rnic::Impl::create_adapter(const HwcRequest& request, HwcReply& re
     extensions_wanted =
         config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
     function.allow_fast_registration(extensions_wanted);
+    function.allow_packets(extensions_wanted);
     mana_hw_rnic_create_adapter_resp answer{};
     answer.adapter = kAdapterHandle;
     write_message(reply, answer);

@@ -134,7 +134,8 @@ void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
     caps.features = MANA_HW_EXT_RC | MANA_HW_EXT_UC | MANA_HW_EXT_UD | MANA_HW_EXT_SRQ |
                     MANA_HW_EXT_ATOMICS | MANA_HW_EXT_MEMORY_WINDOWS |
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
-                    MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION;
+                    MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION |
+                    MANA_HW_EXT_PACKETS;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;

@@ -32,6 +32,13 @@ enum mana_hw_ext_opcode {
 	MANA_HW_EXT_MODIFY_MR = 0x3800d
 };
 
+/* Commands of the Ethernet device (type 2): packet queues and flow rules. */
+enum mana_hw_ext_eth_opcode {
+	MANA_HW_EXT_CREATE_PACKET_WQ = 0x2f000, /* destroyed by MANA_HW_ETH_DESTROY_WQ_OBJ */
+	MANA_HW_EXT_ADD_FLOW = 0x2f001,
+	MANA_HW_EXT_REMOVE_FLOW = 0x2f002
+};
+
 #define MANA_HW_EXT_VERSION 1
 
 /* Features of MANA_HW_EXT_QUERY_CAPS. */
@@ -47,6 +54,7 @@ enum mana_hw_ext_opcode {
 #define MANA_HW_EXT_MULTICAST (1ULL << 9)
 #define MANA_HW_EXT_QP_COUNTERS (1ULL << 10)
 #define MANA_HW_EXT_REREGISTRATION (1ULL << 11) /* MANA_HW_EXT_MODIFY_MR */
+#define MANA_HW_EXT_PACKETS (1ULL << 12) /* enum mana_hw_ext_eth_opcode */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -433,5 +441,83 @@ enum mana_hw_ext_event {
 	MANA_HW_EXT_EVENT_SRQ_LIMIT = 15,
 	MANA_HW_EXT_EVENT_LAST_WQE_REACHED = 16
 };
+
+/*
+ * CREATE_PACKET_WQ: an SQ or RQ of a port with its CQ, as CREATE_WQ_OBJ makes them
+ * (GDMA 6.6), beside those of the port's interface and independent of
+ * CONFIG_VPORT_TX and CONFIG_VPORT_RX. Such an RQ gets what flow rules give it, and
+ * frames as they are, VLAN tag included. Answered with struct
+ * mana_hw_eth_create_wq_resp.
+ */
+struct mana_hw_ext_create_packet_wq_req {
+	uint8_t header[40];
+	uint64_t vport;
+	uint64_t wq_region;
+	uint64_t cq_region;
+	uint32_t wq_type; /* enum mana_hw_eth_wq_type */
+	uint32_t wq_bytes;
+	uint32_t cq_bytes;
+	uint32_t eq_id;
+	uint32_t pd_id;
+	uint32_t doorbell_page;
+};
+MANA_HW_SIZE(struct mana_hw_ext_create_packet_wq_req, 88);
+MANA_HW_AT(struct mana_hw_ext_create_packet_wq_req, wq_type, 64);
+MANA_HW_AT(struct mana_hw_ext_create_packet_wq_req, doorbell_page, 84);
+
+/*
+ * What a flow rule looks at: byte strings as they are in the frame. What a frame
+ * does not have is zero; ports and protocol are those of TCP and UDP in IPv4 or IPv6,
+ * ports only of packets that are no fragments. An IPv4 address fills the first 4
+ * bytes.
+ */
+struct mana_hw_ext_flow_fields {
+	uint8_t dest_mac[6];
+	uint8_t source_mac[6];
+	uint8_t ether_type[2]; /* behind the VLAN tag, if there is one */
+	uint8_t vlan[2]; /* PCP, DEI, VLAN id of the outer 802.1Q tag */
+	uint8_t tagged; /* 1 if there is one */
+	uint8_t protocol;
+	uint8_t traffic_class; /* IPv4: type of service */
+	uint8_t reserved;
+	uint8_t source_port[2];
+	uint8_t dest_port[2];
+	uint8_t source_ip[16];
+	uint8_t dest_ip[16];
+};
+MANA_HW_SIZE(struct mana_hw_ext_flow_fields, 56);
+MANA_HW_AT(struct mana_hw_ext_flow_fields, ether_type, 12);
+MANA_HW_AT(struct mana_hw_ext_flow_fields, source_port, 20);
+MANA_HW_AT(struct mana_hw_ext_flow_fields, dest_ip, 40);
+
+/*
+ * ADD_FLOW: frames that the port accepts (its MAC, broadcast, multicast) and whose
+ * fields are `value` under `mask` go to this RQ and to nobody else. Of several rules
+ * the one with the lowest priority counts, then the oldest. The rules of an RQ end
+ * with it.
+ */
+struct mana_hw_ext_add_flow_req {
+	uint8_t header[40];
+	uint64_t rq; /* object of CREATE_PACKET_WQ */
+	uint32_t priority;
+	uint32_t reserved;
+	struct mana_hw_ext_flow_fields value; /* zero where the mask is */
+	struct mana_hw_ext_flow_fields mask;
+};
+MANA_HW_SIZE(struct mana_hw_ext_add_flow_req, 168);
+MANA_HW_AT(struct mana_hw_ext_add_flow_req, value, 56);
+MANA_HW_AT(struct mana_hw_ext_add_flow_req, mask, 112);
+
+struct mana_hw_ext_add_flow_resp {
+	uint8_t header[32];
+	uint64_t flow;
+};
+MANA_HW_SIZE(struct mana_hw_ext_add_flow_resp, 40);
+
+struct mana_hw_ext_remove_flow_req {
+	uint8_t header[40];
+	uint64_t flow;
+};
+MANA_HW_SIZE(struct mana_hw_ext_remove_flow_req, 48);
 
 #endif

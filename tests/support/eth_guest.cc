@@ -2,6 +2,7 @@
 #include "support/eth_guest.h"
 
 #include <mana/eth.h>
+#include <mana/ext.h>
 
 #include <cstring>
 
@@ -62,6 +63,17 @@ Response EthGuest::destroy(std::uint32_t wq_type, std::uint64_t object) {
 
 Response EthGuest::create_wq(std::uint32_t type, std::uint64_t wq_region, std::uint64_t cq_region,
                              std::uint32_t wq_bytes, std::uint32_t cq_bytes, std::uint32_t eq_id) {
+    if (packets)
+        return driver_.call(Request(MANA_HW_EXT_CREATE_PACKET_WQ, 88, 48, 2)
+                                .put<std::uint64_t>(40, vport)
+                                .put<std::uint64_t>(48, wq_region)
+                                .put<std::uint64_t>(56, cq_region)
+                                .put<std::uint32_t>(64, type)
+                                .put<std::uint32_t>(68, wq_bytes)
+                                .put<std::uint32_t>(72, cq_bytes)
+                                .put<std::uint32_t>(76, eq_id)
+                                .put<std::uint32_t>(80, device.pd)
+                                .put<std::uint32_t>(84, device.page));
     return driver_.call(Request(MANA_HW_ETH_CREATE_WQ_OBJ, 88, 48, 2)
                             .put<std::uint64_t>(40, vport)
                             .put<std::uint32_t>(48, type)

@@ -117,6 +117,8 @@ public:
     std::vector<EthRx> rx;
     /// For SGEs; the device's own key unless a test puts another.
     std::uint32_t key = 0;
+    /// Queues are made by CREATE_PACKET_WQ of the extension, of the device's PD and page.
+    bool packets = false;
 
 private:
     HwcDriver& driver_;

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packet queues and flow rules of the extension (docs/extensions.md).
+#include "eth/flow_table.h"
+
+#include <mana/eth.h>
+#include <mana/ext.h>
+
+#include "fixture.h"
+#include "support/hex.h"
+
+namespace openmana::eth::test {
+namespace {
+
+using openmana::test::EthRx;
+using openmana::test::EthTx;
+using openmana::test::Request;
+using openmana::test::Response;
+using openmana::test::to_hex;
+
+constexpr base::MacAddr kBroadcast = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+Flow in4(unsigned protocol = 17) {
+    Flow f = flow4(protocol);
+    f.source_mac = kPeerMac;
+    f.destination_mac = kOwnMac;
+    return f;
+}
+
+Bytes with_tag(Bytes frame, unsigned tci) {
+    Bytes tag;
+    put16(tag, 0x8100);
+    put16(tag, tci);
+    frame.insert(frame.begin() + 12, tag.begin(), tag.end());
+    return frame;
+}
+
+/// A rule: what to look for, and where.
+struct Match {
+    mana_hw_ext_flow_fields value{};
+    mana_hw_ext_flow_fields mask{};
+    Match& dest_mac(const base::MacAddr& mac) {
+        std::memcpy(value.dest_mac, mac.data(), 6);
+        std::memset(mask.dest_mac, 0xff, 6);
+        return *this;
+    }
+    Match& dest_port(unsigned port) {
+        value.dest_port[0] = static_cast<std::uint8_t>(port >> 8);
+        value.dest_port[1] = static_cast<std::uint8_t>(port);
+        std::memset(mask.dest_port, 0xff, 2);
+        return *this;
+    }
+};
+
+class EthFlows : public EthTest {
+protected:
+    void SetUp() override {
+        EthTest::SetUp();
+        function.allow_packets(true);
+    }
+    EthRx packet_rx(std::uint32_t buffers = 4) {
+        guest.packets = true;
+        auto rx = guest.create_rx(1600);
+        guest.packets = false;
+        OM_CHECK(rx);
+        for (std::uint32_t i = 0; i < buffers; ++i) guest.post_buffer(*rx);
+        return std::move(*rx);
+    }
+    Response add(std::uint64_t rq, const Match& match, std::uint32_t priority = 0) {
+        Request request(MANA_HW_EXT_ADD_FLOW, 168, 40, 2);
+        request.put<std::uint64_t>(40, rq).put<std::uint32_t>(48, priority);
+        const auto bytes = std::as_bytes(std::span(&match, 1));
+        for (std::size_t i = 0; i < bytes.size(); ++i) request.put<std::byte>(56 + i, bytes[i]);
+        return driver.call(request);
+    }
+    Response remove(std::uint64_t flow) {
+        return driver.call(
+            Request(MANA_HW_EXT_REMOVE_FLOW, 48, 32, 2).put<std::uint64_t>(40, flow));
+    }
+    /// Whether the frame comes to this queue and to no other of these.
+    bool only(EthRx& queue, std::initializer_list<EthRx*> others, const Bytes& frame) {
+        eth.receive(frame);
+        const auto done = guest.poll(queue);
+        bool ok = done && done->type == MANA_HW_ETH_CQE_RX_OK && done->frame == frame;
+        for (EthRx* other : others) ok = !guest.poll(*other) && ok;
+        return ok;
+    }
+};
+
+TEST(FlowFields, OfUdpOverIpv4) {
+    const Bytes frame = udp(in4(), pattern(10));
+    const FlowFields fields = flow_fields(frame);
+    EXPECT_EQ(to_hex(std::as_bytes(std::span(fields))),
+              "02155d01234502155d999999"  // MACs
+              "0800"                      // EtherType
+              "0000"                      // VLAN
+              "00110000"                  // untagged, UDP, type of service
+              "03e807d0"                  // ports
+              "0a000001000000000000000000000000"
+              "0a000002000000000000000000000000");
+}
+
+TEST(FlowFields, OfTcpOverIpv6WithTag) {
+    Flow flow = flow6(6);
+    flow.destination_mac = kOwnMac;
+    Bytes frame = with_tag(tcp(flow, pattern(10)), 0xa064);
+    frame[18] = std::byte{0x6b};  // traffic class 0xb8
+    frame[19] = std::byte{0x80};
+    const FlowFields fields = flow_fields(frame);
+    EXPECT_EQ(to_hex(std::as_bytes(std::span(fields))),
+              "02155d01234502155d012345"
+              "86dd"
+              "a064"
+              "0106b800"
+              "03e807d0"
+              "20010db8000000000000000000000001"
+              "20010db8000000000000000000000002");
+}
+
+TEST(FlowFields, FragmentsAndShortHeadersHaveNoPorts) {
+    Bytes frame = udp(in4(), pattern(10));
+    set16(frame, 20, 0x2000);  // more fragments
+    mana_hw_ext_flow_fields fields;
+    FlowFields words = flow_fields(frame);
+    std::memcpy(&fields, words.data(), sizeof fields);
+    EXPECT_EQ(fields.protocol, 17);
+    EXPECT_EQ(fields.dest_port[1], 0);
+    for (std::size_t length = 0; length < frame.size(); ++length) {
+        words = flow_fields(std::span(frame).first(length));
+        std::memcpy(&fields, words.data(), sizeof fields);
+        EXPECT_EQ(fields.dest_ip[0], length < 34 ? 0 : 10) << length;
+    }
+}
+
+TEST_F(EthFlows, AreUnknownUnlessNegotiated) {
+    function.allow_packets(false);
+    for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U, 0x2f003U})
+        EXPECT_EQ(driver.call(Request(opcode, 168, 48, 2)).status, 0xffffffffU) << opcode;
+    function.allow_packets(true);
+    EXPECT_EQ(driver.call(Request(0x2f003, 168, 48, 2)).status, 0xffffffffU);
+    for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U})
+        EXPECT_EQ(driver.call(Request(opcode, 40, 48, 2)).status, gdma::kHwcInvalidParameter);
+}
+
+TEST_F(EthFlows, ResetForgetsTheNegotiation) {
+    EXPECT_TRUE(function.packets_allowed());
+    function.reset();
+    EXPECT_FALSE(function.packets_allowed());
+}
+
+TEST_F(EthFlows, RuleGivesItsFramesToThePacketQueueBesideTheInterface) {
+    up();
+    EthRx rx = packet_rx();
+    ASSERT_TRUE(add(rx.object, Match().dest_port(2000)).ok());
+    EXPECT_TRUE(only(rx, {&guest.rx[0]}, udp(in4(), pattern(100))));
+    Flow other = in4();
+    other.destination_port = 2001;
+    EXPECT_TRUE(only(guest.rx[0], {&rx}, udp(other, pattern(100))));
+    EXPECT_EQ(eth.counters().rx_by_rule.value(), 1U);
+    EXPECT_EQ(eth.counters().rx_unicast_packets.value(), 2U);
+}
+
+TEST_F(EthFlows, RulesWorkWithTheInterfaceDown) {
+    EthRx rx = packet_rx();
+    ASSERT_TRUE(add(rx.object, Match().dest_mac(kOwnMac)).ok());
+    EXPECT_TRUE(only(rx, {}, udp(in4(), pattern(100))));
+    Flow other = in4();
+    other.destination_mac = kBroadcast;
+    eth.receive(udp(other, pattern(100)));
+    EXPECT_FALSE(guest.poll(rx));
+    EXPECT_EQ(eth.counters().rx_disabled.value(), 1U);
+}
+
+TEST_F(EthFlows, OtherMacsAreFilteredWhateverARuleSays) {
+    EthRx rx = packet_rx();
+    ASSERT_TRUE(add(rx.object, Match()).ok());
+    ASSERT_TRUE(add(rx.object, Match().dest_mac(kPeerMac)).ok());
+    Flow other = in4();
+    other.destination_mac = kPeerMac;
+    eth.receive(udp(other, pattern(100)));
+    EXPECT_FALSE(guest.poll(rx));
+    EXPECT_EQ(eth.counters().rx_filtered.value(), 1U);
+}
+
+TEST_F(EthFlows, LowestPriorityNumberThenTheOldestRuleCounts) {
+    EthRx first = packet_rx(), second = packet_rx(), third = packet_rx();
+    const Bytes frame = udp(in4(), pattern(100));
+    const auto late = add(third.object, Match(), 7);
+    const auto old = add(first.object, Match().dest_port(2000), 5);
+    ASSERT_TRUE(add(second.object, Match().dest_mac(kOwnMac), 5).ok());
+    ASSERT_TRUE(late.ok());
+    EXPECT_TRUE(only(first, {&second, &third}, frame));
+    ASSERT_TRUE(remove(old.get<std::uint64_t>(32)).ok());
+    EXPECT_TRUE(only(second, {&first, &third}, frame));
+    ASSERT_TRUE(add(third.object, Match(), 4).ok());
+    EXPECT_TRUE(only(third, {&first, &second}, frame));
+    EXPECT_EQ(remove(old.get<std::uint64_t>(32)).status, gdma::kHwcNotFound);
+}
+
+TEST_F(EthFlows, TagsStayInTheFrame) {
+    up();
+    EthRx rx = packet_rx();
+    ASSERT_TRUE(add(rx.object, Match().dest_port(2000)).ok());
+    const Bytes frame = with_tag(udp(in4(), pattern(100)), 0x2005);
+    eth.receive(frame);
+    const auto done = guest.poll(rx);
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->frame, frame);
+    EXPECT_EQ(done->flags, MANA_HW_ETH_RX_IP_GOOD | MANA_HW_ETH_RX_UDP_GOOD);
+    EXPECT_EQ(done->hash, 0U);
+}
+
+TEST_F(EthFlows, EndWithTheirQueue) {
+    up();
+    EthRx rx = packet_rx();
+    const auto flow = add(rx.object, Match());
+    ASSERT_TRUE(flow.ok());
+    ASSERT_TRUE(guest.destroy(MANA_HW_ETH_RQ, rx.object).ok());
+    EXPECT_EQ(remove(flow.get<std::uint64_t>(32)).status, gdma::kHwcNotFound);
+    eth.receive(udp(in4(), pattern(100)));
+    EXPECT_TRUE(guest.poll(guest.rx[0]));
+    EXPECT_FALSE(add(rx.object, Match()).ok());
+}
+
+TEST_F(EthFlows, RefusesWhatMakesNoSense) {
+    up();
+    EthRx rx = packet_rx();
+    Match beyond;
+    beyond.value.protocol = 6;
+    EXPECT_EQ(add(rx.object, beyond).status, gdma::kHwcInvalidParameter);
+    Match reserved;
+    reserved.mask.reserved = 1;
+    EXPECT_EQ(add(rx.object, reserved).status, gdma::kHwcInvalidParameter);
+    EXPECT_EQ(add(guest.rx[0].object, Match()).status, gdma::kHwcInvalidParameter);
+    EXPECT_EQ(add(guest.tx[0].object, Match()).status, gdma::kHwcNotFound);
+    for (std::size_t i = 0; i < FlowTable::kMaxRules; ++i)
+        ASSERT_TRUE(add(rx.object, Match()).ok());
+    EXPECT_EQ(add(rx.object, Match()).status, gdma::kHwcNoResources);
+}
+
+TEST_F(EthFlows, PacketQueueSendsBesideTheInterfaceAndNeedsItsOwnPdAndPage) {
+    up();
+    guest.packets = true;
+    auto tx = guest.create_tx();
+    ASSERT_TRUE(tx);
+    const Bytes frame = udp(flow4(17), pattern(100));
+    guest.send(*tx, frame);
+    const auto done = guest.poll(*tx);
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->type, MANA_HW_ETH_CQE_TX_OK);
+    ASSERT_EQ(sink.frames.size(), 1U);
+    EXPECT_EQ(sink.frames[0], frame);
+    guest.send(guest.tx[0], frame);
+    EXPECT_EQ(tx_type(), MANA_HW_ETH_CQE_TX_OK);
+    const auto device = guest.device;
+    guest.device.pd = 9999;
+    EXPECT_FALSE(guest.create_tx());
+    guest.device = device;
+    guest.device.page = 1000000;
+    EXPECT_FALSE(guest.create_tx());
+}
+
+}  // namespace
+}  // namespace openmana::eth::test

@@ -5,33 +5,6 @@
 
 #include "dp_cq.h"
 
-#define SEND_HEAD_BYTES 32u /* header and OOB; never wraps (RNIC 3.3) */
-#define RECV_HEAD_BYTES 16u
-
-static uint32_t send_wqe_bytes(uint32_t sges)
-{
-	return mana_round_up(SEND_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge),
-			     MANA_HW_WQE_UNIT);
-}
-
-static uint32_t recv_wqe_bytes(uint32_t sges)
-{
-	return mana_round_up(RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge),
-			     MANA_HW_WQE_UNIT);
-}
-
-static uint32_t at_least_one(uint32_t n)
-{
-	return n ? n : 1;
-}
-
-static uint32_t ring_bytes(uint32_t wqes, uint32_t wqe_bytes)
-{
-	uint64_t bytes = (uint64_t)wqes * wqe_bytes;
-
-	return mana_round_up_power(bytes < MANA_HW_PAGE_BYTES ? MANA_HW_PAGE_BYTES : bytes);
-}
-
 uint32_t mana_stock_sq_bytes(enum mana_dp_format format, uint32_t max_send, uint32_t max_send_sge)
 {
 	uint32_t sges;
@@ -40,9 +13,9 @@ uint32_t mana_stock_sq_bytes(enum mana_dp_format format, uint32_t max_send, uint
 	if (max_send_sge > MANA_HW_SQ_WQE_MAX_BYTES / sizeof(struct mana_hw_sge))
 		return 0;
 	/* RC: one slot more, for WRITE with immediate. UD: the address vector. */
-	sges = format == MANA_DP_UD ? max_send_sge + 1 : at_least_one(max_send_sge) + 1;
-	bytes = send_wqe_bytes(sges);
-	return bytes > MANA_HW_SQ_WQE_MAX_BYTES ? 0 : ring_bytes(max_send, bytes);
+	sges = format == MANA_DP_UD ? max_send_sge + 1 : mana_at_least_one(max_send_sge) + 1;
+	bytes = mana_send_wqe_bytes(sges);
+	return bytes > MANA_HW_SQ_WQE_MAX_BYTES ? 0 : mana_ring_bytes(max_send, bytes);
 }
 
 uint32_t mana_stock_rq_bytes(uint32_t max_recv, uint32_t max_recv_sge)
@@ -51,14 +24,14 @@ uint32_t mana_stock_rq_bytes(uint32_t max_recv, uint32_t max_recv_sge)
 
 	if (max_recv_sge > MANA_HW_RQ_WQE_MAX_BYTES / sizeof(struct mana_hw_sge))
 		return 0;
-	bytes = recv_wqe_bytes(at_least_one(max_recv_sge));
-	return bytes > MANA_HW_RQ_WQE_MAX_BYTES ? 0 : ring_bytes(max_recv, bytes);
+	bytes = mana_recv_wqe_bytes(mana_at_least_one(max_recv_sge));
+	return bytes > MANA_HW_RQ_WQE_MAX_BYTES ? 0 : mana_ring_bytes(max_recv, bytes);
 }
 
 int mana_stock_init(struct mana_stock_qp *qp, const struct mana_stock_attr *attr)
 {
-	uint32_t sends = mana_round_up_power(at_least_one(attr->max_send));
-	uint32_t receives = mana_round_up_power(at_least_one(attr->max_recv));
+	uint32_t sends = mana_round_up_power(mana_at_least_one(attr->max_send));
+	uint32_t receives = mana_round_up_power(mana_at_least_one(attr->max_recv));
 
 	memset(qp, 0, sizeof(*qp));
 	qp->dp.format = attr->format;
@@ -101,17 +74,11 @@ void mana_stock_free(struct mana_stock_qp *qp)
 	qp->recv = NULL;
 }
 
-static void rewind_ring(struct mana_stock_ring *ring)
-{
-	ring->producer = 0;
-	ring->consumer = 0;
-}
-
 void mana_stock_reset(struct mana_stock_qp *qp)
 {
-	rewind_ring(&qp->sq);
-	rewind_ring(&qp->read);
-	rewind_ring(&qp->rq);
+	mana_ring_rewind(&qp->sq);
+	mana_ring_rewind(&qp->read);
+	mana_ring_rewind(&qp->rq);
 	qp->sent_head = 0;
 	qp->sent_tail = 0;
 	qp->recv_head = 0;
@@ -144,64 +111,6 @@ void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn)
 		arm_send(qp, psn);
 }
 
-/* Bytes of the ring that no outstanding WQE holds. */
-static uint32_t ring_space(const struct mana_stock_ring *ring)
-{
-	return ring->bytes - (ring->producer - mana_load_acquire(&ring->consumer));
-}
-
-/*
- * Memory for a WQE at the producer: the ring itself, or `scratch` if the WQE
- * goes over the end of the ring.
- */
-static uint8_t *wqe_begin(const struct mana_stock_ring *ring, uint32_t bytes, uint8_t *scratch)
-{
-	uint32_t offset = ring->producer & (ring->bytes - 1);
-
-	return bytes <= ring->bytes - offset ? ring->base + offset : scratch;
-}
-
-static void wqe_end(struct mana_stock_ring *ring, const uint8_t *wqe, uint32_t bytes)
-{
-	uint32_t offset = ring->producer & (ring->bytes - 1);
-
-	if (wqe != ring->base + offset) {
-		uint32_t first = ring->bytes - offset;
-
-		memcpy(ring->base + offset, wqe, first);
-		memcpy(ring->base, wqe + first, bytes - first);
-	}
-	ring->producer += bytes;
-}
-
-/* SGEs, or the one that stands for none; returns how many. */
-static uint32_t put_sges(uint8_t *at, const struct mana_dp_sge *sge, uint32_t count)
-{
-	struct mana_hw_sge *out = (struct mana_hw_sge *)at;
-
-	if (!count) {
-		out->address = MANA_HW_DUMMY_SGE_ADDRESS;
-		out->key = 0;
-		out->length = 0;
-		return 1;
-	}
-	for (uint32_t i = 0; i < count; i++) {
-		out[i].address = sge[i].address;
-		out[i].key = sge[i].lkey;
-		out[i].length = sge[i].length;
-	}
-	return count;
-}
-
-static uint64_t total_length(const struct mana_dp_sge *sge, uint32_t count)
-{
-	uint64_t length = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		length += sge[i].length;
-	return length;
-}
-
 static const struct {
 	uint8_t rc;
 	uint8_t wc;
@@ -219,11 +128,11 @@ static const struct {
 static void post_scatter(struct mana_stock_qp *qp, const struct mana_dp_send *wr, uint32_t bytes)
 {
 	uint8_t scratch[MANA_HW_RQ_WQE_MAX_BYTES];
-	uint8_t *wqe = wqe_begin(&qp->read, bytes, scratch);
+	uint8_t *wqe = mana_wqe_begin(&qp->read, bytes, scratch);
 	struct mana_hw_wqe_header *header = (struct mana_hw_wqe_header *)wqe;
 	struct mana_hw_rnic_recv_oob *oob = (struct mana_hw_rnic_recv_oob *)(header + 1);
-	uint32_t sges = put_sges(wqe + RECV_HEAD_BYTES, wr->sge, wr->sge_count);
-	uint32_t used = RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
+	uint32_t sges = mana_put_sges(wqe + MANA_RECV_HEAD_BYTES, wr->sge, wr->sge_count);
+	uint32_t used = MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
 
 	memset(wqe + used, 0, bytes - used);
 	header->word0 = 0;
@@ -231,7 +140,7 @@ static void post_scatter(struct mana_stock_qp *qp, const struct mana_dp_send *wr
 			MANA_HW_WQE_CHECK_SN;
 	oob->psn = qp->next_psn;
 	oob->psn_range = 0;
-	wqe_end(&qp->read, wqe, bytes);
+	mana_wqe_end(&qp->read, wqe, bytes);
 	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_RQ,
 		      mana_hw_wq_doorbell(qp->read.id, 1, qp->read.producer));
 }
@@ -277,7 +186,7 @@ static int get_gather(const struct mana_stock_qp *qp, const struct mana_dp_send 
 
 	if (wr->sge_count > qp->max_send_sge)
 		return EINVAL;
-	length = total_length(wr->sge, wr->sge_count);
+	length = mana_sges_length(wr->sge, wr->sge_count);
 	if (length > MANA_DP_MAX_MESSAGE)
 		return EINVAL;
 	gather->sge = wr->sge;
@@ -352,18 +261,18 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	ret = get_gather(qp, wr, &gather);
 	if (ret)
 		return ret;
-	sges = read ? 1 : at_least_one(gather.count);
-	used = SEND_HEAD_BYTES + (sges + large) * (uint32_t)sizeof(struct mana_hw_sge);
+	sges = read ? 1 : mana_at_least_one(gather.count);
+	used = MANA_SEND_HEAD_BYTES + (sges + large) * (uint32_t)sizeof(struct mana_hw_sge);
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
 	if (bytes > MANA_HW_SQ_WQE_MAX_BYTES)
 		return EINVAL;
-	if (ring_space(&qp->sq) < bytes)
+	if (mana_ring_space(&qp->sq) < bytes)
 		return ENOMEM;
 	if (read) {
-		read_bytes = recv_wqe_bytes(at_least_one(gather.count));
+		read_bytes = mana_recv_wqe_bytes(mana_at_least_one(gather.count));
 		if (read_bytes > MANA_HW_RQ_WQE_MAX_BYTES)
 			return EINVAL;
-		if (ring_space(&qp->read) < read_bytes)
+		if (mana_ring_space(&qp->read) < read_bytes)
 			return ENOMEM;
 		post_scatter(qp, wr, read_bytes);
 	}
@@ -375,7 +284,7 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	padding = (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge);
 	start = qp->sq.producer;
 
-	wqe = wqe_begin(&qp->sq, bytes, scratch);
+	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	oob = (struct mana_hw_rnic_send_oob *)(header + 1);
 	header->word0 = padding;
@@ -388,10 +297,10 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 			 qp->next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
 	oob->ssn = qp->ssn;
 	put_details(wqe, wr, gather.length);
-	put_sges(wqe + SEND_HEAD_BYTES + large * sizeof(struct mana_hw_sge), gather.sge,
+	mana_put_sges(wqe + MANA_SEND_HEAD_BYTES + large * sizeof(struct mana_hw_sge), gather.sge,
 		 read ? 0 : gather.count);
 	memset(wqe + used, 0, bytes - used);
-	wqe_end(&qp->sq, wqe, bytes);
+	mana_wqe_end(&qp->sq, wqe, bytes);
 
 	qp->rollback->right = start / MANA_HW_WQE_UNIT;
 	qp->next_psn = (last_psn + 1) & MANA_HW_RNIC_24BIT;
@@ -421,16 +330,16 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 		return ret;
 	if (gather.length > qp->mtu)
 		return EINVAL;
-	used = SEND_HEAD_BYTES + (gather.count + 1) * (uint32_t)sizeof(struct mana_hw_sge);
+	used = MANA_SEND_HEAD_BYTES + (gather.count + 1) * (uint32_t)sizeof(struct mana_hw_sge);
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
 	if (bytes > MANA_HW_SQ_WQE_MAX_BYTES)
 		return EINVAL;
-	if (ring_space(&qp->sq) < bytes)
+	if (mana_ring_space(&qp->sq) < bytes)
 		return ENOMEM;
 	if (gather.sge == &gather.copied)
 		copy_inline(qp, wr);
 
-	wqe = wqe_begin(&qp->sq, bytes, scratch);
+	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	oob = (struct mana_hw_rnic_send_oob *)(header + 1);
 	header->word0 = 0;
@@ -443,14 +352,14 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	memset(&oob->u, 0, sizeof(oob->u));
 	oob->u.ud.qkey = wr->qkey;
 	oob->u.ud.immediate = immediate ? wr->value : 0;
-	av = (struct mana_hw_sge *)(wqe + SEND_HEAD_BYTES);
+	av = (struct mana_hw_sge *)(wqe + MANA_SEND_HEAD_BYTES);
 	av->address = wr->av->stock_address;
 	av->key = wr->av->stock_lkey;
 	av->length = sizeof(struct mana_hw_rnic_av);
 	if (gather.count)
-		put_sges((uint8_t *)(av + 1), gather.sge, gather.count);
+		mana_put_sges((uint8_t *)(av + 1), gather.sge, gather.count);
 	memset(wqe + used, 0, bytes - used);
-	wqe_end(&qp->sq, wqe, bytes);
+	mana_wqe_end(&qp->sq, wqe, bytes);
 
 	qp->next_psn = (qp->next_psn + 1) & MANA_HW_RNIC_24BIT;
 	remember(qp, wr, 0, gather.length, 0);
@@ -490,22 +399,22 @@ int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_
 		return EINVAL;
 	if (qp->recv_head - mana_load_acquire(&qp->recv_tail) >= qp->max_recv)
 		return ENOMEM;
-	bytes = recv_wqe_bytes(at_least_one(sge_count));
-	if (ring_space(&qp->rq) < bytes)
+	bytes = mana_recv_wqe_bytes(mana_at_least_one(sge_count));
+	if (mana_ring_space(&qp->rq) < bytes)
 		return ENOMEM;
 
 	recv = &qp->recv[qp->recv_head & qp->recv_mask];
 	recv->wr_id = wr_id;
 	recv->start = qp->rq.producer;
-	wqe = wqe_begin(&qp->rq, bytes, scratch);
+	wqe = mana_wqe_begin(&qp->rq, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
-	sges = put_sges(wqe + RECV_HEAD_BYTES, sge, sge_count);
+	sges = mana_put_sges(wqe + MANA_RECV_HEAD_BYTES, sge, sge_count);
 	header->word0 = 0;
 	header->word1 = sges | MANA_HW_RNIC_OOB_CODE_RECV << MANA_HW_WQE_OOB_CODE_SHIFT;
 	memset(header + 1, 0, sizeof(struct mana_hw_rnic_recv_oob));
-	used = RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
+	used = MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
 	memset(wqe + used, 0, bytes - used);
-	wqe_end(&qp->rq, wqe, bytes);
+	mana_wqe_end(&qp->rq, wqe, bytes);
 	recv->end = qp->rq.producer;
 	mana_store_release(&qp->recv_head, qp->recv_head + 1);
 	return 0;

@@ -2,7 +2,7 @@
 #ifndef MANA_DP_STOCK_H
 #define MANA_DP_STOCK_H
 
-#include "dp_base.h"
+#include "dp_ring.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,15 +13,6 @@ extern "C" {
  * queues (RNIC 3), and UD (RNIC 7). The host counts PSNs, and the device tells
  * only up to which PSN all is done; what that finishes is kept here.
  */
-
-/* A ring of WQEs; positions are running bytes. */
-struct mana_stock_ring {
-	uint8_t *base;
-	uint32_t bytes; /* a power of two */
-	uint32_t id;
-	uint32_t producer;
-	uint32_t consumer; /* written by the poller */
-};
 
 /* One send, until it is reported or vanishes. */
 struct mana_stock_sent {
@@ -51,8 +42,8 @@ struct mana_stock_qp {
 	struct mana_dp_qp dp;
 
 	/* the poster of sends */
-	struct mana_stock_ring sq;
-	struct mana_stock_ring read; /* RC: scatter lists of READs */
+	struct mana_dp_ring sq;
+	struct mana_dp_ring read; /* RC: scatter lists of READs */
 	struct mana_hw_rnic_rollback *rollback; /* RC */
 	struct mana_stock_sent *sent;
 	uint32_t sent_mask;
@@ -72,7 +63,7 @@ struct mana_stock_qp {
 	uint32_t inline_lkey;
 
 	/* the poster of receives */
-	struct mana_stock_ring rq;
+	struct mana_dp_ring rq;
 	struct mana_dp_receive *recv;
 	uint32_t recv_mask;
 	uint32_t recv_head;

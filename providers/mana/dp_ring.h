@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/* Rings of WQEs in the format of the public ABI, RDMA's and Ethernet's (GDMA 3.3). */
+#ifndef MANA_DP_RING_H
+#define MANA_DP_RING_H
+
+#include "dp_base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MANA_SEND_HEAD_BYTES 32u /* header and OOB; never wraps (RNIC 3.3) */
+#define MANA_RECV_HEAD_BYTES 16u
+
+/* A ring of WQEs; positions are running bytes. */
+struct mana_dp_ring {
+	uint8_t *base;
+	uint32_t bytes; /* a power of two */
+	uint32_t id;
+	uint32_t producer;
+	uint32_t consumer; /* written by the poller */
+};
+
+static inline uint32_t mana_at_least_one(uint32_t n)
+{
+	return n ? n : 1;
+}
+
+static inline uint32_t mana_send_wqe_bytes(uint32_t sges)
+{
+	return mana_round_up(MANA_SEND_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge),
+			     MANA_HW_WQE_UNIT);
+}
+
+static inline uint32_t mana_recv_wqe_bytes(uint32_t sges)
+{
+	return mana_round_up(MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge),
+			     MANA_HW_WQE_UNIT);
+}
+
+static inline uint32_t mana_ring_bytes(uint32_t wqes, uint32_t wqe_bytes)
+{
+	uint64_t bytes = (uint64_t)wqes * wqe_bytes;
+
+	return mana_round_up_power(bytes < MANA_HW_PAGE_BYTES ? MANA_HW_PAGE_BYTES : bytes);
+}
+
+static inline void mana_ring_rewind(struct mana_dp_ring *ring)
+{
+	ring->producer = 0;
+	ring->consumer = 0;
+}
+
+/* Bytes of the ring that no outstanding WQE holds. */
+static inline uint32_t mana_ring_space(const struct mana_dp_ring *ring)
+{
+	return ring->bytes - (ring->producer - mana_load_acquire(&ring->consumer));
+}
+
+/*
+ * Memory for a WQE at the producer: the ring itself, or `scratch` if the WQE
+ * goes over the end of the ring.
+ */
+static inline uint8_t *mana_wqe_begin(const struct mana_dp_ring *ring, uint32_t bytes,
+				      uint8_t *scratch)
+{
+	uint32_t offset = ring->producer & (ring->bytes - 1);
+
+	return bytes <= ring->bytes - offset ? ring->base + offset : scratch;
+}
+
+static inline void mana_wqe_end(struct mana_dp_ring *ring, const uint8_t *wqe,
+				uint32_t bytes)
+{
+	uint32_t offset = ring->producer & (ring->bytes - 1);
+
+	if (wqe != ring->base + offset) {
+		uint32_t first = ring->bytes - offset;
+
+		memcpy(ring->base + offset, wqe, first);
+		memcpy(ring->base, wqe + first, bytes - first);
+	}
+	ring->producer += bytes;
+}
+
+/* SGEs, or the one that stands for none; returns how many. */
+static inline uint32_t mana_put_sges(uint8_t *at, const struct mana_dp_sge *sge, uint32_t count)
+{
+	struct mana_hw_sge *out = (struct mana_hw_sge *)at;
+
+	if (!count) {
+		out->address = MANA_HW_DUMMY_SGE_ADDRESS;
+		out->key = 0;
+		out->length = 0;
+		return 1;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		out[i].address = sge[i].address;
+		out[i].key = sge[i].lkey;
+		out[i].length = sge[i].length;
+	}
+	return count;
+}
+
+static inline uint64_t mana_sges_length(const struct mana_dp_sge *sge, uint32_t count)
+{
+	uint64_t length = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		length += sge[i].length;
+	return length;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -915,3 +915,57 @@ int mana_ib_cmd_steer(struct mana_ib_dev *dev, struct mana_port_context *port,
 	kfree(request);
 	return err;
 }
+
+int mana_ib_cmd_create_packet_wq(struct mana_ib_dev *dev,
+				 struct mana_port_context *port,
+				 struct mana_hw_ext_create_packet_wq_req *request,
+				 u64 *object, u32 *id, u32 *cq_id)
+{
+	struct mana_hw_eth_create_wq_resp response;
+	int err;
+
+	mana_ib_to_ethernet(dev, request);
+	request->vport = port->port_handle;
+	err = mana_ib_send(dev, MANA_HW_EXT_CREATE_PACKET_WQ, false, request,
+			   sizeof(*request), &response, sizeof(response));
+	if (err)
+		return err;
+	*object = response.wq_object;
+	*id = response.wq_id;
+	*cq_id = response.cq_id;
+	return 0;
+}
+
+void mana_ib_cmd_destroy_packet_wq(struct mana_ib_dev *dev, u32 type,
+				   u64 object)
+{
+	struct mana_hw_eth_destroy_wq_req request = { .wq_type = type,
+						      .wq_object = object };
+
+	mana_ib_to_ethernet(dev, &request);
+	mana_ib_send_plain(dev, MANA_HW_ETH_DESTROY_WQ_OBJ, false, &request,
+			   sizeof(request));
+}
+
+int mana_ib_cmd_add_flow(struct mana_ib_dev *dev,
+			 struct mana_hw_ext_add_flow_req *request, u64 *flow)
+{
+	struct mana_hw_ext_add_flow_resp response;
+	int err;
+
+	mana_ib_to_ethernet(dev, request);
+	err = mana_ib_send(dev, MANA_HW_EXT_ADD_FLOW, false, request,
+			   sizeof(*request), &response, sizeof(response));
+	if (!err)
+		*flow = response.flow;
+	return err;
+}
+
+void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow)
+{
+	struct mana_hw_ext_remove_flow_req request = { .flow = flow };
+
+	mana_ib_to_ethernet(dev, &request);
+	mana_ib_send_plain(dev, MANA_HW_EXT_REMOVE_FLOW, false, &request,
+			   sizeof(request));
+}

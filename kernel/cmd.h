@@ -87,5 +87,14 @@ int mana_ib_cmd_create_wq_object(struct mana_ib_dev *dev,
 int mana_ib_cmd_steer(struct mana_ib_dev *dev, struct mana_port_context *port,
 		      const u64 *table, u32 entries, u64 default_rq,
 		      const u8 *key);
+int mana_ib_cmd_create_packet_wq(struct mana_ib_dev *dev,
+				 struct mana_port_context *port,
+				 struct mana_hw_ext_create_packet_wq_req *request,
+				 u64 *object, u32 *id, u32 *cq_id);
+void mana_ib_cmd_destroy_packet_wq(struct mana_ib_dev *dev, u32 type,
+				   u64 object);
+int mana_ib_cmd_add_flow(struct mana_ib_dev *dev,
+			 struct mana_hw_ext_add_flow_req *request, u64 *flow);
+void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow);
 
 #endif

@@ -113,6 +113,10 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		attr->rss_caps.max_rwq_indirection_table_size =
 			MANA_UAPI_RSS_QUEUES;
 	}
+	if (mana_ib_has(dev, MANA_HW_EXT_PACKETS)) {
+		attr->device_cap_flags |= IB_DEVICE_MANAGED_FLOW_STEERING;
+		attr->max_raw_ethy_qp = attr->max_qp;
+	}
 	if (ext->features)
 		mana_ib_ext_attributes(dev, attr);
 	return 0;
@@ -176,7 +180,7 @@ int mana_ib_port_immutable(struct ib_device *ibdev, u32 port,
 		immutable->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
 		immutable->max_mad_size = IB_MGMT_MAD_SIZE;
 	}
-	if (dev->raw)
+	if (mana_ib_has_packets(dev))
 		immutable->core_cap_flags |= RDMA_CORE_PORT_RAW_PACKET;
 	return 0;
 }

@@ -164,6 +164,11 @@ static const struct ib_device_ops mana_ib_counter_ops = {
 	.counter_update_stats = mana_ib_counter_update,
 };
 
+static const struct ib_device_ops mana_ib_flow_ops = {
+	.create_flow = mana_ib_create_flow,
+	.destroy_flow = mana_ib_destroy_flow,
+};
+
 static void mana_ib_set_ops(struct mana_ib_dev *dev)
 {
 	static const struct {
@@ -175,6 +180,7 @@ static void mana_ib_set_ops(struct mana_ib_dev *dev)
 		{ MANA_HW_EXT_FAST_REGISTRATION, &mana_ib_fast_reg_ops },
 		{ MANA_HW_EXT_RESIZE, &mana_ib_resize_ops },
 		{ MANA_HW_EXT_MULTICAST, &mana_ib_multicast_ops },
+		{ MANA_HW_EXT_PACKETS, &mana_ib_flow_ops },
 	};
 	struct ib_device *ibdev = &dev->ibdev;
 	u64 counters[MANA_IB_VF_COUNTERS];
@@ -286,6 +292,7 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	mutex_init(&dev->counter_lock);
 	mutex_init(&dev->hook_lock);
 	mutex_init(&dev->raw_lock);
+	ida_init(&dev->packet_qpns);
 }
 
 static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
@@ -298,6 +305,7 @@ static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
 	mutex_destroy(&dev->counter_lock);
 	mutex_destroy(&dev->hook_lock);
 	mutex_destroy(&dev->raw_lock);
+	ida_destroy(&dev->packet_qpns);
 }
 
 static int mana_ib_register(struct mana_ib_dev *dev)

@@ -8,6 +8,7 @@
 
 #include <linux/auxiliary_bus.h>
 #include <linux/completion.h>
+#include <linux/idr.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -112,6 +113,7 @@ struct mana_ib_ext_limits {
  * @cqs: CQ id to CQ, with the lock and the references of events
  * @counters: id to struct mana_ib_counter
  * @counter_lock: protects @counters and what is in them
+ * @packet_qpns: numbers of raw packet QPs with both queues
  * @netdev_events: of the ports' netdevs
  */
 struct mana_ib_dev {
@@ -145,6 +147,7 @@ struct mana_ib_dev {
 	struct xarray cqs;
 	struct xarray counters;
 	struct mutex counter_lock; /* counters and their QPs */
+	struct ida packet_qpns;
 	struct notifier_block netdev_events;
 };
 
@@ -295,7 +298,44 @@ enum mana_ib_qp_format {
 	MANA_IB_QP_STOCK_UD,
 	MANA_IB_QP_EXTENDED,
 	MANA_IB_QP_RAW,
-	MANA_IB_QP_RSS
+	MANA_IB_QP_RSS,
+	MANA_IB_QP_PACKET
+};
+
+/**
+ * struct mana_ib_packet_queue - one direction of a raw packet QP with both queues
+ * @cq: the queue's own; its events go to the user's CQ
+ * @umem: ring
+ * @bytes: size of it
+ * @object: of the device, or MANA_IB_NO_HANDLE
+ * @id: for doorbells
+ */
+struct mana_ib_packet_queue {
+	struct mana_ib_cq cq;
+	struct ib_umem *umem;
+	u32 bytes;
+	u64 object;
+	u32 id;
+};
+
+/**
+ * struct mana_ib_packets - what a raw packet QP with both queues has
+ * @send: send queue
+ * @recv: receive queue
+ * @doorbell_page: of the process
+ * @port: of the queues
+ * @live: the queues exist
+ * @flows: rules that give frames to the receive queue
+ *
+ * The QP's mutex protects the last three.
+ */
+struct mana_ib_packets {
+	struct mana_ib_packet_queue send;
+	struct mana_ib_packet_queue recv;
+	u32 doorbell_page;
+	u32 port;
+	bool live;
+	struct list_head flows;
 };
 
 /**
@@ -324,6 +364,7 @@ enum mana_ib_qp_format {
  * @send_flush: entry in the send CQ's list, when @flush
  * @recv_flush: the same in the receive CQ's list
  * @port: Ethernet port of a raw packet QP
+ * @packets: of a raw packet QP with both queues
  * @counter_base: device counters when the QP was bound to its counter
  * @counter_entry: in the list of that counter
  * @counter: it
@@ -353,6 +394,7 @@ struct mana_ib_qp {
 	struct mana_ib_flush send_flush;
 	struct mana_ib_flush recv_flush;
 	struct mana_port_context *port;
+	struct mana_ib_packets *packets;
 	u64 counter_base[MANA_IB_VF_COUNTERS];
 	struct list_head counter_entry;
 	struct mana_ib_counter *counter;
@@ -492,6 +534,12 @@ static inline void mana_ib_ring_doorbell(struct mana_ib_dev *dev, u32 offset,
 	wmb();
 	writeq(value, gc->db_page_base +
 			      gc->db_page_size * dev->gdev->doorbell + offset);
+}
+
+/* Raw packet QPs of whatever kind. */
+static inline bool mana_ib_has_packets(const struct mana_ib_dev *dev)
+{
+	return dev->raw || mana_ib_has(dev, MANA_HW_EXT_PACKETS);
 }
 
 /* Whether a port speaks RoCE; on the others there are raw packets alone. */
@@ -705,6 +753,19 @@ int mana_ib_create_rwq_table(struct ib_rwq_ind_table *ibtable,
 			     struct ib_rwq_ind_table_init_attr *attr,
 			     struct ib_udata *udata);
 int mana_ib_destroy_rwq_table(struct ib_rwq_ind_table *ibtable);
+
+/* packet.c */
+int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
+			     struct ib_qp_init_attr *attr,
+			     const struct mana_uapi_create_raw_qp *request,
+			     struct ib_udata *udata);
+int mana_ib_modify_packet_qp(struct mana_ib_qp *qp, enum ib_qp_state state,
+			     u32 port, struct ib_udata *udata);
+void mana_ib_destroy_packet_qp(struct mana_ib_qp *qp);
+struct ib_flow *mana_ib_create_flow(struct ib_qp *ibqp,
+				    struct ib_flow_attr *attr,
+				    struct ib_udata *udata);
+int mana_ib_destroy_flow(struct ib_flow *ibflow);
 
 /* counters.c */
 struct rdma_hw_stats *mana_ib_alloc_port_stats(struct ib_device *ibdev,

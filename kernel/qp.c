@@ -186,10 +186,12 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 	case IB_QPT_GSI:
 		break;
 	case IB_QPT_RAW_PACKET:
-		if (!dev->raw || !udata)
+		if (!mana_ib_has_packets(dev) || !udata)
 			return -EOPNOTSUPP;
 		if (attr->rwq_ind_tbl)
-			return mana_ib_create_rss_qp(qp, attr, udata);
+			return dev->raw ?
+				       mana_ib_create_rss_qp(qp, attr, udata) :
+				       -EOPNOTSUPP;
 		return mana_ib_create_raw_qp(qp, attr, udata);
 	default:
 		return -EOPNOTSUPP;
@@ -245,6 +247,9 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		return 0;
 	case MANA_IB_QP_RSS:
 		mana_ib_destroy_rss_qp(qp);
+		return 0;
+	case MANA_IB_QP_PACKET:
+		mana_ib_destroy_packet_qp(qp);
 		return 0;
 	default:
 		break;

@@ -9,7 +9,8 @@
 
 static bool mana_ib_on_ethernet(const struct mana_ib_qp *qp)
 {
-	return qp->format == MANA_IB_QP_RAW || qp->format == MANA_IB_QP_RSS;
+	return qp->format == MANA_IB_QP_RAW || qp->format == MANA_IB_QP_RSS ||
+	       qp->format == MANA_IB_QP_PACKET;
 }
 
 /* What the mask bits of the verbs and of the device have in common. */
@@ -196,7 +197,7 @@ static bool mana_ib_device_knows_state(const struct mana_ib_qp *qp)
 }
 
 static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
-				 int mask)
+				 int mask, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct mana_hw_ext_query_qp_resp now;
@@ -227,6 +228,12 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 		/* A device that is gone has no objection to the end. */
 		if (err && !(dev->gone && state == IB_QPS_ERR))
 			return err;
+	} else if (qp->format == MANA_IB_QP_PACKET) {
+		err = mana_ib_modify_packet_qp(
+			qp, state, mask & IB_QP_PORT ? attr->port_num : 0,
+			udata);
+		if (err)
+			return err;
 	}
 	mana_ib_store_attr(qp, attr, mask);
 	if (mask & IB_QP_STATE && qp->kernel)
@@ -248,7 +255,7 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	if (mask & (IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_CAP))
 		return -EOPNOTSUPP;
 	mutex_lock(&qp->mutex);
-	err = mana_ib_modify_locked(qp, attr, mask);
+	err = mana_ib_modify_locked(qp, attr, mask, udata);
 	mutex_unlock(&qp->mutex);
 	if (err)
 		ibdev_dbg(ibqp->device, "qp[%u]: not modified: %pe\n",

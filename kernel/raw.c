@@ -122,9 +122,13 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	int err;
 
 	err = mana_ib_udata_in(udata, &request, sizeof(request),
-			       sizeof(request));
+			       MANA_UAPI_CREATE_RAW_QP_STOCK_BYTES);
 	if (err)
 		return err;
+	if (request.send.bytes || request.recv.bytes)
+		return mana_ib_create_packet_qp(qp, attr, &request, udata);
+	if (!dev->raw)
+		return -EOPNOTSUPP;
 	if (!attr->send_cq || cq->handle != MANA_IB_NO_HANDLE || !cq->umem)
 		return -EINVAL;
 	if (attr->cap.max_send_wr > dev->limits.max_send_wr ||

@@ -105,11 +105,37 @@ struct mana_uapi_create_ah_resp {
 	__u16 reserved;
 };
 
-/* Raw packet QP */
+/*
+ * Raw packet QP. The stock part makes a send queue whose rings somebody else runs
+ * (direct verbs). A QP with both queues (MANA_HW_EXT_PACKETS) leaves it zero; each
+ * of its queues has a CQ of its own, whose events come as those of the QP's CQs.
+ */
+struct mana_uapi_packet_queue {
+	__aligned_u64 address;
+	__aligned_u64 cq_address;
+	__u32 bytes;
+	__u32 cqes;
+};
+
 struct mana_uapi_create_raw_qp {
 	__aligned_u64 sq_address;
 	__u32 sq_bytes;
 	__u32 port;
+	/* what OpenMANA adds; absent or zero for a stock QP */
+	struct mana_uapi_packet_queue send;
+	struct mana_uapi_packet_queue recv;
+};
+
+#define MANA_UAPI_CREATE_RAW_QP_STOCK_BYTES 16
+
+/* QPs with both queues: number of the first, and the answer to "modify QP" to INIT */
+#define MANA_UAPI_PACKET_QPN 0xc00000
+
+struct mana_uapi_modify_packet_qp_resp {
+	__u32 sq_id;
+	__u32 send_cq_id;
+	__u32 rq_id;
+	__u32 recv_cq_id;
 };
 
 struct mana_uapi_create_raw_qp_resp {

@@ -148,7 +148,7 @@ int mana_destroy_cq(struct ibv_cq *ibv_cq)
 void mana_cq_lock(struct mana_cq *cq)
 {
 	mana_lock(&cq->lock);
-	while (MANA_UNLIKELY(cq->resizing)) {
+	while (MANA_UNLIKELY(cq->paused)) {
 		mana_unlock(&cq->lock);
 		sched_yield();
 		mana_lock(&cq->lock);
@@ -157,6 +157,20 @@ void mana_cq_lock(struct mana_cq *cq)
 
 void mana_cq_unlock(struct mana_cq *cq)
 {
+	mana_unlock(&cq->lock);
+}
+
+void mana_cq_pause(struct mana_cq *cq)
+{
+	mana_cq_lock(cq);
+	cq->paused = true;
+	mana_cq_unlock(cq);
+}
+
+void mana_cq_resume(struct mana_cq *cq)
+{
+	mana_lock(&cq->lock);
+	cq->paused = false;
 	mana_unlock(&cq->lock);
 }
 
@@ -186,7 +200,7 @@ int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 	cmd.drv_payload.entries = entries;
 
 	mana_cq_lock(cq);
-	cq->resizing = true;
+	cq->paused = true;
 	mana_dp_cq_done(&cq->dp);
 	mana_cq_unlock(cq);
 	ret = ibv_cmd_resize_cq(ibv_cq, entries, &cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp,
@@ -201,7 +215,7 @@ int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 				   resp.drv_payload.consumer);
 		ibv_cq->cqe = entries;
 	}
-	cq->resizing = false;
+	cq->paused = false;
 	mana_unlock(&cq->lock);
 	mana_buffer_free(&buffer, ctx, MANA_RES_CQ);
 	return ret;

@@ -155,6 +155,7 @@ enum mana_wc_opcode {
 
 #define MANA_WC_GRH (1u << 0)
 #define MANA_WC_WITH_IMM (1u << 1)
+#define MANA_WC_IP_CSUM_OK (1u << 2)
 #define MANA_WC_WITH_INV (1u << 3)
 
 /* Statuses are those of ibv_wc_status. */
@@ -198,7 +199,8 @@ struct mana_dp_receive {
 enum mana_dp_format {
 	MANA_DP_RC, /* stock RC: struct mana_stock_qp */
 	MANA_DP_UD, /* stock UD: struct mana_stock_qp */
-	MANA_DP_EXT /* extended: struct mana_ext_qp */
+	MANA_DP_EXT, /* extended: struct mana_ext_qp */
+	MANA_DP_PACKET /* raw packets: struct mana_packet_qp */
 };
 
 struct mana_dp_cq;

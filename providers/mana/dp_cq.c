@@ -77,6 +77,9 @@ void mana_dp_cq_event(struct mana_dp_cq *cq)
 
 int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
 {
+	/* No packet is solicited, but errors count as such: an event too many does no harm. */
+	if (MANA_UNLIKELY(cq->packets))
+		mana_packet_arm(cq);
 	if (!cq->record) {
 		if (solicited)
 			return EOPNOTSUPP;

@@ -10,6 +10,8 @@
 extern "C" {
 #endif
 
+struct mana_packet_side;
+
 /*
  * The consumer's side of a CQ of either kind. An extended CQ may also serve stock
  * QPs. Counters run from the number of entries on (RNIC 4.1).
@@ -38,6 +40,8 @@ struct mana_dp_cq {
 	struct mana_stock_side *failed;
 	struct mana_stock_qp *errors; /* not yet fetched by mana_dp_cq_next_error */
 	struct mana_dp_qp *last; /* found for the extended CQE before this one */
+	struct mana_packet_side *packets; /* a circle: whose turn it is; NULL: none */
+	bool packets_first; /* their turn, or that of the ring */
 };
 
 /* `record`: NULL for a stock CQ. The ring is zeroed. */
@@ -89,7 +93,8 @@ static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, u
 	return NULL;
 }
 
-static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion *c)
+/* The same of the CQ's own ring, without raw packets. */
+static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_completion *c)
 {
 	const struct mana_hw_cqe *cqe;
 
@@ -122,6 +127,17 @@ static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion 
 	if (MANA_UNLIKELY(cq->overrun))
 		return -1;
 	return MANA_UNLIKELY(cq->failed) && mana_stock_report_failed(cq, c) ? 1 : 0;
+}
+
+/* dp_packet.c: for CQs with raw packet queues */
+int mana_packet_poll(struct mana_dp_cq *cq, struct mana_completion *c);
+void mana_packet_arm(struct mana_dp_cq *cq);
+
+static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion *c)
+{
+	if (MANA_UNLIKELY(cq->packets))
+		return mana_packet_poll(cq, c);
+	return mana_dp_cq_poll_ring(cq, c);
 }
 
 static inline void mana_dp_cq_done(struct mana_dp_cq *cq)

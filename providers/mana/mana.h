@@ -14,7 +14,7 @@
 
 #include <uapi/mana-abi.h>
 
-#include "dp_cq.h"
+#include "dp_packet.h"
 #include "lock.h"
 #include "manadv.h"
 
@@ -74,7 +74,7 @@ struct mana_cq {
 	struct mana_lock lock;
 	struct mana_buffer buffer;
 	struct mana_pd *parent;
-	bool resizing; /* poll waits; under lock */
+	bool paused; /* poll waits; under lock */
 	bool hardware; /* false: comes with a raw packet queue (manadv) */
 	uint32_t cq_id;
 	/* the completion that start_poll or next_poll found */
@@ -107,6 +107,7 @@ struct mana_qp {
 		struct mana_dp_qp dp;
 		struct mana_stock_qp stock;
 		struct mana_ext_qp ext;
+		struct mana_packet_qp packet;
 	};
 	struct mana_lock sq_lock;
 	struct mana_lock rq_lock;
@@ -115,8 +116,8 @@ struct mana_qp {
 	bool dying; /* being destroyed; under the table's lock */
 	struct mana_raw raw;
 	struct mana_buffer buffer; /* extended: all of it; else the SQ */
-	struct mana_buffer queue[MANA_UAPI_QP_QUEUES]; /* stock, but the SQ */
-	struct mana_buffer inline_buffer; /* stock */
+	struct mana_buffer queue[MANA_UAPI_QP_QUEUES]; /* stock and raw packet, but the SQ */
+	struct mana_buffer inline_buffer; /* stock and raw packet */
 	struct verbs_mr inline_mr;
 	uint32_t responder_sq_id;
 	struct ibv_qp_cap cap;
@@ -297,6 +298,9 @@ int mana_arm_cq(struct ibv_cq *cq, int solicited);
 void mana_cq_event(struct ibv_cq *cq);
 void mana_cq_lock(struct mana_cq *cq);
 void mana_cq_unlock(struct mana_cq *cq);
+/* From pause to resume polls wait, and no lock is held. One caller at a time gets there. */
+void mana_cq_pause(struct mana_cq *cq);
+void mana_cq_resume(struct mana_cq *cq);
 
 /* srq.c */
 struct ibv_srq *mana_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
@@ -317,9 +321,10 @@ int mana_destroy_qp(struct ibv_qp *qp);
 /* A QP failed: to ERR with it, if it still exists. */
 void mana_fail_qp(struct mana_context *ctx, uint32_t qpn);
 void mana_async_event(struct ibv_context *context, struct ibv_async_event *event);
+/* Memory that the device can read for inline data of QPs whose WQEs take none. 0 or an errno. */
+int mana_alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes);
 
 /* raw.c */
-bool mana_is_raw_request(const struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 int mana_destroy_raw_qp(struct mana_qp *qp);
 struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr);
@@ -328,6 +333,18 @@ int mana_destroy_wq(struct ibv_wq *wq);
 struct ibv_rwq_ind_table *
 mana_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *attr);
 int mana_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
+
+/* packet.c */
+static inline bool mana_is_packet_qp(const struct mana_qp *qp)
+{
+	return !qp->is_raw && !qp->extended && qp->dp.format == MANA_DP_PACKET;
+}
+struct ibv_qp *mana_create_packet_qp(struct ibv_context *context,
+				     struct ibv_qp_init_attr_ex *attr);
+int mana_destroy_packet_qp(struct mana_qp *qp);
+int mana_modify_packet_qp(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask);
+struct ibv_flow *mana_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
+int mana_destroy_flow(struct ibv_flow *flow);
 
 /* post.c */
 int mana_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);

@@ -93,6 +93,32 @@ static inline int convert(struct mana_qp *qp, const struct ibv_send_wr *wr, bool
 	return 0;
 }
 
+/*
+ * Raw packets: sends and no more. The device wants the sum of the pseudo header in
+ * the frame for its checksums, which the verbs' flag does not promise.
+ */
+static int post_packets(struct mana_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	struct mana_dp_send send = {};
+	int ret = 0;
+
+	mana_lock(&qp->sq_lock);
+	for (; wr; wr = wr->next) {
+		ret = convert(qp, wr, false, &send);
+		if (!ret && (wr->send_flags & IBV_SEND_IP_CSUM))
+			ret = EOPNOTSUPP;
+		if (!ret)
+			ret = mana_packet_send(&qp->packet, &send);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	mana_packet_ring_send(&qp->packet);
+	mana_unlock(&qp->sq_lock);
+	return ret;
+}
+
 static int post_stock(struct mana_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	struct mana_dp_send send = {};
@@ -120,6 +146,8 @@ int mana_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_sen
 	int ret = 0;
 
 	if (MANA_UNLIKELY(!qp->extended)) {
+		if (mana_is_packet_qp(qp))
+			return post_packets(qp, wr, bad_wr);
 		if (!qp->is_raw)
 			return post_stock(qp, wr, bad_wr);
 		*bad_wr = wr;
@@ -165,12 +193,38 @@ static int post_stock_recv(struct mana_qp *qp, struct ibv_recv_wr *wr, struct ib
 	return ret;
 }
 
+static int post_packet_recv(struct mana_qp *qp, struct ibv_recv_wr *wr,
+			    struct ibv_recv_wr **bad_wr)
+{
+	bool posted = false;
+	int ret = 0;
+
+	mana_lock(&qp->rq_lock);
+	for (; wr; wr = wr->next) {
+		ret = wr->num_sge < 0 ? EINVAL :
+					mana_packet_recv(&qp->packet, wr->wr_id,
+							 (const struct mana_dp_sge *)wr->sg_list,
+							 (uint32_t)wr->num_sge);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+		posted = true;
+	}
+	if (posted)
+		mana_packet_ring_recv(&qp->packet);
+	mana_unlock(&qp->rq_lock);
+	return ret;
+}
+
 int mana_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct mana_qp *qp = to_mqp(ibv_qp);
 	int ret = 0;
 
 	if (MANA_UNLIKELY(!qp->extended)) {
+		if (mana_is_packet_qp(qp))
+			return post_packet_recv(qp, wr, bad_wr);
 		if (!qp->is_raw)
 			return post_stock_recv(qp, wr, bad_wr);
 		*bad_wr = wr;

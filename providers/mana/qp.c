@@ -162,27 +162,35 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 }
 
 /* Inline data needs memory that the device can read: the stock format has none in the WQE. */
+int mana_alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes)
+{
+	struct ib_uverbs_reg_mr_resp resp = {};
+	struct ibv_reg_mr cmd = {};
+	int ret;
+
+	ret = mana_buffer_alloc(&qp->inline_buffer, qp->parent, bytes, MANA_RES_QP);
+	if (ret)
+		return ret;
+	ret = ibv_cmd_reg_mr(pd, qp->inline_buffer.address, qp->inline_buffer.length,
+			     (uintptr_t)qp->inline_buffer.address, IBV_ACCESS_LOCAL_WRITE,
+			     &qp->inline_mr, &cmd, sizeof(cmd), &resp, sizeof(resp));
+	if (!ret)
+		qp->inline_mr.ibv_mr.context = pd->context;
+	return ret;
+}
+
 static int create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 {
 	uint32_t stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
-	struct ib_uverbs_reg_mr_resp resp = {};
-	struct ibv_reg_mr cmd = {};
 	int ret;
 
 	if (!stride)
 		return 0;
 	if (stride > MANA_HW_PAGE_BYTES)
 		return EINVAL;
-	ret = mana_buffer_alloc(&qp->inline_buffer, qp->parent,
-				((size_t)qp->stock.sent_mask + 1) * stride, MANA_RES_QP);
+	ret = mana_alloc_inline(qp, attr->pd, ((size_t)qp->stock.sent_mask + 1) * stride);
 	if (ret)
 		return ret;
-	ret = ibv_cmd_reg_mr(attr->pd, qp->inline_buffer.address, qp->inline_buffer.length,
-			     (uintptr_t)qp->inline_buffer.address, IBV_ACCESS_LOCAL_WRITE,
-			     &qp->inline_mr, &cmd, sizeof(cmd), &resp, sizeof(resp));
-	if (ret)
-		return ret;
-	qp->inline_mr.ibv_mr.context = attr->pd->context;
 	qp->stock.inline_base = qp->inline_buffer.address;
 	qp->stock.inline_address = (uintptr_t)qp->inline_buffer.address;
 	qp->stock.inline_stride = stride;
@@ -403,6 +411,8 @@ int mana_destroy_qp(struct ibv_qp *ibv_qp)
 
 	if (qp->is_raw)
 		return mana_destroy_raw_qp(qp);
+	if (mana_is_packet_qp(qp))
+		return mana_destroy_packet_qp(qp);
 	/*
 	 * The command waits until events of the QP are acknowledged, and reading them
 	 * may take the lock, so it is not held. Another QP that gets the number at
@@ -477,6 +487,8 @@ int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 
 	if (mask & IBV_QP_RATE_LIMIT)
 		return EOPNOTSUPP;
+	if (mana_is_packet_qp(qp))
+		return mana_modify_packet_qp(qp, attr, mask);
 	if (!qp->is_raw && !qp->extended && (mask & IBV_QP_STATE) &&
 	    attr->qp_state == IBV_QPS_RESET)
 		set_permissions(qp, IBV_QPS_RESET);

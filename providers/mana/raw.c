@@ -114,6 +114,9 @@ struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_ini
 	struct mana_qp *qp;
 	int ret;
 
+	/* Who runs the rings himself gave allocators and names the port by a parent domain. */
+	if (!ctx->has_allocators && !(attr->comp_mask & rss) && mana_has(ctx, MANA_HW_EXT_PACKETS))
+		return mana_create_packet_qp(context, attr);
 	if (!check_comp_mask(attr->comp_mask, IBV_QP_INIT_ATTR_PD | rss) || !ctx->has_allocators) {
 		errno = EOPNOTSUPP;
 		return NULL;

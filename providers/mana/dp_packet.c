@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include "dp_packet.h"
+
+#include <stdlib.h>
+
+#include <mana/eth.h>
+
+#define SHORT_OOB_BYTES 8u
+#define MIN_CQES (MANA_HW_PAGE_BYTES / (uint32_t)sizeof(struct mana_hw_cqe))
+
+int mana_packet_lay_out(const struct mana_packet_attr *attr, struct mana_packet_layout *layout)
+{
+	uint32_t send = mana_send_wqe_bytes(mana_at_least_one(attr->max_send_sge));
+	uint32_t recv = mana_recv_wqe_bytes(mana_at_least_one(attr->max_recv_sge));
+
+	if (attr->max_send_sge > MANA_HW_SQ_WQE_MAX_BYTES || send > MANA_HW_SQ_WQE_MAX_BYTES ||
+	    attr->max_recv_sge > MANA_HW_RQ_WQE_MAX_BYTES || recv > MANA_HW_RQ_WQE_MAX_BYTES)
+		return EINVAL;
+	layout->sq_bytes = mana_ring_bytes(attr->max_send, send);
+	layout->rq_bytes = mana_ring_bytes(attr->max_recv, recv);
+	/* No WQE is used again before its CQE was taken, so the ring cannot overflow. */
+	layout->send_cqes =
+		mana_round_up_power(attr->max_send < MIN_CQES ? MIN_CQES : attr->max_send);
+	layout->recv_cqes =
+		mana_round_up_power(attr->max_recv < MIN_CQES ? MIN_CQES : attr->max_recv);
+	return layout->sq_bytes && layout->rq_bytes && layout->send_cqes && layout->recv_cqes ?
+		       0 :
+		       EINVAL;
+}
+
+static void init_side(struct mana_packet_side *side, struct mana_packet_qp *qp, bool is_recv,
+		      void *ring, uint32_t entries)
+{
+	side->qp = qp;
+	side->is_recv = is_recv;
+	mana_dp_cq_init(&side->ring, ring, entries, NULL, NULL, NULL);
+}
+
+int mana_packet_init(struct mana_packet_qp *qp, const struct mana_packet_attr *attr,
+		     const struct mana_packet_layout *layout)
+{
+	uint32_t sends = mana_round_up_power(mana_at_least_one(attr->max_send));
+	uint32_t receives = mana_round_up_power(mana_at_least_one(attr->max_recv));
+
+	memset(qp, 0, sizeof(*qp));
+	qp->dp.format = MANA_DP_PACKET;
+	qp->sent = calloc(sends, sizeof(*qp->sent));
+	qp->recv = calloc(receives, sizeof(*qp->recv));
+	if (!qp->sent || !qp->recv) {
+		mana_packet_free(qp);
+		return ENOMEM;
+	}
+	qp->sent_mask = sends - 1;
+	qp->recv_mask = receives - 1;
+	qp->max_send = attr->max_send;
+	qp->max_send_sge = attr->max_send_sge;
+	qp->max_recv = attr->max_recv;
+	qp->max_recv_sge = attr->max_recv_sge;
+	qp->signal_all = attr->signal_all;
+	qp->sq.base = attr->sq;
+	qp->sq.bytes = layout->sq_bytes;
+	qp->rq.base = attr->rq;
+	qp->rq.bytes = layout->rq_bytes;
+	init_side(&qp->send_side, qp, false, attr->send_cq, layout->send_cqes);
+	init_side(&qp->recv_side, qp, true, attr->recv_cq, layout->recv_cqes);
+	return 0;
+}
+
+void mana_packet_free(struct mana_packet_qp *qp)
+{
+	free(qp->sent);
+	free(qp->recv);
+	qp->sent = NULL;
+	qp->recv = NULL;
+}
+
+static void reset_side(struct mana_packet_side *side)
+{
+	struct mana_dp_cq *ring = &side->ring;
+
+	memset(ring->ring, 0, (size_t)ring->entries * sizeof(struct mana_hw_cqe));
+	mana_dp_cq_init(ring, ring->ring, ring->entries, NULL, NULL, NULL);
+	side->ended = false;
+}
+
+void mana_packet_reset(struct mana_packet_qp *qp)
+{
+	mana_ring_rewind(&qp->sq);
+	mana_ring_rewind(&qp->rq);
+	qp->sent_head = 0;
+	qp->sent_tail = 0;
+	qp->recv_head = 0;
+	qp->recv_tail = 0;
+	qp->posted = 0;
+	reset_side(&qp->send_side);
+	reset_side(&qp->recv_side);
+}
+
+static void start_side(struct mana_packet_side *side, uint32_t cq_id)
+{
+	side->ring.id = cq_id;
+	side->ring.doorbell = side->qp->dp.doorbell;
+	if (side->wants_event)
+		mana_dp_cq_arm(&side->ring, false);
+}
+
+void mana_packet_start(struct mana_packet_qp *qp, uint32_t sq_id, uint32_t send_cq_id,
+		       uint32_t rq_id, uint32_t recv_cq_id)
+{
+	qp->sq.id = sq_id;
+	qp->rq.id = rq_id;
+	start_side(&qp->send_side, send_cq_id);
+	start_side(&qp->recv_side, recv_cq_id);
+}
+
+void mana_packet_end(struct mana_packet_qp *qp)
+{
+	qp->send_side.ring.doorbell = NULL;
+	qp->send_side.ended = true;
+	qp->recv_side.ring.doorbell = NULL;
+	qp->recv_side.ended = true;
+}
+
+void mana_packet_join(struct mana_dp_cq *cq, struct mana_packet_side *side)
+{
+	if (cq->packets) {
+		side->next = cq->packets->next;
+		cq->packets->next = side;
+	} else {
+		side->next = side;
+		cq->packets = side;
+	}
+	side->wants_event = cq->was_armed || cq->arm_sequence;
+}
+
+void mana_packet_leave(struct mana_dp_cq *cq, struct mana_packet_side *side)
+{
+	struct mana_packet_side *before = side;
+
+	while (before->next != side)
+		before = before->next;
+	before->next = side->next;
+	if (cq->packets == side)
+		cq->packets = before == side ? NULL : before;
+	side->next = NULL;
+}
+
+static void copy_inline(const struct mana_packet_qp *qp, const struct mana_dp_send *wr)
+{
+	uint8_t *out = qp->inline_base + (size_t)(qp->sent_head & qp->sent_mask) * qp->inline_stride;
+
+	for (uint32_t i = 0; i < wr->sge_count; i++) {
+		memcpy(out, (const void *)(uintptr_t)wr->sge[i].address, wr->sge[i].length);
+		out += wr->sge[i].length;
+	}
+}
+
+int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
+{
+	struct mana_packet_sent *sent = &qp->sent[qp->sent_head & qp->sent_mask];
+	const struct mana_dp_sge *sge = wr->sge;
+	uint8_t scratch[MANA_HW_SQ_WQE_MAX_BYTES];
+	uint32_t count = wr->sge_count;
+	struct mana_hw_wqe_header *header;
+	struct mana_dp_sge copied;
+	uint32_t head = (uint32_t)sizeof(*header) + SHORT_OOB_BYTES;
+	uint32_t used, bytes;
+	uint64_t length;
+	uint32_t *oob;
+	uint8_t *wqe;
+
+	if (!qp->can_send || count > qp->max_send_sge)
+		return EINVAL;
+	if (wr->opcode != MANA_HW_EXT_WQE_SEND)
+		return EOPNOTSUPP;
+	length = mana_sges_length(sge, count);
+	if (length > MANA_DP_MAX_MESSAGE)
+		return EINVAL;
+	if ((wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
+		if (length > qp->inline_stride)
+			return EINVAL;
+		copied.address = qp->inline_address +
+				 (uint64_t)(qp->sent_head & qp->sent_mask) * qp->inline_stride;
+		copied.length = (uint32_t)length;
+		copied.lkey = qp->inline_lkey;
+		sge = &copied;
+		count = 1;
+	}
+	used = head + mana_at_least_one(count) * (uint32_t)sizeof(struct mana_hw_sge);
+	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
+	if (qp->sent_head - mana_load_acquire(&qp->sent_tail) >= qp->max_send ||
+	    mana_ring_space(&qp->sq) < bytes)
+		return ENOMEM;
+	if (sge == &copied)
+		copy_inline(qp, wr);
+
+	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
+	header = (struct mana_hw_wqe_header *)wqe;
+	oob = (uint32_t *)(header + 1);
+	count = mana_put_sges(wqe + head, sge, count);
+	header->word0 = 0;
+	header->word1 = count | MANA_HW_OOB_SMALL << MANA_HW_WQE_OOB_CODE_SHIFT;
+	/* No offload, and the vPort offset of packet queues, which is 0. */
+	oob[0] = MANA_HW_ETH_TX_FORMAT_SHORT | qp->send_side.ring.id << MANA_HW_ETH_TX_CQ_SHIFT;
+	oob[1] = qp->sq.id & MANA_HW_ETH_TX_SQ;
+	memset(wqe + used, 0, bytes - used);
+	mana_wqe_end(&qp->sq, wqe, bytes);
+
+	sent->wr_id = wr->wr_id;
+	sent->end = qp->sq.producer;
+	sent->length = (uint32_t)length;
+	sent->signaled = qp->signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED);
+	mana_store_release(&qp->sent_head, qp->sent_head + 1);
+	return 0;
+}
+
+void mana_packet_ring_send(struct mana_packet_qp *qp)
+{
+	if (qp->posted == qp->sq.producer)
+		return;
+	qp->posted = qp->sq.producer;
+	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_SQ,
+		      mana_hw_wq_doorbell(qp->sq.id, 0, qp->sq.producer));
+}
+
+int mana_packet_recv(struct mana_packet_qp *qp, uint64_t wr_id, const struct mana_dp_sge *sge,
+		     uint32_t sge_count)
+{
+	struct mana_dp_receive *recv = &qp->recv[qp->recv_head & qp->recv_mask];
+	uint8_t scratch[MANA_HW_RQ_WQE_MAX_BYTES];
+	struct mana_hw_wqe_header *header;
+	uint32_t used, bytes;
+	uint8_t *wqe;
+
+	if (!qp->can_recv || sge_count > qp->max_recv_sge)
+		return EINVAL;
+	bytes = mana_recv_wqe_bytes(mana_at_least_one(sge_count));
+	if (qp->recv_head - mana_load_acquire(&qp->recv_tail) >= qp->max_recv ||
+	    mana_ring_space(&qp->rq) < bytes)
+		return ENOMEM;
+
+	recv->wr_id = wr_id;
+	recv->start = qp->rq.producer;
+	wqe = mana_wqe_begin(&qp->rq, bytes, scratch);
+	header = (struct mana_hw_wqe_header *)wqe;
+	sge_count = mana_put_sges(wqe + MANA_RECV_HEAD_BYTES, sge, sge_count);
+	header->word0 = 0;
+	header->word1 = sge_count | MANA_HW_OOB_SMALL << MANA_HW_WQE_OOB_CODE_SHIFT;
+	memset(header + 1, 0, SHORT_OOB_BYTES);
+	used = MANA_RECV_HEAD_BYTES + sge_count * (uint32_t)sizeof(struct mana_hw_sge);
+	memset(wqe + used, 0, bytes - used);
+	mana_wqe_end(&qp->rq, wqe, bytes);
+	recv->end = qp->rq.producer;
+	mana_store_release(&qp->recv_head, qp->recv_head + 1);
+	return 0;
+}
+
+/* The device wants a count of 0 here (GDMA 3.9). */
+void mana_packet_ring_recv(struct mana_packet_qp *qp)
+{
+	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_RQ,
+		      mana_hw_wq_doorbell(qp->rq.id, 0, qp->rq.producer));
+}
+
+uint8_t mana_packet_status(uint32_t type)
+{
+	switch (type) {
+	case MANA_HW_ETH_CQE_RX_OK:
+	case MANA_HW_ETH_CQE_TX_OK:
+		return MANA_WC_SUCCESS;
+	case MANA_HW_ETH_CQE_RX_TRUNCATED:
+	case MANA_HW_ETH_CQE_TX_MTU:
+		return MANA_WC_LOC_LEN_ERR;
+	case MANA_HW_ETH_CQE_TX_SOURCE:
+	case MANA_HW_ETH_CQE_TX_VLAN:
+		return MANA_WC_LOC_ACCESS_ERR;
+	case MANA_HW_ETH_CQE_TX_OOB:
+	case MANA_HW_ETH_CQE_TX_ETHERTYPE:
+	case MANA_HW_ETH_CQE_TX_HEADERS:
+		return MANA_WC_LOC_QP_OP_ERR;
+	default:
+		return MANA_WC_GENERAL_ERR;
+	}
+}
+
+static void begin_completion(const struct mana_packet_qp *qp, uint32_t type,
+			     struct mana_completion *c)
+{
+	memset(c, 0, sizeof(*c));
+	c->qpn = qp->dp.qpn;
+	c->status = mana_packet_status(type);
+	if (c->status != MANA_WC_SUCCESS)
+		c->vendor_error = type;
+}
+
+/* The oldest send leaves the queue; whether that gives a completion. */
+static bool retire_send(struct mana_packet_qp *qp, struct mana_completion *c)
+{
+	const struct mana_packet_sent *sent = &qp->sent[qp->sent_tail & qp->sent_mask];
+	bool report = sent->signaled || c->status != MANA_WC_SUCCESS;
+
+	c->wr_id = sent->wr_id;
+	c->opcode = MANA_WC_SEND;
+	c->length = sent->length;
+	mana_store_release(&qp->sq.consumer, sent->end);
+	mana_store_release(&qp->sent_tail, qp->sent_tail + 1);
+	return report;
+}
+
+static void retire_receive(struct mana_packet_qp *qp, struct mana_completion *c)
+{
+	const struct mana_dp_receive *recv = &qp->recv[qp->recv_tail & qp->recv_mask];
+
+	c->wr_id = recv->wr_id;
+	c->opcode = MANA_WC_RECV;
+	mana_store_release(&qp->rq.consumer, recv->end);
+	mana_store_release(&qp->recv_tail, qp->recv_tail + 1);
+}
+
+static bool take_sent(struct mana_packet_qp *qp, const struct mana_hw_eth_tx_cqe *cqe,
+		      struct mana_completion *c)
+{
+	if (qp->sent_tail == mana_load_acquire(&qp->sent_head))
+		return false;
+	begin_completion(qp, cqe->type & MANA_HW_ETH_CQE_TYPE, c);
+	return retire_send(qp, c);
+}
+
+static bool take_received(struct mana_packet_qp *qp, const struct mana_hw_eth_rx_cqe *cqe,
+			  struct mana_completion *c)
+{
+	uint32_t type = cqe->type & MANA_HW_ETH_CQE_TYPE;
+
+	if (type == MANA_HW_ETH_CQE_RX_FENCE || qp->recv_tail == mana_load_acquire(&qp->recv_head))
+		return false;
+	begin_completion(qp, type, c);
+	c->length = cqe->packets[0].length;
+	if ((cqe->flags & MANA_HW_ETH_RX_IP_GOOD) &&
+	    (cqe->flags & (MANA_HW_ETH_RX_TCP_GOOD | MANA_HW_ETH_RX_UDP_GOOD)))
+		c->flags = MANA_WC_IP_CSUM_OK;
+	retire_receive(qp, c);
+	return true;
+}
+
+/* What an ended queue still had. */
+static bool flush(struct mana_packet_side *side, struct mana_completion *c)
+{
+	struct mana_packet_qp *qp = side->qp;
+
+	if (side->is_recv ? qp->recv_tail == mana_load_acquire(&qp->recv_head) :
+			    qp->sent_tail == mana_load_acquire(&qp->sent_head))
+		return false;
+	memset(c, 0, sizeof(*c));
+	c->qpn = qp->dp.qpn;
+	c->status = MANA_WC_WR_FLUSH_ERR;
+	c->vendor_error = MANA_HW_RNIC_VE_FLUSHED;
+	if (side->is_recv)
+		retire_receive(qp, c);
+	else
+		retire_send(qp, c);
+	return true;
+}
+
+static bool poll_side(struct mana_packet_side *side, struct mana_completion *c)
+{
+	struct mana_dp_cq *ring = &side->ring;
+	const struct mana_hw_cqe *cqe;
+
+	while ((cqe = mana_dp_cq_peek(ring, ring->consumer))) {
+		bool is_sq = cqe->word & MANA_HW_CQE_IS_SQ;
+		uint32_t id = side->is_recv ? side->qp->rq.id : side->qp->sq.id;
+		bool found = false;
+
+		ring->consumer++;
+		if (is_sq != side->is_recv && (cqe->word & MANA_HW_CQE_QUEUE_ID) == id)
+			found = side->is_recv ? take_received(side->qp, (const void *)cqe->data, c) :
+						take_sent(side->qp, (const void *)cqe->data, c);
+		/* Also stock CQs are told of what was taken now and then (RNIC 8.2). */
+		if (ring->doorbell)
+			mana_dp_cq_done(ring);
+		if (found)
+			return true;
+	}
+	return side->ended && flush(side, c);
+}
+
+/* The sides take turns. */
+static bool poll_sides(struct mana_dp_cq *cq, struct mana_completion *c)
+{
+	struct mana_packet_side *first = cq->packets;
+	struct mana_packet_side *side = first;
+
+	do {
+		if (poll_side(side, c)) {
+			cq->packets = side->next;
+			return true;
+		}
+		side = side->next;
+	} while (side != first);
+	return false;
+}
+
+int mana_packet_poll(struct mana_dp_cq *cq, struct mana_completion *c)
+{
+	int ret;
+
+	/* The CQ's own ring and those of the sides take turns too. */
+	cq->packets_first = !cq->packets_first;
+	if (cq->packets_first && poll_sides(cq, c))
+		return 1;
+	ret = mana_dp_cq_poll_ring(cq, c);
+	if (ret > 0 || cq->packets_first)
+		return ret;
+	return poll_sides(cq, c) ? 1 : ret;
+}
+
+void mana_packet_arm(struct mana_dp_cq *cq)
+{
+	struct mana_packet_side *side = cq->packets;
+
+	do {
+		side->wants_event = true;
+		if (side->ring.doorbell)
+			mana_dp_cq_arm(&side->ring, false);
+		side = side->next;
+	} while (side != cq->packets);
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * Raw packet QPs with both queues, and flow rules. The kernel driver makes their
+ * queues when they enter INIT and ends them in ERR and RESET.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "abi.h"
+#include "mana.h"
+
+#define INLINE_ALIGN 64u
+
+static struct mana_cq *cq_of(struct mana_dp_cq *dp)
+{
+	return container_of(dp, struct mana_cq, dp);
+}
+
+static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
+{
+	mana_packet_free(&qp->packet);
+	if (qp->inline_mr.ibv_mr.context)
+		ibv_cmd_dereg_mr(&qp->inline_mr);
+	mana_buffer_free(&qp->inline_buffer, ctx, MANA_RES_QP);
+	mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
+	for (unsigned int i = 0; i < MANA_UAPI_QP_QUEUES; i++)
+		mana_buffer_free(&qp->queue[i], ctx, MANA_RES_QP);
+	free(qp);
+}
+
+static int alloc_queue(struct mana_qp *qp, struct mana_buffer *ring, uint32_t bytes,
+		       struct mana_buffer *cq_ring, uint32_t cqes,
+		       struct mana_uapi_packet_queue *payload)
+{
+	int ret = mana_buffer_alloc(ring, qp->parent, bytes, MANA_RES_QP);
+
+	if (!ret)
+		ret = mana_buffer_alloc(cq_ring, qp->parent, cqes * sizeof(struct mana_hw_cqe),
+					MANA_RES_QP);
+	payload->address = (uintptr_t)ring->address;
+	payload->cq_address = (uintptr_t)cq_ring->address;
+	payload->bytes = bytes;
+	payload->cqes = cqes;
+	return ret;
+}
+
+static int create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
+	int ret;
+
+	if (!stride)
+		return 0;
+	if (stride > MANA_HW_PAGE_BYTES)
+		return EINVAL;
+	ret = mana_alloc_inline(qp, attr->pd, ((size_t)qp->packet.sent_mask + 1) * stride);
+	if (ret)
+		return ret;
+	qp->packet.inline_base = qp->inline_buffer.address;
+	qp->packet.inline_address = (uintptr_t)qp->inline_buffer.address;
+	qp->packet.inline_stride = stride;
+	qp->packet.inline_lkey = qp->inline_mr.ibv_mr.lkey;
+	return 0;
+}
+
+static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_init_attr_ex *attr)
+{
+	struct mana_packet_attr packet = {
+		.max_send = attr->cap.max_send_wr,
+		.max_send_sge = attr->cap.max_send_sge,
+		.max_recv = attr->cap.max_recv_wr,
+		.max_recv_sge = attr->cap.max_recv_sge,
+		.signal_all = attr->sq_sig_all,
+	};
+	struct mana_buffer *send_cq = &qp->queue[0];
+	struct mana_buffer *recv_ring = &qp->queue[1];
+	struct mana_buffer *recv_cq = &qp->queue[2];
+	struct mana_cmd_raw_qp_resp resp = {};
+	struct mana_cmd_raw_qp cmd = {};
+	struct mana_packet_layout layout;
+	int ret;
+
+	ret = mana_packet_lay_out(&packet, &layout);
+	if (ret)
+		return ret;
+	ret = alloc_queue(qp, &qp->buffer, layout.sq_bytes, send_cq, layout.send_cqes,
+			  &cmd.drv_payload.send);
+	if (!ret)
+		ret = alloc_queue(qp, recv_ring, layout.rq_bytes, recv_cq, layout.recv_cqes,
+				  &cmd.drv_payload.recv);
+	if (ret)
+		return ret;
+	packet.sq = qp->buffer.address;
+	packet.rq = recv_ring->address;
+	packet.send_cq = send_cq->address;
+	packet.recv_cq = recv_cq->address;
+	ret = mana_packet_init(&qp->packet, &packet, &layout);
+	if (!ret)
+		ret = create_inline(qp, attr);
+	if (ret)
+		return ret;
+
+	attr->cap.max_inline_data = 0; /* the kernel has no part in it */
+	ret = ibv_cmd_create_qp_ex(&ctx->ibv_ctx.context, &qp->vqp, attr, &cmd.ibv_cmd, sizeof(cmd),
+				   &resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	qp->cap.max_inline_data = qp->packet.inline_stride;
+	return 0;
+}
+
+/* The sides at their CQs, or away from there. */
+static void change_cqs(struct mana_qp *qp,
+		       void (*change)(struct mana_dp_cq *cq, struct mana_packet_side *side))
+{
+	struct mana_cq *send = cq_of(qp->dp.send_cq);
+	struct mana_cq *recv = cq_of(qp->dp.recv_cq);
+
+	mana_cq_lock(send);
+	change(&send->dp, &qp->packet.send_side);
+	mana_cq_unlock(send);
+	mana_cq_lock(recv);
+	change(&recv->dp, &qp->packet.recv_side);
+	mana_cq_unlock(recv);
+}
+
+struct ibv_qp *mana_create_packet_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	struct mana_context *ctx = to_mctx(context);
+	struct ibv_qp_init_attr_ex request = *attr;
+	struct mana_qp *qp;
+	int ret;
+
+	if (attr->comp_mask != IBV_QP_INIT_ATTR_PD || attr->srq) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	if (!attr->send_cq || !attr->recv_cq) {
+		errno = EINVAL;
+		return NULL;
+	}
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
+	qp->parent = mana_parent(attr->pd);
+	qp->cap = attr->cap;
+	qp->signal_all = attr->sq_sig_all;
+	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));
+	mana_lock_init(&qp->rq_lock, mana_single_threaded(qp->parent));
+	ret = create(qp, ctx, &request);
+	if (ret) {
+		free_memory(qp, ctx);
+		errno = ret;
+		return NULL;
+	}
+	qp->dp.qpn = qp->vqp.qp.qp_num;
+	qp->dp.doorbell = ctx->doorbell;
+	qp->dp.send_cq = &to_mcq(attr->send_cq)->dp;
+	qp->dp.recv_cq = &to_mcq(attr->recv_cq)->dp;
+	change_cqs(qp, mana_packet_join);
+	attr->cap = qp->cap;
+	return &qp->vqp.qp;
+}
+
+int mana_destroy_packet_qp(struct mana_qp *qp)
+{
+	struct mana_context *ctx = to_mctx(qp->vqp.qp.context);
+	int ret = ibv_cmd_destroy_qp(&qp->vqp.qp);
+
+	if (ret)
+		return ret;
+	change_cqs(qp, mana_packet_leave);
+	free_memory(qp, ctx);
+	return 0;
+}
+
+static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
+{
+	mana_lock(&qp->sq_lock);
+	qp->packet.can_send = state == IBV_QPS_RTS;
+	mana_unlock(&qp->sq_lock);
+	mana_lock(&qp->rq_lock);
+	qp->packet.can_recv = state == IBV_QPS_INIT || state == IBV_QPS_RTR ||
+			      state == IBV_QPS_RTS;
+	mana_unlock(&qp->rq_lock);
+}
+
+/*
+ * Nobody polls its CQs from here to resume_cqs(). In the order of their addresses,
+ * since another QP may have the same two.
+ */
+static void pause_cqs(struct mana_qp *qp)
+{
+	struct mana_cq *first = cq_of(qp->dp.send_cq);
+	struct mana_cq *second = cq_of(qp->dp.recv_cq);
+
+	if (second < first) {
+		first = second;
+		second = cq_of(qp->dp.send_cq);
+	}
+	mana_cq_pause(first);
+	if (second != first)
+		mana_cq_pause(second);
+}
+
+static void resume_cqs(struct mana_qp *qp)
+{
+	mana_cq_resume(cq_of(qp->dp.send_cq));
+	if (qp->dp.recv_cq != qp->dp.send_cq)
+		mana_cq_resume(cq_of(qp->dp.recv_cq));
+}
+
+int mana_modify_packet_qp(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_qp_state old = qp->vqp.qp.state;
+	enum ibv_qp_state state = mask & IBV_QP_STATE ? attr->qp_state : old;
+	bool starts = old == IBV_QPS_RESET && state == IBV_QPS_INIT;
+	bool ends = (mask & IBV_QP_STATE) && (state == IBV_QPS_RESET || state == IBV_QPS_ERR);
+	struct mana_cmd_modify_packet_qp_resp resp = {};
+	struct mana_cmd_modify_packet_qp cmd = {};
+	int ret;
+
+	/* Who waits for an event must find what it stands for, so polls wait for the change. */
+	if (ends)
+		set_permissions(qp, state);
+	if (starts || ends)
+		pause_cqs(qp);
+	/* The device starts at the front of empty rings. */
+	if (starts)
+		mana_packet_reset(&qp->packet);
+	ret = ibv_cmd_modify_qp_ex(&qp->vqp.qp, attr, mask, &cmd.ibv_cmd, sizeof(cmd),
+				   &resp.ibv_resp, sizeof(resp));
+	if (!ret && starts)
+		mana_packet_start(&qp->packet, resp.drv_payload.sq_id, resp.drv_payload.send_cq_id,
+				  resp.drv_payload.rq_id, resp.drv_payload.recv_cq_id);
+	if (!ret && ends)
+		mana_packet_end(&qp->packet);
+	if (!ret && state == IBV_QPS_RESET)
+		mana_packet_reset(&qp->packet);
+	if (starts || ends)
+		resume_cqs(qp);
+	set_permissions(qp, ret ? old : state);
+	return ret;
+}
+
+struct ibv_flow *mana_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr)
+{
+	struct ibv_flow *flow = calloc(1, sizeof(*flow));
+	int ret;
+
+	if (!flow)
+		return NULL;
+	ret = ibv_cmd_create_flow(qp, flow, attr, NULL, 0);
+	if (ret) {
+		free(flow);
+		errno = ret;
+		return NULL;
+	}
+	return flow;
+}
+
+int mana_destroy_flow(struct ibv_flow *flow)
+{
+	int ret = ibv_cmd_destroy_flow(flow);
+
+	if (!ret)
+		free(flow);
+	return ret;
+}

@@ -11,7 +11,7 @@ import re
 from functools import partial
 
 from areas.lifecycle import traffic
-from harness import Area, Context, check, skip
+from harness import Area, Context, check
 from programs import ALL_SIZES, gbits, gid_index, perftest
 
 AREA = Area("verbs", needs=("driver", "provider", "ext"))
@@ -123,21 +123,3 @@ def qp_counters(context: Context) -> None:
     finally:
         context.end()
         peer.run(f"{mode} off")
-
-
-@AREA.case("raw_ethernet_bw")
-def raw_ethernet(context: Context) -> None:
-    a, b = context.a, context.b
-    ends = [peer.out(f"cat /sys/class/net/{peer.interface}/address").strip() for peer in (a, b)]
-    words = "-s 1024 -n 2000 -F"
-    listener = a.spawn(f"exec raw_ethernet_bw --server -d {a.rdma} -B {ends[0]} -E {ends[1]} "
-                       f"{words}")
-    a.run("sleep 2")  # it has no connection to wait for
-    if listener.status and "Failed to create QP" in listener.stderr + listener.stdout:
-        skip("the provider makes raw packet queue pairs only in a parent domain and with the "
-             "application's own buffers, as the stock one does; area dpdk shows them")
-    check(listener.status is None, f"the server ended: {listener.stderr}{listener.stdout}")
-    result = b.run(f"raw_ethernet_bw --client -d {b.rdma} -B {ends[1]} -E {ends[0]} {words}",
-                   timeout=60)
-    a.finish(listener, 60)
-    check("BW average" in result.stdout, f"raw_ethernet_bw: {result.stdout[-300:]}")

@@ -6,6 +6,7 @@
  */
 #include "cmd.h"
 
+#include <linux/etherdevice.h>
 #include <linux/log2.h>
 #include <mana/eth.h>
 
@@ -333,12 +334,26 @@ static void mana_ib_put_exact(struct mana_ib_flow *flow, u8 *field,
 	mana_ib_put_field(flow, field, value, ones, bytes);
 }
 
+/* The port has no frames for another's address, so such a rule would never match. */
+static bool mana_ib_is_anothers(struct mana_ib_dev *dev, u32 port,
+				const struct ib_flow_spec_eth *spec)
+{
+	return is_broadcast_ether_addr(spec->mask.dst_mac) &&
+	       !is_multicast_ether_addr(spec->val.dst_mac) &&
+	       port && port <= dev->eth->num_ports &&
+	       !ether_addr_equal_unaligned(spec->val.dst_mac,
+					   dev->eth->ports[port - 1]->dev_addr);
+}
+
 static int mana_ib_take_eth(struct mana_ib_flow *flow,
 			    const struct ib_flow_spec_eth *spec)
 {
+	struct mana_ib_dev *dev = to_mana_dev(flow->qp->ibqp.device);
 	struct mana_hw_ext_flow_fields *fields = &flow->value;
 	static const u8 tagged = 1;
 
+	if (mana_ib_is_anothers(dev, flow->port, spec))
+		return -EOPNOTSUPP;
 	mana_ib_put_field(flow, fields->dest_mac, spec->val.dst_mac,
 			  spec->mask.dst_mac, sizeof(fields->dest_mac));
 	mana_ib_put_field(flow, fields->source_mac, spec->val.src_mac,

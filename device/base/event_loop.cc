@@ -11,6 +11,9 @@ namespace openmana::base {
 namespace {
 
 constexpr Duration kBusyPoll = std::chrono::microseconds(5);
+/// As long as there are tasks, descriptors are looked at this often: it costs system calls, and
+/// these the caches.
+constexpr Duration kLookEvery = std::chrono::microseconds(50);
 constexpr int kMaxEvents = 64;
 
 }  // namespace
@@ -132,13 +135,16 @@ bool EventLoop::poll(bool may_sleep) {
 void EventLoop::run() {
     thread_.store(std::this_thread::get_id());
     TimePoint last_work = clock_.now();
+    TimePoint last_look = last_work;
     while (!stop_.load(std::memory_order_relaxed)) {
         bool worked = run_tasks();
         worked |= timers_.fire(clock_.now());
         const Poller::State watched = poll_all();
         worked |= watched == Poller::State::kWorked;
-        const bool idle =
-            !worked && watched == Poller::State::kIdle && clock_.now() - last_work > kBusyPoll;
+        const TimePoint now = clock_.now();
+        if (has_tasks_.load() && now - last_look < kLookEvery) continue;
+        last_look = now;
+        const bool idle = !worked && watched == Poller::State::kIdle && now - last_work > kBusyPoll;
         worked |= poll(idle);
         if (worked) last_work = clock_.now();
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -88,6 +89,25 @@ TEST_F(EventLoopTest, AHandlerMayRemoveItselfAndOthers) {
     ASSERT_TRUE(loop->add(second.get(), EPOLLIN, handler));
     loop->run();
     EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EventLoopTest, TasksWithoutEndDoNotKeepDescriptorsWaiting) {
+    int pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const UniqueFd read_end(pipe[0]);
+    const UniqueFd write_end(pipe[1]);
+    bool served = false;
+    ASSERT_TRUE(loop->add(read_end.get(), EPOLLIN, [&](std::uint32_t) {
+        served = true;
+        loop->stop();
+    }));
+    std::function<void()> again = [&] {
+        if (!served) loop->post(again);
+    };
+    loop->post(again);
+    ASSERT_EQ(::write(write_end.get(), "x", 1), 1);
+    loop->run();
+    EXPECT_TRUE(served);
 }
 
 TEST_F(EventLoopTest, AStopBeforeRunIsKept) {

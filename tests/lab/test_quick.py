@@ -619,6 +619,7 @@ class CommandLineTest(unittest.TestCase):
         self.refused("demo", "--guests", "1", words="needs two guests")
         self.refused("demo", "--mtu", "100", words="MTU 100 is out of range")
         self.refused("bench", "--mtu", "100", words="MTU 100 is out of range")
+        self.refused("bench", "--beside-stock", words="needs --driver ours or --provider ours")
         self.refused("bench", "--output", "/dev/null", words="cannot create /dev/null: File exists")
         self.refused("test", "--label", "(", words=r"--label \(: ")
         self.refused("frobnicate", words="invalid choice", status=2)

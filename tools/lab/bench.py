@@ -9,11 +9,11 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import chart
+from . import chart, cost
 from .build import configure_and_build, ensure_manad
 from .demo import perftest, wait_listening
 from .errors import LabError
@@ -34,6 +34,7 @@ ROUNDS = 3
 POST_LIST = ("-l", "16")
 # Gb/s that Soft-RoCE and TCP are guessed to reach, to choose iterations that end in seconds.
 SLOW_GUESS = 0.05
+STOCK = "MANA, all stock"
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def print_tables(results: dict[str, Any]) -> None:
     """What was measured, for people."""
     series = bandwidth_series(results)
     sizes = sorted({size for line in series.values() for size in line if size in SIZES})
-    width = max(len(name) for name in series)
+    width = max(len(name) for name in (*series, *cost.COUNTED.values()))
     print("Bandwidth in Gb/s by message size")
     print(f"{'':{width}} " + "".join(f"{chart.human_size(size):>9}" for size in sizes))
     for name, line in series.items():
@@ -206,6 +207,12 @@ def print_tables(results: dict[str, Any]) -> None:
         if "writes_per_second_post_list_16" in data:
             print(f"{label + ', lists of 16':{width}} "
                   f"{data['writes_per_second_post_list_16']:12,.0f}")
+    if "instructions" in results:
+        print("\nInstructions of the program for each work request or completion")
+        print(f"{'':{width}} " + "".join(f"{label:>18}" for label in results["instructions"]))
+        for words in cost.COUNTED.values():
+            print(f"{words:{width}} " + "".join(f"{line[words]:18.0f}"
+                                               for line in results["instructions"].values()))
     if results["ratios"]:
         print("\nBeside each other")
         for name, value in results["ratios"].items():
@@ -240,14 +247,34 @@ def ratios(results: dict[str, Any]) -> dict[str, float]:
     if rxe is not None:
         found["write latency, share of Soft-RoCE"] = (
             mana["latency_us"]["ib_write_lat"]["p50"] / rxe["latency_us"]["ib_write_lat"]["p50"])
+    if STOCK in paths:
+        found.update(beside_stock_ratios(mana, paths[STOCK]))
+    return found
+
+
+def beside_stock_ratios(ours: dict[str, Any], stock: dict[str, Any]) -> dict[str, float]:
+    """How much faster ours is: bandwidth and rate ours by stock, latency stock by ours."""
+    found = {}
+    for program, line in ours["bandwidth_gbps"].items():
+        for size, value in line.items():
+            found[f"{program} {chart.human_size(size)}, times stock"] = (
+                value / stock["bandwidth_gbps"][program][size])
+    for program, values in ours["latency_us"].items():
+        for key, value in values.items():
+            found[f"{program} {key}, times faster than stock"] = (
+                stock["latency_us"][program][key] / value)
+    for key in ("writes_per_second", "writes_per_second_post_list_16"):
+        found[f"{key.replace('_', ' ')}, times stock"] = ours[key] / stock[key]
     return found
 
 
 def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot: bool,
-        ext: bool = True) -> int:
+        ext: bool = True, beside_stock: bool = False) -> int:
     """All measurements, the table, the files."""
     if len(specs) != 2:
         raise LabError("the benchmark needs two guests")
+    if beside_stock and stock_of(specs) == specs:
+        raise LabError("--beside-stock needs --driver ours or --provider ours")
     Lab(specs, virtio=1, mtu=mtu)  # refuses what makes no sense, before work
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -261,7 +288,9 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
         "host": {"cpus": os.cpu_count(), "kernel": os.uname().release}, "paths": {}}
     with Step("host memcpy"):
         results["memcpy_gbps"] = memcpy()
-    measure(specs, mtu, quick, results, ext=ext)
+    measure(specs, mtu, quick, results, ext=ext, instructions=beside_stock)
+    if beside_stock:
+        measure_stock(stock_of(specs), mtu, quick, results)
     results["ratios"] = ratios(results)
     (output / "bench.json").write_text(json.dumps(results, indent=2) + "\n")
     if plot:
@@ -272,8 +301,28 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
     return 0
 
 
+def stock_of(specs: list[GuestSpec]) -> list[GuestSpec]:
+    """The same guests with stock driver and provider."""
+    return [replace(spec, driver="stock", provider="stock") for spec in specs]
+
+
+def mana(lab: Lab, label: str) -> Route:
+    """The route over the MANA NICs of the two guests."""
+    server, client = lab.guests
+    return Route(label, server.rdma_device(), client.rdma_device(), server.ip())
+
+
+def measure_stock(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[str, Any]
+                  ) -> None:
+    """What is set beside ours: RDMA, and what posting and polling cost."""
+    with Lab(specs, nics=1, mtu=mtu, ext=False, name="bench") as lab:
+        lab.configure_network()
+        results["paths"][STOCK] = Bench(lab, quick).rdma(mana(lab, STOCK))
+        results["instructions"][STOCK] = cost.count(lab.guests[1])
+
+
 def measure(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[str, Any],
-            nics: int = 1, ext: bool = True) -> None:
+            nics: int = 1, ext: bool = True, instructions: bool = False) -> None:
     """The part with guests."""
     with Lab(specs, nics=nics, virtio=1, mtu=mtu, ext=ext, name="bench") as lab:
         lab.configure_network()
@@ -282,14 +331,15 @@ def measure(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[
                               "cpus": guest.spec.cpus, "accel": guest.machine.accel}
                              for guest in lab.guests]
         bench = Bench(lab, quick)
-        server, client = lab.guests
+        server = lab.guests[0]
         steps: list[tuple[str, Callable[[], dict[str, Any]]]] = []
         if nics:
-            steps.append(("MANA", lambda: bench.rdma(Route(
-                "MANA", server.rdma_device(), client.rdma_device(), server.ip()))))
+            steps.append(("MANA", lambda: bench.rdma(mana(lab, "MANA"))))
             steps.append(("TCP over MANA", lambda: bench.tcp("TCP over MANA", server.ip())))
         steps.append(("TCP over virtio", lambda: bench.tcp("TCP over virtio",
                                                            server.virtio_ip())))
         steps.append(("Soft-RoCE", lambda: bench.rdma(soft_roce(lab))))
         for label, step in steps:
             results["paths"][label] = step()
+        if instructions:
+            results["instructions"] = {"MANA": cost.count(lab.guests[1])}

@@ -132,8 +132,11 @@ def section(context: Context) -> str:
 
 
 def reason(context: Context, test: str, words: str) -> str | None:
-    """Why a test fails whatever the device does: only stock software has such reasons."""
-    return pyverbs_table.reason(context.a.suite, test, words) if is_stock(context) else None
+    """Why a test fails whatever the device does; with ours as with stock software alone."""
+    ours = all(context.has(side) for side in ("driver", "provider", "ext"))
+    if not ours and not is_stock(context):
+        return None
+    return pyverbs_table.reason(context.a.suite, test, words, ours)
 
 
 def crash_reason(context: Context, module: str, how: str) -> str | None:
@@ -254,9 +257,8 @@ For developers: what `run_tests.py --dev mana_0` of the package `rdma-core` show
 by file, both ends on one NIC. Written by `tests/vm/run.py SUITE pyverbs --table docs/pyverbs.md`.
 The reasons are kept in `tests/vm/pyverbs_table.py`, with the words in which each test fails: a test
 that fails in other words, and any command that the device refuses, is a failure of the run. Files
-for other hardware (mlx5, efa, irdma, CUDA) are left out. With our driver and provider no test may
-fail, and every skip has a reason there too; with `--driver ours --provider ours` the run writes
-a part of its own.
+for other hardware (mlx5, efa, irdma, CUDA) are left out. With our driver and provider every skip
+has a reason there too; with `--driver ours --provider ours` the run writes a part of its own.
 """
     text = path.read_text() if path.exists() else head
     begin, end = f"<!-- {suite} -->", f"<!-- end of {suite} -->"

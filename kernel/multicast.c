@@ -20,7 +20,18 @@ int mana_ib_attach_multicast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 	return mana_ib_multicast(ibqp, gid, true);
 }
 
+/*
+ * Leaving must not fail, or the core never lets the QP go. It counts a group
+ * once for each LID, the device once: it may know nothing of the second one. A
+ * device that does not answer has no members.
+ */
 int mana_ib_detach_multicast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 {
-	return mana_ib_multicast(ibqp, gid, false);
+	int err;
+
+	err = mana_ib_multicast(ibqp, gid, false);
+	if (err)
+		ibdev_dbg(ibqp->device, "qp[%u]: not in the group: %pe\n",
+			  ibqp->qp_num, ERR_PTR(err));
+	return 0;
 }

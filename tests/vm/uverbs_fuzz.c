@@ -188,12 +188,12 @@ static void finish(struct process* p, struct thread* threads, uint32_t count, st
 }
 
 /* Objects with which more can be done than with none. */
-static void furnish(struct worker* w) {
+static void furnish(struct worker* w, uint32_t episode) {
     static const enum op first[] = {O_PD, O_CQ, O_CQ, O_CQ, O_CQ, O_SRQ, O_MR, O_QP, O_QP, O_AH};
 
     w->spoilt = false;
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        judge(first[i], op_functions[first[i]](w), 0);
+        judge(first[i], op_functions[first[i]](w), episode);
 }
 
 static void run_episode(uint64_t seed, uint32_t episode) {
@@ -221,7 +221,7 @@ static void run_episode(uint64_t seed, uint32_t episode) {
             _exit(4);
         }
         if (err) _exit(0);
-        furnish(w);
+        furnish(w, episode);
     }
     if (count == 1 && percent(&w->dice, 70)) {
         steps(w, STEPS, episode);

@@ -587,6 +587,28 @@ static int no_flow(struct worker* w, const struct base* b) {
                   sizeof(struct ib_uverbs_create_flow_resp), 4, answered(w, 0));
 }
 
+static int multicast(struct worker* w, uint32_t number, uint32_t qp, uint16_t lid) {
+    struct ib_uverbs_attach_mcast core = {
+        .qp_handle = qp, .mlid = lid, .gid = {[10] = 0xff, [11] = 0xff, [12] = 224, [15] = 9}};
+    struct command c = {.number = number, .core_bytes = sizeof core};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+/* To the core two groups, to the device one: the QP could not go, nor its process without a warning
+ * and objects that others still listed. */
+static int group_twice(struct worker* w, const struct base* b) {
+    int err = qp_of_type(w, b, IB_UVERBS_QPT_UD);
+    uint32_t qp = answered(w, 0);
+
+    for (uint16_t lid = 0; !err && lid < 2; lid++)
+        err = multicast(w, IB_USER_VERBS_CMD_ATTACH_MCAST, qp, lid);
+    for (uint16_t lid = 0; !err && lid < 2; lid++)
+        err = multicast(w, IB_USER_VERBS_CMD_DETACH_MCAST, qp, lid);
+    return err ? err : destroy(w, K_QP, qp);
+}
+
 static int context_twice(struct worker* w, const struct base* b) {
     struct command c = {.number = IB_USER_VERBS_CMD_GET_CONTEXT,
                         .core_bytes = sizeof(struct ib_uverbs_get_context),
@@ -683,6 +705,7 @@ static const struct known known_cases[] = {
     {"a WQ that goes before its table", wq_in_table, EBUSY, RAW},
     {"an RSS QP with another hash function", rss_function, EOPNOTSUPP, RAW},
     {"an RC QP with a table of WQs", rc_with_table, EINVAL, RAW},
+    {"a QP twice in a multicast group", group_twice, 0, RDMA},
     {"a CQ polled by the kernel", no_poll, EOPNOTSUPP, ANY},
     {"a CQ armed by the kernel", no_notify, EOPNOTSUPP, ANY},
     {"sends posted by the kernel", no_post_send, EOPNOTSUPP, ANY},

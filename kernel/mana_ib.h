@@ -364,6 +364,7 @@ struct mana_ib_packets {
  * @send_flush: entry in the send CQ's list, when @flush
  * @recv_flush: the same in the receive CQ's list
  * @port: Ethernet port of a raw packet QP
+ * @has_vport: receive queues took the transmit side of @port for their PD
  * @packets: of a raw packet QP with both queues
  * @counter_base: device counters when the QP was bound to its counter
  * @counter_entry: in the list of that counter
@@ -394,6 +395,7 @@ struct mana_ib_qp {
 	struct mana_ib_flush send_flush;
 	struct mana_ib_flush recv_flush;
 	struct mana_port_context *port;
+	bool has_vport;
 	struct mana_ib_packets *packets;
 	u64 counter_base[MANA_IB_VF_COUNTERS];
 	struct list_head counter_entry;

@@ -321,9 +321,34 @@ static int mana_ib_steer(struct mana_ib_dev *dev,
 				 key);
 }
 
+/*
+ * The device counts receive queues to the PD that has the port's transmit side.
+ * So that the PD of another, which may go, is not theirs, they take that side
+ * too, unless the kernel's interface has it.
+ */
+static int mana_ib_take_receive_side(struct mana_ib_qp *qp, u32 doorbell_page)
+{
+	int err;
+
+	err = mana_ib_take_vport(to_mana_pd(qp->ibqp.pd), qp->port,
+				 doorbell_page);
+	qp->has_vport = !err;
+	if (err == -EBUSY && netif_running(qp->port->ndev))
+		return 0;
+	return err;
+}
+
+static void mana_ib_give_receive_side(struct mana_ib_qp *qp)
+{
+	if (qp->has_vport)
+		mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
+}
+
 int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			  struct ib_udata *udata)
 {
+	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
+		udata, struct mana_ib_ucontext, ibcontext);
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct ib_rwq_ind_table *table = attr->rwq_ind_tbl;
 	u32 count = 1U << table->log_ind_tbl_size;
@@ -351,6 +376,9 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	err = mana_ib_get_raw_eqs(dev);
 	if (err)
 		goto err_free;
+	err = mana_ib_take_receive_side(qp, context->doorbell_page);
+	if (err)
+		goto err_eqs;
 
 	mutex_lock(&dev->raw_lock);
 	err = mana_ib_create_receive_queues(dev, qp->port, table->ind_tbl,
@@ -373,6 +401,8 @@ err_destroy:
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl, count);
 err_unlock:
 	mutex_unlock(&dev->raw_lock);
+	mana_ib_give_receive_side(qp);
+err_eqs:
 	mana_ib_put_raw_eqs(dev);
 err_free:
 	kfree(response);
@@ -389,5 +419,6 @@ void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl,
 				       1U << table->log_ind_tbl_size);
 	mutex_unlock(&dev->raw_lock);
+	mana_ib_give_receive_side(qp);
 	mana_ib_put_raw_eqs(dev);
 }

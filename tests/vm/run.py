@@ -70,6 +70,8 @@ def parse() -> argparse.Namespace:
                         "kernel's other checkers, whose reports fail the run; it is some times "
                         f"slower, so time-outs are {PATIENCE['debug']:.0f} times as long "
                         "(default: stock)")
+    parser.add_argument("--append", metavar="WORDS", default="",
+                        help="more words for the guests' kernel command line")
     parser.add_argument("--manad", type=Path, metavar="PATH",
                         default=os.environ.get("OPENMANA_MANAD"),
                         help="this manad instead of the build's (or set OPENMANA_MANAD)")
@@ -104,7 +106,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                runner_number: int) -> int:
     """Boots the guests of a layout and runs its areas. Returns the number of the last case."""
     suites = PAIRS[arguments.pair]
-    kernel = {"kernel": arguments.kernel, "memory": MEMORY[arguments.kernel]}
+    kernel = {"kernel": arguments.kernel, "memory": MEMORY[arguments.kernel],
+              "append": arguments.append}
     ours = {"driver": arguments.driver, "provider": arguments.provider, **kernel}
     specs = [GuestSpec(suite, cpus=arguments.cpus, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))

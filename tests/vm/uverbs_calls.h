@@ -63,10 +63,10 @@ static uint64_t odd_value(struct dice* d) {
 }
 
 /* What a process has of the device. Objects are in slots, that any thread may take from. */
-enum kind { K_PD, K_CQ, K_QP, K_SRQ, K_MR, K_MW, K_AH, K_WQ, K_TABLE, K_DM, K_COUNT };
+enum kind { K_PD, K_CQ, K_QP, K_SRQ, K_MR, K_MW, K_AH, K_WQ, K_TABLE, K_DM, K_FLOW, K_COUNT };
 
 /* How a CQ or QP was made, in the note of its slot. */
-enum flavour { F_EXTENDED, F_STOCK, F_ETHERNET };
+enum flavour { F_EXTENDED, F_STOCK, F_ETHERNET, F_PACKETS };
 
 static const uint64_t empty_slot = ~0ull;
 
@@ -181,7 +181,7 @@ struct command {
     bool extended; /* of the newer kind, without a pointer to the answer in it */
     uint8_t core[320];
     uint32_t core_bytes;
-    uint8_t driver[96];
+    uint8_t driver[128];
     uint32_t driver_bytes;
     uint32_t answer_bytes;        /* of the core */
     uint32_t driver_answer_bytes; /* of the driver */
@@ -388,6 +388,8 @@ static const struct {
                  IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL, 1,
                  sizeof(struct ib_uverbs_ex_destroy_rwq_ind_table), 0, 4, 0},
     [K_DM] = {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, 0, 0, 0, 0, 0, 0},
+    [K_FLOW] = {UVERBS_OBJECT_FLOW, UVERBS_METHOD_FLOW_DESTROY, IB_USER_VERBS_EX_CMD_DESTROY_FLOW,
+                1, sizeof(struct ib_uverbs_destroy_flow), 0, 4, 0},
 };
 
 static int destroy(struct worker* w, enum kind kind, uint32_t handle) {

@@ -579,14 +579,6 @@ static int no_moderation(struct worker* w, const struct base* b) {
                   0, b->cq);
 }
 
-static int no_flow(struct worker* w, const struct base* b) {
-    int err = qp_of_type(w, b, IB_UVERBS_QPT_UD);
-
-    if (err) return err;
-    return absent(w, IB_USER_VERBS_EX_CMD_CREATE_FLOW, true, sizeof(struct ib_uverbs_create_flow),
-                  sizeof(struct ib_uverbs_create_flow_resp), 4, answered(w, 0));
-}
-
 static int multicast(struct worker* w, uint32_t number, uint32_t qp, uint16_t lid) {
     struct ib_uverbs_attach_mcast core = {
         .qp_handle = qp, .mlid = lid, .gid = {[10] = 0xff, [11] = 0xff, [12] = 224, [15] = 9}};
@@ -712,7 +704,6 @@ static const struct known known_cases[] = {
     {"receives posted by the kernel", no_post_recv, EOPNOTSUPP, ANY},
     {"an XRC domain", no_xrcd, EOPNOTSUPP, ANY},
     {"moderation of a CQ", no_moderation, EOPNOTSUPP, ANY},
-    {"a flow", no_flow, EOPNOTSUPP, RDMA},
 };
 
 /* What the cases start from. Returns 0, or the errno of what could not be made. */

@@ -30,6 +30,8 @@ enum op {
     O_TABLE,
     O_RAW_QP,
     O_RSS_QP,
+    O_PACKET_QP,
+    O_FLOW,
     O_DM,
     O_DM_MR,
     O_DMABUF_MR,
@@ -47,16 +49,16 @@ enum op {
 };
 
 static const char* const op_names[O_COUNT] = {
-    "alloc_pd",    "create_cq",  "resize_cq",   "create_qp",    "modify_qp",  "query_qp",
-    "create_srq",  "modify_srq", "query_srq",   "reg_mr",       "rereg_mr",   "query_mr",
-    "alloc_mw",    "create_ah",  "create_wq",   "create_table", "create_raw", "create_rss",
-    "alloc_dm",    "reg_dm_mr",  "reg_dmabuf",  "multicast",    "query",      "destroy",
-    "mmap",        "doorbell",   "read_events", "scribble",     "absent",     "random_method",
-    "random_bytes"};
+    "alloc_pd",      "create_cq",     "resize_cq",   "create_qp",    "modify_qp",   "query_qp",
+    "create_srq",    "modify_srq",    "query_srq",   "reg_mr",       "rereg_mr",    "query_mr",
+    "alloc_mw",      "create_ah",     "create_wq",   "create_table", "create_raw",  "create_rss",
+    "create_packet", "create_flow",   "alloc_dm",    "reg_dm_mr",    "reg_dmabuf",  "multicast",
+    "query",         "destroy",       "mmap",        "doorbell",     "read_events", "scribble",
+    "absent",        "random_method", "random_bytes"};
 
 /* How often each is drawn. */
-static const uint8_t op_weights[O_COUNT] = {3, 8, 4, 10, 16, 3, 4, 3, 2, 6, 5, 2, 3, 4, 5, 3,
-                                            4, 4, 3, 3,  2,  3, 4, 9, 2, 6, 3, 4, 4, 6, 4};
+static const uint8_t op_weights[O_COUNT] = {3, 8, 4, 10, 16, 3, 4, 3, 2, 6, 5, 2, 3, 4, 5, 3, 4,
+                                            4, 4, 4, 3,  3,  2, 3, 4, 9, 2, 6, 3, 4, 4, 6, 4};
 
 static int op_pd(struct worker* w) {
     struct command c = {.number = IB_USER_VERBS_CMD_ALLOC_PD,
@@ -300,6 +302,63 @@ static int op_rss_qp(struct worker* w) {
                      F_ETHERNET);
 }
 
+/* Raw packets beside the interface: both queues, which stand from INIT on. */
+static int op_packet_qp(struct worker* w) {
+    struct mana_uapi_create_raw_qp driver = {.send = {.bytes = PAGE, .cqes = 64},
+                                             .recv = {.bytes = PAGE, .cqes = 128}};
+    struct ib_uverbs_ex_create_qp core = {.pd_handle = pick(w, K_PD),
+                                          .send_cq_handle = pick(w, K_CQ),
+                                          .recv_cq_handle = pick(w, K_CQ),
+                                          .max_send_wr = 8,
+                                          .max_recv_wr = 8,
+                                          .max_send_sge = 2,
+                                          .max_recv_sge = 2};
+
+    core.qp_type = IB_UVERBS_QPT_RAW_PACKET;
+    driver.send.address = memory(w, driver.send.bytes);
+    driver.send.cq_address = memory(w, driver.send.cqes * 64);
+    driver.recv.address = memory(w, driver.recv.bytes);
+    driver.recv.cq_address = memory(w, driver.recv.cqes * 64);
+    return create_qp(w, &core, &driver, sizeof driver, 16, F_PACKETS);
+}
+
+/* What of the frames a packet QP gets. */
+static int op_flow(struct worker* w) {
+    struct dice* d = &w->dice;
+    struct ib_uverbs_create_flow core = {
+        .qp_handle = handle_of(pick_flavour(w, K_QP, F_PACKETS)),
+        .flow_attr = {.type = below(d, 3), .priority = (uint16_t)below(d, 4), .port = 1}};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_FLOW,
+                        .extended = true,
+                        .answer_bytes = sizeof(struct ib_uverbs_create_flow_resp)};
+    struct ib_uverbs_flow_spec_eth eth = {.type = 0x20, .size = sizeof eth};
+    struct ib_uverbs_flow_spec_ipv4 ip = {.type = 0x30, .size = sizeof ip};
+    struct ib_uverbs_flow_spec_tcp_udp udp = {.type = 0x41, .size = sizeof udp};
+    uint32_t bytes = sizeof core;
+    int err;
+
+    if (core.flow_attr.type == 0 && percent(d, 80)) {
+        eth.mask.ether_type = percent(d, 50) ? 0xffff : 0;
+        eth.val.ether_type = 0x0008;
+        ip.mask.dst_ip = (uint32_t)odd_value(d);
+        udp.mask.dst_port = 0xffff;
+        udp.val.dst_port = (uint16_t)roll(d);
+        memcpy(c.core + bytes, &eth, sizeof eth);
+        memcpy(c.core + bytes + sizeof eth, &ip, sizeof ip);
+        memcpy(c.core + bytes + sizeof eth + sizeof ip, &udp, sizeof udp);
+        core.flow_attr.num_of_specs = (uint8_t)(1 + below(d, 3));
+        core.flow_attr.size =
+            (uint16_t)(sizeof eth + (core.flow_attr.num_of_specs > 1) * sizeof ip +
+                       (core.flow_attr.num_of_specs > 2) * sizeof udp);
+        bytes += core.flow_attr.size;
+    }
+    memcpy(c.core, &core, sizeof core);
+    c.core_bytes = words(bytes, 8) * 8;
+    err = say(w, &c);
+    keep_answer(w, err, K_FLOW, offsetof(struct ib_uverbs_create_flow_resp, flow_handle), 0);
+    return err;
+}
+
 /* The states a QP passes on its way, with what the table of the verbs wants for each step. */
 static void next_step(struct worker* w, uint64_t slot, struct ib_uverbs_modify_qp* core) {
     enum { STATE = 1, ACCESS = 8, PKEY = 16, PORT = 32, QKEY = 64, AV = 128, MTU = 256 };
@@ -307,7 +366,7 @@ static void next_step(struct worker* w, uint64_t slot, struct ib_uverbs_modify_q
     enum { MIN_RNR = 1 << 15, SQ_PSN = 1 << 16, DEST_RD = 1 << 17, DEST_QPN = 1 << 20 };
     struct dice* d = &w->dice;
     /* A slot does not tell RC from UD: a guess, which is wrong as often as it may be. */
-    uint32_t kind = below(d, 3);
+    uint32_t kind = flavour_of(slot) == F_PACKETS ? 2 : below(d, 3);
 
     core->port_num = 1;
     core->path_mtu = 3;
@@ -366,11 +425,13 @@ static int op_modify_qp(struct worker* w) {
         if (percent(&w->dice, 20)) core.base.qp_state = (uint8_t)below(&w->dice, 9);
     }
     memcpy(c.core, &core, sizeof core);
-    if (percent(&w->dice, 30)) {
+    if (flavour_of(slot) == F_PACKETS || percent(&w->dice, 30)) {
         c.number = IB_USER_VERBS_EX_CMD_MODIFY_QP;
         c.extended = true;
         c.core_bytes = sizeof core;
         c.answer_bytes = sizeof(struct ib_uverbs_ex_modify_qp_resp);
+        if (percent(&w->dice, 80))
+            c.driver_answer_bytes = sizeof(struct mana_uapi_modify_packet_qp_resp);
     }
     err = say(w, &c);
     if (!err && !w->spoilt && at >= 0)
@@ -819,11 +880,14 @@ static int op_random_bytes(struct worker* w) {
 }
 
 static int (*const op_functions[O_COUNT])(struct worker*) = {
-    op_pd,          op_cq,         op_resize,    op_qp,        op_modify_qp, op_query_qp,
-    op_srq,         op_modify_srq, op_query_srq, op_mr,        op_rereg_mr,  op_query_mr,
-    op_mw,          op_ah,         op_wq,        op_table,     op_raw_qp,    op_rss_qp,
-    op_dm,          op_dm_mr,      op_dmabuf_mr, op_multicast, op_query,     op_destroy,
-    op_map,         op_doorbell,   op_events,    op_scribble,  op_absent,    op_random_method,
+    op_pd,          op_cq,       op_resize,    op_qp,
+    op_modify_qp,   op_query_qp, op_srq,       op_modify_srq,
+    op_query_srq,   op_mr,       op_rereg_mr,  op_query_mr,
+    op_mw,          op_ah,       op_wq,        op_table,
+    op_raw_qp,      op_rss_qp,   op_packet_qp, op_flow,
+    op_dm,          op_dm_mr,    op_dmabuf_mr, op_multicast,
+    op_query,       op_destroy,  op_map,       op_doorbell,
+    op_events,      op_scribble, op_absent,    op_random_method,
     op_random_bytes};
 
 #endif

@@ -45,10 +45,19 @@ static inline void mana_store_release(uint32_t *word, uint32_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/* Orders earlier stores before later loads: the barrier of doorbell records. */
+/*
+ * Orders earlier stores before later loads: the barrier of doorbell records. The
+ * device is no CPU of this machine, so it has to be what kernels call mb(): of the
+ * fence among threads compilers make a locked instruction, which QEMU without KVM
+ * executes as a plain one where the machine has a single CPU.
+ */
 static inline void mana_full_barrier(void)
 {
+#if defined(__x86_64__) || defined(__i386__)
+	__asm__ volatile("mfence" ::: "memory");
+#else
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
 }
 
 /*

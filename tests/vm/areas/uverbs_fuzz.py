@@ -10,9 +10,10 @@ from harness import Area, Context, Peer, check
 from programs import configure
 
 AREA = Area("uverbs_fuzz", needs=("driver", "ext"))
-# What the parent driver says of a request that the device refuses.
+# What the parent says of a request that the device refuses, and the core of arguments.
 REFUSED = (r"mana \S+: (HWC: Failed hw_channel req: 0x\w+|Command 0x\w+ failed with status: 0x\w+)|"
            r"infiniband \S+:  ?_ib_modify_qp \w+ overflow, masking to 24 bits|"
+           r"create flow failed, flow \d+: \d+ bytes left from uverb cmd|"
            r"uverbs_write: process \d+ \(uverbs_fuzz\) changed security contexts .*")
 LIST = "rdma res show; rdma -dd res show qp; rdma -dd res show cq; rdma -dd res show mr; " \
        "rdma -dd res show srq; rdma -dd res show ctx"

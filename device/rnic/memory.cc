@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/prefetch.h"
 #include "rnic/send_queue.h"
 
 namespace openmana::rnic {
@@ -12,12 +13,10 @@ namespace {
 
 // The processor fetches ahead within a page only. Where guest memory is in pieces, the first lines
 // of the next one are asked for while this one is copied.
-constexpr std::size_t kLine = 64;
-constexpr std::size_t kAhead = 4 * kLine;
+constexpr std::size_t kAhead = 256;
 
 void fetch_ahead(std::span<const std::byte> piece) {
-    for (std::size_t at = 0; at < std::min(piece.size(), kAhead); at += kLine)
-        __builtin_prefetch(piece.data() + at);
+    base::prefetch(piece.data(), piece.data() + std::min(piece.size(), kAhead));
 }
 
 }  // namespace

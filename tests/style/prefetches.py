@@ -23,6 +23,7 @@ FUNCTIONS = [
     "openmana::rnic::Qp::SendBell::ring",
     "openmana::rnic::Requester::turn_local",
     "openmana::rnic::Rnic::Impl::pump",
+    "openmana::rnic::copy_spans",
 ]
 
 

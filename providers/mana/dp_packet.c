@@ -145,16 +145,6 @@ void mana_packet_leave(struct mana_dp_cq *cq, struct mana_packet_side *side)
 	side->next = NULL;
 }
 
-static void copy_inline(const struct mana_packet_qp *qp, const struct mana_dp_send *wr)
-{
-	uint8_t *out = qp->inline_base + (size_t)(qp->sent_head & qp->sent_mask) * qp->inline_stride;
-
-	for (uint32_t i = 0; i < wr->sge_count; i++) {
-		memcpy(out, (const void *)(uintptr_t)wr->sge[i].address, wr->sge[i].length);
-		out += wr->sge[i].length;
-	}
-}
-
 int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 {
 	struct mana_packet_sent *sent = &qp->sent[qp->sent_head & qp->sent_mask];
@@ -177,12 +167,10 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	if (length > MANA_DP_MAX_MESSAGE)
 		return EINVAL;
 	if ((wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
-		if (length > qp->inline_stride)
+		if (length > qp->inline_slots.stride)
 			return EINVAL;
-		copied.address = qp->inline_address +
-				 (uint64_t)(qp->sent_head & qp->sent_mask) * qp->inline_stride;
-		copied.length = (uint32_t)length;
-		copied.lkey = qp->inline_lkey;
+		copied = mana_inline_sge(&qp->inline_slots, qp->sent_head & qp->sent_mask,
+					 (uint32_t)length);
 		sge = &copied;
 		count = 1;
 	}
@@ -192,7 +180,7 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	    mana_ring_space(&qp->sq) < bytes)
 		return ENOMEM;
 	if (sge == &copied)
-		copy_inline(qp, wr);
+		mana_inline_copy(&qp->inline_slots, qp->sent_head & qp->sent_mask, wr);
 
 	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;

@@ -45,11 +45,7 @@ struct mana_packet_qp {
 	uint32_t posted; /* sq.producer that the device was told */
 	bool signal_all;
 	bool can_send;
-	/* inline data is copied to here, a slot for each send; stride 0: none */
-	uint8_t *inline_base;
-	uint64_t inline_address;
-	uint32_t inline_stride;
-	uint32_t inline_lkey;
+	struct mana_dp_inline inline_slots;
 
 	/* the poster of receives */
 	struct mana_dp_ring rq;

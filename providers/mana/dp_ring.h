@@ -21,6 +21,38 @@ struct mana_dp_ring {
 	uint32_t consumer; /* written by the poller */
 };
 
+/* Memory that inline data is copied to, a slot for each send; stride 0: none. */
+struct mana_dp_inline {
+	uint8_t *base;
+	uint64_t address;
+	uint32_t stride;
+	uint32_t lkey;
+};
+
+/* The slot with the data, as the device finds it. */
+static inline struct mana_dp_sge mana_inline_sge(const struct mana_dp_inline *slots, uint32_t slot,
+						 uint32_t length)
+{
+	struct mana_dp_sge sge = {
+		.address = slots->address + (uint64_t)slot * slots->stride,
+		.length = length,
+		.lkey = slots->lkey,
+	};
+
+	return sge;
+}
+
+static inline void mana_inline_copy(const struct mana_dp_inline *slots, uint32_t slot,
+				    const struct mana_dp_send *wr)
+{
+	uint8_t *out = slots->base + (size_t)slot * slots->stride;
+
+	for (uint32_t i = 0; i < wr->sge_count; i++) {
+		memcpy(out, (const void *)(uintptr_t)wr->sge[i].address, wr->sge[i].length);
+		out += wr->sge[i].length;
+	}
+}
+
 static inline uint32_t mana_at_least_one(uint32_t n)
 {
 	return n ? n : 1;

@@ -193,27 +193,14 @@ static int get_gather(const struct mana_stock_qp *qp, const struct mana_dp_send 
 	gather->count = wr->sge_count;
 	gather->length = (uint32_t)length;
 	if ((wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
-		if (length > qp->inline_stride || wr->opcode == MANA_HW_EXT_WQE_READ)
+		if (length > qp->inline_slots.stride || wr->opcode == MANA_HW_EXT_WQE_READ)
 			return EINVAL;
-		gather->copied.address =
-			qp->inline_address +
-			(uint64_t)(qp->sent_head & qp->sent_mask) * qp->inline_stride;
-		gather->copied.length = (uint32_t)length;
-		gather->copied.lkey = qp->inline_lkey;
+		gather->copied = mana_inline_sge(&qp->inline_slots, qp->sent_head & qp->sent_mask,
+						 (uint32_t)length);
 		gather->sge = &gather->copied;
 		gather->count = 1;
 	}
 	return 0;
-}
-
-static void copy_inline(const struct mana_stock_qp *qp, const struct mana_dp_send *wr)
-{
-	uint8_t *out = qp->inline_base + (size_t)(qp->sent_head & qp->sent_mask) * qp->inline_stride;
-
-	for (uint32_t i = 0; i < wr->sge_count; i++) {
-		memcpy(out, (const void *)(uintptr_t)wr->sge[i].address, wr->sge[i].length);
-		out += wr->sge[i].length;
-	}
 }
 
 static uint32_t oob_flags(const struct mana_stock_qp *qp, const struct mana_dp_send *wr)
@@ -277,7 +264,7 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 		post_scatter(qp, wr, read_bytes);
 	}
 	if (gather.sge == &gather.copied)
-		copy_inline(qp, wr);
+		mana_inline_copy(&qp->inline_slots, qp->sent_head & qp->sent_mask, wr);
 
 	packets = gather.length ? (gather.length - 1) / qp->mtu + 1 : 1;
 	last_psn = (qp->next_psn + packets - 1) & MANA_HW_RNIC_24BIT;
@@ -337,7 +324,7 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	if (mana_ring_space(&qp->sq) < bytes)
 		return ENOMEM;
 	if (gather.sge == &gather.copied)
-		copy_inline(qp, wr);
+		mana_inline_copy(&qp->inline_slots, qp->sent_head & qp->sent_mask, wr);
 
 	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;

@@ -322,7 +322,8 @@ int mana_destroy_qp(struct ibv_qp *qp);
 void mana_fail_qp(struct mana_context *ctx, uint32_t qpn);
 void mana_async_event(struct ibv_context *context, struct ibv_async_event *event);
 /* Memory that the device can read for inline data of QPs whose WQEs take none. 0 or an errno. */
-int mana_alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes);
+int mana_create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t sends,
+		       struct mana_dp_inline *slots);
 
 /* raw.c */
 struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);

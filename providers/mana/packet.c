@@ -9,8 +9,6 @@
 #include "abi.h"
 #include "mana.h"
 
-#define INLINE_ALIGN 64u
-
 static struct mana_cq *cq_of(struct mana_dp_cq *dp)
 {
 	return container_of(dp, struct mana_cq, dp);
@@ -42,25 +40,6 @@ static int alloc_queue(struct mana_qp *qp, struct mana_buffer *ring, uint32_t by
 	payload->bytes = bytes;
 	payload->cqes = cqes;
 	return ret;
-}
-
-static int create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr)
-{
-	uint32_t stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
-	int ret;
-
-	if (!stride)
-		return 0;
-	if (stride > MANA_HW_PAGE_BYTES)
-		return EINVAL;
-	ret = mana_alloc_inline(qp, attr->pd, ((size_t)qp->packet.sent_mask + 1) * stride);
-	if (ret)
-		return ret;
-	qp->packet.inline_base = qp->inline_buffer.address;
-	qp->packet.inline_address = (uintptr_t)qp->inline_buffer.address;
-	qp->packet.inline_stride = stride;
-	qp->packet.inline_lkey = qp->inline_mr.ibv_mr.lkey;
-	return 0;
 }
 
 static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_init_attr_ex *attr)
@@ -96,7 +75,8 @@ static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_in
 	packet.recv_cq = recv_cq->address;
 	ret = mana_packet_init(&qp->packet, &packet, &layout);
 	if (!ret)
-		ret = create_inline(qp, attr);
+		ret = mana_create_inline(qp, attr, qp->packet.sent_mask + 1,
+					 &qp->packet.inline_slots);
 	if (ret)
 		return ret;
 
@@ -105,7 +85,7 @@ static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_in
 				   &resp.ibv_resp, sizeof(resp));
 	if (ret)
 		return ret;
-	qp->cap.max_inline_data = qp->packet.inline_stride;
+	qp->cap.max_inline_data = qp->packet.inline_slots.stride;
 	return 0;
 }
 

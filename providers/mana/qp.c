@@ -162,7 +162,7 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 }
 
 /* Inline data needs memory that the device can read: the stock format has none in the WQE. */
-int mana_alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes)
+static int alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes)
 {
 	struct ib_uverbs_reg_mr_resp resp = {};
 	struct ibv_reg_mr cmd = {};
@@ -179,7 +179,8 @@ int mana_alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes)
 	return ret;
 }
 
-static int create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+int mana_create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t sends,
+		       struct mana_dp_inline *slots)
 {
 	uint32_t stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
 	int ret;
@@ -188,13 +189,13 @@ static int create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *a
 		return 0;
 	if (stride > MANA_HW_PAGE_BYTES)
 		return EINVAL;
-	ret = mana_alloc_inline(qp, attr->pd, ((size_t)qp->stock.sent_mask + 1) * stride);
+	ret = alloc_inline(qp, attr->pd, (size_t)sends * stride);
 	if (ret)
 		return ret;
-	qp->stock.inline_base = qp->inline_buffer.address;
-	qp->stock.inline_address = (uintptr_t)qp->inline_buffer.address;
-	qp->stock.inline_stride = stride;
-	qp->stock.inline_lkey = qp->inline_mr.ibv_mr.lkey;
+	slots->base = qp->inline_buffer.address;
+	slots->address = (uintptr_t)qp->inline_buffer.address;
+	slots->stride = stride;
+	slots->lkey = qp->inline_mr.ibv_mr.lkey;
 	return 0;
 }
 
@@ -256,7 +257,8 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 	stock.rq = qp->queue[MANA_UAPI_QP_RESPONDER_RQ].address;
 	ret = mana_stock_init(&qp->stock, &stock);
 	if (!ret)
-		ret = create_inline(qp, attr);
+		ret = mana_create_inline(qp, attr, qp->stock.sent_mask + 1,
+					 &qp->stock.inline_slots);
 	if (ret)
 		return ret;
 	if (stock.format == MANA_DP_UD)
@@ -268,7 +270,7 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 	if (ret)
 		return ret;
 	qp->cap = asked;
-	qp->cap.max_inline_data = qp->stock.inline_stride;
+	qp->cap.max_inline_data = qp->stock.inline_slots.stride;
 	qp->stock.sq.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
 	qp->responder_sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_SQ];
 	qp->stock.read.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_RQ];

@@ -220,10 +220,10 @@ TEST_F(PacketTest, RefusesWhatItCannotDo) {
 
 TEST_F(PacketTest, InlineDataIsCopiedToASlotOfItsSend) {
     std::vector<std::uint8_t> slots(4 * 64), data(60, 0xab), more(4, 0xcd);
-    qp.inline_base = slots.data();
-    qp.inline_address = 0x90000;
-    qp.inline_stride = 64;
-    qp.inline_lkey = 0x55;
+    qp.inline_slots.base = slots.data();
+    qp.inline_slots.address = 0x90000;
+    qp.inline_slots.stride = 64;
+    qp.inline_slots.lkey = 0x55;
     ASSERT_EQ(send(1), 0);
     const mana_dp_sge sge[2] = {{reinterpret_cast<std::uintptr_t>(data.data()), 60, 0},
                                 {reinterpret_cast<std::uintptr_t>(more.data()), 4, 0}};

@@ -313,10 +313,10 @@ TEST_F(StockTest, SolicitedArmingIsNotThere) {
 
 TEST_F(StockTest, InlineDataIsCopied) {
     std::array<std::uint8_t, 32 * 64> area{};
-    qp.inline_base = area.data();
-    qp.inline_address = 0x5000;
-    qp.inline_stride = 64;
-    qp.inline_lkey = 0x77;
+    qp.inline_slots.base = area.data();
+    qp.inline_slots.address = 0x5000;
+    qp.inline_slots.stride = 64;
+    qp.inline_slots.lkey = 0x77;
     const char text[] = "inline data";
     const mana_dp_sge sge{reinterpret_cast<std::uint64_t>(text), sizeof(text), 0};
     mana_dp_send wr{};

@@ -45,6 +45,11 @@ static bool raw;
 static bool leaving; /* the driver may go at any time */
 static uint32_t patience = 20;
 
+/* Whether the core looks for the way to an address first. */
+static bool resolves(enum op op) {
+    return op == O_AH || op == O_MODIFY_QP;
+}
+
 /* What the interface may answer. Not among them: EPROTO, which says that the device gave a status
  * without a meaning, and what says that it does not answer. */
 static bool known_errno(enum op op, int err) {
@@ -56,8 +61,9 @@ static bool known_errno(enum op op, int err) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (err == known[i]) return true;
     if (err == EIO) return leaving || op == O_EVENTS; /* of a context that has ended */
-    if (err == ENETUNREACH || err == EHOSTUNREACH || err == ETIMEDOUT) /* nobody has the address */
-        return op == O_AH || op == O_MODIFY_QP;
+    if (resolves(op) && (err == ENETUNREACH || err == EHOSTUNREACH || err == ETIMEDOUT ||
+                         err == ENODEV)) /* no way to the address, nobody who has it, no address */
+        return true;
     return leaving && (err == ENODEV || err == ENXIO);
 }
 

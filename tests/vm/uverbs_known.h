@@ -601,6 +601,35 @@ static int group_twice(struct worker* w, const struct base* b) {
     return err ? err : destroy(w, K_QP, qp);
 }
 
+/* The core looks for the way to the address, before the driver is asked. */
+static int address_handle(struct worker* w, const struct base* b, const uint8_t address[4]) {
+    struct ib_uverbs_create_ah core = {
+        .pd_handle = b->pd,
+        .attr = {.is_global = 1,
+                 .port_num = 1,
+                 .grh = {.sgid_index = 1, .hop_limit = 64, .dgid = {[10] = 0xff, [11] = 0xff}}}};
+    struct command c = {.number = IB_USER_VERBS_CMD_CREATE_AH,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_create_ah_resp),
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_ah_resp)};
+
+    memcpy(core.attr.grh.dgid + 12, address, 4);
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static int ah_peer(struct worker* w, const struct base* b) {
+    return address_handle(w, b, (uint8_t[]){10, 0, 0, 1});
+}
+
+static int ah_multicast(struct worker* w, const struct base* b) {
+    return address_handle(w, b, (uint8_t[]){224, 0, 0, 9});
+}
+
+static int ah_nobody(struct worker* w, const struct base* b) {
+    return address_handle(w, b, (uint8_t[]){0, 0, 0, 0});
+}
+
 static int context_twice(struct worker* w, const struct base* b) {
     struct command c = {.number = IB_USER_VERBS_CMD_GET_CONTEXT,
                         .core_bytes = sizeof(struct ib_uverbs_get_context),
@@ -698,6 +727,9 @@ static const struct known known_cases[] = {
     {"an RSS QP with another hash function", rss_function, EOPNOTSUPP, RAW},
     {"an RC QP with a table of WQs", rc_with_table, EINVAL, RAW},
     {"a QP twice in a multicast group", group_twice, 0, RDMA},
+    {"an AH of the other guest", ah_peer, 0, RDMA},
+    {"an AH of a multicast group", ah_multicast, 0, RDMA},
+    {"an AH of the address 0.0.0.0", ah_nobody, ENODEV, RDMA},
     {"a CQ polled by the kernel", no_poll, EOPNOTSUPP, ANY},
     {"a CQ armed by the kernel", no_notify, EOPNOTSUPP, ANY},
     {"sends posted by the kernel", no_post_send, EOPNOTSUPP, ANY},

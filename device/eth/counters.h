@@ -16,6 +16,7 @@ namespace openmana::eth {
     X(rx_multicast_bytes, "eth.rx.multicast_bytes",                                                \
       "bytes of multicast frames given to the guest")                                              \
     X(rx_by_rule, "eth.rx.by_rule", "frames given to the guest by a flow rule")                    \
+    X(rx_own, "eth.rx.own", "of these, frames that the port itself sent")                          \
     X(rx_no_wqe, "eth.rx.no_wqe", "frames dropped: no receive WQE posted")                         \
     X(rx_disabled, "eth.rx.disabled", "frames dropped: vPort disabled or link down")               \
     X(rx_no_queue, "eth.rx.no_queue", "frames dropped: steered to no receive queue")               \
@@ -38,7 +39,8 @@ namespace openmana::eth {
     X(tx_vport_offset, "eth.tx.vport_offset",                                                      \
       "WQEs refused: vPort offset is not that of the vPort")                                       \
     X(tx_ethertype, "eth.tx.ethertype", "WQEs refused: offload asked for another EtherType")       \
-    X(tx_source, "eth.tx.source", "WQEs refused: source MAC is not that of the vPort")             \
+    X(tx_source, "eth.tx.source",                                                                  \
+      "WQEs of the interface refused: source MAC is not that of the vPort")                        \
     X(tx_mtu, "eth.tx.mtu", "WQEs refused: longer than the MTU")                                   \
     X(tx_oob, "eth.tx.oob", "WQEs refused: WQE or OOB makes no sense")                             \
     X(tx_headers, "eth.tx.headers", "WQEs refused: packet headers do not fit the offload")         \

@@ -70,6 +70,11 @@ struct EthernetDevice::Impl final : Transmitter {
     std::uint32_t dispatch_extension(const HwcRequest& request, HwcReply& reply);
 
     void receive(std::span<const std::byte> frame);
+    bool receive_own(std::span<const std::byte> frame);
+    std::optional<ReceivedFrame> parse(std::span<const std::byte> frame);
+    bool deliver_by_rule(ReceiveQueue& queue, ReceivedFrame& parsed,
+                         std::span<const std::byte> frame);
+    bool deliver(ReceiveQueue& queue, ReceivedFrame& parsed, std::span<const std::byte> frame);
     ReceiveQueue* steer(ReceivedFrame& frame) const;
     void count_received(Cast cast, std::uint64_t bytes);
     void destroy_sq(SendQueue& queue);
@@ -263,7 +268,8 @@ std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
     use_pd(owner.pd, true);
     if (is_sq) {
         auto queue = std::make_unique<SendQueue>(handle, gdma::Sqn(id), owner.pd, std::move(ring),
-                                                 **cq, function.keys(), *this, counters);
+                                                 **cq, function.keys(), *this, counters,
+                                                 packets ? SourceMac::kAny : SourceMac::kOwn);
         function.connect_sq(gdma::Sqn(id), owner.page, queue.get());
         sqs.emplace(handle, std::move(queue));
     } else {
@@ -569,36 +575,63 @@ void EthernetDevice::Impl::receive(std::span<const std::byte> frame) {
         counters.rx_filtered.add();
         return;
     }
-    auto parsed = parse_received(frame);
-    if (!parsed) {
-        counters.rx_malformed.add();
+    auto parsed = parse(frame);
+    if (!parsed) return;
+    if (ReceiveQueue* const queue = flows.find(frame)) {
+        deliver_by_rule(*queue, *parsed, frame);
         return;
     }
-    if (parsed->size() > max_frame()) {
-        counters.rx_too_long.add();
+    if (!rx_enabled) {
+        counters.rx_disabled.add();
         return;
     }
-    ReceiveQueue* queue = flows.find(frame);
-    const bool by_rule = queue != nullptr;
-    if (!by_rule) {
-        if (!rx_enabled) {
-            counters.rx_disabled.add();
-            return;
-        }
-        queue = steer(*parsed);
-    }
+    ReceiveQueue* const queue = steer(*parsed);
     if (queue == nullptr) {
         counters.rx_no_queue.add();
         return;
     }
-    if (queue->keeps_tags()) keep_tag(*parsed, frame);
-    if (by_rule) parsed->hash_type = 0;
-    if (!queue->deliver(*parsed)) return;
-    if (by_rule) counters.rx_by_rule.add();
+    deliver(*queue, *parsed, frame);
+}
+
+bool EthernetDevice::Impl::receive_own(std::span<const std::byte> frame) {
+    if (flows.empty() || frame.size() < kEthernetBytes) return false;
+    ReceiveQueue* const queue = flows.find(frame);
+    if (queue == nullptr) return false;
+    auto parsed = parse(frame);
+    if (parsed && deliver_by_rule(*queue, *parsed, frame)) counters.rx_own.add();
+    return true;
+}
+
+std::optional<ReceivedFrame> EthernetDevice::Impl::parse(std::span<const std::byte> frame) {
+    auto parsed = parse_received(frame);
+    if (!parsed) {
+        counters.rx_malformed.add();
+        return std::nullopt;
+    }
+    if (parsed->size() > max_frame()) {
+        counters.rx_too_long.add();
+        return std::nullopt;
+    }
+    return parsed;
+}
+
+bool EthernetDevice::Impl::deliver_by_rule(ReceiveQueue& queue, ReceivedFrame& parsed,
+                                           std::span<const std::byte> frame) {
+    parsed.hash_type = 0;
+    if (!deliver(queue, parsed, frame)) return false;
+    counters.rx_by_rule.add();
+    return true;
+}
+
+bool EthernetDevice::Impl::deliver(ReceiveQueue& queue, ReceivedFrame& parsed,
+                                   std::span<const std::byte> frame) {
+    if (queue.keeps_tags()) keep_tag(parsed, frame);
+    if (!queue.deliver(parsed)) return false;
     constexpr std::uint32_t kBad =
         MANA_HW_ETH_RX_IP_BAD | MANA_HW_ETH_RX_TCP_BAD | MANA_HW_ETH_RX_UDP_BAD;
-    if ((parsed->flags & kBad) != 0) counters.rx_checksum_bad.add();
-    count_received(cast, frame.size());
+    if ((parsed.flags & kBad) != 0) counters.rx_checksum_bad.add();
+    count_received(cast_of(frame.data()), frame.size());
+    return true;
 }
 
 void EthernetDevice::Impl::drop_all() {
@@ -643,6 +676,10 @@ void EthernetDevice::reset() {
 
 void EthernetDevice::receive(std::span<const std::byte> frame) {
     impl_->receive(frame);
+}
+
+bool EthernetDevice::receive_own(std::span<const std::byte> frame) {
+    return impl_->receive_own(frame);
 }
 
 const base::MacAddr& EthernetDevice::mac() const {

@@ -34,6 +34,9 @@ public:
     /// A frame from the network for this vPort: filtered by destination MAC, steered by RSS,
     /// written to the guest. The caller visits the function's Gate (or is its executor).
     void receive(std::span<const std::byte> frame);
+    /// A frame that the port itself sent to a group or to its own address: the packet queue whose
+    /// rule it matches gets it, the interface never. False if there is none. On the executor.
+    bool receive_own(std::span<const std::byte> frame);
 
     [[nodiscard]] const base::MacAddr& mac() const;
     /// From any thread.

@@ -73,8 +73,9 @@ bool SendQueue::gather(std::span<const gdma::Sge> sges) {
     return true;
 }
 
-bool SendQueue::source_is_own(std::span<const std::byte> packet) const {
-    return std::memcmp(packet.data() + 6, transmitter_.mac().data(), 6) == 0;
+bool SendQueue::source_allowed(std::span<const std::byte> packet) const {
+    return source_ == SourceMac::kAny ||
+           std::memcmp(packet.data() + 6, transmitter_.mac().data(), 6) == 0;
 }
 
 TxStatus SendQueue::transmit_whole(const TxOffload& offload, const gdma::Wqe& wqe) {
@@ -91,7 +92,7 @@ TxStatus SendQueue::transmit_whole(const TxOffload& offload, const gdma::Wqe& wq
     if (length > transmitter_.max_frame() &&
         base::load_be<std::uint16_t>(frame.data() + kMacsBytes) != kTypeVlan)
         return MANA_HW_ETH_CQE_TX_MTU;
-    if (!source_is_own(frame)) return MANA_HW_ETH_CQE_TX_SOURCE;
+    if (!source_allowed(frame)) return MANA_HW_ETH_CQE_TX_SOURCE;
     if (const auto finished = finish_packet(offload, frame); !finished) return finished.error();
     transmitter_.send(std::move(frame));
     return MANA_HW_ETH_CQE_TX_OK;
@@ -111,7 +112,7 @@ TxStatus SendQueue::transmit_segments(const TxOffload& offload, const gdma::Wqe&
     SpanReader reader(spans_);
     std::array<std::byte, Segmenter::kMaxHeaders> headers;
     reader.read(std::span(headers).first(header_bytes));
-    if (!source_is_own(headers)) return MANA_HW_ETH_CQE_TX_SOURCE;
+    if (!source_allowed(headers)) return MANA_HW_ETH_CQE_TX_SOURCE;
     auto segmenter = Segmenter::create(offload, std::span(headers).first(header_bytes),
                                        payload_bytes, transmitter_.max_frame());
     if (!segmenter) return segmenter.error();

@@ -28,6 +28,12 @@ public:
     virtual void resume_later(SendQueue& queue) = 0;
 };
 
+/// Whose frames an SQ sends.
+enum class SourceMac {
+    kOwn,  ///< the vPort's: those of the interface
+    kAny,  ///< packet queues: what is not allowed is up to the host's policy
+};
+
 /// An SQ of the vPort. On the executor. The CQ outlives it.
 class SendQueue final : public gdma::DoorbellTarget {
 public:
@@ -38,7 +44,7 @@ public:
 
     SendQueue(std::uint64_t handle, gdma::Sqn id, gdma::Pdn pd, gdma::Ring ring,
               gdma::CompletionQueue& cq, const gdma::MemoryTable& keys, Transmitter& transmitter,
-              EthernetCounters& counters)
+              EthernetCounters& counters, SourceMac source)
         : handle_(handle),
           id_(id),
           pd_(pd),
@@ -46,7 +52,8 @@ public:
           cq_(cq),
           keys_(keys),
           transmitter_(transmitter),
-          counters_(counters) {}
+          counters_(counters),
+          source_(source) {}
 
     [[nodiscard]] std::uint64_t handle() const { return handle_; }
     [[nodiscard]] gdma::Sqn id() const { return id_; }
@@ -63,7 +70,7 @@ private:
     [[nodiscard]] TxStatus transmit_segments(const TxOffload& offload, const gdma::Wqe& wqe,
                                              std::uint64_t& frames);
     [[nodiscard]] bool gather(std::span<const gdma::Sge> sges);
-    [[nodiscard]] bool source_is_own(std::span<const std::byte> packet) const;
+    [[nodiscard]] bool source_allowed(std::span<const std::byte> packet) const;
     void count(TxStatus status);
     void complete(TxStatus status, std::uint32_t position);
 
@@ -75,6 +82,7 @@ private:
     const gdma::MemoryTable& keys_;
     Transmitter& transmitter_;
     EthernetCounters& counters_;
+    const SourceMac source_;
     std::uint32_t producer_ = 0;  // running byte positions
     std::uint32_t consumer_ = 0;
     bool resuming_ = false;  // a turn is posted

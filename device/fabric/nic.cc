@@ -122,6 +122,13 @@ void Nic::pass_to_network(std::span<const std::byte> frame) {
         rdma_.receive(frame);
         return;
     }
+    // What a port sends to a group or to itself comes back to packet queues with a rule for it, as
+    // on other RoCE NICs. Here, so that the policy has had its say.
+    const bool to_group = !frame.empty() && (frame[0] & std::byte{1}) != std::byte{0};
+    if ((to_group || to_self) && ethernet_.receive_own(frame) && to_self) {
+        switch_.observe(frame);
+        return;
+    }
     switch_.forward(*this, frame);
 }
 

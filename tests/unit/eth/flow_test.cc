@@ -237,6 +237,47 @@ TEST_F(EthFlows, RefusesWhatMakesNoSense) {
     EXPECT_EQ(add(rx.object, Match()).status, gdma::kHwcNoResources);
 }
 
+TEST_F(EthFlows, PacketQueueSendsFromAnySourceTheInterfaceDoesNot) {
+    up();
+    guest.packets = true;
+    auto tx = guest.create_tx();
+    ASSERT_TRUE(tx);
+    Flow flow = flow4(17);
+    flow.source_mac = kPeerMac;
+    const Bytes frame = udp(flow, pattern(100));
+    guest.send(*tx, frame);
+    EXPECT_EQ(guest.poll(*tx)->type, MANA_HW_ETH_CQE_TX_OK);
+    ASSERT_EQ(sink.frames.size(), 1U);
+    EXPECT_EQ(sink.frames[0], frame);
+    EXPECT_EQ(eth.counters().tx_source.value(), 0U);
+    guest.send(guest.tx[0], frame);
+    EXPECT_EQ(tx_type(), MANA_HW_ETH_CQE_TX_SOURCE);
+    EXPECT_EQ(sink.frames.size(), 1U);
+}
+
+TEST_F(EthFlows, OwnFramesComeBackByARuleAndNeverToTheInterface) {
+    up();
+    Flow flow = in4();
+    flow.destination_mac = {0x01, 0x50, 0x56, 0x19, 0x20, 0xa7};
+    const Bytes frame = with_tag(udp(flow, pattern(100)), 0x2005);
+    EXPECT_FALSE(eth.receive_own(frame));
+    EthRx rx = packet_rx(1);
+    ASSERT_TRUE(add(rx.object, Match().dest_port(2000)).ok());
+    EXPECT_TRUE(eth.receive_own(frame));
+    const auto done = guest.poll(rx);
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->frame, frame);
+    EXPECT_TRUE(eth.receive_own(frame)) << "no receive is left: dropped, and nobody else's";
+    flow.destination_port = 2001;
+    EXPECT_FALSE(eth.receive_own(udp(flow, pattern(100))));
+    EXPECT_FALSE(eth.receive_own(std::span(frame).first(13)));
+    EXPECT_FALSE(guest.poll(guest.rx[0]));
+    EXPECT_EQ(eth.counters().rx_own.value(), 1U);
+    EXPECT_EQ(eth.counters().rx_by_rule.value(), 1U);
+    EXPECT_EQ(eth.counters().rx_no_wqe.value(), 1U);
+    EXPECT_EQ(eth.counters().rx_multicast_packets.value(), 1U);
+}
+
 TEST_F(EthFlows, PacketQueueSendsBesideTheInterfaceAndNeedsItsOwnPdAndPage) {
     up();
     guest.packets = true;

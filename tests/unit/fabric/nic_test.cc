@@ -3,12 +3,15 @@
 #include "fabric/nic.h"
 
 #include <gtest/gtest.h>
+#include <mana/eth.h>
+#include <mana/ext.h>
 #include <mana/rnic.h>
 #include <mana/rnic_queue.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "support/eth_guest.h"
 #include "support/ext_host.h"
 #include "support/rdma_host.h"
 #include "unit/fabric/frames.h"
@@ -424,6 +427,86 @@ TEST_F(NicTest, TaggedAndForeignRoceGoesToTheEthernetDevice) {
     b.nic.deliver(maker.roce({}, 64));
     world.run_until_idle();
     EXPECT_EQ(rdma(), 2u) << "a group has members once there is a datagram queue pair";
+}
+
+/// The packet queues of a NIC: a send queue, and a receive queue that a rule gives everything.
+struct PacketQueues {
+    explicit PacketQueues(Machine& machine) : guest(machine.host.hwc()) {
+        machine.nic.function().allow_packets(true);
+        OM_CHECK(guest.probe());
+        guest.packets = true;
+        tx = *guest.create_tx();
+        rx = *guest.create_rx(1600);
+        for (int i = 0; i < 4; ++i) guest.post_buffer(rx);
+        const auto all = ::openmana::test::Request(MANA_HW_EXT_ADD_FLOW, 168, 40, 2)
+                             .put<std::uint64_t>(40, rx.object);
+        OM_CHECK(machine.host.hwc().call(all).ok());
+    }
+    static base::Frame frame(const base::MacAddr& to, const base::MacAddr& from) {
+        base::Frame out(60);
+        std::memcpy(out.data(), to.data(), to.size());
+        std::memcpy(out.data() + 6, from.data(), from.size());
+        out[12] = std::byte{0x88};
+        out[13] = std::byte{0xb5};
+        return out;
+    }
+
+    ::openmana::test::EthGuest guest;
+    ::openmana::test::EthTx tx;
+    ::openmana::test::EthRx rx;
+};
+
+constexpr base::MacAddr kGroup = {0x01, 0x50, 0x56, 0x19, 0x20, 0xa7};
+constexpr base::MacAddr kForeign = {0x24, 0x8a, 0x07, 0xa5, 0x28, 0xc8};
+
+TEST_F(NicTest, WhatAPacketQueueSendsToAGroupGoesOutAndComesBack) {
+    PacketQueues ours(a);
+    PacketQueues theirs(b);
+    const auto frame = PacketQueues::frame(kGroup, kForeign);
+    ours.guest.send(ours.tx, frame);
+    world.run_until_idle();
+    EXPECT_EQ(ours.guest.poll(ours.tx)->type, MANA_HW_ETH_CQE_TX_OK);
+    for (PacketQueues* queues : {&ours, &theirs}) {
+        const auto done = queues->guest.poll(queues->rx);
+        ASSERT_TRUE(done);
+        EXPECT_EQ(done->frame, frame);
+        EXPECT_FALSE(queues->guest.poll(queues->rx));
+    }
+    EXPECT_EQ(counter(a, "eth.rx.own"), 1u);
+    EXPECT_EQ(counter(b, "eth.rx.own"), 0u);
+}
+
+TEST_F(NicTest, WhatAPacketQueueSendsToItsOwnPortStaysThere) {
+    PacketQueues ours(a);
+    PacketQueues theirs(b);
+    const auto frame = PacketQueues::frame(a.nic.config().mac, kForeign);
+    ours.guest.send(ours.tx, frame);
+    ours.guest.send(ours.tx, PacketQueues::frame(b.nic.config().mac, a.nic.config().mac));
+    world.run_until_idle();
+    const auto own = ours.guest.poll(ours.rx);
+    ASSERT_TRUE(own);
+    EXPECT_EQ(own->frame, frame);
+    EXPECT_FALSE(ours.guest.poll(ours.rx));
+    EXPECT_TRUE(theirs.guest.poll(theirs.rx));
+    EXPECT_FALSE(theirs.guest.poll(theirs.rx));
+}
+
+TEST_F(NicTest, TheMacCheckStopsPacketsOfAForeignSourceForTheirSenderToo) {
+    PacketQueues ours(a);
+    PacketQueues theirs(b);
+    PolicyConfig config;
+    config.check_mac = true;
+    policy(a, config);
+    ours.guest.send(ours.tx, PacketQueues::frame(kGroup, kForeign));
+    ours.guest.send(ours.tx, PacketQueues::frame(a.nic.config().mac, kForeign));
+    world.run_until_idle();
+    EXPECT_EQ(counter(a, "fabric.policy.spoofed_mac"), 2u);
+    EXPECT_FALSE(ours.guest.poll(ours.rx));
+    EXPECT_FALSE(theirs.guest.poll(theirs.rx));
+    ours.guest.send(ours.tx, PacketQueues::frame(kGroup, a.nic.config().mac));
+    world.run_until_idle();
+    EXPECT_TRUE(ours.guest.poll(ours.rx));
+    EXPECT_TRUE(theirs.guest.poll(theirs.rx));
 }
 
 TEST_F(NicTest, AFlappingLinkComesBack) {

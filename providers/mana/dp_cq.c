@@ -112,7 +112,7 @@ static bool belongs_to(const struct mana_dp_cq *cq, const struct mana_hw_cqe *cq
 		return false;
 	if (cqe->word & MANA_HW_CQE_IS_SQ)
 		return mana_dp_table_get(cq->sq_table, id) == qp;
-	return id == stock->rq.id || (qp->format == MANA_DP_RC && id == stock->read.id);
+	return id == stock->receives.ring.id || (qp->format == MANA_DP_RC && id == stock->read.id);
 }
 
 void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp)

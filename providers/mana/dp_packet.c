@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include "dp_packet.h"
 
-#include <stdlib.h>
-
 #include <mana/eth.h>
 
 #define SHORT_OOB_BYTES 8u
 #define MIN_CQES (MANA_HW_PAGE_BYTES / (uint32_t)sizeof(struct mana_hw_cqe))
 
+static uint32_t cqes_for(uint32_t wqes)
+{
+	return mana_round_up_power(wqes < MIN_CQES ? MIN_CQES : wqes);
+}
+
 int mana_packet_lay_out(const struct mana_packet_attr *attr, struct mana_packet_layout *layout)
 {
-	uint32_t send = mana_send_wqe_bytes(mana_at_least_one(attr->max_send_sge));
-	uint32_t recv = mana_recv_wqe_bytes(mana_at_least_one(attr->max_recv_sge));
+	const struct mana_dp_queues *queues = &attr->queues;
+	uint32_t send = mana_send_wqe_bytes(mana_at_least_one(queues->max_send_sge));
+	uint32_t recv = mana_recv_wqe_bytes(mana_at_least_one(queues->max_recv_sge));
 
-	if (attr->max_send_sge > MANA_HW_SQ_WQE_MAX_BYTES || send > MANA_HW_SQ_WQE_MAX_BYTES ||
-	    attr->max_recv_sge > MANA_HW_RQ_WQE_MAX_BYTES || recv > MANA_HW_RQ_WQE_MAX_BYTES)
+	if (queues->max_send_sge > MANA_HW_SQ_WQE_MAX_BYTES || send > MANA_HW_SQ_WQE_MAX_BYTES ||
+	    queues->max_recv_sge > MANA_HW_RQ_WQE_MAX_BYTES || recv > MANA_HW_RQ_WQE_MAX_BYTES)
 		return EINVAL;
-	layout->sq_bytes = mana_ring_bytes(attr->max_send, send);
-	layout->rq_bytes = mana_ring_bytes(attr->max_recv, recv);
+	layout->sq_bytes = mana_ring_bytes(queues->max_send, send);
+	layout->rq_bytes = mana_ring_bytes(queues->max_recv, recv);
 	/* No WQE is used again before its CQE was taken, so the ring cannot overflow. */
-	layout->send_cqes =
-		mana_round_up_power(attr->max_send < MIN_CQES ? MIN_CQES : attr->max_send);
-	layout->recv_cqes =
-		mana_round_up_power(attr->max_recv < MIN_CQES ? MIN_CQES : attr->max_recv);
+	layout->send_cqes = cqes_for(queues->max_send);
+	layout->recv_cqes = cqes_for(queues->max_recv);
 	return layout->sq_bytes && layout->rq_bytes && layout->send_cqes && layout->recv_cqes ?
 		       0 :
 		       EINVAL;
@@ -39,28 +41,11 @@ static void init_side(struct mana_packet_side *side, struct mana_packet_qp *qp, 
 int mana_packet_init(struct mana_packet_qp *qp, const struct mana_packet_attr *attr,
 		     const struct mana_packet_layout *layout)
 {
-	uint32_t sends = mana_round_up_power(mana_at_least_one(attr->max_send));
-	uint32_t receives = mana_round_up_power(mana_at_least_one(attr->max_recv));
-
 	memset(qp, 0, sizeof(*qp));
 	qp->dp.format = MANA_DP_PACKET;
-	qp->sent = calloc(sends, sizeof(*qp->sent));
-	qp->recv = calloc(receives, sizeof(*qp->recv));
-	if (!qp->sent || !qp->recv) {
-		mana_packet_free(qp);
+	if (mana_queues_init(&qp->sends, &qp->receives, &attr->queues, layout->sq_bytes,
+			     layout->rq_bytes))
 		return ENOMEM;
-	}
-	qp->sent_mask = sends - 1;
-	qp->recv_mask = receives - 1;
-	qp->max_send = attr->max_send;
-	qp->max_send_sge = attr->max_send_sge;
-	qp->max_recv = attr->max_recv;
-	qp->max_recv_sge = attr->max_recv_sge;
-	qp->signal_all = attr->signal_all;
-	qp->sq.base = attr->sq;
-	qp->sq.bytes = layout->sq_bytes;
-	qp->rq.base = attr->rq;
-	qp->rq.bytes = layout->rq_bytes;
 	init_side(&qp->send_side, qp, false, attr->send_cq, layout->send_cqes);
 	init_side(&qp->recv_side, qp, true, attr->recv_cq, layout->recv_cqes);
 	return 0;
@@ -68,10 +53,7 @@ int mana_packet_init(struct mana_packet_qp *qp, const struct mana_packet_attr *a
 
 void mana_packet_free(struct mana_packet_qp *qp)
 {
-	free(qp->sent);
-	free(qp->recv);
-	qp->sent = NULL;
-	qp->recv = NULL;
+	mana_queues_free(&qp->sends, &qp->receives);
 }
 
 static void reset_side(struct mana_packet_side *side)
@@ -85,13 +67,9 @@ static void reset_side(struct mana_packet_side *side)
 
 void mana_packet_reset(struct mana_packet_qp *qp)
 {
-	mana_ring_rewind(&qp->sq);
-	mana_ring_rewind(&qp->rq);
-	qp->sent_head = 0;
+	mana_queues_rewind(&qp->sends, &qp->receives);
 	qp->sent_tail = 0;
-	qp->recv_head = 0;
 	qp->recv_tail = 0;
-	qp->posted = 0;
 	reset_side(&qp->send_side);
 	reset_side(&qp->recv_side);
 }
@@ -107,8 +85,8 @@ static void start_side(struct mana_packet_side *side, uint32_t cq_id)
 void mana_packet_start(struct mana_packet_qp *qp, uint32_t sq_id, uint32_t send_cq_id,
 		       uint32_t rq_id, uint32_t recv_cq_id)
 {
-	qp->sq.id = sq_id;
-	qp->rq.id = rq_id;
+	qp->sends.ring.id = sq_id;
+	qp->receives.ring.id = rq_id;
 	start_side(&qp->send_side, send_cq_id);
 	start_side(&qp->recv_side, recv_cq_id);
 }
@@ -147,7 +125,7 @@ void mana_packet_leave(struct mana_dp_cq *cq, struct mana_packet_side *side)
 
 int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 {
-	struct mana_packet_sent *sent = &qp->sent[qp->sent_head & qp->sent_mask];
+	struct mana_dp_sent *sent = &qp->sends.slot[qp->sends.head & qp->sends.mask];
 	const struct mana_dp_sge *sge = wr->sge;
 	uint8_t scratch[MANA_HW_SQ_WQE_MAX_BYTES];
 	uint32_t count = wr->sge_count;
@@ -159,7 +137,7 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	uint32_t *oob;
 	uint8_t *wqe;
 
-	if (!qp->can_send || count > qp->max_send_sge)
+	if (!qp->sends.allowed || count > qp->sends.max_sge)
 		return EINVAL;
 	if (wr->opcode != MANA_HW_EXT_WQE_SEND)
 		return EOPNOTSUPP;
@@ -167,22 +145,22 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	if (length > MANA_DP_MAX_MESSAGE)
 		return EINVAL;
 	if ((wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
-		if (length > qp->inline_slots.stride)
+		if (length > qp->sends.inline_slots.stride)
 			return EINVAL;
-		copied = mana_inline_sge(&qp->inline_slots, qp->sent_head & qp->sent_mask,
+		copied = mana_inline_sge(&qp->sends.inline_slots, qp->sends.head & qp->sends.mask,
 					 (uint32_t)length);
 		sge = &copied;
 		count = 1;
 	}
 	used = head + mana_at_least_one(count) * (uint32_t)sizeof(struct mana_hw_sge);
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
-	if (qp->sent_head - mana_load_acquire(&qp->sent_tail) >= qp->max_send ||
-	    mana_ring_space(&qp->sq) < bytes)
+	if (qp->sends.head - mana_load_acquire(&qp->sent_tail) >= qp->sends.max ||
+	    mana_ring_space(&qp->sends.ring) < bytes)
 		return ENOMEM;
 	if (sge == &copied)
-		mana_inline_copy(&qp->inline_slots, qp->sent_head & qp->sent_mask, wr);
+		mana_inline_copy(&qp->sends.inline_slots, qp->sends.head & qp->sends.mask, wr);
 
-	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
+	wqe = mana_wqe_begin(&qp->sends.ring, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	oob = (uint32_t *)(header + 1);
 	count = mana_put_sges(wqe + head, sge, count);
@@ -190,46 +168,46 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	header->word1 = count | MANA_HW_OOB_SMALL << MANA_HW_WQE_OOB_CODE_SHIFT;
 	/* No offload, and the vPort offset of packet queues, which is 0. */
 	oob[0] = MANA_HW_ETH_TX_FORMAT_SHORT | qp->send_side.ring.id << MANA_HW_ETH_TX_CQ_SHIFT;
-	oob[1] = qp->sq.id & MANA_HW_ETH_TX_SQ;
+	oob[1] = qp->sends.ring.id & MANA_HW_ETH_TX_SQ;
 	memset(wqe + used, 0, bytes - used);
-	mana_wqe_end(&qp->sq, wqe, bytes);
+	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	sent->wr_id = wr->wr_id;
-	sent->end = qp->sq.producer;
+	sent->end = qp->sends.ring.producer;
 	sent->length = (uint32_t)length;
-	sent->signaled = qp->signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED);
-	mana_store_release(&qp->sent_head, qp->sent_head + 1);
+	sent->signaled = qp->sends.signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED);
+	mana_store_release(&qp->sends.head, qp->sends.head + 1);
 	return 0;
 }
 
 void mana_packet_ring_send(struct mana_packet_qp *qp)
 {
-	if (qp->posted == qp->sq.producer)
+	if (qp->sends.posted == qp->sends.ring.producer)
 		return;
-	qp->posted = qp->sq.producer;
+	qp->sends.posted = qp->sends.ring.producer;
 	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_SQ,
-		      mana_hw_wq_doorbell(qp->sq.id, 0, qp->sq.producer));
+		      mana_hw_wq_doorbell(qp->sends.ring.id, 0, qp->sends.ring.producer));
 }
 
 int mana_packet_recv(struct mana_packet_qp *qp, uint64_t wr_id, const struct mana_dp_sge *sge,
 		     uint32_t sge_count)
 {
-	struct mana_dp_receive *recv = &qp->recv[qp->recv_head & qp->recv_mask];
+	struct mana_dp_receive *recv = &qp->receives.slot[qp->receives.head & qp->receives.mask];
 	uint8_t scratch[MANA_HW_RQ_WQE_MAX_BYTES];
 	struct mana_hw_wqe_header *header;
 	uint32_t used, bytes;
 	uint8_t *wqe;
 
-	if (!qp->can_recv || sge_count > qp->max_recv_sge)
+	if (!qp->receives.allowed || sge_count > qp->receives.max_sge)
 		return EINVAL;
 	bytes = mana_recv_wqe_bytes(mana_at_least_one(sge_count));
-	if (qp->recv_head - mana_load_acquire(&qp->recv_tail) >= qp->max_recv ||
-	    mana_ring_space(&qp->rq) < bytes)
+	if (qp->receives.head - mana_load_acquire(&qp->recv_tail) >= qp->receives.max ||
+	    mana_ring_space(&qp->receives.ring) < bytes)
 		return ENOMEM;
 
 	recv->wr_id = wr_id;
-	recv->start = qp->rq.producer;
-	wqe = mana_wqe_begin(&qp->rq, bytes, scratch);
+	recv->start = qp->receives.ring.producer;
+	wqe = mana_wqe_begin(&qp->receives.ring, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	sge_count = mana_put_sges(wqe + MANA_RECV_HEAD_BYTES, sge, sge_count);
 	header->word0 = 0;
@@ -237,9 +215,9 @@ int mana_packet_recv(struct mana_packet_qp *qp, uint64_t wr_id, const struct man
 	memset(header + 1, 0, SHORT_OOB_BYTES);
 	used = MANA_RECV_HEAD_BYTES + sge_count * (uint32_t)sizeof(struct mana_hw_sge);
 	memset(wqe + used, 0, bytes - used);
-	mana_wqe_end(&qp->rq, wqe, bytes);
-	recv->end = qp->rq.producer;
-	mana_store_release(&qp->recv_head, qp->recv_head + 1);
+	mana_wqe_end(&qp->receives.ring, wqe, bytes);
+	recv->end = qp->receives.ring.producer;
+	mana_store_release(&qp->receives.head, qp->receives.head + 1);
 	return 0;
 }
 
@@ -247,7 +225,7 @@ int mana_packet_recv(struct mana_packet_qp *qp, uint64_t wr_id, const struct man
 void mana_packet_ring_recv(struct mana_packet_qp *qp)
 {
 	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_RQ,
-		      mana_hw_wq_doorbell(qp->rq.id, 0, qp->rq.producer));
+		      mana_hw_wq_doorbell(qp->receives.ring.id, 0, qp->receives.ring.producer));
 }
 
 uint8_t mana_packet_status(uint32_t type)
@@ -284,31 +262,31 @@ static void begin_completion(const struct mana_packet_qp *qp, uint32_t type,
 /* The oldest send leaves the queue; whether that gives a completion. */
 static bool retire_send(struct mana_packet_qp *qp, struct mana_completion *c)
 {
-	const struct mana_packet_sent *sent = &qp->sent[qp->sent_tail & qp->sent_mask];
+	const struct mana_dp_sent *sent = &qp->sends.slot[qp->sent_tail & qp->sends.mask];
 	bool report = sent->signaled || c->status != MANA_WC_SUCCESS;
 
 	c->wr_id = sent->wr_id;
 	c->opcode = MANA_WC_SEND;
 	c->length = sent->length;
-	mana_store_release(&qp->sq.consumer, sent->end);
+	mana_store_release(&qp->sends.ring.consumer, sent->end);
 	mana_store_release(&qp->sent_tail, qp->sent_tail + 1);
 	return report;
 }
 
 static void retire_receive(struct mana_packet_qp *qp, struct mana_completion *c)
 {
-	const struct mana_dp_receive *recv = &qp->recv[qp->recv_tail & qp->recv_mask];
+	const struct mana_dp_receive *recv = &qp->receives.slot[qp->recv_tail & qp->receives.mask];
 
 	c->wr_id = recv->wr_id;
 	c->opcode = MANA_WC_RECV;
-	mana_store_release(&qp->rq.consumer, recv->end);
+	mana_store_release(&qp->receives.ring.consumer, recv->end);
 	mana_store_release(&qp->recv_tail, qp->recv_tail + 1);
 }
 
 static bool take_sent(struct mana_packet_qp *qp, const struct mana_hw_eth_tx_cqe *cqe,
 		      struct mana_completion *c)
 {
-	if (qp->sent_tail == mana_load_acquire(&qp->sent_head))
+	if (qp->sent_tail == mana_load_acquire(&qp->sends.head))
 		return false;
 	begin_completion(qp, cqe->type & MANA_HW_ETH_CQE_TYPE, c);
 	return retire_send(qp, c);
@@ -319,7 +297,8 @@ static bool take_received(struct mana_packet_qp *qp, const struct mana_hw_eth_rx
 {
 	uint32_t type = cqe->type & MANA_HW_ETH_CQE_TYPE;
 
-	if (type == MANA_HW_ETH_CQE_RX_FENCE || qp->recv_tail == mana_load_acquire(&qp->recv_head))
+	if (type == MANA_HW_ETH_CQE_RX_FENCE ||
+	    qp->recv_tail == mana_load_acquire(&qp->receives.head))
 		return false;
 	begin_completion(qp, type, c);
 	c->length = cqe->packets[0].length;
@@ -335,8 +314,8 @@ static bool flush(struct mana_packet_side *side, struct mana_completion *c)
 {
 	struct mana_packet_qp *qp = side->qp;
 
-	if (side->is_recv ? qp->recv_tail == mana_load_acquire(&qp->recv_head) :
-			    qp->sent_tail == mana_load_acquire(&qp->sent_head))
+	if (side->is_recv ? qp->recv_tail == mana_load_acquire(&qp->receives.head) :
+			    qp->sent_tail == mana_load_acquire(&qp->sends.head))
 		return false;
 	memset(c, 0, sizeof(*c));
 	c->qpn = qp->dp.qpn;
@@ -356,7 +335,7 @@ static bool poll_side(struct mana_packet_side *side, struct mana_completion *c)
 
 	while ((cqe = mana_dp_cq_peek(ring, ring->consumer))) {
 		bool is_sq = cqe->word & MANA_HW_CQE_IS_SQ;
-		uint32_t id = side->is_recv ? side->qp->rq.id : side->qp->sq.id;
+		uint32_t id = side->is_recv ? side->qp->receives.ring.id : side->qp->sends.ring.id;
 		bool found = false;
 
 		ring->consumer++;

@@ -14,14 +14,6 @@ extern "C" {
  * is in the rings of all that belong to it, beside its own ring if it has one.
  */
 
-/* One send, until its CQE comes: each WQE gets one, in order. */
-struct mana_packet_sent {
-	uint64_t wr_id;
-	uint32_t end; /* where the next WQE starts */
-	uint32_t length;
-	bool signaled;
-};
-
 /* One direction of a QP, and the ring of its completions. */
 struct mana_packet_side {
 	struct mana_packet_qp *qp;
@@ -35,26 +27,9 @@ struct mana_packet_side {
 struct mana_packet_qp {
 	struct mana_dp_qp dp;
 
-	/* the poster of sends */
-	struct mana_dp_ring sq;
-	struct mana_packet_sent *sent;
-	uint32_t sent_mask;
-	uint32_t sent_head;
-	uint32_t max_send;
-	uint32_t max_send_sge;
-	uint32_t posted; /* sq.producer that the device was told */
-	bool signal_all;
-	bool can_send;
-	struct mana_dp_inline inline_slots;
-
-	/* the poster of receives */
-	struct mana_dp_ring rq;
-	struct mana_dp_receive *recv;
-	uint32_t recv_mask;
-	uint32_t recv_head;
-	uint32_t max_recv;
-	uint32_t max_recv_sge;
-	bool can_recv;
+	/* the posters; each send gets a CQE, in order */
+	struct mana_dp_sends sends;
+	struct mana_dp_receives receives;
 
 	/* the pollers */
 	uint32_t sent_tail;
@@ -63,15 +38,9 @@ struct mana_packet_qp {
 	struct mana_packet_side recv_side;
 };
 
-/* What a QP is made of. Memory is the caller's, zeroed, and outlives the QP. */
+/* What a QP is made of. */
 struct mana_packet_attr {
-	uint32_t max_send;
-	uint32_t max_send_sge;
-	uint32_t max_recv;
-	uint32_t max_recv_sge;
-	bool signal_all;
-	uint8_t *sq;
-	uint8_t *rq;
+	struct mana_dp_queues queues;
 	void *send_cq;
 	void *recv_cq;
 };

@@ -3,6 +3,8 @@
 #ifndef MANA_DP_RING_H
 #define MANA_DP_RING_H
 
+#include <stdlib.h>
+
 #include "dp_base.h"
 
 #ifdef __cplusplus
@@ -58,6 +60,92 @@ static inline uint32_t mana_at_least_one(uint32_t n)
 	return n ? n : 1;
 }
 
+/* One send, until it is reported or vanishes. */
+struct mana_dp_sent {
+	uint64_t wr_id;
+	uint32_t end; /* where the next WQE starts */
+	uint32_t length;
+	uint32_t last_psn; /* RC */
+	uint16_t read_bytes; /* RC: of its WQE in the requester RQ */
+	uint8_t opcode; /* enum mana_wc_opcode */
+	bool signaled;
+};
+
+/* What the poster of sends keeps. The poller has the tail, on a line of its own. */
+struct mana_dp_sends {
+	struct mana_dp_ring ring;
+	struct mana_dp_sent *slot;
+	uint32_t mask;
+	uint32_t head;
+	uint32_t max;
+	uint32_t max_sge;
+	uint32_t posted; /* ring.producer that the device was told */
+	bool signal_all;
+	bool allowed; /* by the state of the QP */
+	struct mana_dp_inline inline_slots;
+};
+
+/* The same of receives. */
+struct mana_dp_receives {
+	struct mana_dp_ring ring;
+	struct mana_dp_receive *slot;
+	uint32_t mask;
+	uint32_t head;
+	uint32_t max;
+	uint32_t max_sge;
+	bool allowed;
+};
+
+/* What both queues of a QP are made of. Memory is the caller's, zeroed, and outlives the QP. */
+struct mana_dp_queues {
+	uint32_t max_send;
+	uint32_t max_send_sge;
+	uint32_t max_recv;
+	uint32_t max_recv_sge;
+	bool signal_all;
+	uint8_t *sq; /* stock RC: followed by the rollback area */
+	uint8_t *rq;
+};
+
+/* Of zeroed structures; 0 or ENOMEM, which leaves nothing behind. */
+static inline int mana_queues_init(struct mana_dp_sends *sends, struct mana_dp_receives *receives,
+				   const struct mana_dp_queues *attr, uint32_t sq_bytes,
+				   uint32_t rq_bytes)
+{
+	uint32_t sent = mana_round_up_power(mana_at_least_one(attr->max_send));
+	uint32_t received = mana_round_up_power(mana_at_least_one(attr->max_recv));
+
+	sends->slot = (struct mana_dp_sent *)calloc(sent, sizeof(*sends->slot));
+	receives->slot = (struct mana_dp_receive *)calloc(received, sizeof(*receives->slot));
+	if (!sends->slot || !receives->slot) {
+		free(sends->slot);
+		free(receives->slot);
+		sends->slot = NULL;
+		receives->slot = NULL;
+		return ENOMEM;
+	}
+	sends->mask = sent - 1;
+	sends->max = attr->max_send;
+	sends->max_sge = attr->max_send_sge;
+	sends->signal_all = attr->signal_all;
+	sends->ring.base = attr->sq;
+	sends->ring.bytes = sq_bytes;
+	receives->mask = received - 1;
+	receives->max = attr->max_recv;
+	receives->max_sge = attr->max_recv_sge;
+	receives->ring.base = attr->rq;
+	receives->ring.bytes = rq_bytes;
+	return 0;
+}
+
+static inline void mana_queues_free(struct mana_dp_sends *sends, struct mana_dp_receives *receives)
+{
+	free(sends->slot);
+	free(receives->slot);
+	sends->slot = NULL;
+	receives->slot = NULL;
+}
+
 static inline uint32_t mana_send_wqe_bytes(uint32_t sges)
 {
 	return mana_round_up(MANA_SEND_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge),
@@ -81,6 +169,17 @@ static inline void mana_ring_rewind(struct mana_dp_ring *ring)
 {
 	ring->producer = 0;
 	ring->consumer = 0;
+}
+
+/* RESET: all that was posted is forgotten. */
+static inline void mana_queues_rewind(struct mana_dp_sends *sends,
+				      struct mana_dp_receives *receives)
+{
+	mana_ring_rewind(&sends->ring);
+	sends->head = 0;
+	sends->posted = 0;
+	mana_ring_rewind(&receives->ring);
+	receives->head = 0;
 }
 
 /* Bytes of the ring that no outstanding WQE holds. */

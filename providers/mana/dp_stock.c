@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include "dp_stock.h"
 
-#include <stdlib.h>
-
 #include "dp_cq.h"
 
 uint32_t mana_stock_sq_bytes(enum mana_dp_format format, uint32_t max_send, uint32_t max_send_sge)
@@ -30,32 +28,19 @@ uint32_t mana_stock_rq_bytes(uint32_t max_recv, uint32_t max_recv_sge)
 
 int mana_stock_init(struct mana_stock_qp *qp, const struct mana_stock_attr *attr)
 {
-	uint32_t sends = mana_round_up_power(mana_at_least_one(attr->max_send));
-	uint32_t receives = mana_round_up_power(mana_at_least_one(attr->max_recv));
+	const struct mana_dp_queues *queues = &attr->queues;
 
 	memset(qp, 0, sizeof(*qp));
 	qp->dp.format = attr->format;
-	qp->sent = calloc(sends, sizeof(*qp->sent));
-	qp->recv = calloc(receives, sizeof(*qp->recv));
-	if (!qp->sent || !qp->recv) {
-		mana_stock_free(qp);
+	if (mana_queues_init(&qp->sends, &qp->receives, queues,
+			     mana_stock_sq_bytes(attr->format, queues->max_send,
+						 queues->max_send_sge),
+			     mana_stock_rq_bytes(queues->max_recv, queues->max_recv_sge)))
 		return ENOMEM;
-	}
-	qp->sent_mask = sends - 1;
-	qp->recv_mask = receives - 1;
-	qp->max_send = attr->max_send;
-	qp->max_send_sge = attr->max_send_sge;
-	qp->max_recv = attr->max_recv;
-	qp->max_recv_sge = attr->max_recv_sge;
-	qp->signal_all = attr->signal_all;
-	qp->sq.base = attr->sq;
-	qp->sq.bytes = mana_stock_sq_bytes(attr->format, attr->max_send, attr->max_send_sge);
-	qp->rq.base = attr->rq;
-	qp->rq.bytes = mana_stock_rq_bytes(attr->max_recv, attr->max_recv_sge);
 	if (attr->format == MANA_DP_RC) {
 		qp->read.base = attr->read;
 		qp->read.bytes = MANA_STOCK_READ_BYTES;
-		qp->rollback = (struct mana_hw_rnic_rollback *)(attr->sq + qp->sq.bytes);
+		qp->rollback = (struct mana_hw_rnic_rollback *)(queues->sq + qp->sends.ring.bytes);
 		qp->rollback->signature = MANA_HW_RNIC_ROLLBACK_SIGNATURE;
 		qp->rollback->size = sizeof(*qp->rollback);
 	}
@@ -68,23 +53,16 @@ int mana_stock_init(struct mana_stock_qp *qp, const struct mana_stock_attr *attr
 
 void mana_stock_free(struct mana_stock_qp *qp)
 {
-	free(qp->sent);
-	free(qp->recv);
-	qp->sent = NULL;
-	qp->recv = NULL;
+	mana_queues_free(&qp->sends, &qp->receives);
 }
 
 void mana_stock_reset(struct mana_stock_qp *qp)
 {
-	mana_ring_rewind(&qp->sq);
+	mana_queues_rewind(&qp->sends, &qp->receives);
 	mana_ring_rewind(&qp->read);
-	mana_ring_rewind(&qp->rq);
-	qp->sent_head = 0;
 	qp->sent_tail = 0;
-	qp->recv_head = 0;
 	qp->recv_tail = 0;
 	qp->arm_scan = 0;
-	qp->posted = 0;
 	qp->next_psn = 0;
 	qp->ssn = 1;
 	qp->acked = MANA_HW_RNIC_24BIT;
@@ -184,7 +162,7 @@ static int get_gather(const struct mana_stock_qp *qp, const struct mana_dp_send 
 {
 	uint64_t length;
 
-	if (wr->sge_count > qp->max_send_sge)
+	if (wr->sge_count > qp->sends.max_sge)
 		return EINVAL;
 	length = mana_sges_length(wr->sge, wr->sge_count);
 	if (length > MANA_DP_MAX_MESSAGE)
@@ -193,9 +171,10 @@ static int get_gather(const struct mana_stock_qp *qp, const struct mana_dp_send 
 	gather->count = wr->sge_count;
 	gather->length = (uint32_t)length;
 	if ((wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
-		if (length > qp->inline_slots.stride || wr->opcode == MANA_HW_EXT_WQE_READ)
+		if (length > qp->sends.inline_slots.stride || wr->opcode == MANA_HW_EXT_WQE_READ)
 			return EINVAL;
-		gather->copied = mana_inline_sge(&qp->inline_slots, qp->sent_head & qp->sent_mask,
+		gather->copied = mana_inline_sge(&qp->sends.inline_slots,
+						 qp->sends.head & qp->sends.mask,
 						 (uint32_t)length);
 		gather->sge = &gather->copied;
 		gather->count = 1;
@@ -209,7 +188,7 @@ static uint32_t oob_flags(const struct mana_stock_qp *qp, const struct mana_dp_s
 
 	if (wr->flags & MANA_HW_EXT_WQE_FENCE)
 		flags |= MANA_HW_RNIC_OOB_FENCE;
-	if (qp->signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED))
+	if (qp->sends.signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED))
 		flags |= MANA_HW_RNIC_OOB_SIGNALED;
 	if (wr->flags & MANA_HW_EXT_WQE_SOLICITED)
 		flags |= MANA_HW_RNIC_OOB_SOLICITED;
@@ -220,16 +199,16 @@ static uint32_t oob_flags(const struct mana_stock_qp *qp, const struct mana_dp_s
 static void remember(struct mana_stock_qp *qp, const struct mana_dp_send *wr, uint32_t last_psn,
 		     uint32_t length, uint32_t read_bytes)
 {
-	struct mana_stock_sent *sent = &qp->sent[qp->sent_head & qp->sent_mask];
+	struct mana_dp_sent *sent = &qp->sends.slot[qp->sends.head & qp->sends.mask];
 
 	sent->wr_id = wr->wr_id;
 	sent->last_psn = last_psn;
-	sent->end = qp->sq.producer;
+	sent->end = qp->sends.ring.producer;
 	sent->length = length;
 	sent->read_bytes = (uint16_t)read_bytes;
 	sent->opcode = send_opcodes[wr->opcode].wc;
-	sent->signaled = qp->signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED);
-	mana_store_release(&qp->sent_head, qp->sent_head + 1);
+	sent->signaled = qp->sends.signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED);
+	mana_store_release(&qp->sends.head, qp->sends.head + 1);
 }
 
 static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
@@ -253,7 +232,7 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
 	if (bytes > MANA_HW_SQ_WQE_MAX_BYTES)
 		return EINVAL;
-	if (mana_ring_space(&qp->sq) < bytes)
+	if (mana_ring_space(&qp->sends.ring) < bytes)
 		return ENOMEM;
 	if (read) {
 		read_bytes = mana_recv_wqe_bytes(mana_at_least_one(gather.count));
@@ -264,14 +243,14 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 		post_scatter(qp, wr, read_bytes);
 	}
 	if (gather.sge == &gather.copied)
-		mana_inline_copy(&qp->inline_slots, qp->sent_head & qp->sent_mask, wr);
+		mana_inline_copy(&qp->sends.inline_slots, qp->sends.head & qp->sends.mask, wr);
 
 	packets = gather.length ? (gather.length - 1) / qp->mtu + 1 : 1;
 	last_psn = (qp->next_psn + packets - 1) & MANA_HW_RNIC_24BIT;
 	padding = (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge);
-	start = qp->sq.producer;
+	start = qp->sends.ring.producer;
 
-	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
+	wqe = mana_wqe_begin(&qp->sends.ring, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	oob = (struct mana_hw_rnic_send_oob *)(header + 1);
 	header->word0 = padding;
@@ -287,7 +266,7 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	mana_put_sges(wqe + MANA_SEND_HEAD_BYTES + large * sizeof(struct mana_hw_sge), gather.sge,
 		 read ? 0 : gather.count);
 	memset(wqe + used, 0, bytes - used);
-	mana_wqe_end(&qp->sq, wqe, bytes);
+	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	qp->rollback->right = start / MANA_HW_WQE_UNIT;
 	qp->next_psn = (last_psn + 1) & MANA_HW_RNIC_24BIT;
@@ -321,12 +300,12 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
 	if (bytes > MANA_HW_SQ_WQE_MAX_BYTES)
 		return EINVAL;
-	if (mana_ring_space(&qp->sq) < bytes)
+	if (mana_ring_space(&qp->sends.ring) < bytes)
 		return ENOMEM;
 	if (gather.sge == &gather.copied)
-		mana_inline_copy(&qp->inline_slots, qp->sent_head & qp->sent_mask, wr);
+		mana_inline_copy(&qp->sends.inline_slots, qp->sends.head & qp->sends.mask, wr);
 
-	wqe = mana_wqe_begin(&qp->sq, bytes, scratch);
+	wqe = mana_wqe_begin(&qp->sends.ring, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	oob = (struct mana_hw_rnic_send_oob *)(header + 1);
 	header->word0 = 0;
@@ -346,7 +325,7 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	if (gather.count)
 		mana_put_sges((uint8_t *)(av + 1), gather.sge, gather.count);
 	memset(wqe + used, 0, bytes - used);
-	mana_wqe_end(&qp->sq, wqe, bytes);
+	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	qp->next_psn = (qp->next_psn + 1) & MANA_HW_RNIC_24BIT;
 	remember(qp, wr, 0, gather.length, 0);
@@ -355,22 +334,22 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 
 int mana_stock_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 {
-	if (!qp->can_send || qp->send_side.failed)
+	if (!qp->sends.allowed || qp->send_side.failed)
 		return EINVAL;
 	if (wr->opcode > MANA_HW_EXT_WQE_READ || wr->opcode == MANA_HW_EXT_WQE_SEND_INV)
 		return EOPNOTSUPP;
-	if (qp->sent_head - mana_load_acquire(&qp->sent_tail) >= qp->max_send)
+	if (qp->sends.head - mana_load_acquire(&qp->sent_tail) >= qp->sends.max)
 		return ENOMEM;
 	return qp->dp.format == MANA_DP_RC ? rc_send(qp, wr) : ud_send(qp, wr);
 }
 
 void mana_stock_ring_send(struct mana_stock_qp *qp)
 {
-	if (qp->posted == qp->sq.producer)
+	if (qp->sends.posted == qp->sends.ring.producer)
 		return;
-	qp->posted = qp->sq.producer;
+	qp->sends.posted = qp->sends.ring.producer;
 	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_SQ,
-		      mana_hw_wq_doorbell(qp->sq.id, 0, qp->sq.producer));
+		      mana_hw_wq_doorbell(qp->sends.ring.id, 0, qp->sends.ring.producer));
 }
 
 int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_dp_sge *sge,
@@ -382,18 +361,18 @@ int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_
 	uint32_t sges, used, bytes;
 	uint8_t *wqe;
 
-	if (!qp->can_recv || qp->recv_side.failed || sge_count > qp->max_recv_sge)
+	if (!qp->receives.allowed || qp->recv_side.failed || sge_count > qp->receives.max_sge)
 		return EINVAL;
-	if (qp->recv_head - mana_load_acquire(&qp->recv_tail) >= qp->max_recv)
+	if (qp->receives.head - mana_load_acquire(&qp->recv_tail) >= qp->receives.max)
 		return ENOMEM;
 	bytes = mana_recv_wqe_bytes(mana_at_least_one(sge_count));
-	if (mana_ring_space(&qp->rq) < bytes)
+	if (mana_ring_space(&qp->receives.ring) < bytes)
 		return ENOMEM;
 
-	recv = &qp->recv[qp->recv_head & qp->recv_mask];
+	recv = &qp->receives.slot[qp->receives.head & qp->receives.mask];
 	recv->wr_id = wr_id;
-	recv->start = qp->rq.producer;
-	wqe = mana_wqe_begin(&qp->rq, bytes, scratch);
+	recv->start = qp->receives.ring.producer;
+	wqe = mana_wqe_begin(&qp->receives.ring, bytes, scratch);
 	header = (struct mana_hw_wqe_header *)wqe;
 	sges = mana_put_sges(wqe + MANA_RECV_HEAD_BYTES, sge, sge_count);
 	header->word0 = 0;
@@ -401,16 +380,17 @@ int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_
 	memset(header + 1, 0, sizeof(struct mana_hw_rnic_recv_oob));
 	used = MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
 	memset(wqe + used, 0, bytes - used);
-	mana_wqe_end(&qp->rq, wqe, bytes);
-	recv->end = qp->rq.producer;
-	mana_store_release(&qp->recv_head, qp->recv_head + 1);
+	mana_wqe_end(&qp->receives.ring, wqe, bytes);
+	recv->end = qp->receives.ring.producer;
+	mana_store_release(&qp->receives.head, qp->receives.head + 1);
 	return 0;
 }
 
 void mana_stock_ring_recv(struct mana_stock_qp *qp, uint32_t count)
 {
 	mana_doorbell(qp->dp.doorbell, MANA_HW_DB_RQ,
-		      mana_hw_wq_doorbell(qp->rq.id, (uint8_t)count, qp->rq.producer));
+		      mana_hw_wq_doorbell(qp->receives.ring.id, (uint8_t)count,
+					  qp->receives.ring.producer));
 }
 
 uint8_t mana_stock_status(uint32_t vendor_error)
@@ -508,13 +488,13 @@ static void fail_side(struct mana_dp_cq *cq, struct mana_stock_side *side, uint3
  */
 static void arm_next(struct mana_stock_qp *qp)
 {
-	uint32_t head = mana_load_acquire(&qp->sent_head);
+	uint32_t head = mana_load_acquire(&qp->sends.head);
 	uint32_t i = qp->arm_scan;
 
 	if ((int32_t)(qp->sent_tail - i) > 0)
 		i = qp->sent_tail;
 	for (; i != head; i++) {
-		const struct mana_stock_sent *sent = &qp->sent[i & qp->sent_mask];
+		const struct mana_dp_sent *sent = &qp->sends.slot[i & qp->sends.mask];
 
 		if (sent->signaled && mana_psn_after(sent->last_psn, qp->acked)) {
 			qp->arm_scan = i;
@@ -543,7 +523,7 @@ static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 		       const struct mana_hw_rnic_error_cqe *cqe, uint32_t queue_id, bool is_sq)
 {
 	uint32_t vendor = cqe->type_vendor >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & MANA_HW_RNIC_CQE_VENDOR;
-	bool send = is_sq ? queue_id == qp->sq.id : queue_id == qp->read.id;
+	bool send = is_sq ? queue_id == qp->sends.ring.id : queue_id == qp->read.id;
 	uint32_t done;
 
 	if (qp->dp.format == MANA_DP_UD)
@@ -577,20 +557,20 @@ static void begin_completion(const struct mana_stock_qp *qp, struct mana_complet
 /* The oldest receive leaves the queue. */
 static void retire_receive(struct mana_stock_qp *qp, struct mana_completion *c)
 {
-	const struct mana_dp_receive *recv = &qp->recv[qp->recv_tail & qp->recv_mask];
+	const struct mana_dp_receive *recv = &qp->receives.slot[qp->recv_tail & qp->receives.mask];
 
 	c->wr_id = recv->wr_id;
-	mana_store_release(&qp->rq.consumer, recv->end);
+	mana_store_release(&qp->receives.ring.consumer, recv->end);
 	mana_store_release(&qp->recv_tail, qp->recv_tail + 1);
 }
 
 static bool take_receive(struct mana_stock_qp *qp, const struct mana_hw_rnic_recv_cqe *cqe,
 			 struct mana_completion *c)
 {
-	const struct mana_dp_receive *recv = &qp->recv[qp->recv_tail & qp->recv_mask];
+	const struct mana_dp_receive *recv = &qp->receives.slot[qp->recv_tail & qp->receives.mask];
 	uint8_t type = cqe->type & MANA_HW_RNIC_CQE_TYPE;
 
-	if (qp->recv_tail == mana_load_acquire(&qp->recv_head))
+	if (qp->recv_tail == mana_load_acquire(&qp->receives.head))
 		return false;
 	begin_completion(qp, c);
 	if (qp->dp.format == MANA_DP_RC) {
@@ -617,11 +597,11 @@ static bool take_receive(struct mana_stock_qp *qp, const struct mana_hw_rnic_rec
 /* The oldest send leaves the queue. */
 static void retire_send(struct mana_stock_qp *qp)
 {
-	const struct mana_stock_sent *sent = &qp->sent[qp->sent_tail & qp->sent_mask];
+	const struct mana_dp_sent *sent = &qp->sends.slot[qp->sent_tail & qp->sends.mask];
 
 	if (sent->read_bytes)
 		mana_store_release(&qp->read.consumer, qp->read.consumer + sent->read_bytes);
-	mana_store_release(&qp->sq.consumer, sent->end);
+	mana_store_release(&qp->sends.ring.consumer, sent->end);
 	if (qp->rollback)
 		qp->rollback->left = sent->end / MANA_HW_WQE_UNIT;
 	mana_store_release(&qp->sent_tail, qp->sent_tail + 1);
@@ -631,11 +611,11 @@ static void retire_send(struct mana_stock_qp *qp)
 static bool take_datagram_sent(struct mana_stock_qp *qp, const struct mana_hw_rnic_ud_send_cqe *cqe,
 			       struct mana_completion *c)
 {
-	const struct mana_stock_sent *sent = &qp->sent[qp->sent_tail & qp->sent_mask];
+	const struct mana_dp_sent *sent = &qp->sends.slot[qp->sent_tail & qp->sends.mask];
 	uint32_t vendor = cqe->type_vendor >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & 0x1ff;
 	bool report = sent->signaled || vendor;
 
-	if (qp->sent_tail == mana_load_acquire(&qp->sent_head))
+	if (qp->sent_tail == mana_load_acquire(&qp->sends.head))
 		return false;
 	begin_completion(qp, c);
 	c->wr_id = sent->wr_id;
@@ -664,7 +644,7 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 	case MANA_HW_RNIC_CQE_SEND_IMM:
 	case MANA_HW_RNIC_CQE_SEND_INV:
 	case MANA_HW_RNIC_CQE_WRITE_IMM:
-		if (is_sq || id != qp->rq.id)
+		if (is_sq || id != qp->receives.ring.id)
 			return false;
 		return take_receive(qp, data, c);
 	case MANA_HW_RNIC_CQE_UD:
@@ -688,10 +668,10 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 static bool report_send(struct mana_stock_side *side, struct mana_completion *c)
 {
 	struct mana_stock_qp *qp = side->qp;
-	uint32_t head = mana_load_acquire(&qp->sent_head);
+	uint32_t head = mana_load_acquire(&qp->sends.head);
 
 	while (qp->sent_tail != head) {
-		const struct mana_stock_sent *sent = &qp->sent[qp->sent_tail & qp->sent_mask];
+		const struct mana_dp_sent *sent = &qp->sends.slot[qp->sent_tail & qp->sends.mask];
 		bool done = qp->dp.format == MANA_DP_RC &&
 			    !mana_psn_after(sent->last_psn, qp->acked);
 
@@ -717,7 +697,7 @@ static bool report_receive(struct mana_stock_side *side, struct mana_completion 
 {
 	struct mana_stock_qp *qp = side->qp;
 
-	if (!side->failed || qp->recv_tail == mana_load_acquire(&qp->recv_head))
+	if (!side->failed || qp->recv_tail == mana_load_acquire(&qp->receives.head))
 		return false;
 	begin_completion(qp, c);
 	c->opcode = MANA_WC_RECV;

@@ -14,17 +14,6 @@ extern "C" {
  * only up to which PSN all is done; what that finishes is kept here.
  */
 
-/* One send, until it is reported or vanishes. */
-struct mana_stock_sent {
-	uint64_t wr_id;
-	uint32_t last_psn;
-	uint32_t end; /* where the next WQE starts */
-	uint32_t length;
-	uint16_t read_bytes; /* of its WQE in the requester RQ */
-	uint8_t opcode; /* enum mana_wc_opcode */
-	bool signaled;
-};
-
 struct mana_stock_qp;
 
 /* One direction of a QP in a list of its CQ. */
@@ -42,30 +31,15 @@ struct mana_stock_qp {
 	struct mana_dp_qp dp;
 
 	/* the poster of sends */
-	struct mana_dp_ring sq;
+	struct mana_dp_sends sends;
 	struct mana_dp_ring read; /* RC: scatter lists of READs */
 	struct mana_hw_rnic_rollback *rollback; /* RC */
-	struct mana_stock_sent *sent;
-	uint32_t sent_mask;
-	uint32_t sent_head;
-	uint32_t max_send;
-	uint32_t max_send_sge;
 	uint32_t mtu;
 	uint32_t next_psn;
 	uint32_t ssn;
-	uint32_t posted; /* sq.producer that the device was told */
-	bool signal_all;
-	bool can_send;
-	struct mana_dp_inline inline_slots;
 
 	/* the poster of receives */
-	struct mana_dp_ring rq;
-	struct mana_dp_receive *recv;
-	uint32_t recv_mask;
-	uint32_t recv_head;
-	uint32_t max_recv;
-	uint32_t max_recv_sge;
-	bool can_recv;
+	struct mana_dp_receives receives;
 
 	/* the pollers */
 	uint32_t sent_tail;
@@ -78,17 +52,11 @@ struct mana_stock_qp {
 	bool error_queued;
 };
 
-/* What a QP is made of. Memory is the caller's, zeroed, and outlives the QP. */
+/* What a QP is made of. */
 struct mana_stock_attr {
 	enum mana_dp_format format;
-	uint32_t max_send;
-	uint32_t max_send_sge;
-	uint32_t max_recv;
-	uint32_t max_recv_sge;
-	bool signal_all;
-	uint8_t *sq; /* RC: followed by the rollback area */
+	struct mana_dp_queues queues;
 	uint8_t *read;
-	uint8_t *rq;
 };
 
 /* Of rings, for these limits; 0 if there is no such ring. */

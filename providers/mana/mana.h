@@ -222,6 +222,20 @@ static inline struct mana_mw *to_mmw(struct ibv_mw *mw)
 	return container_of(mw, struct mana_mw, ibv_mw);
 }
 
+/* What is asked for of the queues of a QP; their memory comes later. */
+static inline struct mana_dp_queues mana_queues_of(const struct ibv_qp_init_attr_ex *attr)
+{
+	struct mana_dp_queues queues = {
+		.max_send = attr->cap.max_send_wr,
+		.max_send_sge = attr->cap.max_send_sge,
+		.max_recv = attr->cap.max_recv_wr,
+		.max_recv_sge = attr->cap.max_recv_sge,
+		.signal_all = attr->sq_sig_all,
+	};
+
+	return queues;
+}
+
 /* The kernel driver gives this part of the extension to user space. */
 static inline bool mana_has(const struct mana_context *ctx, uint64_t feature)
 {

@@ -45,11 +45,7 @@ static int alloc_queue(struct mana_qp *qp, struct mana_buffer *ring, uint32_t by
 static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_init_attr_ex *attr)
 {
 	struct mana_packet_attr packet = {
-		.max_send = attr->cap.max_send_wr,
-		.max_send_sge = attr->cap.max_send_sge,
-		.max_recv = attr->cap.max_recv_wr,
-		.max_recv_sge = attr->cap.max_recv_sge,
-		.signal_all = attr->sq_sig_all,
+		.queues = mana_queues_of(attr),
 	};
 	struct mana_buffer *send_cq = &qp->queue[0];
 	struct mana_buffer *recv_ring = &qp->queue[1];
@@ -69,14 +65,14 @@ static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_in
 				  &cmd.drv_payload.recv);
 	if (ret)
 		return ret;
-	packet.sq = qp->buffer.address;
-	packet.rq = recv_ring->address;
+	packet.queues.sq = qp->buffer.address;
+	packet.queues.rq = recv_ring->address;
 	packet.send_cq = send_cq->address;
 	packet.recv_cq = recv_cq->address;
 	ret = mana_packet_init(&qp->packet, &packet, &layout);
 	if (!ret)
-		ret = mana_create_inline(qp, attr, qp->packet.sent_mask + 1,
-					 &qp->packet.inline_slots);
+		ret = mana_create_inline(qp, attr, qp->packet.sends.mask + 1,
+					 &qp->packet.sends.inline_slots);
 	if (ret)
 		return ret;
 
@@ -85,7 +81,7 @@ static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_in
 				   &resp.ibv_resp, sizeof(resp));
 	if (ret)
 		return ret;
-	qp->cap.max_inline_data = qp->packet.inline_slots.stride;
+	qp->cap.max_inline_data = qp->packet.sends.inline_slots.stride;
 	return 0;
 }
 
@@ -157,10 +153,10 @@ int mana_destroy_packet_qp(struct mana_qp *qp)
 static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
 {
 	mana_lock(&qp->sq_lock);
-	qp->packet.can_send = state == IBV_QPS_RTS;
+	qp->packet.sends.allowed = state == IBV_QPS_RTS;
 	mana_unlock(&qp->sq_lock);
 	mana_lock(&qp->rq_lock);
-	qp->packet.can_recv = state == IBV_QPS_INIT || state == IBV_QPS_RTR ||
+	qp->packet.receives.allowed = state == IBV_QPS_INIT || state == IBV_QPS_RTR ||
 			      state == IBV_QPS_RTS;
 	mana_unlock(&qp->rq_lock);
 }

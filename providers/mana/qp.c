@@ -35,7 +35,7 @@ static void leave_tables(struct mana_qp *qp, struct mana_context *ctx)
 	mana_dp_table_remove(&ctx->rq_table, qp->dp.qpn, &qp->dp);
 	if (qp->extended)
 		return;
-	mana_dp_table_remove(&ctx->sq_table, qp->stock.sq.id, &qp->dp);
+	mana_dp_table_remove(&ctx->sq_table, qp->stock.sends.ring.id, &qp->dp);
 	if (qp->dp.format == MANA_DP_RC) {
 		mana_dp_table_remove(&ctx->sq_table, qp->responder_sq_id, &qp->dp);
 		mana_dp_table_remove(&ctx->rq_table, qp->stock.read.id, &qp->dp);
@@ -67,7 +67,7 @@ static int join_tables(struct mana_qp *qp, struct mana_context *ctx)
 	pthread_mutex_lock(&ctx->table_lock);
 	ret = join_table(ctx, &ctx->rq_table, qp->dp.qpn, qp);
 	if (!ret && !qp->extended)
-		ret = join_table(ctx, &ctx->sq_table, qp->stock.sq.id, qp);
+		ret = join_table(ctx, &ctx->sq_table, qp->stock.sends.ring.id, qp);
 	if (!ret && qp->dp.format == MANA_DP_RC) {
 		ret = join_table(ctx, &ctx->sq_table, qp->responder_sq_id, qp);
 		if (!ret)
@@ -214,16 +214,13 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 {
 	struct mana_stock_attr stock = {
 		.format = attr->qp_type == IBV_QPT_UD ? MANA_DP_UD : MANA_DP_RC,
-		.max_send = attr->cap.max_send_wr,
-		.max_send_sge = attr->cap.max_send_sge,
-		.max_recv = attr->cap.max_recv_wr,
-		.max_recv_sge = attr->cap.max_recv_sge,
-		.signal_all = attr->sq_sig_all,
+		.queues = mana_queues_of(attr),
 	};
 	struct mana_cmd_qp_resp resp = {};
 	struct mana_cmd_qp cmd = {};
-	uint32_t sq_bytes = mana_stock_sq_bytes(stock.format, stock.max_send, stock.max_send_sge);
-	uint32_t rq_bytes = mana_stock_rq_bytes(stock.max_recv, stock.max_recv_sge);
+	uint32_t sq_bytes = mana_stock_sq_bytes(stock.format, stock.queues.max_send,
+						stock.queues.max_send_sge);
+	uint32_t rq_bytes = mana_stock_rq_bytes(stock.queues.max_recv, stock.queues.max_recv_sge);
 	struct ibv_qp_cap asked = attr->cap;
 	uint32_t tail = 0;
 	int ret = 0;
@@ -252,13 +249,13 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 				  &qp->queue[MANA_UAPI_QP_RESPONDER_RQ], rq_bytes);
 	if (ret)
 		return ret;
-	stock.sq = qp->buffer.address;
+	stock.queues.sq = qp->buffer.address;
 	stock.read = qp->queue[MANA_UAPI_QP_REQUESTER_RQ].address;
-	stock.rq = qp->queue[MANA_UAPI_QP_RESPONDER_RQ].address;
+	stock.queues.rq = qp->queue[MANA_UAPI_QP_RESPONDER_RQ].address;
 	ret = mana_stock_init(&qp->stock, &stock);
 	if (!ret)
-		ret = mana_create_inline(qp, attr, qp->stock.sent_mask + 1,
-					 &qp->stock.inline_slots);
+		ret = mana_create_inline(qp, attr, qp->stock.sends.mask + 1,
+					 &qp->stock.sends.inline_slots);
 	if (ret)
 		return ret;
 	if (stock.format == MANA_DP_UD)
@@ -270,12 +267,12 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 	if (ret)
 		return ret;
 	qp->cap = asked;
-	qp->cap.max_inline_data = qp->stock.inline_slots.stride;
-	qp->stock.sq.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
+	qp->cap.max_inline_data = qp->stock.sends.inline_slots.stride;
+	qp->stock.sends.ring.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
 	qp->responder_sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_SQ];
 	qp->stock.read.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_RQ];
-	qp->stock.rq.id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_RQ];
-	qp->dp.qpn = qp->stock.rq.id;
+	qp->stock.receives.ring.id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_RQ];
+	qp->dp.qpn = qp->stock.receives.ring.id;
 	return 0;
 }
 
@@ -460,8 +457,8 @@ static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
 		qp->ext.can_send = send || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
 		qp->ext.can_recv = recv && !qp->ext.srq;
 	} else {
-		qp->stock.can_send = send;
-		qp->stock.can_recv = recv && state != IBV_QPS_ERR;
+		qp->stock.sends.allowed = send;
+		qp->stock.receives.allowed = recv && state != IBV_QPS_ERR;
 	}
 }
 

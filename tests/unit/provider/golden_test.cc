@@ -28,23 +28,23 @@ protected:
     GoldenTest() : sq(4112), read(4096), rq(4096), cq(sink, tables, 64, false) {
         mana_stock_attr attr{};
         attr.format = MANA_DP_RC;
-        attr.max_send = attr.max_recv = 16;
-        attr.max_send_sge = attr.max_recv_sge = 2;
-        attr.sq = sq.data();
+        attr.queues.max_send = attr.queues.max_recv = 16;
+        attr.queues.max_send_sge = attr.queues.max_recv_sge = 2;
+        attr.queues.sq = sq.data();
         attr.read = read.data();
-        attr.rq = rq.data();
+        attr.queues.rq = rq.data();
         EXPECT_EQ(mana_stock_init(&qp, &attr), 0);
-        qp.sq.id = 0x804;
+        qp.sends.ring.id = 0x804;
         qp.read.id = 0xc05;
-        qp.rq.id = qp.dp.qpn = 0xc04;
+        qp.receives.ring.id = qp.dp.qpn = 0xc04;
         qp.dp.doorbell = sink.page();
         qp.mtu = 1024;
-        qp.can_recv = true;
+        qp.receives.allowed = true;
     }
     ~GoldenTest() override { mana_stock_free(&qp); }
     void start() {
         mana_stock_start(&qp, 0x123456);
-        qp.can_send = true;
+        qp.sends.allowed = true;
         (void)sink.take();
     }
     /// Posts, and returns the bytes of the WQE.
@@ -59,17 +59,17 @@ protected:
         wr.value = 0xaabbccdd;
         wr.remote_address = 0x0000700012345678;
         wr.rkey = 0xcafe01;
-        const auto before = qp.sq.producer;
+        const auto before = qp.sends.ring.producer;
         EXPECT_EQ(mana_stock_send(&qp, &wr), 0);
         mana_stock_ring_send(&qp);
-        return sq.hex(before, qp.sq.producer - before);
+        return sq.hex(before, qp.sends.ring.producer - before);
     }
     std::string recv(std::initializer_list<mana_dp_sge> sges) {
         const std::vector<mana_dp_sge> list(sges);
-        const auto before = qp.rq.producer;
+        const auto before = qp.receives.ring.producer;
         EXPECT_EQ(mana_stock_recv(&qp, 1, list.data(), static_cast<std::uint32_t>(list.size())), 0);
         mana_stock_ring_recv(&qp, 1);
-        return rq.hex(before, qp.rq.producer - before);
+        return rq.hex(before, qp.receives.ring.producer - before);
     }
     [[nodiscard]] std::uint32_t right() const { return qp.rollback->right; }
 

@@ -26,16 +26,16 @@ protected:
             driver.write64(driver.doorbell_offset(guest.device.page) + offset, value);
         };
         mana_packet_attr attr{};
-        attr.max_send = attr.max_recv = 16;
-        attr.max_send_sge = attr.max_recv_sge = 2;
+        attr.queues.max_send = attr.queues.max_recv = 16;
+        attr.queues.max_send_sge = attr.queues.max_recv_sge = 2;
         mana_packet_layout layout{};
         ASSERT_EQ(mana_packet_lay_out(&attr, &layout), 0);
         const RingMemory rings[4] = {
             driver.alloc_ring(layout.sq_bytes), driver.alloc_ring(layout.send_cqes * 64),
             driver.alloc_ring(layout.rq_bytes), driver.alloc_ring(layout.recv_cqes * 64)};
-        attr.sq = reinterpret_cast<std::uint8_t*>(rings[0].at(0));
+        attr.queues.sq = reinterpret_cast<std::uint8_t*>(rings[0].at(0));
         attr.send_cq = rings[1].at(0);
-        attr.rq = reinterpret_cast<std::uint8_t*>(rings[2].at(0));
+        attr.queues.rq = reinterpret_cast<std::uint8_t*>(rings[2].at(0));
         attr.recv_cq = rings[3].at(0);
         ASSERT_EQ(mana_packet_init(&qp, &attr, &layout), 0);
         qp.dp.doorbell = doorbell.page();
@@ -52,7 +52,7 @@ protected:
         mana_packet_join(&cq, &qp.recv_side);
         mana_packet_start(&qp, send.get<std::uint32_t>(32), send.get<std::uint32_t>(36),
                           recv.get<std::uint32_t>(32), recv.get<std::uint32_t>(36));
-        qp.can_send = qp.can_recv = true;
+        qp.sends.allowed = qp.receives.allowed = true;
         ASSERT_TRUE(driver
                         .call(Request(MANA_HW_EXT_ADD_FLOW, 168, 40, 2)
                                   .put<std::uint64_t>(40, recv.get<std::uint64_t>(40)))
@@ -132,15 +132,13 @@ TEST_F(PacketDeviceTest, FramesComeIn) {
     }
 }
 
-TEST_F(PacketDeviceTest, AForeignSourceAddressIsRefusedAndTheNextFrameGoesOut) {
-    auto flow = flow4(17);
-    flow.source_mac = eth::test::kPeerMac;
-    send(udp(flow, pattern(50)), 1);
+TEST_F(PacketDeviceTest, ALongFrameIsRefusedAndTheNextFrameGoesOut) {
+    send(udp(flow4(17), pattern(9014)), 1);
     send(udp(flow4(17), pattern(50)), 2);
     const auto done = poll();
     ASSERT_EQ(done.size(), 2U);
-    EXPECT_EQ(done[0].status, MANA_WC_LOC_ACCESS_ERR);
-    EXPECT_EQ(done[0].vendor_error, MANA_HW_ETH_CQE_TX_SOURCE);
+    EXPECT_EQ(done[0].status, MANA_WC_LOC_LEN_ERR);
+    EXPECT_EQ(done[0].vendor_error, MANA_HW_ETH_CQE_TX_MTU);
     EXPECT_EQ(done[1].status, MANA_WC_SUCCESS);
 }
 

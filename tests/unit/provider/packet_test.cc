@@ -28,10 +28,10 @@ protected:
     explicit PacketTest(std::uint32_t depth = 4, bool extended = true)
         : sq(4096), rq(4096), send_cq(4096), recv_cq(4096), cq(sink, tables, 64, extended) {
         mana_packet_attr attr{};
-        attr.max_send = attr.max_recv = depth;
-        attr.max_send_sge = attr.max_recv_sge = 3;
-        attr.sq = sq.data();
-        attr.rq = rq.data();
+        attr.queues.max_send = attr.queues.max_recv = depth;
+        attr.queues.max_send_sge = attr.queues.max_recv_sge = 3;
+        attr.queues.sq = sq.data();
+        attr.queues.rq = rq.data();
         attr.send_cq = send_cq.data();
         attr.recv_cq = recv_cq.data();
         mana_packet_layout layout{};
@@ -50,7 +50,7 @@ protected:
     ~PacketTest() override { mana_packet_free(&qp); }
     void start() {
         mana_packet_start(&qp, kSq, kSendCq, kRq, kRecvCq);
-        qp.can_send = qp.can_recv = true;
+        qp.sends.allowed = qp.receives.allowed = true;
         sends = receives = {};
     }
     int send(std::uint64_t id, std::uint32_t sges = 1, std::uint8_t flags = 0,
@@ -110,7 +110,7 @@ TEST_F(PacketTest, SendWqeOfThreeSges) {
               "0000010000000000070000003c000000"
               "00000200000000000800000028000000"
               "00000300000000000900000014000000");
-    EXPECT_EQ(qp.sq.producer, 64U);
+    EXPECT_EQ(qp.sends.ring.producer, 64U);
 }
 
 TEST_F(PacketTest, ReceiveWqe) {
@@ -201,29 +201,29 @@ TEST_F(PacketTest, RefusesWhatItCannotDo) {
     EXPECT_EQ(recv(1, 4), EINVAL);
     EXPECT_EQ(send(1, 1, MANA_HW_EXT_WQE_INLINE), EINVAL);
     EXPECT_EQ(send(1, 1, 0, MANA_HW_EXT_WQE_WRITE), EOPNOTSUPP);
-    qp.can_send = qp.can_recv = false;
+    qp.sends.allowed = qp.receives.allowed = false;
     EXPECT_EQ(send(1), EINVAL);
     EXPECT_EQ(recv(1), EINVAL);
-    EXPECT_EQ(qp.sq.producer + qp.rq.producer, 0U);
+    EXPECT_EQ(qp.sends.ring.producer + qp.receives.ring.producer, 0U);
     mana_packet_attr attr{};
     mana_packet_layout layout{};
-    attr.max_recv_sge = 16;
+    attr.queues.max_recv_sge = 16;
     EXPECT_EQ(mana_packet_lay_out(&attr, &layout), EINVAL);
-    attr.max_recv_sge = 15;
-    attr.max_send_sge = 31;
+    attr.queues.max_recv_sge = 15;
+    attr.queues.max_send_sge = 31;
     EXPECT_EQ(mana_packet_lay_out(&attr, &layout), EINVAL);
-    attr.max_send_sge = 30;
+    attr.queues.max_send_sge = 30;
     EXPECT_EQ(mana_packet_lay_out(&attr, &layout), 0);
-    attr.max_send = 0x80000001;
+    attr.queues.max_send = 0x80000001;
     EXPECT_EQ(mana_packet_lay_out(&attr, &layout), EINVAL);
 }
 
 TEST_F(PacketTest, InlineDataIsCopiedToASlotOfItsSend) {
     std::vector<std::uint8_t> slots(4 * 64), data(60, 0xab), more(4, 0xcd);
-    qp.inline_slots.base = slots.data();
-    qp.inline_slots.address = 0x90000;
-    qp.inline_slots.stride = 64;
-    qp.inline_slots.lkey = 0x55;
+    qp.sends.inline_slots.base = slots.data();
+    qp.sends.inline_slots.address = 0x90000;
+    qp.sends.inline_slots.stride = 64;
+    qp.sends.inline_slots.lkey = 0x55;
     ASSERT_EQ(send(1), 0);
     const mana_dp_sge sge[2] = {{reinterpret_cast<std::uintptr_t>(data.data()), 60, 0},
                                 {reinterpret_cast<std::uintptr_t>(more.data()), 4, 0}};
@@ -342,10 +342,10 @@ TEST_F(PacketTest, QueuesOfOneCqTakeTurnsAndLeaveIt) {
     QueueMemory memory[4] = {QueueMemory(4096), QueueMemory(4096), QueueMemory(4096),
                              QueueMemory(4096)};
     mana_packet_attr attr{};
-    attr.max_send = attr.max_recv = 4;
-    attr.max_send_sge = attr.max_recv_sge = 1;
-    attr.sq = memory[0].data();
-    attr.rq = memory[1].data();
+    attr.queues.max_send = attr.queues.max_recv = 4;
+    attr.queues.max_send_sge = attr.queues.max_recv_sge = 1;
+    attr.queues.sq = memory[0].data();
+    attr.queues.rq = memory[1].data();
     attr.send_cq = memory[2].data();
     attr.recv_cq = memory[3].data();
     mana_packet_layout layout{};
@@ -357,7 +357,7 @@ TEST_F(PacketTest, QueuesOfOneCqTakeTurnsAndLeaveIt) {
     mana_packet_join(&cq.dp, &other.send_side);
     mana_packet_join(&cq.dp, &other.recv_side);
     mana_packet_start(&other, 0x500, 0x51, 0x501, 0x52);
-    other.can_recv = true;
+    other.receives.allowed = true;
     const mana_dp_sge sge{0x1000, 100, 1};
     Ring ring;
     for (std::uint64_t id = 0; id < 3; ++id) {

@@ -39,20 +39,20 @@ struct End {
         OM_CHECK(host_qp != nullptr);
         mana_stock_attr attr{};
         attr.format = MANA_DP_RC;
-        attr.max_send = attr.max_recv = 16;
-        attr.max_send_sge = attr.max_recv_sge = 2;
-        attr.sq = bytes_of(host_qp->send.ring);
+        attr.queues.max_send = attr.queues.max_recv = 16;
+        attr.queues.max_send_sge = attr.queues.max_recv_sge = 2;
+        attr.queues.sq = bytes_of(host_qp->send.ring);
         attr.read = bytes_of(host_qp->read.ring);
-        attr.rq = bytes_of(host_qp->recv.ring);
+        attr.queues.rq = bytes_of(host_qp->recv.ring);
         OM_CHECK(mana_stock_init(&qp, &attr) == 0);
-        qp.sq.id = host_qp->ids[0];
+        qp.sends.ring.id = host_qp->ids[0];
         qp.read.id = host_qp->ids[3];
-        qp.rq.id = qp.dp.qpn = host_qp->ids[4];
+        qp.receives.ring.id = qp.dp.qpn = host_qp->ids[4];
         qp.dp.doorbell = sink.page();
         qp.dp.send_cq = qp.dp.recv_cq = &cq;
-        OM_CHECK(mana_dp_table_add(tables.sq.get(), qp.sq.id, &qp.dp) == 0);
+        OM_CHECK(mana_dp_table_add(tables.sq.get(), qp.sends.ring.id, &qp.dp) == 0);
         OM_CHECK(mana_dp_table_add(tables.rq.get(), qp.read.id, &qp.dp) == 0);
-        OM_CHECK(mana_dp_table_add(tables.rq.get(), qp.rq.id, &qp.dp) == 0);
+        OM_CHECK(mana_dp_table_add(tables.rq.get(), qp.receives.ring.id, &qp.dp) == 0);
         buffer = node.ram.alloc(kMr);
         mr = hwc.create_mr(node.host.pd, buffer, kMr, kAll).value();
         Connection::fill(at(0, kMr), number);
@@ -66,7 +66,7 @@ struct End {
             *host_qp, psn, {peer.node.host.gid(), peer.node.host.mac(), peer.qp.dp.qpn, peer_psn}));
         qp.mtu = 1024;
         mana_stock_start(&qp, psn);
-        qp.can_send = qp.can_recv = true;
+        qp.sends.allowed = qp.receives.allowed = true;
     }
     [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t length) {
         return node.ram.bytes(buffer + offset, length);

@@ -14,22 +14,22 @@ protected:
         : sq(4112), read(4096), rq(4096), cq(sink, tables, 64, false) {
         mana_stock_attr attr{};
         attr.format = format;
-        attr.max_send = attr.max_recv = 16;
-        attr.max_send_sge = attr.max_recv_sge = 2;
-        attr.sq = sq.data();
+        attr.queues.max_send = attr.queues.max_recv = 16;
+        attr.queues.max_send_sge = attr.queues.max_recv_sge = 2;
+        attr.queues.sq = sq.data();
         attr.read = read.data();
-        attr.rq = rq.data();
+        attr.queues.rq = rq.data();
         EXPECT_EQ(mana_stock_init(&qp, &attr), 0);
-        qp.sq.id = kSreq;
+        qp.sends.ring.id = kSreq;
         qp.read.id = kRreq;
-        qp.rq.id = qp.dp.qpn = kRresp;
+        qp.receives.ring.id = qp.dp.qpn = kRresp;
         qp.dp.doorbell = sink.page();
         qp.dp.send_cq = qp.dp.recv_cq = &cq.dp;
         qp.mtu = 1024;
         EXPECT_EQ(mana_dp_table_add(tables.sq.get(), kSreq, &qp.dp), 0);
         EXPECT_EQ(mana_dp_table_add(tables.rq.get(), kRreq, &qp.dp), 0);
         EXPECT_EQ(mana_dp_table_add(tables.rq.get(), kRresp, &qp.dp), 0);
-        qp.can_recv = qp.can_send = true;
+        qp.receives.allowed = qp.sends.allowed = true;
         mana_stock_start(&qp, 100);
         (void)sink.take();
     }
@@ -122,10 +122,10 @@ TEST_F(StockTest, ReceivesGoByOffset) {
 
 TEST_F(StockTest, FullQueuesStayAsTheyWere) {
     for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(send(i, 8, false), 0);
-    const auto producer = qp.sq.producer;
+    const auto producer = qp.sends.ring.producer;
     const auto psn = qp.next_psn;
     EXPECT_EQ(send(16, 8), ENOMEM);
-    EXPECT_EQ(qp.sq.producer, producer);
+    EXPECT_EQ(qp.sends.ring.producer, producer);
     EXPECT_EQ(qp.next_psn, psn);
     for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(recv(i), 0);
     EXPECT_EQ(recv(16), ENOMEM);
@@ -153,11 +153,11 @@ TEST_F(StockTest, RefusesWhatDoesNotFit) {
         wr.opcode = opcode;
         EXPECT_EQ(mana_stock_send(&qp, &wr), EOPNOTSUPP);
     }
-    qp.can_send = qp.can_recv = false;
+    qp.sends.allowed = qp.receives.allowed = false;
     EXPECT_EQ(send(1, 8), EINVAL);
     EXPECT_EQ(recv(1), EINVAL);
-    EXPECT_EQ(qp.sq.producer, 0U);
-    EXPECT_EQ(qp.rq.producer, 0U);
+    EXPECT_EQ(qp.sends.ring.producer, 0U);
+    EXPECT_EQ(qp.receives.ring.producer, 0U);
 }
 
 TEST_F(StockTest, ReadsWaitForTheScatterRing) {
@@ -187,14 +187,14 @@ TEST_F(StockTest, RingsWrapByteForByte) {
         wr.flags = MANA_HW_EXT_WQE_SIGNALED;
         wr.sge = list;
         wr.sge_count = 2;
-        const auto at = qp.sq.producer;
+        const auto at = qp.sends.ring.producer;
         ASSERT_EQ(mana_stock_send(&qp, &wr), 0);
         const auto last = at + (i % 2 ? 64 : 48);  // of the second SGE
         ASSERT_EQ(sq.hex(last % 4096, 16), "22220000000000000900000008000000") << i;
         cq.armed(kRreq, psn);
         ASSERT_EQ(cq.poll().size(), 1U);
     }
-    EXPECT_GT(qp.sq.producer, 3 * 4096U);
+    EXPECT_GT(qp.sends.ring.producer, 3 * 4096U);
 }
 
 TEST_F(StockTest, PsnsWrap) {
@@ -313,10 +313,10 @@ TEST_F(StockTest, SolicitedArmingIsNotThere) {
 
 TEST_F(StockTest, InlineDataIsCopied) {
     std::array<std::uint8_t, 32 * 64> area{};
-    qp.inline_slots.base = area.data();
-    qp.inline_slots.address = 0x5000;
-    qp.inline_slots.stride = 64;
-    qp.inline_slots.lkey = 0x77;
+    qp.sends.inline_slots.base = area.data();
+    qp.sends.inline_slots.address = 0x5000;
+    qp.sends.inline_slots.stride = 64;
+    qp.sends.inline_slots.lkey = 0x77;
     const char text[] = "inline data";
     const mana_dp_sge sge{reinterpret_cast<std::uint64_t>(text), sizeof(text), 0};
     mana_dp_send wr{};

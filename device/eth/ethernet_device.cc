@@ -17,6 +17,7 @@
 #include "eth/receive_parse.h"
 #include "eth/receive_queue.h"
 #include "eth/send_queue.h"
+#include "eth/spread.h"
 #include "eth/toeplitz.h"
 
 namespace openmana::eth {
@@ -31,6 +32,7 @@ constexpr std::uint32_t kTableEntries = 64;
 constexpr std::uint32_t kMaxTableEntries = 512;
 constexpr std::uint16_t kDevConfigVersion = 3;
 constexpr std::uint16_t kVportRxVersion = 2;
+constexpr std::size_t kMaxSpreads = 64;
 constexpr std::uint32_t kWqeUnit = 32;
 constexpr std::uint32_t kCqeBytes = 64;
 /// Running positions are 32 bits: a ring may be at most half of that.
@@ -59,6 +61,8 @@ struct EthernetDevice::Impl final : Transmitter {
     std::uint32_t create_packet_wq(const HwcRequest& request, HwcReply& reply);
     std::uint32_t add_flow(const HwcRequest& request, HwcReply& reply);
     std::uint32_t remove_flow(const HwcRequest& request);
+    std::uint32_t create_spread(const HwcRequest& request, HwcReply& reply);
+    std::uint32_t destroy_spread(const HwcRequest& request);
     std::uint32_t destroy_wq(const HwcRequest& request);
     std::uint32_t fence_rq(const HwcRequest& request);
     std::uint32_t config_vport_rx(const HwcRequest& request, HwcReply& reply);
@@ -72,7 +76,7 @@ struct EthernetDevice::Impl final : Transmitter {
     void receive(std::span<const std::byte> frame);
     bool receive_own(std::span<const std::byte> frame);
     std::optional<ReceivedFrame> parse(std::span<const std::byte> frame);
-    bool deliver_by_rule(ReceiveQueue& queue, ReceivedFrame& parsed,
+    bool deliver_by_rule(ReceiveQueue* queue, ReceivedFrame& parsed,
                          std::span<const std::byte> frame);
     bool deliver(ReceiveQueue& queue, ReceivedFrame& parsed, std::span<const std::byte> frame);
     ReceiveQueue* steer(ReceivedFrame& frame) const;
@@ -112,6 +116,7 @@ struct EthernetDevice::Impl final : Transmitter {
     std::vector<ReceiveQueue*> table;  // a power of two of entries
     Toeplitz toeplitz;
     FlowTable flows;
+    std::unordered_map<std::uint64_t, std::unique_ptr<Spread>> spreads;
 };
 
 void EthernetDevice::Impl::send(base::Frame frame) {
@@ -269,7 +274,7 @@ std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
     if (is_sq) {
         auto queue = std::make_unique<SendQueue>(handle, gdma::Sqn(id), owner.pd, std::move(ring),
                                                  **cq, function.keys(), *this, counters,
-                                                 packets ? SourceMac::kAny : SourceMac::kOwn);
+                                                 packets ? SqUser::kPackets : SqUser::kInterface);
         function.connect_sq(gdma::Sqn(id), owner.page, queue.get());
         sqs.emplace(handle, std::move(queue));
     } else {
@@ -299,7 +304,8 @@ void EthernetDevice::Impl::destroy_rq(ReceiveQueue& queue) {
     if (default_rq == &queue) default_rq = nullptr;
     for (auto& entry : table)
         if (entry == &queue) entry = nullptr;
-    flows.forget(queue);
+    flows.forget(&queue);
+    for (auto& [handle, spread] : spreads) spread->forget(queue);
     function.connect_rq(queue.id(), {}, nullptr);
     function.free_rqs(queue.id(), 1);
     function.destroy_cq(queue.cq().id());
@@ -328,7 +334,8 @@ std::uint32_t EthernetDevice::Impl::add_flow(const HwcRequest& request, HwcReply
     const auto in = request.as<mana_hw_ext_add_flow_req>();
     const std::uint64_t handle = in.rq;
     const auto found = rqs.find(handle);
-    if (found == rqs.end()) return gdma::kHwcNotFound;
+    const auto spread = spreads.find(handle);
+    if (found == rqs.end() && spread == spreads.end()) return gdma::kHwcNotFound;
     FlowFields value{};
     FlowFields mask{};
     std::memcpy(value.data(), &in.value, sizeof value);
@@ -336,9 +343,12 @@ std::uint32_t EthernetDevice::Impl::add_flow(const HwcRequest& request, HwcReply
     for (std::size_t i = 0; i < value.size(); ++i)
         if ((value[i] & ~mask[i]) != 0) return gdma::kHwcInvalidParameter;
     // Queues of the interface have their own steering.
-    if (!found->second->keeps_tags() || in.reserved != 0 || in.mask.reserved != 0)
+    if ((found != rqs.end() && !found->second->keeps_tags()) || in.reserved != 0 ||
+        in.mask.reserved != 0)
         return gdma::kHwcInvalidParameter;
-    const auto flow = flows.add(in.priority, value, mask, *found->second);
+    const FlowTarget target =
+        found != rqs.end() ? FlowTarget(found->second.get()) : FlowTarget(spread->second.get());
+    const auto flow = flows.add(in.priority, value, mask, target);
     if (!flow) return gdma::kHwcNoResources;
     mana_hw_ext_add_flow_resp out{};
     out.flow = *flow;
@@ -351,6 +361,48 @@ std::uint32_t EthernetDevice::Impl::add_flow(const HwcRequest& request, HwcReply
 std::uint32_t EthernetDevice::Impl::remove_flow(const HwcRequest& request) {
     return flows.remove(request.as<mana_hw_ext_remove_flow_req>().flow) ? gdma::kHwcSuccess
                                                                         : gdma::kHwcNotFound;
+}
+
+std::uint32_t EthernetDevice::Impl::create_spread(const HwcRequest& request, HwcReply& reply) {
+    const auto in = request.as<mana_hw_ext_create_spread_req>();
+    const std::uint32_t entries = in.entries;
+    if ((in.fields & ~MANA_HW_EXT_SPREAD_FIELDS) != 0 || entries == 0 ||
+        entries > MANA_HW_EXT_SPREAD_ENTRIES || (entries & (entries - 1)) != 0)
+        return gdma::kHwcInvalidParameter;
+    std::vector<ReceiveQueue*> queues;
+    for (std::uint32_t i = 0; i < MANA_HW_EXT_SPREAD_ENTRIES; ++i) {
+        const std::uint64_t handle = in.rq[i];
+        if (i >= entries) {
+            if (handle != 0) return gdma::kHwcInvalidParameter;
+            continue;
+        }
+        const auto found = rqs.find(handle);
+        if (found == rqs.end()) return gdma::kHwcNotFound;
+        if (!found->second->keeps_tags()) return gdma::kHwcInvalidParameter;
+        queues.push_back(found->second.get());
+    }
+    if (spreads.size() >= kMaxSpreads) return gdma::kHwcNoResources;
+    const std::uint64_t handle = next_handle++;
+    spreads.emplace(
+        handle,
+        std::make_unique<Spread>(
+            in.fields,
+            std::as_bytes(std::span<const std::uint8_t, MANA_HW_EXT_SPREAD_KEY_BYTES>(in.key)),
+            std::move(queues)));
+    mana_hw_ext_create_spread_resp out{};
+    out.spread = handle;
+    reply.put_struct(out);
+    OM_DEBUG("spread create: nic={} object={:#x} entries={} fields={:#x}", function.config().name,
+             handle, entries, in.fields);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t EthernetDevice::Impl::destroy_spread(const HwcRequest& request) {
+    const auto found = spreads.find(request.as<mana_hw_ext_destroy_spread_req>().spread);
+    if (found == spreads.end()) return gdma::kHwcNotFound;
+    flows.forget(found->second.get());
+    spreads.erase(found);
+    return gdma::kHwcSuccess;
 }
 
 std::uint32_t EthernetDevice::Impl::fence_rq(const HwcRequest& request) {
@@ -527,6 +579,12 @@ std::uint32_t EthernetDevice::Impl::dispatch_extension(const HwcRequest& request
         case MANA_HW_EXT_REMOVE_FLOW:
             if (sized(sizeof(mana_hw_ext_remove_flow_req))) return remove_flow(request);
             break;
+        case MANA_HW_EXT_CREATE_SPREAD:
+            if (sized(sizeof(mana_hw_ext_create_spread_req))) return create_spread(request, reply);
+            break;
+        case MANA_HW_EXT_DESTROY_SPREAD:
+            if (sized(sizeof(mana_hw_ext_destroy_spread_req))) return destroy_spread(request);
+            break;
         default:
             return gdma::kHwcUnsupported;
     }
@@ -577,7 +635,7 @@ void EthernetDevice::Impl::receive(std::span<const std::byte> frame) {
     }
     auto parsed = parse(frame);
     if (!parsed) return;
-    if (ReceiveQueue* const queue = flows.find(frame)) {
+    if (const auto queue = flows.find(frame)) {
         deliver_by_rule(*queue, *parsed, frame);
         return;
     }
@@ -595,8 +653,8 @@ void EthernetDevice::Impl::receive(std::span<const std::byte> frame) {
 
 bool EthernetDevice::Impl::receive_own(std::span<const std::byte> frame) {
     if (flows.empty() || frame.size() < kEthernetBytes) return false;
-    ReceiveQueue* const queue = flows.find(frame);
-    if (queue == nullptr) return false;
+    const auto queue = flows.find(frame);
+    if (!queue) return false;
     auto parsed = parse(frame);
     if (parsed && deliver_by_rule(*queue, *parsed, frame)) counters.rx_own.add();
     return true;
@@ -615,10 +673,14 @@ std::optional<ReceivedFrame> EthernetDevice::Impl::parse(std::span<const std::by
     return parsed;
 }
 
-bool EthernetDevice::Impl::deliver_by_rule(ReceiveQueue& queue, ReceivedFrame& parsed,
+bool EthernetDevice::Impl::deliver_by_rule(ReceiveQueue* queue, ReceivedFrame& parsed,
                                            std::span<const std::byte> frame) {
+    if (queue == nullptr) {
+        counters.rx_no_queue.add();
+        return false;
+    }
     parsed.hash_type = 0;
-    if (!deliver(queue, parsed, frame)) return false;
+    if (!deliver(*queue, parsed, frame)) return false;
     counters.rx_by_rule.add();
     return true;
 }
@@ -642,6 +704,7 @@ void EthernetDevice::Impl::drop_all() {
     binding.reset();
     clamp_mbps = 0;
     flows.clear();
+    spreads.clear();
     rx_enabled = false;
     rss = false;
     default_rq = nullptr;

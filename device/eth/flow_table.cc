@@ -8,6 +8,7 @@
 
 #include "base/endian.h"
 #include "eth/ip.h"
+#include "eth/spread.h"
 
 namespace openmana::eth {
 namespace {
@@ -78,9 +79,9 @@ FlowFields flow_fields(std::span<const std::byte> frame) {
 }
 
 std::optional<std::uint64_t> FlowTable::add(std::uint32_t priority, const FlowFields& value,
-                                            const FlowFields& mask, ReceiveQueue& queue) {
+                                            const FlowFields& mask, FlowTarget target) {
     if (rules_.size() >= kMaxRules) return std::nullopt;
-    const Rule rule{priority, next_handle_++, value, mask, &queue};
+    const Rule rule{priority, next_handle_++, value, mask, target};
     const auto place =
         std::upper_bound(rules_.begin(), rules_.end(), rule,
                          [](const Rule& a, const Rule& b) { return a.priority < b.priority; });
@@ -92,20 +93,23 @@ bool FlowTable::remove(std::uint64_t handle) {
     return std::erase_if(rules_, [&](const Rule& rule) { return rule.handle == handle; }) != 0;
 }
 
-void FlowTable::forget(const ReceiveQueue& queue) {
-    std::erase_if(rules_, [&](const Rule& rule) { return rule.queue == &queue; });
+void FlowTable::forget(FlowTarget target) {
+    std::erase_if(rules_, [&](const Rule& rule) { return rule.target == target; });
 }
 
-ReceiveQueue* FlowTable::find(std::span<const std::byte> frame) const {
-    if (rules_.empty()) return nullptr;
+std::optional<ReceiveQueue*> FlowTable::find(std::span<const std::byte> frame) const {
+    if (rules_.empty()) return std::nullopt;
     const FlowFields fields = flow_fields(frame);
     for (const Rule& rule : rules_) {
         std::uint64_t difference = 0;
         for (std::size_t i = 0; i < fields.size(); ++i)
             difference |= (fields[i] & rule.mask[i]) ^ rule.value[i];
-        if (difference == 0) return rule.queue;
+        if (difference != 0) continue;
+        if (const auto* spread = std::get_if<Spread*>(&rule.target))
+            return (*spread)->choose(fields);
+        return std::get<ReceiveQueue*>(rule.target);
     }
-    return nullptr;
+    return std::nullopt;
 }
 
 }  // namespace openmana::eth

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
+
+#include "eth/flow_fields.h"
 
 namespace openmana::eth {
 
 class ReceiveQueue;
+class Spread;
 
-/// The bytes of mana_hw_ext_flow_fields, in words that are compared at once.
-using FlowFields = std::array<std::uint64_t, 7>;
-
-/// What flow rules see of a frame; a header that is cut short counts as absent.
-[[nodiscard]] FlowFields flow_fields(std::span<const std::byte> frame);
+/// Who gets the frames of a rule.
+using FlowTarget = std::variant<ReceiveQueue*, Spread*>;
 
 /// The flow rules of a vPort (docs/extensions.md). Changed under an exclusion of the function's
 /// Gate, read during visits. Looking up takes time in proportion to the number of rules, which is
@@ -28,14 +28,15 @@ public:
     [[nodiscard]] bool empty() const { return rules_.empty(); }
     /// Its handle, or nothing if there are too many.
     std::optional<std::uint64_t> add(std::uint32_t priority, const FlowFields& value,
-                                     const FlowFields& mask, ReceiveQueue& queue);
+                                     const FlowFields& mask, FlowTarget target);
     /// False if there is no such rule.
     bool remove(std::uint64_t handle);
-    /// All rules of a queue.
-    void forget(const ReceiveQueue& queue);
+    /// All rules of a queue or a spread.
+    void forget(FlowTarget target);
     void clear() { rules_.clear(); }
-    /// Who gets the frame by a rule, or nullptr.
-    [[nodiscard]] ReceiveQueue* find(std::span<const std::byte> frame) const;
+    /// Who gets the frame by a rule: nullptr if that queue of a spread has ended. Nothing if no
+    /// rule matches.
+    [[nodiscard]] std::optional<ReceiveQueue*> find(std::span<const std::byte> frame) const;
 
 private:
     struct Rule {
@@ -43,7 +44,7 @@ private:
         std::uint64_t handle = 0;  // grows: of equal priority the oldest comes first
         FlowFields value{};
         FlowFields mask{};
-        ReceiveQueue* queue = nullptr;
+        FlowTarget target;
     };
     std::vector<Rule> rules_;  // as they are looked at
     std::uint64_t next_handle_ = 1;

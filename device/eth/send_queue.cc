@@ -51,7 +51,7 @@ void SendQueue::work() {
 }
 
 TxStatus SendQueue::transmit(const gdma::Wqe& wqe, std::uint64_t& frames) {
-    const auto offload = parse_tx_oob(wqe);
+    const auto offload = user_ == SqUser::kPackets ? parse_packet_oob(wqe) : parse_tx_oob(wqe);
     if (!offload) return offload.error();
     // The vPort's offset is 0 (CONFIG_VPORT_TX).
     if (offload->vport_offset != 0) return MANA_HW_ETH_CQE_TX_VPORT_INDEX;
@@ -74,7 +74,7 @@ bool SendQueue::gather(std::span<const gdma::Sge> sges) {
 }
 
 bool SendQueue::source_allowed(std::span<const std::byte> packet) const {
-    return source_ == SourceMac::kAny ||
+    return user_ == SqUser::kPackets ||
            std::memcmp(packet.data() + 6, transmitter_.mac().data(), 6) == 0;
 }
 

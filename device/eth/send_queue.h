@@ -28,10 +28,9 @@ public:
     virtual void resume_later(SendQueue& queue) = 0;
 };
 
-/// Whose frames an SQ sends.
-enum class SourceMac {
-    kOwn,  ///< the vPort's: those of the interface
-    kAny,  ///< packet queues: what is not allowed is up to the host's policy
+enum class SqUser {
+    kInterface,
+    kPackets,  ///< a packet queue: any source MAC that the host's policy allows, MANA_HW_EXT_TX_*
 };
 
 /// An SQ of the vPort. On the executor. The CQ outlives it.
@@ -44,7 +43,7 @@ public:
 
     SendQueue(std::uint64_t handle, gdma::Sqn id, gdma::Pdn pd, gdma::Ring ring,
               gdma::CompletionQueue& cq, const gdma::MemoryTable& keys, Transmitter& transmitter,
-              EthernetCounters& counters, SourceMac source)
+              EthernetCounters& counters, SqUser user)
         : handle_(handle),
           id_(id),
           pd_(pd),
@@ -53,7 +52,7 @@ public:
           keys_(keys),
           transmitter_(transmitter),
           counters_(counters),
-          source_(source) {}
+          user_(user) {}
 
     [[nodiscard]] std::uint64_t handle() const { return handle_; }
     [[nodiscard]] gdma::Sqn id() const { return id_; }
@@ -82,7 +81,7 @@ private:
     const gdma::MemoryTable& keys_;
     Transmitter& transmitter_;
     EthernetCounters& counters_;
-    const SourceMac source_;
+    const SqUser user_;
     std::uint32_t producer_ = 0;  // running byte positions
     std::uint32_t consumer_ = 0;
     bool resuming_ = false;  // a turn is posted

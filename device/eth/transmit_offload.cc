@@ -2,6 +2,7 @@
 #include "eth/transmit_offload.h"
 
 #include <mana/eth.h>
+#include <mana/ext.h>
 
 #include <algorithm>
 #include <cstring>
@@ -63,13 +64,62 @@ std::size_t packet_end(const TxOffload& offload, std::span<const std::byte> pack
     return end > transport && end <= packet.size() ? end : packet.size();
 }
 
-}  // namespace
+/// The IP packet of a frame, as far as its transport checksum needs it.
+struct IpPacket {
+    std::span<std::byte> transport;  ///< to the end of the packet; empty: there is nothing to sum
+    std::span<const std::byte> addresses;
+    std::uint8_t protocol = 0;
+};
 
-bool wants_no_completion(const gdma::Wqe& wqe) {
-    return (load_le<std::uint32_t>(wqe.oob().data()) & MANA_HW_ETH_TX_NO_COMPLETION) != 0;
+/// Fills the header checksum in.
+IpPacket finish_ipv4(std::span<std::byte> ip) {
+    if (ip.size() < kIpv4Bytes || (ip[0] & std::byte{0xf0}) != std::byte{0x40}) return {};
+    const std::size_t header = ipv4_header_bytes(ip.data());
+    if (header < kIpv4Bytes || header > ip.size()) return {};
+    store_le<std::uint16_t>(ip.data() + 10, 0);
+    store_le<std::uint16_t>(ip.data() + 10, InternetSum().add(ip.first(header)).checksum());
+    const std::size_t total = load_be<std::uint16_t>(ip.data() + 2);
+    const bool fragment = (load_be<std::uint16_t>(ip.data() + 6) & 0x3fff) != 0;
+    if (fragment || total < header || total > ip.size()) return {};
+    return {ip.subspan(header, total - header), ip.subspan(12, 8),
+            std::to_integer<std::uint8_t>(ip[9])};
 }
 
-TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe) {
+IpPacket look_into_ipv6(std::span<std::byte> ip) {
+    if (ip.size() < kIpv6Bytes || (ip[0] & std::byte{0xf0}) != std::byte{0x60}) return {};
+    const std::size_t length = load_be<std::uint16_t>(ip.data() + 4);
+    if (length > ip.size() - kIpv6Bytes) return {};
+    return {ip.subspan(kIpv6Bytes, length), ip.subspan(8, 32),
+            std::to_integer<std::uint8_t>(ip[6])};
+}
+
+/// The checksums that the packet has (MANA_HW_EXT_TX_CHECKSUMS).
+void finish_checksums(std::span<std::byte> frame) {
+    auto rest = frame.subspan(kMacsBytes);
+    if (load_be<std::uint16_t>(rest.data()) == kTypeVlan && rest.size() >= kVlanBytes + kTypeBytes)
+        rest = rest.subspan(kVlanBytes);
+    const auto type = load_be<std::uint16_t>(rest.data());
+    IpPacket packet;
+    if (type == kTypeIpv4)
+        packet = finish_ipv4(rest.subspan(kTypeBytes));
+    else if (type == kTypeIpv6)
+        packet = look_into_ipv6(rest.subspan(kTypeBytes));
+    const bool tcp = packet.protocol == kProtocolTcp && packet.transport.size() >= kTcpBytes;
+    const bool udp = packet.protocol == kProtocolUdp && packet.transport.size() >= kUdpBytes;
+    if (!tcp && !udp) return;
+    std::byte* const field = packet.transport.data() + (tcp ? kTcpChecksum : kUdpChecksum);
+    store_le<std::uint16_t>(field, 0);
+    std::uint16_t sum = InternetSum()
+                            .add(packet.addresses)
+                            .add_number(packet.protocol)
+                            .add_number(static_cast<std::uint16_t>(packet.transport.size()))
+                            .add(packet.transport)
+                            .checksum();
+    if (udp && sum == 0) sum = 0xffff;
+    store_le<std::uint16_t>(field, sum);
+}
+
+TxResult<TxOffload> parse_oob(const gdma::Wqe& wqe, bool packets) {
     const auto oob = wqe.oob();
     const auto word = [&](std::size_t index) {
         return load_le<std::uint32_t>(oob.data() + index * 4);
@@ -80,11 +130,14 @@ TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe) {
     if (format > MANA_HW_ETH_TX_FORMAT_LONG) return refuse(MANA_HW_ETH_CQE_TX_OOB);
 
     TxOffload offload;
-    offload.ipv4 = (flags & MANA_HW_ETH_TX_IPV4) != 0;
-    offload.ipv6 = (flags & MANA_HW_ETH_TX_IPV6) != 0;
-    offload.ip_checksum = (flags & MANA_HW_ETH_TX_IP_CHECKSUM) != 0;
-    offload.tcp_checksum = (flags & MANA_HW_ETH_TX_TCP_CHECKSUM) != 0;
-    offload.udp_checksum = (flags & MANA_HW_ETH_TX_UDP_CHECKSUM) != 0;
+    offload.checksums = packets && (flags & MANA_HW_EXT_TX_CHECKSUMS) == MANA_HW_EXT_TX_CHECKSUMS;
+    if (!offload.checksums) {
+        offload.ipv4 = (flags & MANA_HW_ETH_TX_IPV4) != 0;
+        offload.ipv6 = (flags & MANA_HW_ETH_TX_IPV6) != 0;
+        offload.ip_checksum = (flags & MANA_HW_ETH_TX_IP_CHECKSUM) != 0;
+        offload.tcp_checksum = (flags & MANA_HW_ETH_TX_TCP_CHECKSUM) != 0;
+        offload.udp_checksum = (flags & MANA_HW_ETH_TX_UDP_CHECKSUM) != 0;
+    }
     offload.transport = place & MANA_HW_ETH_TX_TRANSPORT;
     offload.vport_offset = place >> MANA_HW_ETH_TX_VPORT_SHIFT;
     if (format == MANA_HW_ETH_TX_FORMAT_LONG) {
@@ -111,6 +164,20 @@ TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe) {
             return refuse(MANA_HW_ETH_CQE_TX_OOB);
     }
     return offload;
+}
+
+}  // namespace
+
+bool wants_no_completion(const gdma::Wqe& wqe) {
+    return (load_le<std::uint32_t>(wqe.oob().data()) & MANA_HW_ETH_TX_NO_COMPLETION) != 0;
+}
+
+TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe) {
+    return parse_oob(wqe, false);
+}
+
+TxResult<TxOffload> parse_packet_oob(const gdma::Wqe& wqe) {
+    return parse_oob(wqe, true);
 }
 
 TxResult<void> finish_packet(const TxOffload& offload, base::Frame& frame) {
@@ -145,6 +212,7 @@ TxResult<void> finish_packet(const TxOffload& offload, base::Frame& frame) {
             store_le<std::uint16_t>(frame.data() + field, sum);
         }
     }
+    if (offload.checksums) finish_checksums(frame);
     if (offload.vlan_tci) {
         std::byte tag[kVlanBytes];
         write_tag(tag, *offload.vlan_tci);

@@ -25,6 +25,7 @@ struct TxOffload {
     bool ip_checksum = false;
     bool tcp_checksum = false;
     bool udp_checksum = false;
+    bool checksums = false;       ///< those that the packet has, whole; the five above are false
     std::uint32_t transport = 0;  ///< offset of the transport header; 0: not told
     std::uint32_t vport_offset = 0;
     std::optional<std::uint16_t> vlan_tci;  ///< tag to insert
@@ -32,6 +33,8 @@ struct TxOffload {
     std::uint32_t mss = 0;  ///< payload bytes of a segment
 };
 [[nodiscard]] TxResult<TxOffload> parse_tx_oob(const gdma::Wqe& wqe);
+/// The same on a packet queue, where MANA_HW_EXT_TX_CHECKSUMS has a meaning.
+[[nodiscard]] TxResult<TxOffload> parse_packet_oob(const gdma::Wqe& wqe);
 /// Whether it asks for no completion (GDMA 6.12, bit 7). Linux never does; DPDK's driver does, for
 /// all packets of a burst but the last, and takes each completion for all packets up to the next
 /// one that asked for it. So a packet that failed has none either: it would be taken for another's.

@@ -36,7 +36,9 @@ enum mana_hw_ext_opcode {
 enum mana_hw_ext_eth_opcode {
 	MANA_HW_EXT_CREATE_PACKET_WQ = 0x2f000, /* destroyed by MANA_HW_ETH_DESTROY_WQ_OBJ */
 	MANA_HW_EXT_ADD_FLOW = 0x2f001,
-	MANA_HW_EXT_REMOVE_FLOW = 0x2f002
+	MANA_HW_EXT_REMOVE_FLOW = 0x2f002,
+	MANA_HW_EXT_CREATE_SPREAD = 0x2f003,
+	MANA_HW_EXT_DESTROY_SPREAD = 0x2f004
 };
 
 #define MANA_HW_EXT_VERSION 1
@@ -54,7 +56,9 @@ enum mana_hw_ext_eth_opcode {
 #define MANA_HW_EXT_MULTICAST (1ULL << 9)
 #define MANA_HW_EXT_QP_COUNTERS (1ULL << 10)
 #define MANA_HW_EXT_REREGISTRATION (1ULL << 11) /* MANA_HW_EXT_MODIFY_MR */
-#define MANA_HW_EXT_PACKETS (1ULL << 12) /* enum mana_hw_ext_eth_opcode */
+#define MANA_HW_EXT_PACKETS (1ULL << 12) /* packet queues, flow rules */
+#define MANA_HW_EXT_PACKET_SPREAD (1ULL << 13) /* MANA_HW_EXT_CREATE_SPREAD */
+#define MANA_HW_EXT_PACKET_CHECKSUMS (1ULL << 14) /* MANA_HW_EXT_TX_CHECKSUMS */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -466,6 +470,14 @@ MANA_HW_AT(struct mana_hw_ext_create_packet_wq_req, wq_type, 64);
 MANA_HW_AT(struct mana_hw_ext_create_packet_wq_req, doorbell_page, 84);
 
 /*
+ * All offload flags of a TX OOB at once (GDMA 6.12), which make no sense on queues of
+ * the interface: the device finds out what the packet is, VLAN tag or not, and puts
+ * in the IPv4 header checksum, and that of TCP or UDP with its pseudo header unless
+ * this is a fragment. Other packets are sent as they are.
+ */
+#define MANA_HW_EXT_TX_CHECKSUMS 0x7cu
+
+/*
  * What a flow rule looks at: byte strings as they are in the frame. What a frame
  * does not have is zero; ports and protocol are those of TCP and UDP in IPv4 or IPv6,
  * ports only of packets that are no fragments. An IPv4 address fills the first 4
@@ -498,7 +510,7 @@ MANA_HW_AT(struct mana_hw_ext_flow_fields, dest_ip, 40);
  */
 struct mana_hw_ext_add_flow_req {
 	uint8_t header[40];
-	uint64_t rq; /* object of CREATE_PACKET_WQ */
+	uint64_t rq; /* object of CREATE_PACKET_WQ, or of CREATE_SPREAD */
 	uint32_t priority;
 	uint32_t reserved;
 	struct mana_hw_ext_flow_fields value; /* zero where the mask is */
@@ -519,5 +531,47 @@ struct mana_hw_ext_remove_flow_req {
 	uint64_t flow;
 };
 MANA_HW_SIZE(struct mana_hw_ext_remove_flow_req, 48);
+
+/*
+ * CREATE_SPREAD: frames of a rule go to several RQs, each by the Toeplitz hash of
+ * those of its fields that are asked for and that it has, in this order: source IP,
+ * destination IP, source port, destination port. The hash modulo `entries` is the
+ * place in the table. An RQ that ends leaves its places empty: frames for them are
+ * dropped. Rules of a spread end with it.
+ */
+#define MANA_HW_EXT_SPREAD_SOURCE_IPV4 (1u << 0)
+#define MANA_HW_EXT_SPREAD_DEST_IPV4 (1u << 1)
+#define MANA_HW_EXT_SPREAD_SOURCE_IPV6 (1u << 2)
+#define MANA_HW_EXT_SPREAD_DEST_IPV6 (1u << 3)
+#define MANA_HW_EXT_SPREAD_SOURCE_PORT_TCP (1u << 4)
+#define MANA_HW_EXT_SPREAD_DEST_PORT_TCP (1u << 5)
+#define MANA_HW_EXT_SPREAD_SOURCE_PORT_UDP (1u << 6)
+#define MANA_HW_EXT_SPREAD_DEST_PORT_UDP (1u << 7)
+#define MANA_HW_EXT_SPREAD_FIELDS 0xffu
+#define MANA_HW_EXT_SPREAD_KEY_BYTES 40
+#define MANA_HW_EXT_SPREAD_ENTRIES 64
+
+struct mana_hw_ext_create_spread_req {
+	uint8_t header[40];
+	uint32_t fields;
+	uint32_t entries; /* a power of two */
+	uint8_t key[MANA_HW_EXT_SPREAD_KEY_BYTES];
+	uint64_t rq[MANA_HW_EXT_SPREAD_ENTRIES]; /* of CREATE_PACKET_WQ; zero behind entries */
+};
+MANA_HW_SIZE(struct mana_hw_ext_create_spread_req, 600);
+MANA_HW_AT(struct mana_hw_ext_create_spread_req, key, 48);
+MANA_HW_AT(struct mana_hw_ext_create_spread_req, rq, 88);
+
+struct mana_hw_ext_create_spread_resp {
+	uint8_t header[32];
+	uint64_t spread;
+};
+MANA_HW_SIZE(struct mana_hw_ext_create_spread_resp, 40);
+
+struct mana_hw_ext_destroy_spread_req {
+	uint8_t header[40];
+	uint64_t spread;
+};
+MANA_HW_SIZE(struct mana_hw_ext_destroy_spread_req, 48);
 
 #endif

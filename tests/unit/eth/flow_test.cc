@@ -72,6 +72,24 @@ protected:
         for (std::size_t i = 0; i < bytes.size(); ++i) request.put<std::byte>(56 + i, bytes[i]);
         return driver.call(request);
     }
+    /// With the published key, so that the published hashes count. `entries`: 0 for the table's.
+    Response create_spread(std::uint32_t fields, const std::vector<std::uint64_t>& queues,
+                           std::uint32_t entries = 0) {
+        const auto key = openmana::test::from_hex(
+            "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa");
+        Request request(MANA_HW_EXT_CREATE_SPREAD, 600, 40, 2);
+        request.put<std::uint32_t>(40, fields)
+            .put<std::uint32_t>(44,
+                                entries != 0 ? entries : static_cast<std::uint32_t>(queues.size()))
+            .put_bytes(48, key);
+        for (std::size_t i = 0; i < queues.size(); ++i)
+            request.put<std::uint64_t>(88 + 8 * i, queues[i]);
+        return driver.call(request);
+    }
+    Response destroy_spread(std::uint64_t spread) {
+        return driver.call(
+            Request(MANA_HW_EXT_DESTROY_SPREAD, 48, 32, 2).put<std::uint64_t>(40, spread));
+    }
     Response remove(std::uint64_t flow) {
         return driver.call(
             Request(MANA_HW_EXT_REMOVE_FLOW, 48, 32, 2).put<std::uint64_t>(40, flow));
@@ -133,11 +151,11 @@ TEST(FlowFields, FragmentsAndShortHeadersHaveNoPorts) {
 
 TEST_F(EthFlows, AreUnknownUnlessNegotiated) {
     function.allow_packets(false);
-    for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U, 0x2f003U})
+    for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U, 0x2f003U, 0x2f004U, 0x2f005U})
         EXPECT_EQ(driver.call(Request(opcode, 168, 48, 2)).status, 0xffffffffU) << opcode;
     function.allow_packets(true);
-    EXPECT_EQ(driver.call(Request(0x2f003, 168, 48, 2)).status, 0xffffffffU);
-    for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U})
+    EXPECT_EQ(driver.call(Request(0x2f005, 168, 48, 2)).status, 0xffffffffU);
+    for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U, 0x2f003U, 0x2f004U})
         EXPECT_EQ(driver.call(Request(opcode, 40, 48, 2)).status, gdma::kHwcInvalidParameter);
 }
 
@@ -219,6 +237,147 @@ TEST_F(EthFlows, EndWithTheirQueue) {
     eth.receive(udp(in4(), pattern(100)));
     EXPECT_TRUE(guest.poll(guest.rx[0]));
     EXPECT_FALSE(add(rx.object, Match()).ok());
+}
+
+TEST_F(EthFlows, SpreadGivesEachFrameToTheQueueOfItsHash) {
+    up();
+    std::vector<EthRx> queues;
+    std::vector<std::uint64_t> objects;
+    for (int i = 0; i < 4; ++i) {
+        queues.push_back(packet_rx());
+        objects.push_back(queues.back().object);
+    }
+    Flow flow = in4(6);
+    flow.source = {66, 9, 149, 187};
+    flow.destination = {161, 142, 100, 80};
+    flow.source_port = 2794;
+    flow.destination_port = 1766;
+    const Bytes frame = tcp(flow, pattern(100));
+    const struct {
+        std::uint32_t fields;
+        std::uint32_t hash;
+    } cases[] = {{0x03, 0x323e8fc2}, {0x33, 0x51ccc178}, {0xff, 0x51ccc178}, {0xc0, 0}, {0, 0}};
+    for (const auto& c : cases) {
+        const auto spread = create_spread(c.fields, objects);
+        ASSERT_TRUE(spread.ok());
+        const auto handle = spread.get<std::uint64_t>(32);
+        ASSERT_TRUE(add(handle, Match().dest_mac(kOwnMac)).ok());
+        eth.receive(frame);
+        for (std::size_t i = 0; i < queues.size(); ++i) {
+            const auto done = guest.poll(queues[i]);
+            EXPECT_EQ(done.has_value(), i == c.hash % 4) << i << " " << c.fields;
+            if (done) {
+                EXPECT_EQ(done->frame, frame);
+            }
+        }
+        ASSERT_TRUE(destroy_spread(handle).ok());
+        EXPECT_EQ(destroy_spread(handle).status, gdma::kHwcNotFound);
+    }
+    EXPECT_EQ(eth.counters().rx_by_rule.value(), 5U);
+    EXPECT_TRUE(only(guest.rx[0], {&queues[0]}, frame)) << "its rules end with a spread";
+}
+
+TEST_F(EthFlows, SpreadHashesIpv6AndUdp) {
+    std::vector<EthRx> queues;
+    std::vector<std::uint64_t> objects;
+    for (int i = 0; i < 8; ++i) {
+        queues.push_back(packet_rx());
+        objects.push_back(queues.back().object);
+    }
+    Flow flow = flow6(17);
+    flow.destination_mac = kOwnMac;
+    flow.source = {0x3f, 0xfe, 0x25, 1, 2, 0, 0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, 7};
+    flow.destination = {0x3f, 0xfe, 0x25, 1, 2, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1};
+    flow.source_port = 2794;
+    flow.destination_port = 1766;
+    const auto spread = create_spread(0xff, objects);
+    ASSERT_TRUE(spread.ok());
+    ASSERT_TRUE(add(spread.get<std::uint64_t>(32), Match()).ok());
+    eth.receive(udp(flow, pattern(10)));
+    EXPECT_TRUE(guest.poll(queues[0x40207d3d % 8]));
+}
+
+TEST_F(EthFlows, SpreadDropsWhatAnEndedQueueWouldGet) {
+    EthRx first = packet_rx();
+    EthRx second = packet_rx();
+    const auto spread = create_spread(0, {first.object, second.object});
+    ASSERT_TRUE(spread.ok());
+    ASSERT_TRUE(add(spread.get<std::uint64_t>(32), Match()).ok());
+    const Bytes frame = udp(in4(), pattern(100));
+    EXPECT_TRUE(only(first, {&second}, frame));
+    ASSERT_TRUE(guest.destroy(MANA_HW_ETH_RQ, first.object).ok());
+    eth.receive(frame);
+    EXPECT_FALSE(guest.poll(second));
+    EXPECT_EQ(eth.counters().rx_no_queue.value(), 1U);
+}
+
+TEST_F(EthFlows, SpreadRefusesWhatMakesNoSense) {
+    up();
+    EthRx rx = packet_rx();
+    const std::uint64_t object = rx.object;
+    EXPECT_EQ(create_spread(0x100, {object}).status, gdma::kHwcInvalidParameter);
+    EXPECT_EQ(create_spread(0, {}).status, gdma::kHwcInvalidParameter);
+    EXPECT_EQ(create_spread(0, {object, object, object}).status, gdma::kHwcInvalidParameter);
+    EXPECT_EQ(create_spread(0, {object, object}, 1).status, gdma::kHwcInvalidParameter)
+        << "a queue behind the table";
+    EXPECT_EQ(create_spread(0, {guest.rx[0].object}).status, gdma::kHwcInvalidParameter);
+    EXPECT_EQ(create_spread(0, {guest.tx[0].object}).status, gdma::kHwcNotFound);
+    for (int i = 0; i < 64; ++i) ASSERT_TRUE(create_spread(0, {object}).ok());
+    EXPECT_EQ(create_spread(0, {object}).status, gdma::kHwcNoResources);
+}
+
+TEST_F(EthFlows, PacketQueueFillsChecksumsOfWhateverItSends) {
+    guest.packets = true;
+    auto tx = guest.create_tx();
+    ASSERT_TRUE(tx);
+    openmana::test::TxOptions all;
+    all.ipv4 = all.ipv6 = all.ip_checksum = all.tcp_checksum = all.udp_checksum = true;
+    Bytes fragment = udp(flow4(17), pattern(100));
+    set16(fragment, 20, 0x2000);
+    set16(fragment, 24, 0);
+    set16(fragment, 24, 0xffff & ~sum16(fragment, 14, 34));
+    Bytes arp(60);
+    set16(arp, 12, 0x0806);
+    const struct {
+        Bytes good;
+        std::vector<std::size_t> fields;
+    } packets[] = {
+        {udp(flow4(17), pattern(101)), {24, 40}},
+        {tcp(flow4(), pattern(101)), {24, 50}},
+        {udp(flow6(17), pattern(101)), {60}},
+        {tcp(flow6(), pattern(101)), {70}},
+        {with_tag(udp(flow4(17), pattern(101)), 5), {28, 44}},
+        {fragment, {24}},
+        {arp, {}},
+    };
+    for (const auto& packet : packets) {
+        Bytes frame = packet.good;
+        for (const std::size_t at : packet.fields) set16(frame, at, 0x5aa5);
+        sink.frames.clear();
+        guest.send(*tx, frame, all);
+        EXPECT_EQ(guest.poll(*tx)->type, MANA_HW_ETH_CQE_TX_OK);
+        ASSERT_EQ(sink.frames.size(), 1U);
+        EXPECT_EQ(to_hex(sink.frames[0]), to_hex(packet.good));
+    }
+    // Cut short anywhere: sent, and nothing read or written beyond the frame.
+    for (std::size_t length = 14; length < 60; ++length) {
+        Bytes frame = tcp(flow4(), pattern(101));
+        frame.resize(length);
+        guest.send(*tx, frame, all);
+        EXPECT_EQ(guest.poll(*tx)->type, MANA_HW_ETH_CQE_TX_OK);
+    }
+    all.mss = 1000;
+    all.header_bytes = 54;
+    guest.send(*tx, tcp(flow4(), pattern(3000)), all);
+    EXPECT_EQ(guest.poll(*tx)->type, MANA_HW_ETH_CQE_TX_OOB);
+}
+
+TEST_F(EthFlows, AllChecksumsAtOnceAreRefusedOnTheInterface) {
+    up();
+    openmana::test::TxOptions all;
+    all.ipv4 = all.ipv6 = all.ip_checksum = all.tcp_checksum = all.udp_checksum = true;
+    guest.send(guest.tx[0], udp(flow4(17), pattern(100)), all);
+    EXPECT_EQ(tx_type(), MANA_HW_ETH_CQE_TX_OOB);
 }
 
 TEST_F(EthFlows, RefusesWhatMakesNoSense) {

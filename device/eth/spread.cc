@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "eth/spread.h"
+
+#include <mana/ext.h>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "eth/ip.h"
+
+namespace openmana::eth {
+namespace {
+
+/// What is hashed of a frame, piece by piece.
+class Input {
+public:
+    template <std::size_t size>
+    void add(bool wanted, const std::uint8_t (&field)[size], std::size_t bytes = size) {
+        if (!wanted) return;
+        std::memcpy(bytes_.data() + used_, field, bytes);
+        used_ += bytes;
+    }
+    [[nodiscard]] std::span<const std::byte> bytes() const {
+        return std::span(bytes_).first(used_);
+    }
+
+private:
+    std::array<std::byte, Toeplitz::kMaxInput> bytes_{};
+    std::size_t used_ = 0;
+};
+
+}  // namespace
+
+Spread::Spread(std::uint32_t fields, std::span<const std::byte, Toeplitz::kKeyBytes> key,
+               std::vector<ReceiveQueue*> table)
+    : fields_(fields), table_(std::move(table)) {
+    toeplitz_.set_key(key);
+}
+
+ReceiveQueue* Spread::choose(const FlowFields& words) const {
+    mana_hw_ext_flow_fields frame;
+    std::memcpy(&frame, words.data(), sizeof frame);
+    const auto wants = [&](std::uint32_t field) { return (fields_ & field) != 0; };
+    const unsigned type = frame.ether_type[0] << 8U | frame.ether_type[1];
+    Input input;
+    if (type == kTypeIpv4) {
+        input.add(wants(MANA_HW_EXT_SPREAD_SOURCE_IPV4), frame.source_ip, 4);
+        input.add(wants(MANA_HW_EXT_SPREAD_DEST_IPV4), frame.dest_ip, 4);
+    } else if (type == kTypeIpv6) {
+        input.add(wants(MANA_HW_EXT_SPREAD_SOURCE_IPV6), frame.source_ip);
+        input.add(wants(MANA_HW_EXT_SPREAD_DEST_IPV6), frame.dest_ip);
+    }
+    if (frame.protocol == kProtocolTcp) {
+        input.add(wants(MANA_HW_EXT_SPREAD_SOURCE_PORT_TCP), frame.source_port);
+        input.add(wants(MANA_HW_EXT_SPREAD_DEST_PORT_TCP), frame.dest_port);
+    } else if (frame.protocol == kProtocolUdp) {
+        input.add(wants(MANA_HW_EXT_SPREAD_SOURCE_PORT_UDP), frame.source_port);
+        input.add(wants(MANA_HW_EXT_SPREAD_DEST_PORT_UDP), frame.dest_port);
+    }
+    return table_[toeplitz_.hash(input.bytes()) & (table_.size() - 1)];
+}
+
+void Spread::forget(const ReceiveQueue& queue) {
+    for (ReceiveQueue*& entry : table_)
+        if (entry == &queue) entry = nullptr;
+}
+
+}  // namespace openmana::eth

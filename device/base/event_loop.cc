@@ -10,7 +10,6 @@
 namespace openmana::base {
 namespace {
 
-constexpr Duration kBusyPoll = std::chrono::microseconds(5);
 /// As long as there are tasks, descriptors are looked at this often: it costs system calls, and
 /// these the caches.
 constexpr Duration kLookEvery = std::chrono::microseconds(50);
@@ -100,6 +99,7 @@ bool EventLoop::poll(bool may_sleep) {
     timespec timeout{};
     timespec* wait = &timeout;
     if (may_sleep) {
+        ++sleeps_;
         sleeping_.store(true);
         const auto next = timers_.next();
         if (has_tasks_.load() || stop_.load()) {
@@ -144,9 +144,12 @@ void EventLoop::run() {
         const TimePoint now = clock_.now();
         if (has_tasks_.load() && now - last_look < kLookEvery) continue;
         last_look = now;
-        const bool idle = !worked && watched == Poller::State::kIdle && now - last_work > kBusyPoll;
+        const bool idle =
+            !worked && watched == Poller::State::kIdle && !busy_poll_.again(now - last_work);
         worked |= poll(idle);
-        if (worked) last_work = clock_.now();
+        if (!worked) continue;
+        busy_poll_.found();
+        last_work = clock_.now();
     }
     stop_.store(false);
     thread_.store(std::thread::id{});

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/busy_poll.h"
 #include "base/executor.h"
 #include "base/fd.h"
 #include "base/result.h"
@@ -20,9 +21,9 @@ namespace openmana::base {
 /// The real executor: file descriptors (epoll, level triggered), tasks and timers on the thread
 /// that calls run().
 ///
-/// After work it polls for a few microseconds before it sleeps: a doorbell that follows soon then
-/// needs no wake-up. Longer polling starves the guests' own threads on small hosts, and idle loops
-/// use no CPU.
+/// After work it looks for more for some microseconds before it sleeps, as long as that pays
+/// (BusyPoll): a doorbell that follows soon then needs no wake-up. Longer polling starves the
+/// guests' own threads on small hosts, and idle loops use no CPU.
 class EventLoop final : public Executor {
 public:
     using Handler = std::function<void(std::uint32_t events)>;
@@ -44,6 +45,8 @@ public:
     [[nodiscard]] const Clock& clock() const override { return clock_; }
     void post(std::function<void()> task) override;
     [[nodiscard]] bool on_thread() const override;
+    /// How often run() has gone to sleep so far. On the loop's thread.
+    [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
 
 private:
     EventLoop(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
@@ -57,6 +60,8 @@ private:
     UniqueFd wake_;
     SystemClock clock_;
     TimerHeap timers_;
+    std::uint64_t sleeps_ = 0;
+    BusyPoll busy_poll_{std::chrono::microseconds(5)};
     std::unordered_map<int, std::shared_ptr<Handler>> handlers_;
     std::mutex mutex_;  // protects tasks_
     std::vector<std::function<void()>> tasks_;

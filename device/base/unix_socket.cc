@@ -60,4 +60,13 @@ UniqueFd UnixListener::accept() const {
     return UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+std::optional<pid_t> peer_process(const UniqueFd& socket) {
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    // A process of another PID namespace has the number 0.
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
+        return std::nullopt;
+    return peer.pid;
+}
+
 }  // namespace openmana::base

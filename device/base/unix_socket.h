@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 
 #include "base/fd.h"
@@ -27,6 +30,9 @@ private:
     UniqueFd fd_;
     std::string path_;
 };
+
+/// The process that connected this socket, if it is visible here.
+std::optional<pid_t> peer_process(const UniqueFd& socket);
 
 /// A blocking client of such a socket.
 Result<UniqueFd> connect_unix(const std::string& path);

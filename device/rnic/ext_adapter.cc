@@ -17,8 +17,6 @@ namespace {
 
 /// SQs that are looked at: an idle NIC sleeps, a busy one does not spend its time on looking.
 constexpr std::size_t kMaxWatched = 32;
-/// How long after the last work of an SQ.
-constexpr base::Duration kWatch = std::chrono::microseconds(5);
 constexpr std::uint32_t kMaxSrqs = 16384;
 constexpr std::uint32_t kMaxCqEntries = 1U << 22;
 constexpr std::uint32_t kMaxGroups = 1024;
@@ -74,7 +72,8 @@ base::Poller::State Rnic::Impl::poll() {
         if (i >= watched.size()) continue;
         ExtQueues& queues = *watched[i];
         bool posted = queues.look();
-        if (!posted && !queues.qp().scheduled && now - queues.last_work > kWatch) {
+        if (posted) queues.busy_poll.found();
+        if (!posted && !queues.qp().scheduled && !queues.busy_poll.again(now - queues.last_work)) {
             posted = queues.sleep();
             if (posted)
                 queues.wake();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/busy_poll.h"
 #include "rnic/qp.h"
 
 namespace openmana::rnic {
@@ -124,7 +125,9 @@ public:
     /// The host need not ring any more.
     void wake();
 
-    base::TimePoint last_work{};  ///< for the adapter's poller
+    // For the adapter's poller:
+    base::TimePoint last_work{};
+    base::BusyPoll busy_poll{std::chrono::microseconds(5)};
     bool watched = false;
 
 private:

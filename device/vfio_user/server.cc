@@ -94,6 +94,7 @@ void Server::on_listener() {
     }
     client_ = std::move(client);
     session_.emplace(backend_, counters_, name_);
+    if (const auto process = base::peer_process(client_)) follower_.emplace(*process);
     blocked_ = false;
     (void)loop_.modify(listener_.fd(), 0);
     counters_.clients.add();
@@ -103,6 +104,7 @@ void Server::on_listener() {
 void Server::end_client() {
     loop_.remove(client_.get());
     session_.reset();
+    follower_.reset();
     client_.reset();
     backend_.client_gone();
     (void)loop_.modify(listener_.fd(), EPOLLIN);
@@ -110,8 +112,10 @@ void Server::end_client() {
 
 void Server::on_client() {
     const auto served = serve();
-    if (served) [[likely]]
+    if (served) [[likely]] {
+        if (follower_) follower_->served(loop_.sleeps(), loop_.clock());
         return;
+    }
     if (served.error().code == ErrorCode::kClosed) {
         OM_INFO("client disconnect: nic={}", name_);
     } else {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/cpu_follower.h"
 #include "base/event_loop.h"
 #include "base/executor.h"
 #include "base/fd.h"
@@ -51,6 +52,7 @@ private:
     base::Timer accept_again_;
     base::UniqueFd client_;
     std::optional<Session> session_;
+    std::optional<base::CpuFollower> follower_;  // of the client's CPU
     bool blocked_ = false;  // the client does not take its replies: wait until it does, and read
                             // nothing meanwhile
 };

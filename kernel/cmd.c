@@ -969,3 +969,27 @@ void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow)
 	mana_ib_send_plain(dev, MANA_HW_EXT_REMOVE_FLOW, false, &request,
 			   sizeof(request));
 }
+
+int mana_ib_cmd_create_spread(struct mana_ib_dev *dev,
+			      struct mana_hw_ext_create_spread_req *request,
+			      u64 *spread)
+{
+	struct mana_hw_ext_create_spread_resp response;
+	int err;
+
+	mana_ib_to_ethernet(dev, request);
+	err = mana_ib_send(dev, MANA_HW_EXT_CREATE_SPREAD, false, request,
+			   sizeof(*request), &response, sizeof(response));
+	if (!err)
+		*spread = response.spread;
+	return err;
+}
+
+void mana_ib_cmd_destroy_spread(struct mana_ib_dev *dev, u64 spread)
+{
+	struct mana_hw_ext_destroy_spread_req request = { .spread = spread };
+
+	mana_ib_to_ethernet(dev, &request);
+	mana_ib_send_plain(dev, MANA_HW_EXT_DESTROY_SPREAD, false, &request,
+			   sizeof(request));
+}

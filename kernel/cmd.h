@@ -96,5 +96,9 @@ void mana_ib_cmd_destroy_packet_wq(struct mana_ib_dev *dev, u32 type,
 int mana_ib_cmd_add_flow(struct mana_ib_dev *dev,
 			 struct mana_hw_ext_add_flow_req *request, u64 *flow);
 void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow);
+int mana_ib_cmd_create_spread(struct mana_ib_dev *dev,
+			      struct mana_hw_ext_create_spread_req *request,
+			      u64 *spread);
+void mana_ib_cmd_destroy_spread(struct mana_ib_dev *dev, u64 spread);
 
 #endif

@@ -104,8 +104,9 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 			      (u64)limits->max_read_in * limits->max_qp);
 		attr->max_dm_size = MANA_IB_MAX_DM;
 	}
-	if (dev->raw) {
+	if (dev->raw)
 		attr->raw_packet_caps = IB_RAW_PACKET_CAP_IP_CSUM;
+	if (dev->raw || mana_ib_has(dev, MANA_HW_EXT_PACKET_SPREAD)) {
 		attr->max_raw_ethy_qp = attr->max_qp;
 		attr->max_wq_type_rq = attr->max_qp;
 		attr->rss_caps.supported_qpts = BIT(IB_QPT_RAW_PACKET);
@@ -116,6 +117,10 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 	if (mana_ib_has(dev, MANA_HW_EXT_PACKETS)) {
 		attr->device_cap_flags |= IB_DEVICE_MANAGED_FLOW_STEERING;
 		attr->max_raw_ethy_qp = attr->max_qp;
+	}
+	if (mana_ib_has(dev, MANA_HW_EXT_PACKET_CHECKSUMS)) {
+		attr->device_cap_flags |= IB_DEVICE_RAW_IP_CSUM;
+		attr->raw_packet_caps |= IB_RAW_PACKET_CAP_IP_CSUM;
 	}
 	if (ext->features)
 		mana_ib_ext_attributes(dev, attr);

@@ -181,6 +181,7 @@ static void mana_ib_set_ops(struct mana_ib_dev *dev)
 		{ MANA_HW_EXT_RESIZE, &mana_ib_resize_ops },
 		{ MANA_HW_EXT_MULTICAST, &mana_ib_multicast_ops },
 		{ MANA_HW_EXT_PACKETS, &mana_ib_flow_ops },
+		{ MANA_HW_EXT_PACKET_SPREAD, &mana_ib_raw_ops },
 	};
 	struct ib_device *ibdev = &dev->ibdev;
 	u64 counters[MANA_IB_VF_COUNTERS];

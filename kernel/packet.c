@@ -81,6 +81,19 @@ static void mana_ib_free_packets(struct mana_ib_dev *dev,
 	kfree(packets);
 }
 
+/* The queues have ids only later, and others after a reset. */
+static int mana_ib_number_packet_qp(struct mana_ib_dev *dev,
+				    struct mana_ib_qp *qp)
+{
+	int number = ida_alloc_max(&dev->packet_qpns, MANA_IB_PACKET_QPNS - 1,
+				   GFP_KERNEL);
+
+	if (number < 0)
+		return number;
+	qp->ibqp.qp_num = MANA_UAPI_PACKET_QPN + number;
+	return 0;
+}
+
 int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 			     struct ib_qp_init_attr *attr,
 			     const struct mana_uapi_create_raw_qp *request,
@@ -91,7 +104,6 @@ int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	const struct ib_qp_cap *cap = &attr->cap;
 	struct mana_ib_packets *packets;
-	int number;
 	int err;
 
 	if (!mana_ib_has(dev, MANA_HW_EXT_PACKETS) || attr->srq ||
@@ -107,6 +119,7 @@ int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 	if (!packets)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&packets->flows);
+	packets->spread = MANA_IB_NO_HANDLE;
 	packets->doorbell_page = context->doorbell_page;
 	err = mana_ib_init_packet_queue(dev, attr->send_cq, &request->send,
 					&packets->send);
@@ -116,15 +129,9 @@ int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 					&packets->recv);
 	if (err)
 		goto err_free;
-
-	/* The queues have ids only later, and others after a reset. */
-	number = ida_alloc_max(&dev->packet_qpns, MANA_IB_PACKET_QPNS - 1,
-			       GFP_KERNEL);
-	if (number < 0) {
-		err = number;
+	err = mana_ib_number_packet_qp(dev, qp);
+	if (err)
 		goto err_free;
-	}
-	qp->ibqp.qp_num = MANA_UAPI_PACKET_QPN + number;
 	qp->format = MANA_IB_QP_PACKET;
 	qp->packets = packets;
 	return 0;
@@ -134,8 +141,16 @@ err_free:
 	return err;
 }
 
+/* Whose queues are made. */
+struct mana_ib_packet_owner {
+	struct mana_port_context *port;
+	struct ib_pd *pd;
+	u32 doorbell_page;
+};
+
 static int mana_ib_start_packet_queue(struct mana_ib_dev *dev,
-				      struct mana_ib_qp *qp, u32 type,
+				      const struct mana_ib_packet_owner *owner,
+				      u32 type,
 				      struct mana_ib_packet_queue *queue)
 {
 	struct mana_hw_ext_create_packet_wq_req request = {
@@ -143,8 +158,8 @@ static int mana_ib_start_packet_queue(struct mana_ib_dev *dev,
 		.wq_bytes = queue->bytes,
 		.cq_bytes = queue->cq.entries * sizeof(struct mana_hw_cqe),
 		.eq_id = dev->eqs[queue->cq.vector].queue->id,
-		.pd_id = to_mana_pd(qp->ibqp.pd)->id,
-		.doorbell_page = qp->packets->doorbell_page,
+		.pd_id = to_mana_pd(owner->pd)->id,
+		.doorbell_page = owner->doorbell_page,
 	};
 	u64 region;
 	int err;
@@ -157,7 +172,7 @@ static int mana_ib_start_packet_queue(struct mana_ib_dev *dev,
 	if (err)
 		goto err_wq_region;
 	request.cq_region = region;
-	err = mana_ib_cmd_create_packet_wq(dev, qp->port, &request,
+	err = mana_ib_cmd_create_packet_wq(dev, owner->port, &request,
 					   &queue->object, &queue->id,
 					   &queue->cq.id);
 	if (err)
@@ -196,7 +211,9 @@ static int mana_ib_install_flow(struct mana_ib_dev *dev,
 				struct mana_ib_flow *flow)
 {
 	struct mana_hw_ext_add_flow_req request = {
-		.rq = packets->recv.object,
+		.rq = packets->spread != MANA_IB_NO_HANDLE ?
+			      packets->spread :
+			      packets->recv.object,
 		.priority = flow->priority,
 		.value = flow->value,
 		.mask = flow->mask,
@@ -207,7 +224,7 @@ static int mana_ib_install_flow(struct mana_ib_dev *dev,
 	return mana_ib_cmd_add_flow(dev, &request, &flow->handle);
 }
 
-/* The queues end, and with the receive queue its rules. */
+/* The queues end, and with the receive queue or the spread its rules. */
 static void mana_ib_stop_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 {
 	struct mana_ib_packets *packets = qp->packets;
@@ -215,8 +232,12 @@ static void mana_ib_stop_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 
 	if (!packets->live)
 		return;
-	mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, &packets->recv);
-	mana_ib_stop_packet_queue(dev, MANA_HW_ETH_SQ, &packets->send);
+	if (packets->spread != MANA_IB_NO_HANDLE) {
+		mana_ib_cmd_destroy_spread(dev, packets->spread);
+	} else {
+		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, &packets->recv);
+		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_SQ, &packets->send);
+	}
 	list_for_each_entry(flow, &packets->flows, entry)
 		flow->handle = MANA_IB_NO_HANDLE;
 	packets->live = false;
@@ -227,6 +248,10 @@ static int mana_ib_start_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 {
 	struct mana_uapi_modify_packet_qp_resp response = {};
 	struct mana_ib_packets *packets = qp->packets;
+	struct mana_ib_packet_owner owner = {
+		.pd = qp->ibqp.pd,
+		.doorbell_page = packets->doorbell_page,
+	};
 	struct mana_ib_flow *flow;
 	int err;
 
@@ -236,11 +261,12 @@ static int mana_ib_start_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 		return -EINVAL;
 	packets->port = port;
 	qp->port = netdev_priv(dev->eth->ports[port - 1]);
-	err = mana_ib_start_packet_queue(dev, qp, MANA_HW_ETH_SQ,
+	owner.port = qp->port;
+	err = mana_ib_start_packet_queue(dev, &owner, MANA_HW_ETH_SQ,
 					 &packets->send);
 	if (err)
 		return err;
-	err = mana_ib_start_packet_queue(dev, qp, MANA_HW_ETH_RQ,
+	err = mana_ib_start_packet_queue(dev, &owner, MANA_HW_ETH_RQ,
 					 &packets->recv);
 	if (err) {
 		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_SQ, &packets->send);
@@ -278,6 +304,9 @@ int mana_ib_modify_packet_qp(struct mana_ib_qp *qp, enum ib_qp_state state,
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 
+	/* It receives from creation on, by its work queues. */
+	if (qp->packets->spread != MANA_IB_NO_HANDLE)
+		return -EOPNOTSUPP;
 	switch (state) {
 	case IB_QPS_INIT:
 		if (qp->packets->live)
@@ -310,6 +339,172 @@ void mana_ib_destroy_packet_qp(struct mana_ib_qp *qp)
 	mutex_unlock(&qp->mutex);
 	mana_ib_free_packets(dev, qp->packets);
 	ida_free(&dev->packet_qpns, qp->ibqp.qp_num - MANA_UAPI_PACKET_QPN);
+}
+
+static void mana_ib_free_packet_wq(struct mana_ib_dev *dev,
+				   struct mana_ib_wq *wq)
+{
+	mana_ib_release_umem(dev, wq->packet->umem);
+	mana_ib_release_umem(dev, wq->packet->cq.umem);
+	kfree(wq->packet);
+	wq->packet = NULL;
+}
+
+/**
+ * mana_ib_create_packet_wq - a receive work queue with a data path
+ * @wq: zeroed
+ * @ibpd: protection domain
+ * @attr: of the core
+ * @from: its memory
+ * @udata: answered with the ids
+ */
+int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
+			     struct ib_wq_init_attr *attr,
+			     const struct mana_uapi_packet_queue *from,
+			     struct ib_udata *udata)
+{
+	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
+		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_ib_packet_owner owner = {
+		.port = netdev_priv(dev->eth->ports[0]),
+		.pd = ibpd,
+		.doorbell_page = context->doorbell_page,
+	};
+	struct mana_uapi_create_wq_resp response = {};
+	int err;
+
+	if (!mana_ib_has(dev, MANA_HW_EXT_PACKET_SPREAD))
+		return -EOPNOTSUPP;
+	if (attr->max_wr > dev->limits.max_recv_wr ||
+	    attr->max_sge > dev->limits.max_recv_sge ||
+	    udata->outlen < sizeof(response))
+		return -EINVAL;
+	mutex_init(&wq->mutex);
+	wq->object = MANA_IB_NO_HANDLE;
+	wq->packet = kzalloc(sizeof(*wq->packet), GFP_KERNEL);
+	if (!wq->packet)
+		return -ENOMEM;
+	err = mana_ib_init_packet_queue(dev, attr->cq, from, wq->packet);
+	if (err)
+		goto err_free;
+	err = mana_ib_start_packet_queue(dev, &owner, MANA_HW_ETH_RQ,
+					 wq->packet);
+	if (err)
+		goto err_free;
+	wq->ibwq.wq_num = wq->packet->id;
+	response.wq_id = wq->packet->id;
+	response.cq_id = wq->packet->cq.id;
+	err = mana_ib_udata_out(udata, &response, sizeof(response));
+	if (err)
+		goto err_stop;
+	return 0;
+
+err_stop:
+	mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, wq->packet);
+err_free:
+	mana_ib_free_packet_wq(dev, wq);
+	return err;
+}
+
+/**
+ * mana_ib_modify_packet_wq - the queue becomes ready, or ends
+ * @wq: with a data path
+ * @state: that it enters
+ *
+ * What is posted in RESET is refused by the provider. In ERR the device has no queue
+ * any more, and makes no other: who wants one makes another work queue.
+ */
+int mana_ib_modify_packet_wq(struct mana_ib_wq *wq, enum ib_wq_state state)
+{
+	struct mana_ib_dev *dev = to_mana_dev(wq->ibwq.device);
+	int err = 0;
+
+	mutex_lock(&wq->mutex);
+	if (state == wq->ibwq.state)
+		goto out;
+	if (state == IB_WQS_ERR) {
+		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, wq->packet);
+		/* What is left is flushed by the provider. */
+		mana_ib_packet_completion(NULL, wq->ibwq.cq);
+	} else if (state != IB_WQS_RDY || wq->ibwq.state != IB_WQS_RESET) {
+		err = -EOPNOTSUPP;
+		goto out;
+	}
+	wq->ibwq.state = state;
+out:
+	mutex_unlock(&wq->mutex);
+	return err;
+}
+
+void mana_ib_destroy_packet_wq(struct mana_ib_wq *wq)
+{
+	struct mana_ib_dev *dev = to_mana_dev(wq->ibwq.device);
+
+	if (wq->packet->object != MANA_IB_NO_HANDLE)
+		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, wq->packet);
+	mana_ib_free_packet_wq(dev, wq);
+}
+
+/**
+ * mana_ib_create_spread_qp - a raw packet QP that receives by work queues
+ * @qp: raw packet QP
+ * @table: its work queues, all with a data path
+ * @request: what is hashed, and the key
+ */
+int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
+			     struct ib_rwq_ind_table *table,
+			     const struct mana_uapi_create_rss_qp *request)
+{
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct mana_hw_ext_create_spread_req *spread;
+	u32 count = 1U << table->log_ind_tbl_size;
+	struct mana_ib_packets *packets;
+	struct mana_ib_wq *wq;
+	int err = -ENOMEM;
+	u32 i;
+
+	BUILD_BUG_ON(MANA_UAPI_RSS_FIELDS != MANA_HW_EXT_SPREAD_FIELDS ||
+		     MANA_UAPI_RSS_QUEUES != MANA_HW_EXT_SPREAD_ENTRIES ||
+		     MANA_UAPI_RSS_KEY_BYTES != MANA_HW_EXT_SPREAD_KEY_BYTES);
+	if (request->port)
+		return -EOPNOTSUPP;
+	packets = kzalloc(sizeof(*packets), GFP_KERNEL);
+	spread = kzalloc(sizeof(*spread), GFP_KERNEL);
+	if (!packets || !spread)
+		goto err_free;
+	INIT_LIST_HEAD(&packets->flows);
+	spread->fields = request->hash_fields;
+	spread->entries = count;
+	memcpy(spread->key, request->key, sizeof(spread->key));
+	err = -EINVAL;
+	for (i = 0; i < count; i++) {
+		wq = to_mana_wq(table->ind_tbl[i]);
+		if (!wq->packet)
+			goto err_free;
+		/* One in ERR has no object: the device refuses the table. */
+		spread->rq[i] = READ_ONCE(wq->packet->object);
+	}
+	err = mana_ib_number_packet_qp(dev, qp);
+	if (err)
+		goto err_free;
+	err = mana_ib_cmd_create_spread(dev, spread, &packets->spread);
+	if (err)
+		goto err_number;
+	kfree(spread);
+	packets->port = 1;
+	packets->live = true;
+	qp->port = netdev_priv(dev->eth->ports[0]);
+	qp->format = MANA_IB_QP_PACKET;
+	qp->packets = packets;
+	return 0;
+
+err_number:
+	ida_free(&dev->packet_qpns, qp->ibqp.qp_num - MANA_UAPI_PACKET_QPN);
+err_free:
+	kfree(spread);
+	kfree(packets);
+	return err;
 }
 
 /* One field of a rule: only what the mask names counts. */

@@ -189,9 +189,7 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 		if (!mana_ib_has_packets(dev) || !udata)
 			return -EOPNOTSUPP;
 		if (attr->rwq_ind_tbl)
-			return dev->raw ?
-				       mana_ib_create_rss_qp(qp, attr, udata) :
-				       -EOPNOTSUPP;
+			return mana_ib_create_rss_qp(qp, attr, udata);
 		return mana_ib_create_raw_qp(qp, attr, udata);
 	default:
 		return -EOPNOTSUPP;

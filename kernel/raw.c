@@ -200,23 +200,36 @@ struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
 				struct ib_wq_init_attr *attr,
 				struct ib_udata *udata)
 {
+	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
 	struct mana_uapi_create_wq request;
 	struct mana_ib_wq *wq;
 	int err;
 
 	err = mana_ib_udata_in(udata, &request, sizeof(request),
-			       sizeof(request));
+			       MANA_UAPI_CREATE_WQ_STOCK_BYTES);
 	if (err)
 		return ERR_PTR(err);
 	if (attr->wq_type != IB_WQT_RQ || attr->create_flags ||
-	    request.reserved)
+	    request.reserved || (!request.recv.bytes && !dev->raw))
 		return ERR_PTR(-EOPNOTSUPP);
-	if (request.bytes < MANA_IB_QUEUE_MIN || !is_power_of_2(request.bytes))
+	if (!request.recv.bytes && (request.bytes < MANA_IB_QUEUE_MIN ||
+				    !is_power_of_2(request.bytes)))
 		return ERR_PTR(-EINVAL);
 
 	wq = kzalloc(sizeof(*wq), GFP_KERNEL);
 	if (!wq)
 		return ERR_PTR(-ENOMEM);
+	if (request.recv.bytes) {
+		err = request.address || request.bytes ?
+			      -EOPNOTSUPP :
+			      mana_ib_create_packet_wq(wq, ibpd, attr,
+						       &request.recv, udata);
+		if (err) {
+			kfree(wq);
+			return ERR_PTR(err);
+		}
+		return &wq->ibwq;
+	}
 	wq->umem = compat_umem_get(ibpd->device, request.address, request.bytes,
 				   IB_ACCESS_LOCAL_WRITE);
 	if (IS_ERR(wq->umem)) {
@@ -229,18 +242,29 @@ struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
 	return &wq->ibwq;
 }
 
-/* The device makes the queue with the QP and knows no states of it. */
+/* Direct verbs: the device makes the queue with the QP and knows no states of it. */
 int mana_ib_modify_wq(struct ib_wq *ibwq, struct ib_wq_attr *attr, u32 mask,
 		      struct ib_udata *udata)
 {
-	return -EOPNOTSUPP;
+	struct mana_ib_wq *wq = to_mana_wq(ibwq);
+
+	if (!wq->packet || mask & ~(IB_WQ_STATE | IB_WQ_CUR_STATE))
+		return -EOPNOTSUPP;
+	if (mask & IB_WQ_CUR_STATE && attr->curr_wq_state != ibwq->state)
+		return -EINVAL;
+	if (!(mask & IB_WQ_STATE))
+		return 0;
+	return mana_ib_modify_packet_wq(wq, attr->wq_state);
 }
 
 int mana_ib_destroy_wq(struct ib_wq *ibwq, struct ib_udata *udata)
 {
 	struct mana_ib_wq *wq = to_mana_wq(ibwq);
 
-	mana_ib_release_umem(to_mana_dev(ibwq->device), wq->umem);
+	if (wq->packet)
+		mana_ib_destroy_packet_wq(wq);
+	else
+		mana_ib_release_umem(to_mana_dev(ibwq->device), wq->umem);
 	kfree(wq);
 	return 0;
 }
@@ -288,8 +312,8 @@ static int mana_ib_create_receive_queues(struct mana_ib_dev *dev,
 		cq = to_mana_cq(wq->ibwq.cq);
 		err = -EINVAL;
 		/* A queue is in one table, and there once. */
-		if (wq->object != MANA_IB_NO_HANDLE || !cq->umem ||
-		    cq->handle != MANA_IB_NO_HANDLE)
+		if (wq->packet || wq->object != MANA_IB_NO_HANDLE ||
+		    !cq->umem || cq->handle != MANA_IB_NO_HANDLE)
 			goto err_destroy;
 		err = mana_ib_create_object(dev, port, GDMA_RQ, wq->umem,
 					    wq->bytes, cq, &wq->object,
@@ -364,11 +388,16 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	    request.hash_fields & ~MANA_UAPI_RSS_FIELDS ||
 	    memchr_inv(request.reserved0, 0, sizeof(request.reserved0)))
 		return -EOPNOTSUPP;
-	if (request.key_length != MANA_UAPI_RSS_KEY_BYTES)
+	if (request.key_length != MANA_UAPI_RSS_KEY_BYTES ||
+	    count > MANA_UAPI_RSS_QUEUES)
 		return -EINVAL;
+	if (to_mana_wq(table->ind_tbl[0])->packet)
+		return mana_ib_create_spread_qp(qp, table, &request);
+	if (!dev->raw)
+		return -EOPNOTSUPP;
 	qp->format = MANA_IB_QP_RSS;
 	qp->port = mana_ib_port(dev, request.port);
-	if (!qp->port || count > MANA_UAPI_RSS_QUEUES)
+	if (!qp->port)
 		return -EINVAL;
 	response = kzalloc(sizeof(*response), GFP_KERNEL);
 	if (!response)

@@ -145,14 +145,27 @@ struct mana_uapi_create_raw_qp_resp {
 	__u32 reserved;
 };
 
-/* Receive work queue */
+/*
+ * Receive work queue. The stock part makes one whose ring somebody else runs (direct
+ * verbs), and which exists with its QP. One with a data path (MANA_HW_EXT_PACKET_SPREAD)
+ * leaves it zero; it exists from creation to ERR, on port 1.
+ */
 struct mana_uapi_create_wq {
 	__aligned_u64 address;
 	__u32 bytes;
 	__u32 reserved;
+	/* what OpenMANA adds; absent or zero for a stock queue */
+	struct mana_uapi_packet_queue recv;
 };
 
-/* Raw packet QP that spreads over receive work queues */
+#define MANA_UAPI_CREATE_WQ_STOCK_BYTES 16
+
+struct mana_uapi_create_wq_resp {
+	__u32 wq_id;
+	__u32 cq_id;
+};
+
+/* Raw packet QP that spreads over receive work queues; with a data path: no port, no answer */
 #define MANA_UAPI_RSS_TOEPLITZ 1
 #define MANA_UAPI_RSS_FIELDS 0xffULL /* addresses of IPv4 and IPv6, ports of TCP and UDP: all are hashed */
 #define MANA_UAPI_RSS_KEY_BYTES 40

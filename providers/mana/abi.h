@@ -22,6 +22,7 @@
 #define _STRUCT_mana_uapi_create_raw_qp_resp struct {}
 #define _STRUCT_mana_uapi_modify_packet_qp_resp struct {}
 #define _STRUCT_mana_uapi_create_wq struct {}
+#define _STRUCT_mana_uapi_create_wq_resp struct {}
 #define _STRUCT_mana_uapi_create_rss_qp struct {}
 #define _STRUCT_mana_uapi_create_rss_qp_resp struct {}
 
@@ -42,7 +43,8 @@ DECLARE_DRV_CMD(mana_cmd_raw_qp, IB_USER_VERBS_CMD_CREATE_QP, mana_uapi_create_r
 		mana_uapi_create_raw_qp_resp);
 DECLARE_DRV_CMD(mana_cmd_modify_packet_qp, IB_USER_VERBS_EX_CMD_MODIFY_QP, empty,
 		mana_uapi_modify_packet_qp_resp);
-DECLARE_DRV_CMD(mana_cmd_wq, IB_USER_VERBS_EX_CMD_CREATE_WQ, mana_uapi_create_wq, empty);
+DECLARE_DRV_CMD(mana_cmd_wq, IB_USER_VERBS_EX_CMD_CREATE_WQ, mana_uapi_create_wq,
+		mana_uapi_create_wq_resp);
 DECLARE_DRV_CMD(mana_cmd_rss_qp, IB_USER_VERBS_EX_CMD_CREATE_QP, mana_uapi_create_rss_qp,
 		mana_uapi_create_rss_qp_resp);
 

@@ -138,6 +138,7 @@ struct mana_dp_send {
 	uint32_t sge_count;
 	uint8_t opcode; /* enum mana_hw_ext_wqe_opcode */
 	uint8_t flags; /* MANA_HW_EXT_WQE_* */
+	bool checksums; /* raw packets: those that the packet has */
 	uint32_t value; /* immediate as a number, or the rkey to invalidate */
 	uint64_t remote_address;
 	uint32_t rkey;

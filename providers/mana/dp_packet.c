@@ -2,6 +2,7 @@
 #include "dp_packet.h"
 
 #include <mana/eth.h>
+#include <mana/ext.h>
 
 #define SHORT_OOB_BYTES 8u
 #define MIN_CQES (MANA_HW_PAGE_BYTES / (uint32_t)sizeof(struct mana_hw_cqe))
@@ -166,8 +167,9 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	count = mana_put_sges(wqe + head, sge, count);
 	header->word0 = 0;
 	header->word1 = count | MANA_HW_OOB_SMALL << MANA_HW_WQE_OOB_CODE_SHIFT;
-	/* No offload, and the vPort offset of packet queues, which is 0. */
-	oob[0] = MANA_HW_ETH_TX_FORMAT_SHORT | qp->send_side.ring.id << MANA_HW_ETH_TX_CQ_SHIFT;
+	/* The vPort offset of packet queues is 0. */
+	oob[0] = MANA_HW_ETH_TX_FORMAT_SHORT | (wr->checksums ? MANA_HW_EXT_TX_CHECKSUMS : 0) |
+		 qp->send_side.ring.id << MANA_HW_ETH_TX_CQ_SHIFT;
 	oob[1] = qp->sends.ring.id & MANA_HW_ETH_TX_SQ;
 	memset(wqe + used, 0, bytes - used);
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);

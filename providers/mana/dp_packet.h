@@ -24,6 +24,7 @@ struct mana_packet_side {
 	bool ended; /* the device has no queue any more: what is left is flushed */
 };
 
+/* Also a receive work queue: it has the receive side alone. */
 struct mana_packet_qp {
 	struct mana_dp_qp dp;
 

@@ -139,10 +139,16 @@ struct mana_qp {
 struct mana_wq {
 	struct ibv_wq ibv_wq;
 	struct mana_buffer buffer;
+	/* for the direct-verbs interface */
 	uint32_t wqe_bytes;
 	uint32_t bytes;
 	uint32_t max_wr;
 	uint32_t wq_id;
+	/* with a data path */
+	bool has_path;
+	struct mana_packet_qp packet; /* its receive side */
+	struct mana_lock lock;
+	struct mana_buffer cq_ring;
 };
 
 struct mana_rwq_ind_table {
@@ -234,6 +240,13 @@ static inline struct mana_dp_queues mana_queues_of(const struct ibv_qp_init_attr
 	};
 
 	return queues;
+}
+
+/* What a QP is asked to have; creation flags that ask for nothing are none. */
+static inline uint32_t mana_comp_mask(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->create_flags ? attr->comp_mask :
+				    attr->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
 }
 
 /* The kernel driver gives this part of the extension to user space. */
@@ -358,12 +371,16 @@ struct ibv_qp *mana_create_packet_qp(struct ibv_context *context,
 				     struct ibv_qp_init_attr_ex *attr);
 int mana_destroy_packet_qp(struct mana_qp *qp);
 int mana_modify_packet_qp(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask);
+struct ibv_wq *mana_create_packet_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+int mana_modify_packet_wq(struct mana_wq *wq, struct ibv_wq_attr *attr);
+int mana_destroy_packet_wq(struct mana_wq *wq);
 struct ibv_flow *mana_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
 int mana_destroy_flow(struct ibv_flow *flow);
 
 /* post.c */
 int mana_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int mana_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int mana_post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *recv, struct ibv_recv_wr **bad_recv);
 
 /* post_ex.c */
 /* EOPNOTSUPP if this QP does not do one of the operations. */

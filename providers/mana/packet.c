@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /*
- * Raw packet QPs with both queues, and flow rules. The kernel driver makes their
- * queues when they enter INIT and ends them in ERR and RESET.
+ * Raw packet QPs with both queues, receive work queues, and flow rules. The kernel
+ * driver makes a QP's queues when it enters INIT and ends them in ERR and RESET; a
+ * work queue is there from its creation to ERR.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,14 +27,14 @@ static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
 	free(qp);
 }
 
-static int alloc_queue(struct mana_qp *qp, struct mana_buffer *ring, uint32_t bytes,
+static int alloc_queue(struct mana_pd *parent, struct mana_buffer *ring, uint32_t bytes,
 		       struct mana_buffer *cq_ring, uint32_t cqes,
 		       struct mana_uapi_packet_queue *payload)
 {
-	int ret = mana_buffer_alloc(ring, qp->parent, bytes, MANA_RES_QP);
+	int ret = mana_buffer_alloc(ring, parent, bytes, MANA_RES_QP);
 
 	if (!ret)
-		ret = mana_buffer_alloc(cq_ring, qp->parent, cqes * sizeof(struct mana_hw_cqe),
+		ret = mana_buffer_alloc(cq_ring, parent, cqes * sizeof(struct mana_hw_cqe),
 					MANA_RES_QP);
 	payload->address = (uintptr_t)ring->address;
 	payload->cq_address = (uintptr_t)cq_ring->address;
@@ -58,10 +59,10 @@ static int create(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp_in
 	ret = mana_packet_lay_out(&packet, &layout);
 	if (ret)
 		return ret;
-	ret = alloc_queue(qp, &qp->buffer, layout.sq_bytes, send_cq, layout.send_cqes,
+	ret = alloc_queue(qp->parent, &qp->buffer, layout.sq_bytes, send_cq, layout.send_cqes,
 			  &cmd.drv_payload.send);
 	if (!ret)
-		ret = alloc_queue(qp, recv_ring, layout.rq_bytes, recv_cq, layout.recv_cqes,
+		ret = alloc_queue(qp->parent, recv_ring, layout.rq_bytes, recv_cq, layout.recv_cqes,
 				  &cmd.drv_payload.recv);
 	if (ret)
 		return ret;
@@ -107,7 +108,8 @@ struct ibv_qp *mana_create_packet_qp(struct ibv_context *context, struct ibv_qp_
 	struct mana_qp *qp;
 	int ret;
 
-	if (attr->comp_mask != IBV_QP_INIT_ATTR_PD || attr->srq) {
+	request.comp_mask = mana_comp_mask(attr);
+	if (request.comp_mask != IBV_QP_INIT_ATTR_PD || attr->srq) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -217,6 +219,121 @@ int mana_modify_packet_qp(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask
 		resume_cqs(qp);
 	set_permissions(qp, ret ? old : state);
 	return ret;
+}
+
+static void free_wq(struct mana_wq *wq, struct mana_context *ctx)
+{
+	mana_packet_free(&wq->packet);
+	mana_buffer_free(&wq->buffer, ctx, MANA_RES_QP);
+	mana_buffer_free(&wq->cq_ring, ctx, MANA_RES_QP);
+	free(wq);
+}
+
+static int create_wq(struct mana_wq *wq, struct ibv_context *context, struct mana_pd *parent,
+		     struct ibv_wq_init_attr *attr)
+{
+	struct mana_packet_attr packet = {
+		.queues = { .max_recv = attr->max_wr, .max_recv_sge = attr->max_sge },
+	};
+	struct mana_cq *cq = to_mcq(attr->cq);
+	struct mana_cmd_wq_resp resp = {};
+	struct mana_cmd_wq cmd = {};
+	struct mana_packet_layout layout;
+	int ret;
+
+	ret = mana_packet_lay_out(&packet, &layout);
+	if (!ret)
+		ret = alloc_queue(parent, &wq->buffer, layout.rq_bytes, &wq->cq_ring,
+				  layout.recv_cqes, &cmd.drv_payload.recv);
+	if (ret)
+		return ret;
+	packet.queues.rq = wq->buffer.address;
+	packet.recv_cq = wq->cq_ring.address;
+	ret = mana_packet_init(&wq->packet, &packet, &layout);
+	if (!ret)
+		ret = ibv_cmd_create_wq(context, attr, &wq->ibv_wq, &cmd.ibv_cmd, sizeof(cmd),
+					&resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	wq->packet.dp.qpn = wq->ibv_wq.wq_num;
+	wq->packet.dp.doorbell = to_mctx(context)->doorbell;
+	wq->packet.dp.recv_cq = &cq->dp;
+	mana_cq_lock(cq);
+	mana_packet_join(&cq->dp, &wq->packet.recv_side);
+	mana_packet_start(&wq->packet, 0, 0, resp.drv_payload.wq_id, resp.drv_payload.cq_id);
+	mana_cq_unlock(cq);
+	return 0;
+}
+
+struct ibv_wq *mana_create_packet_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
+{
+	struct mana_pd *parent = mana_parent(attr->pd);
+	struct mana_wq *wq;
+	int ret;
+
+	if (attr->comp_mask && (attr->comp_mask != IBV_WQ_INIT_ATTR_FLAGS || attr->create_flags)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	wq = calloc(1, sizeof(*wq));
+	if (!wq)
+		return NULL;
+	wq->has_path = true;
+	wq->ibv_wq.post_recv = mana_post_wq_recv;
+	mana_lock_init(&wq->lock, mana_single_threaded(parent));
+	ret = create_wq(wq, context, parent, attr);
+	if (ret) {
+		free_wq(wq, to_mctx(context));
+		errno = ret;
+		return NULL;
+	}
+	return &wq->ibv_wq;
+}
+
+static void permit_wq(struct mana_wq *wq, bool allowed)
+{
+	mana_lock(&wq->lock);
+	wq->packet.receives.allowed = allowed;
+	mana_unlock(&wq->lock);
+}
+
+int mana_modify_packet_wq(struct mana_wq *wq, struct ibv_wq_attr *attr)
+{
+	enum ibv_wq_state old = wq->ibv_wq.state;
+	enum ibv_wq_state state = attr->attr_mask & IBV_WQ_ATTR_STATE ? attr->wq_state : old;
+	struct mana_cq *cq = to_mcq(wq->ibv_wq.cq);
+	bool ends = state == IBV_WQS_ERR && old != IBV_WQS_ERR;
+	struct ibv_modify_wq cmd = {};
+	int ret;
+
+	/* As with QPs: who waits for an event must find the flushed receives. */
+	if (ends) {
+		permit_wq(wq, false);
+		mana_cq_pause(cq);
+	}
+	ret = ibv_cmd_modify_wq(&wq->ibv_wq, attr, &cmd, sizeof(cmd));
+	if (ends) {
+		if (!ret)
+			mana_packet_end(&wq->packet);
+		mana_cq_resume(cq);
+	}
+	permit_wq(wq, (ret ? old : state) == IBV_WQS_RDY);
+	return ret;
+}
+
+int mana_destroy_packet_wq(struct mana_wq *wq)
+{
+	struct mana_context *ctx = to_mctx(wq->ibv_wq.context);
+	struct mana_cq *cq = to_mcq(wq->ibv_wq.cq);
+	int ret = ibv_cmd_destroy_wq(&wq->ibv_wq);
+
+	if (ret)
+		return ret;
+	mana_cq_lock(cq);
+	mana_packet_leave(&cq->dp, &wq->packet.recv_side);
+	mana_cq_unlock(cq);
+	free_wq(wq, ctx);
+	return 0;
 }
 
 struct ibv_flow *mana_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr)

@@ -93,19 +93,18 @@ static inline int convert(struct mana_qp *qp, const struct ibv_send_wr *wr, bool
 	return 0;
 }
 
-/*
- * Raw packets: sends and no more. The device wants the sum of the pseudo header in
- * the frame for its checksums, which the verbs' flag does not promise.
- */
+/* Raw packets: sends and no more. */
 static int post_packets(struct mana_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
+	bool has_checksums = mana_has(to_mctx(qp->vqp.qp.context), MANA_HW_EXT_PACKET_CHECKSUMS);
 	struct mana_dp_send send = {};
 	int ret = 0;
 
 	mana_lock(&qp->sq_lock);
 	for (; wr; wr = wr->next) {
 		ret = convert(qp, wr, false, &send);
-		if (!ret && (wr->send_flags & IBV_SEND_IP_CSUM))
+		send.checksums = wr->send_flags & IBV_SEND_IP_CSUM;
+		if (!ret && send.checksums && !has_checksums)
 			ret = EOPNOTSUPP;
 		if (!ret)
 			ret = mana_packet_send(&qp->packet, &send);
@@ -193,16 +192,16 @@ static int post_stock_recv(struct mana_qp *qp, struct ibv_recv_wr *wr, struct ib
 	return ret;
 }
 
-static int post_packet_recv(struct mana_qp *qp, struct ibv_recv_wr *wr,
-			    struct ibv_recv_wr **bad_wr)
+static int post_packet_recv(struct mana_packet_qp *packet, struct mana_lock *lock,
+			    struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	bool posted = false;
 	int ret = 0;
 
-	mana_lock(&qp->rq_lock);
+	mana_lock(lock);
 	for (; wr; wr = wr->next) {
 		ret = wr->num_sge < 0 ? EINVAL :
-					mana_packet_recv(&qp->packet, wr->wr_id,
+					mana_packet_recv(packet, wr->wr_id,
 							 (const struct mana_dp_sge *)wr->sg_list,
 							 (uint32_t)wr->num_sge);
 		if (ret) {
@@ -212,9 +211,19 @@ static int post_packet_recv(struct mana_qp *qp, struct ibv_recv_wr *wr,
 		posted = true;
 	}
 	if (posted)
-		mana_packet_ring_recv(&qp->packet);
-	mana_unlock(&qp->rq_lock);
+		mana_packet_ring_recv(packet);
+	mana_unlock(lock);
 	return ret;
+}
+
+int mana_post_wq_recv(struct ibv_wq *ibv_wq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct mana_wq *wq = to_mwq(ibv_wq);
+
+	if (wq->has_path)
+		return post_packet_recv(&wq->packet, &wq->lock, wr, bad_wr);
+	*bad_wr = wr;
+	return EOPNOTSUPP;
 }
 
 int mana_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
@@ -224,7 +233,7 @@ int mana_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_rec
 
 	if (MANA_UNLIKELY(!qp->extended)) {
 		if (mana_is_packet_qp(qp))
-			return post_packet_recv(qp, wr, bad_wr);
+			return post_packet_recv(&qp->packet, &qp->rq_lock, wr, bad_wr);
 		if (!qp->is_raw)
 			return post_stock_recv(qp, wr, bad_wr);
 		*bad_wr = wr;

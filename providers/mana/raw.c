@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /*
- * Raw packet QPs, receive work queues and spreading over them. Their rings are
- * run by a user of the direct-verbs interface (DPDK), in memory that it gave.
+ * Raw packet QPs, receive work queues and spreading over them. Those with a data path
+ * are in packet.c; the rings of the others are run by a user of the direct-verbs
+ * interface (DPDK), in memory that it gave.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,10 @@
 #include "compat.h"
 #include "mana.h"
 
+/* A stock driver knows no more (RNIC 5.1). */
+#define STOCK_WQ_CMD_BYTES                                                                        \
+	(sizeof(struct mana_cmd_wq) - sizeof(struct mana_uapi_create_wq) +                        \
+	 MANA_UAPI_CREATE_WQ_STOCK_BYTES)
 #define SEND_HEAD_BYTES 32u
 #define RECV_HEAD_BYTES 16u
 
@@ -68,6 +73,17 @@ static int create_sq(struct mana_qp *qp, struct mana_context *ctx, struct ibv_qp
 	return 0;
 }
 
+/* Spreads over work queues that the provider runs. */
+static bool has_path(const struct ibv_qp_init_attr_ex *attr)
+{
+	const struct mana_rwq_ind_table *table;
+
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) || !attr->rwq_ind_tbl)
+		return false;
+	table = container_of(attr->rwq_ind_tbl, struct mana_rwq_ind_table, ibv_table);
+	return to_mwq(table->wq[0])->has_path;
+}
+
 static int create_rss(struct mana_qp *qp, struct mana_context *ctx,
 		      struct ibv_qp_init_attr_ex *attr)
 {
@@ -82,7 +98,7 @@ static int create_rss(struct mana_qp *qp, struct mana_context *ctx,
 		return EOPNOTSUPP;
 	if (hash->rx_hash_key_len != MANA_UAPI_RSS_KEY_BYTES)
 		return EINVAL;
-	ret = port_of(attr->pd, &cmd.drv_payload.port);
+	ret = has_path(attr) ? 0 : port_of(attr->pd, &cmd.drv_payload.port);
 	if (ret)
 		return ret;
 	cmd.drv_payload.hash_fields = hash->rx_hash_fields_mask;
@@ -93,7 +109,7 @@ static int create_rss(struct mana_qp *qp, struct mana_context *ctx,
 				     sizeof(cmd), &resp.ibv_resp, sizeof(resp));
 	if (ret)
 		return ret;
-	/* The queues exist from now on, and have their ids. */
+	/* Queues of direct verbs exist from now on, and have their ids. */
 	if (resp.drv_payload.entries > table->count) {
 		ibv_cmd_destroy_qp(&qp->vqp.qp);
 		return EPROTO;
@@ -111,13 +127,16 @@ struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_ini
 	const uint32_t rss = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
 	struct mana_context *ctx = to_mctx(context);
 	struct ibv_qp_init_attr_ex request = *attr;
+	uint32_t comp_mask = mana_comp_mask(attr);
 	struct mana_qp *qp;
 	int ret;
 
+	request.comp_mask = comp_mask;
 	/* Who runs the rings himself gave allocators and names the port by a parent domain. */
 	if (!ctx->has_allocators && !(attr->comp_mask & rss) && mana_has(ctx, MANA_HW_EXT_PACKETS))
 		return mana_create_packet_qp(context, attr);
-	if (!check_comp_mask(attr->comp_mask, IBV_QP_INIT_ATTR_PD | rss) || !ctx->has_allocators) {
+	if (!check_comp_mask(comp_mask, IBV_QP_INIT_ATTR_PD | rss) ||
+	    (!ctx->has_allocators && !has_path(attr))) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -163,6 +182,9 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 	struct mana_wq *wq;
 	int ret;
 
+	if (attr->wq_type == IBV_WQT_RQ && !ctx->has_allocators &&
+	    mana_has(ctx, MANA_HW_EXT_PACKET_SPREAD))
+		return mana_create_packet_wq(context, attr);
 	if (attr->wq_type != IBV_WQT_RQ || attr->comp_mask || !ctx->has_allocators) {
 		errno = EOPNOTSUPP;
 		return NULL;
@@ -170,14 +192,15 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 	wq = calloc(1, sizeof(*wq));
 	if (!wq)
 		return NULL;
+	wq->ibv_wq.post_recv = mana_post_wq_recv;
 	wq->max_wr = attr->max_wr;
 	wq->bytes = ring_bytes(attr->max_wr, attr->max_sge, RECV_HEAD_BYTES);
 	ret = wq->bytes ? mana_buffer_alloc_external(&wq->buffer, ctx, wq->bytes) : EINVAL;
 	if (!ret) {
 		cmd.drv_payload.address = (uintptr_t)wq->buffer.address;
 		cmd.drv_payload.bytes = wq->bytes;
-		ret = ibv_cmd_create_wq(context, attr, &wq->ibv_wq, &cmd.ibv_cmd, sizeof(cmd), &resp,
-					sizeof(resp));
+		ret = ibv_cmd_create_wq(context, attr, &wq->ibv_wq, &cmd.ibv_cmd, STOCK_WQ_CMD_BYTES,
+					&resp, sizeof(resp));
 	}
 	if (ret) {
 		mana_buffer_free(&wq->buffer, ctx, MANA_RES_QP);
@@ -188,17 +211,22 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 	return &wq->ibv_wq;
 }
 
-/* The queue starts with its QP and ends with it. */
-int mana_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr)
+/* A queue of direct verbs starts with its QP and ends with it. */
+int mana_modify_wq(struct ibv_wq *ibv_wq, struct ibv_wq_attr *attr)
 {
-	return EOPNOTSUPP;
+	struct mana_wq *wq = to_mwq(ibv_wq);
+
+	return wq->has_path ? mana_modify_packet_wq(wq, attr) : EOPNOTSUPP;
 }
 
 int mana_destroy_wq(struct ibv_wq *ibv_wq)
 {
 	struct mana_wq *wq = to_mwq(ibv_wq);
-	int ret = ibv_cmd_destroy_wq(ibv_wq);
+	int ret;
 
+	if (wq->has_path)
+		return mana_destroy_packet_wq(wq);
+	ret = ibv_cmd_destroy_wq(ibv_wq);
 	if (ret)
 		return ret;
 	mana_buffer_free(&wq->buffer, to_mctx(ibv_wq->context), MANA_RES_QP);

@@ -51,14 +51,8 @@ KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
      "the driver has no QP1, so the RDMA connection manager does not know the device"),
 )
 
-# The same with our driver and provider.
-OURS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
-    (BOTH, r"test_flow\.FlowTest\.\w+", r"Completion status is Local access error",
-     "the tests send from a MAC address that is not the NIC's, which a port of MANA refuses"),
-    (BOTH, r"test_rss_traffic\.RSSTrafficTest\.\w+", r"Failed to create WQ\. Errno: 95,",
-     "work queues and RSS are there for direct verbs only (DPDK's way); the test takes no "
-     "EOPNOTSUPP for an answer"),
-)
+# The same with our driver and provider: nothing.
+OURS: tuple[tuple[tuple[str, ...], str, str, str], ...] = ()
 
 # Modules whose process may crash in stock software: (suites, modules, how, reason)
 CRASHES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
@@ -77,8 +71,7 @@ SKIPS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (BOTH, r"test_dmah\..*", r"", "DMA handles: the NIC has no steering tags"),
     (BOTH, r".*", r"CC PD is not supported|CC_DMA_BOUNCE", "confidential guests: this is none"),
     (BOTH, r".*", r"Create QP type 8 is not supported|Create Raw Packet QP",
-     "the provider makes raw packet QPs with RSS only in a parent domain and with the "
-     "application's own buffers (DPDK's way)"),
+     "a raw packet QP has no creation flags"),
     (BOTH, r".*rate_limit\w*", r"", "a queue pair has no rate limit"),
     (BOTH, r"test_qpex\..*_(flush|flush_type_violate|atomic_write)", r"",
      "flush and atomic write: the NIC has neither"),

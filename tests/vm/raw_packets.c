@@ -7,7 +7,9 @@
  *
  * The receiver says "ready" when it can receive, twice: between the rounds its queue pair
  * goes to ERR, where what it still has is flushed, and through RESET back to work, with the
- * rule that it had. What the verbs do not offer here has to answer EOPNOTSUPP.
+ * rules that it had. Some packets come from a foreign MAC address, some are UDP without
+ * checksums, which the device fills in. What the verbs do not offer here has to answer
+ * EOPNOTSUPP.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,6 +24,7 @@
 #define SLOT 2048
 #define ETHER_TYPE 0x88b5
 #define HEAD 18
+#define UDP_PORT 7777
 #define ROUNDS 2
 
 static struct ibv_context* context;
@@ -118,19 +121,55 @@ static int post_send(unsigned int slot, unsigned int length, unsigned int flags)
     return ibv_post_send(qp, &wr, &bad);
 }
 
-/* The packet of a number: its length, its bytes. */
+static int is_udp(uint32_t number) {
+    return number % 8 == 7;
+}
+
+static void put16(unsigned char* at, unsigned int value) {
+    at[0] = (unsigned char)(value >> 8);
+    at[1] = (unsigned char)value;
+}
+
+/* The packet of a number: its length, its bytes. The checksums of UDP are missing. */
 static unsigned int packet(unsigned char* at, const unsigned char* target,
                            const unsigned char* source, uint32_t number) {
+    static const unsigned char foreign[6] = {0x02, 0, 0, 0, 0, 0x77};
+    static const unsigned char addresses[8] = {192, 0, 2, 1, 192, 0, 2, 2};
     unsigned int length = 60 + number * 37 % 1400;
     uint32_t wire = htonl(number);
 
     memcpy(at, target, 6);
-    memcpy(at + 6, source, 6);
-    at[12] = ETHER_TYPE >> 8;
-    at[13] = ETHER_TYPE & 0xff;
+    memcpy(at + 6, number % 4 == 2 ? foreign : source, 6);
+    put16(at + 12, ETHER_TYPE);
     memcpy(at + 14, &wire, 4);
     for (unsigned int i = HEAD; i < length; i++) at[i] = (unsigned char)(number * 7 + i);
+    if (!is_udp(number)) return length;
+    memset(at + 14, 0, 28);
+    put16(at + 12, 0x0800);
+    at[14] = 0x45;
+    put16(at + 16, length - 14);
+    at[22] = 64;
+    at[23] = IPPROTO_UDP;
+    memcpy(at + 26, addresses, 8);
+    put16(at + 34, UDP_PORT + 1);
+    put16(at + 36, UDP_PORT);
+    put16(at + 38, length - 34);
     return length;
+}
+
+static unsigned int sum_of(const unsigned char* at, unsigned int length, unsigned int sum) {
+    for (unsigned int i = 0; i < length; i++) sum += i % 2 ? at[i] : (unsigned int)at[i] << 8;
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    return sum;
+}
+
+/* What the device has to fill in. */
+static void fill_checksums(unsigned char* at, unsigned int length) {
+    unsigned int udp;
+
+    put16(at + 24, 0xffff & ~sum_of(at + 14, 20, 0));
+    udp = 0xffff & ~sum_of(at + 26, length - 26, IPPROTO_UDP + length - 34);
+    put16(at + 40, udp ? udp : 0xffff);
 }
 
 /* The next completion of a CQ; waits for an event when there is none. */
@@ -150,6 +189,28 @@ static struct ibv_wc next(struct ibv_cq* cq) {
     if (got < 0) fail(0, "poll");
     if (wc.qp_num != qp->qp_num) fail(0, "completion of queue pair %#x", wc.qp_num);
     return wc;
+}
+
+/* Packets to the UDP port. */
+static struct ibv_flow* add_udp_rule(void) {
+    struct {
+        struct ibv_flow_attr attr;
+        struct ibv_flow_spec_eth eth;
+        struct ibv_flow_spec_ipv4 ip;
+        struct ibv_flow_spec_tcp_udp udp;
+    } rule = {
+        .attr = {.type = IBV_FLOW_ATTR_NORMAL, .size = sizeof(rule), .num_of_specs = 3, .port = 1},
+        .eth = {.type = IBV_FLOW_SPEC_ETH, .size = sizeof(rule.eth)},
+        .ip = {.type = IBV_FLOW_SPEC_IPV4, .size = sizeof(rule.ip)},
+        .udp = {.type = IBV_FLOW_SPEC_UDP,
+                .size = sizeof(rule.udp),
+                .val = {.dst_port = htons(UDP_PORT)},
+                .mask = {.dst_port = 0xffff}},
+    };
+
+    memcpy(rule.eth.val.dst_mac, own, 6);
+    memset(rule.eth.mask.dst_mac, 0xff, 6);
+    return ibv_create_flow(qp, &rule.attr);
 }
 
 static struct ibv_flow* add_rule(int ttl) {
@@ -193,6 +254,10 @@ static void receive(const unsigned char* source) {
         struct ibv_wc wc = next(recv_cq);
         unsigned int length = packet(want, own, source, number);
 
+        if (is_udp(number)) {
+            fill_checksums(want, length);
+            if (!(wc.wc_flags & IBV_WC_IP_CSUM_OK)) fail(0, "packet %u: checksums", number);
+        }
         if (wc.status || wc.opcode != IBV_WC_RECV || wc.wr_id != number)
             fail(0, "packet %u: status %d, opcode %d, slot %u", number, wc.status, wc.opcode,
                  (unsigned int)wc.wr_id);
@@ -205,13 +270,15 @@ static void serve(const char* peer) {
     struct ibv_flow_attr sniffer = {
         .type = IBV_FLOW_ATTR_SNIFFER, .size = sizeof(sniffer), .port = 1};
     unsigned char source[6];
-    struct ibv_flow* flow;
+    struct ibv_flow *flow, *udp;
 
     parse_mac(peer, source);
     need_errno(post_recv(0), EINVAL, "a receive in RESET");
     /* Rules may come before the queues. */
     flow = add_rule(0);
     need(flow != NULL, "rule");
+    udp = add_udp_rule();
+    need(udp != NULL, "rule for UDP");
     need(!add_rule(1), "a rule for TTL");
     need_errno(errno, EOPNOTSUPP, "a rule for TTL");
     need(!ibv_create_flow(qp, &sniffer), "a sniffer");
@@ -230,11 +297,11 @@ static void serve(const char* peer) {
         need_errno(post_recv(0), EINVAL, "a receive in ERR");
         to_state(IBV_QPS_RESET);
     }
-    if (ibv_destroy_flow(flow)) fail(errno, "destroy flow");
+    if (ibv_destroy_flow(flow) || ibv_destroy_flow(udp)) fail(errno, "destroy flow");
 }
 
 static void send_all(const char* peer) {
-    unsigned char target[6], other[6] = {0x02, 0, 0, 0, 0, 0x77};
+    unsigned char target[6];
     struct ibv_wc wc;
 
     parse_mac(peer, target);
@@ -242,16 +309,17 @@ static void send_all(const char* peer) {
     to_state(IBV_QPS_RTR);
     need_errno(post_send(0, 60, IBV_SEND_SIGNALED), EINVAL, "a send in RTR");
     to_state(IBV_QPS_RTS);
-    need_errno(post_send(0, 60, IBV_SEND_IP_CSUM), EOPNOTSUPP, "checksums");
     need_errno(post_send(0, 129, IBV_SEND_INLINE), EINVAL, "too much inline data");
-    post_send(0, packet(memory, target, other, 0), 0);
+    packet(memory, target, own, 0);
+    post_send(0, 9100, 0);
     wc = next(send_cq);
-    if (wc.status != IBV_WC_LOC_ACCESS_ERR || wc.vendor_err != 33)
-        fail(0, "another's address: status %d, vendor error %u", wc.status, wc.vendor_err);
+    if (wc.status != IBV_WC_LOC_LEN_ERR || wc.vendor_err != 34)
+        fail(0, "a long packet: status %d, vendor error %u", wc.status, wc.vendor_err);
     for (uint32_t number = 0; number < PACKETS; number++) {
         unsigned int slot = number % 32;
         unsigned int length = packet(memory + slot * SLOT, target, own, number);
-        unsigned int flags = IBV_SEND_SIGNALED | (length <= 128 ? IBV_SEND_INLINE : 0);
+        unsigned int flags = IBV_SEND_SIGNALED | (length <= 128 ? IBV_SEND_INLINE : 0) |
+                             (number % 2 ? IBV_SEND_IP_CSUM : 0);
         int error = post_send(slot, length, flags);
 
         if (error) fail(error, "send %u", number);

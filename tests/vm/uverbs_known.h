@@ -500,6 +500,129 @@ static int wq_state(struct worker* w, const struct base* b) {
     return plainly(w, &c);
 }
 
+/* With a data path; its handle is in `wq` then. */
+static int make_packet_wq(struct worker* w, const struct base* b,
+                          const struct mana_uapi_create_wq* driver, uint32_t* wq) {
+    struct ib_uverbs_ex_create_wq core = {.wq_type = IB_UVERBS_WQT_RQ,
+                                          .pd_handle = b->pd,
+                                          .cq_handle = b->cq,
+                                          .max_wr = 8,
+                                          .max_sge = 1};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_WQ,
+                        .extended = true,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_wq_resp),
+                        .driver_bytes = sizeof *driver,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_wq_resp)};
+    int err;
+
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, driver, sizeof *driver);
+    err = plainly(w, &c);
+    *wq = answered(w, offsetof(struct ib_uverbs_ex_create_wq_resp, wq_handle));
+    return err;
+}
+
+static struct mana_uapi_create_wq packet_wq_of(struct worker* w) {
+    const uint64_t memory = (uintptr_t)w->process->arena;
+
+    return (struct mana_uapi_create_wq){
+        .recv = {.address = memory, .cq_address = memory + PAGE, .bytes = PAGE, .cqes = 64}};
+}
+
+static int wq_to(struct worker* w, uint32_t wq, uint32_t state) {
+    struct ib_uverbs_ex_modify_wq core = {.attr_mask = 1, .wq_handle = wq, .wq_state = state};
+    struct command c = {
+        .number = IB_USER_VERBS_EX_CMD_MODIFY_WQ, .extended = true, .core_bytes = sizeof core};
+
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+/* To RDY, to ERR, and away. */
+static int packet_wq_life(struct worker* w, const struct base* b) {
+    const struct mana_uapi_create_wq driver = packet_wq_of(w);
+    uint32_t wq;
+    int err = make_packet_wq(w, b, &driver, &wq);
+
+    for (uint32_t state = 1; !err && state <= 2; state++) err = wq_to(w, wq, state);
+    return err ? err : destroy(w, K_WQ, wq);
+}
+
+static int packet_wq_back(struct worker* w, const struct base* b) {
+    const struct mana_uapi_create_wq driver = packet_wq_of(w);
+    uint32_t wq;
+    int err = make_packet_wq(w, b, &driver, &wq);
+
+    if (!err) err = wq_to(w, wq, 1);
+    return err ? err : wq_to(w, wq, 0);
+}
+
+static int packet_wq_uneven(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_wq driver = packet_wq_of(w);
+    uint32_t wq;
+
+    driver.recv.bytes = 3 * PAGE;
+    return make_packet_wq(w, b, &driver, &wq);
+}
+
+static int packet_wq_of_both(struct worker* w, const struct base* b) {
+    struct mana_uapi_create_wq driver = packet_wq_of(w);
+    uint32_t wq;
+
+    driver.address = driver.recv.address;
+    driver.bytes = PAGE;
+    return make_packet_wq(w, b, &driver, &wq);
+}
+
+/* A QP over a table of one such queue in this state. */
+static int spread_qp(struct worker* w, const struct base* b, uint32_t state, uint32_t port) {
+    const struct mana_uapi_create_wq wq_driver = packet_wq_of(w);
+    struct ib_uverbs_ex_create_rwq_ind_table table = {.log_ind_tbl_size = 0};
+    struct mana_uapi_create_rss_qp driver = {.hash_fields = 0x33,
+                                             .hash_function = MANA_UAPI_RSS_TOEPLITZ,
+                                             .key_length = MANA_UAPI_RSS_KEY_BYTES,
+                                             .port = port};
+    struct ib_uverbs_ex_create_qp core = {.pd_handle = b->pd,
+                                          .qp_type = IB_UVERBS_QPT_RAW_PACKET,
+                                          .comp_mask = IB_UVERBS_CREATE_QP_MASK_IND_TABLE};
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL,
+                        .extended = true,
+                        .core_bytes = words((uint32_t)sizeof table + 4, 8) * 8,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_rwq_ind_table_resp)};
+    uint32_t wq;
+    int err = make_packet_wq(w, b, &wq_driver, &wq);
+
+    for (uint32_t next = 1; !err && next <= state; next++) err = wq_to(w, wq, next);
+    if (err) return err;
+    memcpy(c.core, &table, sizeof table);
+    memcpy(c.core + sizeof table, &wq, sizeof wq);
+    err = plainly(w, &c);
+    if (err) return err;
+    core.rwq_ind_tbl_handle =
+        answered(w, offsetof(struct ib_uverbs_ex_create_rwq_ind_table_resp, ind_tbl_handle));
+    c = (struct command){.number = IB_USER_VERBS_EX_CMD_CREATE_QP,
+                         .extended = true,
+                         .core_bytes = sizeof core,
+                         .answer_bytes = sizeof(struct ib_uverbs_ex_create_qp_resp),
+                         .driver_bytes = sizeof driver};
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    return plainly(w, &c);
+}
+
+static int spread_ready(struct worker* w, const struct base* b) {
+    return spread_qp(w, b, 1, 0);
+}
+
+static int spread_ended(struct worker* w, const struct base* b) {
+    return spread_qp(w, b, 2, 0);
+}
+
+static int spread_port(struct worker* w, const struct base* b) {
+    return spread_qp(w, b, 1, 1);
+}
+
 static int wq_in_table(struct worker* w, const struct base* b) {
     return destroy(w, K_WQ, b->wq);
 }
@@ -724,6 +847,13 @@ static const struct known known_cases[] = {
     {"device memory with an alignment of 2^200", dm_alignment, EINVAL, RDMA},
     {"a WQ with a state", wq_state, EOPNOTSUPP, RAW},
     {"a WQ that goes before its table", wq_in_table, EBUSY, RAW},
+    {"a WQ with a data path, from beginning to end", packet_wq_life, 0, RDMA},
+    {"a WQ with a data path, back to RESET", packet_wq_back, EOPNOTSUPP, RDMA},
+    {"a WQ with a data path whose ring is no power of two", packet_wq_uneven, EINVAL, RDMA},
+    {"a WQ with a data path and direct verbs", packet_wq_of_both, EOPNOTSUPP, RDMA},
+    {"an RSS QP with a data path", spread_ready, 0, RDMA},
+    {"an RSS QP over a WQ that has ended", spread_ended, EINVAL, RDMA},
+    {"an RSS QP with a data path and a port", spread_port, EOPNOTSUPP, RDMA},
     {"an RSS QP with another hash function", rss_function, EOPNOTSUPP, RAW},
     {"an RC QP with a table of WQs", rc_with_table, EINVAL, RAW},
     {"a QP twice in a multicast group", group_twice, 0, RDMA},
@@ -757,7 +887,7 @@ static int make_base(struct worker* w, struct base* b, bool rdma) {
         err = cq_with(w, 64, 0);
         b->ethernet_cq = b->cq = answered(w, 0);
         keep(w, K_CQ, b->ethernet_cq, F_ETHERNET);
-        if (!err) err = op_wq(w);
+        if (!err) err = direct_wq(w);
         b->wq = handle_of(atomic_load(&p->slots[K_WQ][0]));
         if (!err) err = op_table(w);
         b->table = handle_of(atomic_load(&p->slots[K_TABLE][0]));

@@ -292,7 +292,7 @@ static int op_rss_qp(struct worker* w) {
     struct mana_uapi_create_rss_qp driver = {.hash_fields = 0xf,
                                              .hash_function = MANA_UAPI_RSS_TOEPLITZ,
                                              .key_length = MANA_UAPI_RSS_KEY_BYTES,
-                                             .port = 1};
+                                             .port = percent(&w->dice, 60)};
     struct ib_uverbs_ex_create_qp core = {.pd_handle = pick(w, K_PD),
                                           .qp_type = IB_UVERBS_QPT_RAW_PACKET,
                                           .comp_mask = IB_UVERBS_CREATE_QP_MASK_IND_TABLE,
@@ -584,25 +584,47 @@ static int op_ah(struct worker* w) {
     return err;
 }
 
-static int op_wq(struct worker* w) {
-    struct ib_uverbs_ex_create_wq core = {
-        .wq_type = IB_UVERBS_WQT_RQ, .pd_handle = pick(w, K_PD), .max_wr = 8, .max_sge = 1};
-    struct mana_uapi_create_wq driver = {.bytes = PAGE << below(&w->dice, 2)};
+static int create_wq(struct worker* w, uint32_t cq, const struct mana_uapi_create_wq* driver) {
+    struct ib_uverbs_ex_create_wq core = {.wq_type = IB_UVERBS_WQT_RQ,
+                                          .pd_handle = pick(w, K_PD),
+                                          .cq_handle = cq,
+                                          .max_wr = 8,
+                                          .max_sge = 1};
     struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_WQ,
                         .extended = true,
                         .core_bytes = sizeof core,
                         .answer_bytes = sizeof(struct ib_uverbs_ex_create_wq_resp),
-                        .driver_bytes = sizeof driver};
+                        .driver_bytes = sizeof *driver,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_wq_resp)};
     int err;
 
-    core.cq_handle =
-        percent(&w->dice, 85) ? handle_of(pick_flavour(w, K_CQ, F_ETHERNET)) : pick(w, K_CQ);
-    driver.address = memory(w, driver.bytes);
     memcpy(c.core, &core, sizeof core);
-    memcpy(c.driver, &driver, sizeof driver);
+    memcpy(c.driver, driver, sizeof *driver);
     err = say(w, &c);
     keep_answer(w, err, K_WQ, offsetof(struct ib_uverbs_ex_create_wq_resp, wq_handle), 0);
     return err;
+}
+
+static int direct_wq(struct worker* w) {
+    struct mana_uapi_create_wq driver = {.bytes = PAGE << below(&w->dice, 2)};
+    uint32_t cq =
+        percent(&w->dice, 85) ? handle_of(pick_flavour(w, K_CQ, F_ETHERNET)) : pick(w, K_CQ);
+
+    driver.address = memory(w, driver.bytes);
+    return create_wq(w, cq, &driver);
+}
+
+/* With a data path. */
+static int packet_wq(struct worker* w) {
+    struct mana_uapi_create_wq driver = {.recv = {.bytes = PAGE, .cqes = 64}};
+
+    driver.recv.address = memory(w, driver.recv.bytes);
+    driver.recv.cq_address = memory(w, driver.recv.cqes * 64);
+    return create_wq(w, pick(w, K_CQ), &driver);
+}
+
+static int op_wq(struct worker* w) {
+    return percent(&w->dice, 60) ? direct_wq(w) : packet_wq(w);
 }
 
 static int op_table(struct worker* w) {

@@ -142,6 +142,24 @@ TEST_F(PacketDeviceTest, ALongFrameIsRefusedAndTheNextFrameGoesOut) {
     EXPECT_EQ(done[1].status, MANA_WC_SUCCESS);
 }
 
+TEST_F(PacketDeviceTest, ChecksumsAreFilledIn) {
+    const Bytes good = udp(flow4(17), pattern(101));
+    Bytes frame = good;
+    eth::test::set16(frame, 24, 0);
+    eth::test::set16(frame, 40, 0);
+    std::memcpy(ram.at(buffer), frame.data(), frame.size());
+    const mana_dp_sge list = sge(0, frame.size());
+    mana_dp_send wr{};
+    wr.opcode = MANA_HW_EXT_WQE_SEND;
+    wr.checksums = true;
+    wr.sge = &list;
+    wr.sge_count = 1;
+    ASSERT_EQ(mana_packet_send(&qp, &wr), 0);
+    mana_packet_ring_send(&qp);
+    ASSERT_EQ(sink.frames.size(), 1U);
+    EXPECT_EQ(sink.frames[0], good);
+}
+
 TEST_F(PacketDeviceTest, ArmedQueuesSendOneEvent) {
     const auto before = irq.count(1);
     ASSERT_EQ(mana_dp_cq_arm(&cq, false), 0);

@@ -113,6 +113,17 @@ TEST_F(PacketTest, SendWqeOfThreeSges) {
     EXPECT_EQ(qp.sends.ring.producer, 64U);
 }
 
+TEST_F(PacketTest, ChecksumsAreAskedForByAllOffloadFlagsAtOnce) {
+    const mana_dp_sge sge{0x10000, 60, 7};
+    mana_dp_send wr{};
+    wr.opcode = MANA_HW_EXT_WQE_SEND;
+    wr.checksums = true;
+    wr.sge = &sge;
+    wr.sge_count = 1;
+    ASSERT_EQ(mana_packet_send(&qp, &wr), 0);
+    EXPECT_EQ(sq.hex(8, 8), "7c21000000140000");
+}
+
 TEST_F(PacketTest, ReceiveWqe) {
     ASSERT_EQ(recv(1), 0);
     ASSERT_EQ(recv(2, 2), 0);
@@ -301,6 +312,46 @@ TEST_F(PacketTest, ACqThatWasArmedBeforeTheQueuesStartedArmsThem) {
     mana_packet_leave(&cq.dp, &qp.send_side);
     mana_packet_join(&cq.dp, &qp.send_side);
     EXPECT_TRUE(qp.send_side.wants_event);
+}
+
+TEST_F(PacketTest, AWorkQueueIsAReceiveSideAlone) {
+    QueueMemory ring(4096), cqes(4096);
+    mana_packet_attr attr{};
+    attr.queues.max_recv = 4;
+    attr.queues.max_recv_sge = 1;
+    attr.queues.rq = ring.data();
+    attr.recv_cq = cqes.data();
+    mana_packet_layout layout{};
+    ASSERT_EQ(mana_packet_lay_out(&attr, &layout), 0);
+    mana_packet_qp wq{};
+    ASSERT_EQ(mana_packet_init(&wq, &attr, &layout), 0);
+    wq.dp.qpn = 0x501;
+    wq.dp.doorbell = sink.page();
+    ASSERT_EQ(mana_dp_cq_arm(&cq.dp, false), 0);
+    (void)sink.take();
+    mana_packet_join(&cq.dp, &wq.recv_side);
+    mana_packet_start(&wq, 0, 0, 0x501, 0x52);
+    EXPECT_EQ(sink.take().size(), 1U) << "it is armed as its CQ was";
+    const mana_dp_sge sge{0x1000, 100, 1};
+    EXPECT_EQ(mana_packet_recv(&wq, 1, &sge, 1), EINVAL) << "not ready yet";
+    wq.receives.allowed = true;
+    for (std::uint64_t id = 1; id <= 3; ++id) ASSERT_EQ(mana_packet_recv(&wq, id, &sge, 1), 0);
+    Ring device;
+    mana_hw_eth_rx_cqe cqe{};
+    cqe.type = MANA_HW_ETH_CQE_RX_OK;
+    cqe.packets[0].length = 77;
+    device.write(wq.recv_side.ring, &cqe, 0x501, false);
+    auto done = cq.poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].qpn, 0x501U);
+    EXPECT_EQ(done[0].length, 77U);
+    mana_packet_end(&wq);
+    done = cq.poll();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_EQ(done[1].wr_id, 3U);
+    EXPECT_EQ(done[1].status, MANA_WC_WR_FLUSH_ERR);
+    mana_packet_leave(&cq.dp, &wq.recv_side);
+    mana_packet_free(&wq);
 }
 
 TEST_F(PacketTest, QueuesAndTheCqsOwnRingTakeTurns) {

@@ -97,7 +97,8 @@ def latency(context: Context) -> None:
     context.note(f"{row[4]} us")
 
 
-@AREA.case("raw_packets: events, bytes, errors, flush, a reset queue pair and its rule", smoke=True)
+@AREA.case("raw_packets: events, bytes, foreign sources, checksums, errors, flush, reset",
+           smoke=True)
 def program(context: Context) -> None:
     a, b = context.a, context.b
     paths = [context.program(peer, "raw_packets.c") for peer in (a, b)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,8 +29,13 @@ ENDS = ((re.compile(r"BUG: KASAN"), re.compile(r"={40,}$")),
          re.compile(r"---\[ end trace")),
         (re.compile(""), re.compile(r" *</TASK>")))
 REPORT_LINES = 200
+# What DMA-API says behind the end of a report: where the other mapping was made.
+BEHIND = "DMA-API: Mapped at:"
 # (pattern of a whole report, why it is no failure). docs/testing.md names them.
-KNOWN: tuple[tuple[str, str], ...] = ()
+KNOWN: tuple[tuple[str, str], ...] = (
+    (r"DMA-API: mana \S+ cacheline tracking EEXIST, overlapping .* ib_umem_get\+",
+     "a program may register a page twice; the core's mappings cannot say so to 6.12's checker"),
+)
 
 
 def plain(line: str) -> str:
@@ -62,8 +67,13 @@ def split_reports(lines: list[str]) -> list[Report]:
     found: list[Report] = []
     current: list[str] = []
     before = title = ""
+    behind = False
     end = re.compile("")
     for line in map(plain, lines):
+        behind = not title and bool(found) and (line == BEHIND or behind and line[:1] == " ")
+        if behind:
+            found[-1] = replace(found[-1], lines=(*found[-1].lines, line))
+            continue
         if not title and not TITLE.search(line):
             before = line
             continue

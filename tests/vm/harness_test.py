@@ -398,6 +398,15 @@ KASAN = """[   13.000001] ======================================================
 [   13.000008] ==================================================================
 [   13.000009] eth0: link up
 """
+DMA = """[   14.000000] ------------[ cut here ]------------
+[   14.000001] DMA-API: mana 0000:00:08.0: cacheline tracking EEXIST, overlapping mappings are not
+[   14.000002] WARNING: CPU: 0 PID: 1 at add_dma_entry+0x1/0x2
+[   14.000003]  {mapper}+0x3/0x4 [ib_uverbs]
+[   14.000004] ---[ end trace 0000000000000000 ]---
+[   14.000005] DMA-API: Mapped at:
+[   14.000006]  debug_dma_map_sg+0x5/0x6
+[   14.000007] eth0: link up
+"""
 LEAK = """unreferenced object 0xffff888100000000 (size 64):
   comm "modprobe", pid 1, jiffies 4294900000
   hex dump (first 32 bytes):
@@ -478,6 +487,15 @@ class DebugKernelTest(unittest.TestCase):
             text = self.run_area()
         self.assertEqual(self.tally.failed, 0, text)
         self.assertRegex(text, "known: WARNING: possible circular .*: of another's code")
+
+    def test_memory_that_a_program_registers_twice_is_known(self) -> None:
+        found = checkers.split_reports(DMA.format(mapper="ib_umem_get").splitlines())
+        self.assertEqual(len(found), 1)
+        self.assertIn("debug_dma_map_sg", found[0].text)
+        self.assertNotIn("link up", found[0].text)
+        self.assertTrue(found[0].reason)
+        found = checkers.split_reports(DMA.format(mapper="mana_ib_map").splitlines())
+        self.assertFalse(found[0].reason)
 
     def test_a_leak_fails_the_area(self) -> None:
         self.area.add("good", lambda context: None)

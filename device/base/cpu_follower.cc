@@ -88,10 +88,11 @@ bool CpuFollower::move_to(int cpu) {
 
 void CpuFollower::look(std::uint64_t sleeps, TimePoint now) {
     const auto cpu = leader_cpu();
-    const bool move = cpu && *cpu != ::sched_getcpu();
-    // Moves that do not last are tried ever more seldom.
-    pause_ = move && moved_ ? std::min(2 * pause_, kLongest) : kShortest;
-    moved_ = move && move_to(*cpu);
+    const bool apart = cpu && *cpu != ::sched_getcpu();
+    // Moves that do not last, or that are not allowed, are tried ever more seldom.
+    pause_ = apart && apart_ ? std::min(2 * pause_, kLongest) : kShortest;
+    apart_ = apart;
+    if (apart) (void)move_to(*cpu);
     sleeps_ = sleeps;
     next_ = now + pause_;
 }

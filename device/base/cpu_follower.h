@@ -24,11 +24,14 @@ public:
     explicit CpuFollower(pid_t leader) : leader_(leader) {}
 
     /// Called when a message is served; `sleeps` counts how often this thread has slept. Looks only
-    /// where that is often.
-    void served(std::uint64_t sleeps, const Clock& clock) {
+    /// where that is often; true if it did.
+    bool served(std::uint64_t sleeps, const Clock& clock) {
         if (sleeps - sleeps_ < kSleeps) [[likely]]
-            return;
-        if (const TimePoint now = clock.now(); now >= next_) look(sleeps, now);
+            return false;
+        const TimePoint now = clock.now();
+        if (now < next_) return false;
+        look(sleeps, now);
+        return true;
     }
     /// The CPU that a running thread of the leader is on: this thread's own, if one is there.
     /// Nothing if none runs.
@@ -47,7 +50,7 @@ private:
     std::uint64_t sleeps_ = 0;
     TimePoint next_{};
     Duration pause_ = kShortest;
-    bool moved_ = false;
+    bool apart_ = false;  ///< at the last look
 };
 
 }  // namespace openmana::base

@@ -115,6 +115,25 @@ TEST_F(CpuFollowerTest, FollowsWhenItSleepsOften) {
     EXPECT_TRUE(beside);
 }
 
+/// A thread that is pinned elsewhere asks ever more seldom where its leader is.
+TEST_F(CpuFollowerTest, WhoMayNotFollowLooksSeldom) {
+    struct : Clock {
+        [[nodiscard]] TimePoint now() const override { return time; }
+        TimePoint time{1s};
+    } clock;
+    start_leader(cpus[1], true);
+    const cpu_set_t set = only(cpus[0]);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+    CpuFollower follower(leader);
+    int looks = 0;
+    for (std::uint64_t sleeps = 64; clock.time < TimePoint(11s); sleeps += 64) {
+        looks += follower.served(sleeps, clock);
+        clock.time += 1ms;
+    }
+    EXPECT_GE(looks, 10);
+    EXPECT_LE(looks, 20);
+}
+
 TEST(CpuFollower, AThreadThatSleepsSeldomLooksAtNothing) {
     struct : Clock {
         [[nodiscard]] TimePoint now() const override {

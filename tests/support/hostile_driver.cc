@@ -388,6 +388,18 @@ std::vector<H::Command> make_commands() {
           {128, 1, H::kSmall, 1}},
          {}},
         {MANA_HW_EXT_REMOVE_FLOW, 48, 32, kEth, 1, {{40, 8, H::kSmall, 64}}, {}},
+        {MANA_HW_EXT_CREATE_SPREAD,
+         600,
+         40,
+         kEth,
+         1,
+         {{40, 1, H::kNumber},
+          {44, 4, H::kSmall, 2},
+          {48, 8, H::kNumber},
+          {88, 8, H::kWq},
+          {96, 8, H::kWq}},
+         {{32, 8, H::kWq}}},
+        {MANA_HW_EXT_DESTROY_SPREAD, 48, 32, kEth, 1, {{40, 8, H::kWq}}, {}},
     };
 }
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SCAN_TIMEOUT = 120.0
 LEAKS = "/sys/kernel/debug/kmemleak"
+# How many more errors DMA-API tells; one, until somebody writes here.
+DMA_ERRORS = "/sys/kernel/debug/dma-api/num_errors"
 # The first line of a report.
 TITLE = re.compile(
     r"BUG: (?!soft lockup|workqueue lockup)|WARNING: |UBSAN: |ODEBUG: "
@@ -33,7 +35,8 @@ REPORT_LINES = 200
 BEHIND = "DMA-API: Mapped at:"
 # (pattern of a whole report, why it is no failure). docs/testing.md names them.
 KNOWN: tuple[tuple[str, str], ...] = (
-    (r"DMA-API: mana \S+ cacheline tracking EEXIST, overlapping .* ib_umem_get\+",
+    (r"DMA-API: (?:mana \S+ cacheline tracking EEXIST, overlapping|exceeded \d+ overlapping) .*"
+     r" ib_umem_get\+",
      "a program may register a page twice; the core's mappings cannot say so to 6.12's checker"),
 )
 
@@ -120,6 +123,8 @@ class Checkers:
         if fresh and not fresh[-1].whole and not last:
             fresh.pop()
         self._judged[peer.index] = self._judged.get(peer.index, 0) + len(fresh)
+        if any(report.title.startswith("DMA-API") for report in fresh):
+            peer.run(f"echo 1 >{DMA_ERRORS}")
         return self._judge(fresh)
 
     def follow(self, peer: Peer) -> None:

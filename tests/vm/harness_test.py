@@ -76,6 +76,7 @@ class FakeGuest:
         self.kernel_messages = ["[    0.1] random: crng init done"]
         self.answers: dict[str, Result] = {}
         self.spawned: list[FakeCommand] = []
+        self.commands: list[str] = []
         self.before_reboot: Callable[[], None] = lambda: None
         self.macs = ["02:4d:41:00:00:00"]
         self.port_opens_at = 0  # how often it is looked at before it is open
@@ -87,6 +88,7 @@ class FakeGuest:
 
     def run(self, command: str, timeout: float = 60, check: bool = True, **_: Any) -> Result:
         """Answers a command."""
+        self.commands.append(command)
         if self.channel.error is not None:
             raise self.channel.error
         if command.startswith("dmesg -l"):
@@ -496,6 +498,20 @@ class DebugKernelTest(unittest.TestCase):
         self.assertTrue(found[0].reason)
         found = checkers.split_reports(DMA.format(mapper="mana_ib_map").splitlines())
         self.assertFalse(found[0].reason)
+
+    def test_the_checker_of_dma_tells_one_more_error_after_each(self) -> None:
+        text = DMA.format(mapper="ib_umem_get")
+
+        def case(_context: Context) -> None:
+            self.say(text)
+            self.lab.guests[0].kernel_messages += text.splitlines()[:-1]
+
+        self.area.add("good", case)
+        self.assertIn("known: DMA-API", self.run_area())
+        self.assertEqual(self.tally.failed, 0)
+        armed = [command for command in self.lab.guests[0].commands
+                 if checkers.DMA_ERRORS in command]
+        self.assertEqual(len(armed), 1)
 
     def test_a_leak_fails_the_area(self) -> None:
         self.area.add("good", lambda context: None)

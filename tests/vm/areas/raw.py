@@ -10,13 +10,14 @@ from __future__ import annotations
 from functools import partial
 
 from harness import Area, Context, Peer, check
-from programs import gbits, ping, rows_of
+from programs import gbits, ping, rows_of, under_policy
 
 AREA = Area("raw", needs=("driver", "provider", "ext"))
 PACKETS = 2000
 IP = ("--source_ip", "{client}", "--dest_ip", "{server}")  # of the client's packets
 UDP = (*IP, "--source_port", "7001", "--dest_port", "7002")
 IPV6 = ("--raw_ipv6", *UDP)
+FOREIGN_MAC = "02:4d:41:00:00:ee"
 
 
 def mac(peer: Peer) -> str:
@@ -109,6 +110,31 @@ def program(context: Context) -> None:
         b.run([paths[1], "send", b.rdma, macs[1], macs[0]])
     a.finish(server, 30)
     check(server.stdout.endswith("done\n"), f"the receiver: {server.stdout}{server.stderr}")
+
+
+@AREA.case("spoof protection: packets of a queue pair from a foreign MAC address")
+def spoofed(context: Context) -> None:
+    a, b = context.a, context.b
+    command = ["raw_ethernet_bw", "--client", "-d", b.rdma, "-B", FOREIGN_MAC, "-E", mac(a), "-F",
+               "-s", "256", "-n", "500"]
+
+    def numbers() -> tuple[int, int]:
+        return (b.counters()["fabric.policy.spoofed_mac"],
+                a.counters()["fabric.port.rx_frames"])
+
+    # By default the source is free.
+    stopped, arrived = numbers()
+    b.run(command, timeout=90)
+    now = numbers()
+    check(now[0] == stopped, f"{now[0] - stopped} packets were stopped without a policy")
+    check(now[1] - arrived >= 500, f"{now[1] - arrived} of 500 packets arrived")
+    with under_policy(b, "mac-check=on"):
+        stopped, arrived = numbers()
+        b.run(command, timeout=90)
+        now = numbers()
+        check(now[0] - stopped >= 500, f"{now[0] - stopped} of 500 spoofed packets were stopped")
+        check(now[1] - arrived < 50, f"{now[1] - arrived} frames arrived")
+        ping(b, a.ip())
 
 
 @AREA.case("the interface keeps what no rule names, also under traffic")

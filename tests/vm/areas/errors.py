@@ -24,6 +24,8 @@ ANY: tuple[int, ...] = ()  # vendor codes are those of the stock format; ours ma
 STATUS = {0x161: 11, 0x162: 10, 0x163: 11, 0x102: 1, 0x206: 4, 0x207: 4, 0x208: 4, 0x143: 4,
           0x183: 8, 0x1c3: 4, 0x1c6: 12, 0x164: 13}
 STATUS_TRIXIE = {**STATUS, 0x143: 8, 0x1c3: 8, 0x1c6: 21, 0x164: 21}
+# Queue pairs of the extension say what the verbs define (docs/extensions.md, "Completions").
+STATUS_EXTENDED = {**STATUS, 0x161: 9, 0x183: 4}
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,15 @@ MODES: dict[str, tuple[str, Expected]] = {
 }
 
 
+def extended(host: Peer | Context) -> bool:
+    """Whether the queues of this run's programs are those of the extension."""
+    return all(host.has(side) for side in ("driver", "provider", "ext"))
+
+
 def status_of(peer: Peer, code: int) -> int:
     """The status that a peer's provider makes of the device's vendor code."""
+    if extended(peer):
+        return STATUS_EXTENDED[code]
     stock_trixie = peer.suite == "trixie" and not peer.has("provider")
     return (STATUS_TRIXIE if stock_trixie else STATUS)[code]
 
@@ -220,11 +229,6 @@ def lost(context: Context, client: Any, peer: Peer | None = None) -> None:
 
 AREA.add("region deregistered in full traffic", partial(stream, "dereg-in-traffic", 0x162))
 AREA.add("peer killed in full traffic, retries used up", partial(stream, "killed-peer", 0x1c6))
-
-
-def extended(context: Context) -> bool:
-    """Whether the queues of this run's programs are those of the extension."""
-    return all(context.has(side) for side in ("driver", "provider", "ext"))
 
 
 def overrun(context: Context) -> None:

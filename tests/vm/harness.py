@@ -570,7 +570,12 @@ class Runner:
             return []
         return self._checkers.before_reboots() + [
             f"{peer.name}: kernel: {title}" for peer in self.context.peers
-            for title in self._checkers.reports(peer)]
+            for title in self._checkers.reports(peer)
+            if not self._is_expected(peer, title)]
+
+    def _is_expected(self, peer: Peer, title: str) -> bool:
+        return any(index == peer.index and re.fullmatch(pattern, title)
+                   for index, pattern in self.context.expected)
 
     # -- running
 

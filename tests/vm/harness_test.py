@@ -465,6 +465,24 @@ class DebugKernelTest(unittest.TestCase):
         self.assertRegex(text, r"not ok 2 - .*bad .*g0: kernel: BUG: KASAN: slab-use-after-free")
         self.assertEqual((self.tally.passed, self.tally.failed), (3, 1))
 
+    def test_a_report_that_the_case_causes_fails_nothing(self) -> None:
+        def case(context: Context) -> None:
+            context.expect_kernel(context.a, "BUG: KASAN: slab-use-after-free in .*")
+            self.say(KASAN)
+            self.lab.guests[0].kernel_messages += KASAN.splitlines()[:-1]
+
+        self.area.add("good", case)
+        self.assertIn("ok 1 - ", self.run_area())
+        self.assertEqual(self.tally.failed, 0)
+
+    def test_a_report_that_the_case_causes_in_another_guest_fails_it(self) -> None:
+        def case(context: Context) -> None:
+            context.expect_kernel(context.a, "BUG: KASAN: slab-use-after-free in .*")
+            self.say(KASAN, guest=1)
+
+        self.area.add("bad", case)
+        self.assertRegex(self.run_area(), "not ok 1 .*g1: kernel: BUG: KASAN")
+
     def test_a_report_stands_beside_another_failure(self) -> None:
         def bad(_context: Context) -> None:
             self.say(KASAN)

@@ -97,11 +97,13 @@ def unplug(peer: Peer) -> None:
              "echo 1 >/sys/bus/pci/rescan", timeout=60)
 
 
-# What mana and mana_ib say when the device does not know their queues any more.
+# What mana and mana_ib say when the device does not know their queues any more, and what a debug
+# kernel says of the memory that mana_ib keeps then (docs/kernel.md, "Known gaps").
 RESET_MESSAGES = (r"mana \S+( eth\d+)?: (HWC: Request timed out!|Command 0x\w+ timed out: \d+ ms|"
                   r"Command 0x\w+ failed with status: 0x0, err: -110|resetting|reset done|"
                   r"(Failed to|test_eq failed).*: -110\b.*|Gf stats wk handler: .* timed out\.|"
-                  r"mana_ib: (request 0x\w+: no answer|keeping memory that the device may use))")
+                  r"mana_ib: (request 0x\w+: no answer|keeping memory that the device may use))|"
+                  r"DMA-API: pci \S+ device driver has pending DMA allocations while released .*")
 RECOVERY = 150.0  # 30 s until the parent gives a request up, then it ends and starts the device
 
 

@@ -8,9 +8,9 @@
 
 namespace openmana::base {
 
-/// Allocates for a container that is looked up at random places. From some size on its memory is in
-/// huge pages, if the system has them: else each look-up costs a walk of the page tables, which are
-/// in no cache either.
+/// Allocates for a container that is looked up at random places. From half a huge page on its
+/// memory is in such, and so many whole ones, if the system has them: else each look-up costs a
+/// walk of the page tables, which are in no cache either.
 template <typename T>
 struct HugePageAllocator {
     using value_type = T;
@@ -22,20 +22,22 @@ struct HugePageAllocator {
 
     [[nodiscard]] T* allocate(std::size_t count) {
         const std::size_t bytes = count * sizeof(T);
-        void* const memory = ::operator new(bytes, alignment(bytes));
+        if (bytes < kLeast)
+            return static_cast<T*>(::operator new (bytes, std::align_val_t{alignof(T)}));
+        const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+        void* const memory = ::operator new (whole, std::align_val_t{kPage});
         // Advice only: small pages serve as well.
-        if (bytes >= kPage) (void)::madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);
+        (void)::madvise(memory, whole, MADV_HUGEPAGE);
         return static_cast<T*>(memory);
     }
     void deallocate(T* memory, std::size_t count) {
-        ::operator delete(memory, alignment(count * sizeof(T)));
+        ::operator delete (memory,
+                           std::align_val_t{count * sizeof(T) < kLeast ? alignof(T) : kPage});
     }
     friend bool operator==(const HugePageAllocator&, const HugePageAllocator&) { return true; }
 
 private:
-    static std::align_val_t alignment(std::size_t bytes) {
-        return std::align_val_t{bytes >= kPage ? kPage : alignof(T)};
-    }
+    static constexpr std::size_t kLeast = kPage / 2;
 };
 
 }  // namespace openmana::base

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace openmana::base {
 
@@ -13,6 +14,10 @@ inline void prefetch(const void* begin, const void* end) {
         __builtin_prefetch(at);
     // To GCC 12 a function that does nothing but this has no effect, and its calls can go.
     asm volatile("");
+}
+
+inline void prefetch(std::span<const std::byte> memory) {
+    prefetch(memory.data(), memory.data() + memory.size());
 }
 
 }  // namespace openmana::base

@@ -84,12 +84,12 @@ public:
 private:
     friend class TimerHeap;
     static constexpr std::size_t kNotQueued = static_cast<std::size_t>(-1);
+    bool armed_ = false;  // first: all that is asked of most timers
     Executor& executor_;
     std::function<void()> callback_;
     TimePoint deadline_{};
     TimePoint queued_at_{};  // key in the heap; <= deadline_ while queued and armed
     std::size_t heap_index_ = kNotQueued;
-    bool armed_ = false;
 };
 
 }  // namespace openmana::base

@@ -425,21 +425,20 @@ void Function::free_rqs(Rqn first, std::uint32_t count) {
         impl_->rq_ids->give_back(first.value(), count);
 }
 
-void Function::Impl::connect(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
-                             DoorbellTarget* target) {
-    if (id >= table.size()) {
-        if (target == nullptr) return;
-        table.resize(id + 1);
-    }
-    table[id] = WqSlot{target, page, 0};
-}
-
-void Function::connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target) {
-    impl_->connect(impl_->sqs, id.value(), page, target);
+void Function::connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target, std::uint16_t bytes) {
+    impl_->sqs.connect(id.value(), page, target, bytes);
 }
 
 void Function::connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target) {
-    impl_->connect(impl_->rqs, id.value(), page, target);
+    impl_->rqs.connect(id.value(), page, target, sizeof *target);
+}
+
+void Function::set_beyond(Sqn id, const void* memory, std::uint16_t bytes) {
+    impl_->sqs.set_beyond(id.value(), memory, bytes);
+}
+
+void Function::prefetch(Rqn id) const {
+    impl_->rqs.prefetch(id.value());
 }
 
 // ---- memory by work requests

@@ -64,10 +64,9 @@ public:
     virtual void ring(std::uint32_t position) = 0;
     /// RQ-client doorbell at 0x408 (RNIC 3.8): arm completion at a PSN. Others ignore it.
     virtual void arm_client(std::uint32_t psn) { (void)psn; }
-    /// Hints that a doorbell is on its way, while others are served; nothing else may follow from
-    /// them. First for the target itself; then, when that is there, for what it leads to.
-    virtual void prepare() const {}
-    virtual void prepare_work(std::uint32_t position) const { (void)position; }
+    /// A hint that a doorbell is on its way, while others are served; nothing else may follow from
+    /// it. The memory that connect_sq and set_beyond name is on its way, too.
+    virtual void prepare(std::uint32_t position) const { (void)position; }
 };
 
 /// A protection domain.
@@ -154,9 +153,17 @@ public:
     base::Result<Rqn> allocate_gsi_rq();  ///< id 1; kBusy if taken
     void free_sqs(Sqn first, std::uint32_t count);
     void free_rqs(Rqn first, std::uint32_t count);
-    /// From now on doorbells on `page` for the id reach `target`; null disconnects.
-    void connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target);
+    /// From now on doorbells on `page` for the id reach `target`; null disconnects. `bytes`: how
+    /// much memory, from the target on, it looks at then. All of it is asked for when a doorbell
+    /// comes.
+    void connect_sq(Sqn id, DoorbellPage page, DoorbellTarget* target,
+                    std::uint16_t bytes = sizeof(DoorbellTarget));
     void connect_rq(Rqn id, DoorbellPage page, DoorbellTarget* target);
+    /// A hint: memory that a connected SQ's target goes on to, asked for with the target's own. It
+    /// may be gone when a doorbell comes.
+    void set_beyond(Sqn id, const void* memory, std::uint16_t bytes);
+    /// A hint: a doorbell of this RQ follows soon.
+    void prefetch(Rqn id) const;
 
     /// Whether CREATE_MR knows keys for fast registration (docs/extensions.md).
     void allow_fast_registration(bool allowed);

@@ -13,6 +13,7 @@
 
 #include "gdma/function.h"
 #include "gdma/id_pool.h"
+#include "gdma/wq_table.h"
 #include "gdma/wqe.h"
 
 namespace openmana::gdma {
@@ -38,11 +39,6 @@ struct Function::Impl {
     struct CqSlot {
         std::unique_ptr<CompletionQueue> cq;
         std::uint32_t last_index = 0;
-    };
-    struct WqSlot {
-        DoorbellTarget* target = nullptr;
-        DoorbellPage page{};
-        std::uint32_t position = 0;  ///< of the last doorbell, for short ones
     };
     struct RegionEntry {
         std::uint64_t length = 0;
@@ -74,8 +70,6 @@ struct Function::Impl {
                                                std::uint32_t from, PageUse use);
     void free_pages(std::uint32_t first, std::uint32_t count);
     [[nodiscard]] Device* device(std::uint16_t type, std::uint16_t instance);
-    void connect(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
-                 DoorbellTarget* target);
     void drop_region(std::unordered_map<std::uint64_t, RegionEntry>::iterator entry);
     void reset_objects();
     void reset(bool clear_shm);
@@ -87,10 +81,12 @@ struct Function::Impl {
     void shm_request();
     [[nodiscard]] std::uint32_t establish();
     void write_doorbells(std::uint64_t offset, std::span<const std::byte> data);
-    [[nodiscard]] const WqSlot* wq_slot(const vfio_user::RegionWrite& write) const;
+    /// Calls `visit(table, id)` if this is a doorbell of a work queue, of 8 bytes.
+    template <typename Visit>
+    void with_wq(const vfio_user::RegionWrite& write, Visit&& visit) const;
     [[nodiscard]] bool doorbell64(DoorbellPage page, std::uint32_t offset, std::uint64_t value);
     [[nodiscard]] bool doorbell32(DoorbellPage page, std::uint32_t offset, std::uint32_t value);
-    [[nodiscard]] bool ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
+    [[nodiscard]] bool ring_wq(WqTable& table, std::uint32_t id, DoorbellPage page,
                                std::uint32_t position, bool relative);
     [[nodiscard]] bool ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
                                bool relative);
@@ -141,8 +137,8 @@ struct Function::Impl {
     MemoryTable keys;
     std::vector<EqSlot> eqs;
     std::vector<CqSlot> cqs;
-    std::vector<WqSlot> sqs;
-    std::vector<WqSlot> rqs;
+    WqTable sqs;
+    WqTable rqs;
     std::optional<IdPool> eq_ids;
     std::optional<IdPool> cq_ids;
     std::optional<IdPool> pd_ids;

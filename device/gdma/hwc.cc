@@ -45,8 +45,8 @@ Function::Impl::Hwc::Hwc(Impl& function, Ring sq, Ring rq)
     : function_(function), sq_(std::move(sq)), rq_(std::move(rq)) {}
 
 Function::Impl::Hwc::~Hwc() {
-    function_.connect(function_.sqs, sq_id_.value(), page_, nullptr);
-    function_.connect(function_.rqs, rq_id_.value(), page_, nullptr);
+    function_.sqs.connect(sq_id_.value(), page_, nullptr, 0);
+    function_.rqs.connect(rq_id_.value(), page_, nullptr, 0);
 }
 
 /// On failure the caller drops all objects of the function: there are no others yet.
@@ -80,8 +80,8 @@ Result<std::unique_ptr<Function::Impl::Hwc>> Function::Impl::Hwc::create(Impl& f
     if (!sq || !rq) return fail(ErrorCode::kExhausted, "no queue id left for the HWC");
     hwc->sq_id_ = Sqn(*sq);
     hwc->rq_id_ = Rqn(*rq);
-    function.connect(function.sqs, *sq, hwc->page_, &hwc->send_target_);
-    function.connect(function.rqs, *rq, hwc->page_, &hwc->receive_target_);
+    function.sqs.connect(*sq, hwc->page_, &hwc->send_target_, sizeof hwc->send_target_);
+    function.rqs.connect(*rq, hwc->page_, &hwc->receive_target_, sizeof hwc->receive_target_);
     hwc->announce();
     return hwc;
 }

@@ -64,53 +64,55 @@ void Function::bar0_write(std::uint64_t offset, std::span<const std::byte> data)
 
 /// Doorbells of many queues come in bursts, and nothing of those queues is in a cache. So a few of
 /// them are worked on at a time: while one is served, the next ones wait for the memory of their
-/// table entry, of their target, and of what that leads to.
+/// table entry, of what that names, and of the work itself.
 void Function::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
     constexpr std::size_t kEntryAhead = 8;
-    constexpr std::size_t kTargetAhead = 6;
-    constexpr std::size_t kPrepareAhead = 4;
+    constexpr std::size_t kMemoryAhead = 4;
     constexpr std::size_t kWorkAhead = 2;
     std::size_t entry = 1;
-    std::size_t target = 1;
-    std::size_t prepare = 1;
+    std::size_t memory = 1;
     std::size_t work = 1;
     // By id each time: what comes before may change or destroy any queue.
     const auto up_to = [&](std::size_t& next, std::size_t end, auto&& hint) {
         for (; next < std::min(end, writes.size()); ++next)
-            if (const auto* const slot = impl_->wq_slot(writes[next])) hint(*slot, writes[next]);
+            impl_->with_wq(writes[next], [&](const WqTable& table, std::uint32_t id) {
+                hint(table, id, writes[next]);
+            });
     };
-    using Slot = Impl::WqSlot;
     using Write = vfio_user::RegionWrite;
     for (std::size_t i = 0; i < writes.size(); ++i) {
         up_to(entry, i + 1 + kEntryAhead,
-              [](const Slot& slot, const Write&) { __builtin_prefetch(&slot); });
-        up_to(target, i + 1 + kTargetAhead,
-              [](const Slot& slot, const Write&) { __builtin_prefetch(slot.target); });
-        up_to(prepare, i + 1 + kPrepareAhead, [](const Slot& slot, const Write&) {
-            if (slot.target != nullptr) slot.target->prepare();
-        });
-        up_to(work, i + 1 + kWorkAhead, [](const Slot& slot, const Write& write) {
-            if (slot.target != nullptr)
-                slot.target->prepare_work(
-                    static_cast<std::uint32_t>(load_le<std::uint64_t>(write.data.data()) >> 32));
-        });
+              [](const WqTable& table, std::uint32_t id, const Write&) { table.prefetch(id); });
+        up_to(memory, i + 1 + kMemoryAhead,
+              [](const WqTable& table, std::uint32_t id, const Write&) {
+                  table.prefetch_memory(id);
+              });
+        up_to(work, i + 1 + kWorkAhead,
+              [](const WqTable& table, std::uint32_t id, const Write& write) {
+                  const WqTable::Slot* const slot = table.find(id);
+                  if (slot == nullptr || slot->target == nullptr) return;
+                  slot->target->prepare(
+                      static_cast<std::uint32_t>(load_le<std::uint64_t>(write.data.data()) >> 32));
+              });
         bar0_write(writes[i].offset, writes[i].data);
     }
 }
 
-/// The table entry that a doorbell of a work queue names, if it is one of 8 bytes.
-const Function::Impl::WqSlot* Function::Impl::wq_slot(const vfio_user::RegionWrite& write) const {
-    if (write.offset < kDoorbellOffset || write.data.size() != 8) return nullptr;
+template <typename Visit>
+void Function::Impl::with_wq(const vfio_user::RegionWrite& write, Visit&& visit) const {
+    if (write.offset < kDoorbellOffset || write.data.size() != 8) return;
     const auto id =
         static_cast<std::uint32_t>(load_le<std::uint64_t>(write.data.data()) & MANA_HW_DB_ID);
     switch (write.offset % kDoorbellPageBytes) {
         case MANA_HW_DB_SQ:
-            return id < sqs.size() ? &sqs[id] : nullptr;
+            visit(sqs, id);
+            break;
         case MANA_HW_DB_RQ:
         case MANA_HW_DB_RQ_CLIENT:
-            return id < rqs.size() ? &rqs[id] : nullptr;
+            visit(rqs, id);
+            break;
         default:
-            return nullptr;
+            break;
     }
 }
 
@@ -218,8 +220,9 @@ bool Function::Impl::doorbell64(DoorbellPage page, std::uint32_t offset, std::ui
         case MANA_HW_DB_RQ_CLIENT: {
             // Other codes than 1 beside the id mean something else (RNIC 3.8).
             if ((value >> MANA_HW_DB_WQE_COUNT_SHIFT & 0xff) != 1) return false;
-            if (id >= rqs.size() || rqs[id].target == nullptr || rqs[id].page != page) return false;
-            rqs[id].target->arm_client(high & 0xffffff);
+            const WqTable::Slot* const slot = rqs.find(id);
+            if (slot == nullptr || slot->target == nullptr || slot->page != page) return false;
+            slot->target->arm_client(high & 0xffffff);
             return true;
         }
         default:
@@ -245,13 +248,14 @@ bool Function::Impl::doorbell32(DoorbellPage page, std::uint32_t offset, std::ui
     }
 }
 
-bool Function::Impl::ring_wq(std::vector<WqSlot>& table, std::uint32_t id, DoorbellPage page,
+bool Function::Impl::ring_wq(WqTable& table, std::uint32_t id, DoorbellPage page,
                              std::uint32_t position, bool relative) {
-    if (id >= table.size()) return false;
-    WqSlot& slot = table[id];
-    if (slot.target == nullptr || slot.page != page) return false;
-    slot.position = relative ? slot.position + position : position;
-    slot.target->ring(slot.position);
+    const WqTable::Slot* const slot = table.find(id);
+    if (slot == nullptr || slot->target == nullptr || slot->page != page) return false;
+    table.prefetch_memory(id);
+    std::uint32_t& last = table.position(id);
+    last = relative ? last + position : position;
+    slot->target->ring(last);
     return true;
 }
 

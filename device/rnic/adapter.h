@@ -2,14 +2,18 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/block_pool.h"
 #include "gdma/id_pool.h"
 #include "rnic/counters.h"
 #include "rnic/ext_queues.h"
@@ -127,8 +131,12 @@ struct Rnic::Impl final : base::Poller {
         roce::Gid gid;
         std::vector<std::uint32_t> qpns;
     };
-    std::vector<Group> groups;                // multicast, of extended QPs
-    std::vector<std::unique_ptr<Qp>> qps;     // by QPN
+    std::vector<Group> groups;  // multicast, of extended QPs
+    base::BlockPool qp_memory;  // outlives `qps`
+    std::vector<QpPtr> qps;     // by QPN
+    /// Changes whenever a QP comes or goes, and is never that of another adapter: who found one
+    /// finds the same one as long as this is the same.
+    std::uint64_t qps_generation = next_generation();
     std::vector<std::uint32_t> datagram_qps;  // QPNs of stock UD QPs
     std::uint32_t qp_count = 0;
     std::uint64_t function_epoch = 0;     // counts resets of ours
@@ -137,6 +145,10 @@ struct Rnic::Impl final : base::Poller {
 
 private:
     friend class Rnic;
+    static std::uint64_t next_generation() {
+        static std::atomic<std::uint64_t> next{1};
+        return next.fetch_add(1, std::memory_order_relaxed);
+    }
     void query_caps(gdma::HwcReply& reply);
     std::uint32_t create_adapter(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t config_address(const gdma::HwcRequest& request);
@@ -167,7 +179,14 @@ private:
     void vf_counters(gdma::HwcReply& reply) const;
     void device_counters(gdma::HwcReply& reply) const;
     [[nodiscard]] gdma::CompletionQueue* cq_of(std::uint64_t handle) const;
-    void insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page);
+    template <typename Format, typename Layout>
+    [[nodiscard]] QpPtr make_qp(QpType type, Qp::Ids ids, gdma::Pd& pd,
+                                gdma::CompletionQueue& send_cq, gdma::CompletionQueue& recv_cq,
+                                Layout layout) {
+        return QpPtr(new (qp_memory.take())
+                         QpWith<Format>(*this, type, ids, pd, send_cq, recv_cq, std::move(layout)));
+    }
+    void insert_qp(QpPtr qp, gdma::DoorbellPage page);
     void remove_qp(Qp& qp);
     void pump();
     void serve(Qp& qp);

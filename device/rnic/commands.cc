@@ -207,8 +207,9 @@ std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
     return gdma::kHwcSuccess;
 }
 
-void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
-    function.connect_sq(qp->ids.sq, page, &qp->send_bell);
+void Rnic::Impl::insert_qp(QpPtr qp, gdma::DoorbellPage page) {
+    function.connect_sq(qp->ids.sq, page, &qp->send_bell,
+                        static_cast<std::uint16_t>(qp->requester_memory().size()));
     function.connect_rq(qp->ids.rq, page, &qp->receive_bell);
     if (qp->ids.rreq.value() != 0) function.connect_rq(qp->ids.rreq, page, qp->queues->read_bell());
     ++cqs[qp->send_cq.id().value()].users;
@@ -219,6 +220,7 @@ void Rnic::Impl::insert_qp(std::unique_ptr<Qp> qp, gdma::DoorbellPage page) {
     if (qpn >= qps.size()) qps.resize(qpn + 1);
     OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
     qps[qpn] = std::move(qp);
+    qps_generation = next_generation();
 }
 
 void Rnic::Impl::remove_qp(Qp& qp) {
@@ -232,6 +234,7 @@ void Rnic::Impl::remove_qp(Qp& qp) {
     --qp_count;
     if (qp.type == QpType::kUd) std::erase(datagram_qps, qp.qpn());
     qps[qp.qpn()].reset();
+    qps_generation = next_generation();
 }
 
 std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
@@ -278,8 +281,7 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
     // Ids: RNIC 3.2.
     const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1), 4};
-    auto qp = std::make_unique<QpWith<StockQueues>>(*this, QpType::kRc, ids, **pd, *send_cq,
-                                                    *recv_cq, std::move(queues));
+    QpPtr qp = make_qp<StockQueues>(QpType::kRc, ids, **pd, *send_cq, *recv_cq, std::move(queues));
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_rnic_create_rc_qp_resp answer{};
@@ -324,8 +326,8 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
     queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
     const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    auto qp = std::make_unique<QpWith<StockQueues>>(*this, gsi ? QpType::kGsi : QpType::kUd, ids,
-                                                    **pd, *send_cq, *recv_cq, std::move(queues));
+    QpPtr qp = make_qp<StockQueues>(gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq, *recv_cq,
+                                    std::move(queues));
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
     answer.sq_id = sq->value();

@@ -75,7 +75,6 @@ void Qp::sends_posted() {
 }
 
 void Qp::SendBell::ring(std::uint32_t position) {
-    qp.prefetch_requester();
     if (!qp.queues->ring_sends(position)) return;
     qp.sends_posted();
     const std::uint32_t state = qp.state();

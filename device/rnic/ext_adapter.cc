@@ -281,8 +281,7 @@ std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& rep
     layout.srq = srq;
     layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
     const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    auto qp = std::make_unique<QpWith<ExtQueues>>(*this, type, ids, **pd, *send_cq, *recv_cq,
-                                                  std::move(layout));
+    QpPtr qp = make_qp<ExtQueues>(type, ids, **pd, *send_cq, *recv_cq, std::move(layout));
     qp->extended = true;
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;

@@ -199,11 +199,11 @@ std::uint32_t SharedReceiveQueue::posted() const {
 ExtQueues::ExtQueues(Qp& qp, Layout layout)
     : qp_(qp),
       adapter_(qp.adapter),
-      send_ring_(adapter_.function.memory(), layout.region, layout.sq_bytes),
-      srq_(layout.srq),
       privileged_(layout.privileged),
+      send_ring_(adapter_.function.memory(), layout.region, layout.sq_bytes),
       record_(adapter_.function.memory(), layout.region,
-              std::uint64_t{layout.sq_bytes} + layout.rq_bytes) {
+              std::uint64_t{layout.sq_bytes} + layout.rq_bytes),
+      srq_(layout.srq) {
     if (layout.rq_bytes != 0)
         receives_.emplace(
             gdma::Ring(adapter_.function.memory(), layout.region, layout.rq_bytes, layout.sq_bytes),

@@ -86,6 +86,7 @@ public:
         bool privileged = false;
     };
     ExtQueues(Qp& qp, Layout layout);
+    static constexpr std::uint16_t kSendBytes = 192;  ///< see Qp::requester_memory
     ~ExtQueues() override;
 
     bool ring_sends(std::uint32_t position) override;
@@ -153,21 +154,22 @@ private:
     void flush();
     void event(std::uint32_t number);
 
+    // What sends need first: see Qp.
     Qp& qp_;
     Adapter& adapter_;
-    gdma::Ring send_ring_;
-    std::optional<ReceiveRing> receives_;
-    SharedReceiveQueue* const srq_;
-    const bool privileged_;
-    const gdma::SharedWords record_;
     std::uint32_t send_producer_ = 0;  // in units, as last read from the record
     std::uint32_t send_consumer_ = 0;
     std::uint32_t glimpsed_ = 0;  // up to here the keys were asked for
-    Psn datagram_psn_{};
-    SendWqe datagram_;
+    const bool privileged_;
     bool last_receive_told_ = false;
     bool drained_told_ = false;
     bool bad_record_ = false;
+    gdma::Ring send_ring_;
+    const gdma::SharedWords record_;
+    SharedReceiveQueue* const srq_;
+    std::optional<ReceiveRing> receives_;
+    Psn datagram_psn_{};
+    SendWqe datagram_;
 };
 
 }  // namespace openmana::rnic

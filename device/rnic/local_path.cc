@@ -22,9 +22,7 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         std::optional<base::Gate::Visit> visit;
         if (&other != &adapter_) visit.emplace(other.function.gate());
         adapter_.counters.local_visits.add();
-        Qp* target = other.find_qp(qp_.attributes.dest_qpn);
-        if (target != nullptr) target->prefetch_responder();
-        peer_place_ = target;
+        Qp* const target = find_peer(other);
         const bool reached = target != nullptr && target->type == qp_.type &&
                              target->attributes.dest_qpn == qp_.qpn() &&
                              target->attributes.source == qp_.attributes.destination &&
@@ -54,6 +52,22 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
             }
         }
     }
+}
+
+/// The QP that the connection names, if there is one; which need not be connected with ours. During
+/// a visit.
+Qp* Requester::find_peer(Adapter& other) {
+    const std::uint32_t qpn = qp_.attributes.dest_qpn;
+    if (peer_generation_ == other.qps_generation && peer_ != nullptr && peer_->qpn() == qpn)
+        return peer_;
+    peer_ = other.find_qp(qpn);
+    peer_generation_ = other.qps_generation;
+    if (peer_ != nullptr) {
+        const auto memory = peer_->responder_memory();
+        adapter_.function.set_beyond(qp_.ids.sq, memory.data(),
+                                     static_cast<std::uint16_t>(memory.size()));
+    }
+    return peer_;
 }
 
 Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied,

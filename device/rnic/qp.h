@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/executor.h"
@@ -26,6 +27,11 @@
 namespace openmana::rnic {
 
 struct Qp;
+/// Gives the memory of a QP back to its adapter.
+struct QpDeleter {
+    void operator()(Qp* qp) const;
+};
+using QpPtr = std::unique_ptr<Qp, QpDeleter>;
 class ExtQueues;
 class SharedReceiveQueue;
 using Adapter = Rnic::Impl;
@@ -37,10 +43,12 @@ enum class QpType : std::uint8_t { kRc, kUd, kGsi, kUc };
 struct QpAttributes {
     roce::Gid source{};
     roce::Gid destination{};
-    base::MacAddr source_mac{};
-    base::MacAddr destination_mac{};
     std::uint32_t dest_qpn = 0;
     std::uint32_t mtu = 1024;
+    std::uint32_t access = 0xffffffff;
+    // What a WRITE of the peer needs ends here: see Qp::responder_memory.
+    base::MacAddr source_mac{};
+    base::MacAddr destination_mac{};
     std::uint32_t max_read_in = 32;
     std::uint32_t max_read_out = 32;
     std::uint32_t retry_count = 7;
@@ -48,7 +56,6 @@ struct QpAttributes {
     std::uint32_t min_rnr_timer = 0;
     std::uint32_t timeout = 14;
     std::uint32_t qkey = 0;
-    std::uint32_t access = 0xffffffff;
     std::uint32_t flow_label = 0;
     std::uint16_t udp_source_port = 0xc000;
     std::uint8_t hop_limit = 64;
@@ -73,8 +80,6 @@ class Responder {
 public:
     explicit Responder(Qp& qp) : qp_(qp) {}
 
-    std::mutex mutex;  // protects all below, and every change of the QP's state
-
     /// One request. Held: `mutex`.
     Answer execute(const Segment& segment);
     /// A READ whose memory turned out not to be there: the QP fails. Held: `mutex`.
@@ -91,11 +96,6 @@ public:
     void reset();
     [[nodiscard]] std::uint32_t msn() const { return msn_; }
     [[nodiscard]] Psn expected() const { return expected_; }
-
-    std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
-    std::uint64_t bytes = 0;
-    std::uint64_t sends = 0, writes = 0, reads = 0;
-    std::uint64_t rnr_naks = 0, out_of_sequence = 0, duplicates = 0;
 
 private:
     Answer duplicate(const Segment& segment);
@@ -127,18 +127,32 @@ private:
     };
     static constexpr std::size_t kReadEntries = 128;
 
+    Receive receive_;
+    std::vector<ReadEntry> reads_;  // the newest kReadEntries; made with the first
+    std::size_t next_read_ = 0;
+
+public:
+    std::uint64_t rnr_naks = 0, out_of_sequence = 0, duplicates = 0;  ///< figures: see below
+
+    // From here on what each request needs: see Qp.
+    /// Protects all of the responder, and every change of the QP's state.
+    alignas(64) std::mutex mutex;
+
+private:
     Qp& qp_;
     Psn expected_{};
     std::uint32_t msn_ = 0;
     SegmentKind message_ = SegmentKind::kInvalid;  // kind of the message in progress
     bool nak_sent_ = false;
     bool established_ = false;
+    bool taken_ = false;        // a receive WQE is in use
     std::uint32_t offset_ = 0;  // bytes of the message in progress
     roce::Reth write_{};
-    bool taken_ = false;  // a receive WQE is in use
-    Receive receive_;
-    std::vector<ReadEntry> reads_;  // the newest kReadEntries; made with the first
-    std::size_t next_read_ = 0;
+
+public:
+    std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
+    std::uint64_t bytes = 0;
+    std::uint64_t sends = 0, writes = 0, reads = 0;
 };
 
 /// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
@@ -179,8 +193,6 @@ public:
     /// Nothing that was begun is unfinished.
     [[nodiscard]] bool drained() const { return una_ == next_psn_; }
     [[nodiscard]] Psn next_psn() const { return next_psn_; }
-    /// A hint: the peer of the local path is about to execute a request.
-    void prefetch_peer() const;
 
     /// An ACK, NAK or READ response from the wire.
     void receive(const roce::Packet& packet);
@@ -190,9 +202,6 @@ public:
 
     std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
     std::uint64_t bytes = 0;
-    std::uint64_t retries = 0;
-    std::uint64_t rnr_retries = 0;
-    std::uint64_t timeouts = 0, sequence_naks = 0;
     const char* path = "-";
 
 private:
@@ -211,6 +220,7 @@ private:
     bool run_local(Budget& budget);
 
     void turn_local(Rnic& peer, Budget& budget);
+    [[nodiscard]] Qp* find_peer(Adapter& other);
     Step local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget);
     Step local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied);
     Step local_atomic(SendWqe& wqe, const Answer& answer);
@@ -255,9 +265,16 @@ private:
     bool stalled_ = false;  // local path: as if the packet was lost; the timer decides
     std::uint16_t failure_ = 0;
     bool failure_on_rreq_ = false;
-    const void* peer_place_ = nullptr;  // where the peer's QP was last: never followed
+    // The peer's QP on the local path, as long as that adapter has the same QPs; else a mere place.
+    Qp* peer_ = nullptr;
+    std::uint64_t peer_generation_ = 0;
     base::Timer ack_timer_;
     base::Timer rnr_timer_;
+
+public:
+    std::uint64_t retries = 0;  ///< figures, too
+    std::uint64_t rnr_retries = 0;
+    std::uint64_t timeouts = 0, sequence_naks = 0;
 };
 
 /// Answers of the responder on the wire path, which leave in PSN order (ROCE 4.9, 4.11). Owner's
@@ -291,7 +308,7 @@ private:
 /// gate, so a visitor that found it may keep the pointer for the visit.
 ///
 /// Of thousands of queue pairs none is in a cache when its turn comes. So what a request needs lies
-/// together, its queues included (QpWith), and is asked for at once (prefetch_*).
+/// together, its queues included (QpWith), and is asked for at once, both ends' by the doorbell.
 struct Qp {
     struct Ids {
         gdma::Sqn sq{};           ///< stock RC: requester SQ; +1 responder SQ, +2 fast register
@@ -321,23 +338,13 @@ struct Qp {
     /// Looks after the limiter, which there must be: drops it if it has recovered.
     void tend_limiter();
 
-    /// Hints: a doorbell was rung, or will be served next; a peer's request is about to be
-    /// executed.
-    void prefetch_requester() const {
-        constexpr std::size_t kOfQueues = 320;  // behind it: see QpWith
-        const auto* const end = reinterpret_cast<const std::byte*>(this + 1);
-        base::prefetch(this, &responder);
-        base::prefetch(end, end + kOfQueues);
+    /// What its requests need, from the send doorbell on, with its queues.
+    [[nodiscard]] std::span<const std::byte> requester_memory() const {
+        return between(&send_bell, reinterpret_cast<const std::byte*>(this + 1) + queue_bytes);
     }
-    void prefetch_responder() const { prefetch_responder_at(this); }
-    /// The same for a queue pair that was at `place`, and may be gone.
-    void prefetch_responder_at(const void* place) const {
-        const auto* const to = static_cast<const std::byte*>(place);
-        const auto offset = [this](const void* member) {
-            return static_cast<const std::byte*>(member) - reinterpret_cast<const std::byte*>(this);
-        };
-        base::prefetch(to, to + offset(&requester));
-        base::prefetch(to + offset(&responder), to + offset(&responses));
+    /// What a request of the peer needs.
+    [[nodiscard]] std::span<const std::byte> responder_memory() const {
+        return between(&responder.mutex, &attributes.source_mac);
     }
 
     // completion.cc
@@ -354,11 +361,7 @@ struct Qp {
     struct SendBell final : gdma::DoorbellTarget {
         explicit SendBell(Qp& owner) : qp(owner) {}
         void ring(std::uint32_t position) override;
-        void prepare() const override { qp.prefetch_requester(); }
-        void prepare_work(std::uint32_t position) const override {
-            qp.queues->prefetch_sends(position);
-            qp.requester.prefetch_peer();
-        }
+        void prepare(std::uint32_t position) const override { qp.queues->prefetch_sends(position); }
         Qp& qp;
     };
     struct ReceiveBell final : gdma::DoorbellTarget {
@@ -367,33 +370,35 @@ struct Qp {
         Qp& qp;
     };
 
-    // Most used first: see prefetch_*.
+    std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
+    Responses responses{*this};
+    base::TimePoint next_cnp{};  ///< no CNP before
+    std::uint64_t life = 0;      ///< counts RESETs, for tasks on their way
+    std::uint64_t errors = 0;
+    ReceiveBell receive_bell{*this};
+    Responder responder{*this};
+
+    // The middle is what both sides need: see requester_memory and responder_memory.
+    alignas(64) SendBell send_bell{*this};
     Adapter& adapter;
     QueueFormat* queues = nullptr;
     gdma::Pd& pd;
     gdma::CompletionQueue& send_cq;
     gdma::CompletionQueue& recv_cq;
+    const Ids ids;
     const QpType type;
-    bool extended = false;   ///< its queues are of the extended format
-    bool scheduled = false;  ///< waits for a turn
-    bool in_batch = false;   ///< got frames in this batch
-    bool held = false;       ///< waits for room in the network
+    bool extended = false;          ///< its queues are of the extended format
+    bool scheduled = false;         ///< waits for a turn
+    bool in_batch = false;          ///< got frames in this batch
+    bool held = false;              ///< waits for room in the network
+    std::uint16_t queue_bytes = 0;  ///< of the queues, which follow: what sends need
 
 private:
     std::atomic<std::uint32_t> state_{MANA_HW_RNIC_QP_RESET};
 
 public:
-    const Ids ids;
-    SendBell send_bell{*this};
-    ReceiveBell receive_bell{*this};
-    std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
     QpAttributes attributes;
     Requester requester;
-    Responder responder;
-    Responses responses;
-    base::TimePoint next_cnp{};  ///< no CNP before
-    std::uint64_t life = 0;      ///< counts RESETs, for tasks on their way
-    std::uint64_t errors = 0;
 
     // UD and GSI: see ud.cc
     /// True if more are posted than one turn may send.
@@ -405,11 +410,10 @@ protected:
 
 private:
     void send_datagram(Datagram& datagram);
+    [[nodiscard]] static std::span<const std::byte> between(const void* begin, const void* end) {
+        return {static_cast<const std::byte*>(begin), static_cast<const std::byte*>(end)};
+    }
 };
-
-inline void Requester::prefetch_peer() const {
-    if (peer_place_ != nullptr) qp_.prefetch_responder_at(peer_place_);
-}
 
 /// A queue pair with its queues.
 template <typename Format>
@@ -419,6 +423,7 @@ struct QpWith final : Qp {
            gdma::CompletionQueue& recv_cq, Layout layout)
         : Qp(adapter, type, ids, pd, send_cq, recv_cq), format(*this, std::move(layout)) {
         queues = &format;
+        queue_bytes = Format::kSendBytes;
     }
     Format format;
 };

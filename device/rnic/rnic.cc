@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "rnic/adapter.h"
+#include "rnic/stock_queues.h"
 
 namespace openmana::rnic {
 namespace {
@@ -76,6 +77,7 @@ Rnic::Impl::Impl(Rnic& rnic, gdma::Function& function_, RnicConfig config_, Netw
       function(function_),
       config(config_),
       network(network_),
+      qp_memory(std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
       held_timer(function_.executor(), [this] { serve_held(); }) {
     current_rate_mbps = line_rate_mbps();
     function.executor().add_poller(*this);
@@ -113,7 +115,8 @@ void Rnic::Impl::pump() {
         Qp* qp = find_qp(ready.front());
         ready.pop_front();
         if (n > 1) {
-            if (const Qp* const next = find_qp(ready.front())) next->prefetch_requester();
+            if (const Qp* const next = find_qp(ready.front()))
+                base::prefetch(next->requester_memory());
         }
         if (qp == nullptr) continue;
         qp->scheduled = false;
@@ -177,6 +180,7 @@ void Rnic::Impl::reset() {
         if (qp) remove_qp(*qp);
     function.end_windows(std::nullopt);
     qps.clear();
+    qps_generation = next_generation();
     datagram_qps.clear();
     srqs.clear();
     srq_ids.reset();
@@ -206,17 +210,21 @@ Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, gdma::Pd& pd_, gdma::Completio
       pd(pd_),
       send_cq(send_cq_),
       recv_cq(recv_cq_),
-      type(type_),
       ids(ids_),
-      requester(*this),
-      responder(*this),
-      responses(*this) {
+      type(type_),
+      requester(*this) {
     life = adapter.next_life++;
     ++pd.users;
 }
 
 Qp::~Qp() {
     --pd.users;
+}
+
+void QpDeleter::operator()(Qp* qp) const {
+    base::BlockPool& memory = qp->adapter.qp_memory;
+    qp->~Qp();
+    memory.give_back(qp);
 }
 
 }  // namespace openmana::rnic

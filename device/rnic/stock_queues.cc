@@ -65,6 +65,8 @@ bool StockQueues::ring_sends(std::uint32_t position) {
         return false;
     }
     if (static_cast<std::int32_t>(position - send_producer_) > 0) send_producer_ = position;
+    // The host goes on to arm its completion.
+    adapter_.function.prefetch(qp_.ids.rreq);
     return true;
 }
 

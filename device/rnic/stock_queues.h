@@ -21,6 +21,7 @@ public:
             held;  ///< belong to the QP; the model needs no memory there
     };
     StockQueues(Qp& qp, Regions regions);
+    static constexpr std::uint16_t kSendBytes = 128;  ///< see Qp::requester_memory
 
     bool ring_sends(std::uint32_t position) override;
     bool ring_receives(std::uint32_t position) override;

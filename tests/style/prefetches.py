@@ -15,13 +15,10 @@ import sys
 PREFETCH = re.compile(r"\b(prefetch\w*|prfm)\b")
 #: As objdump names them, less their parameters.
 FUNCTIONS = [
+    "openmana::gdma::Function::Impl::ring_wq",
     "openmana::gdma::Function::bar0_writes",
     "openmana::gdma::MemoryTable::prefetch",
     "openmana::gdma::Ring::prefetch",
-    "openmana::rnic::Qp::SendBell::prepare",
-    "openmana::rnic::Qp::SendBell::prepare_work",
-    "openmana::rnic::Qp::SendBell::ring",
-    "openmana::rnic::Requester::turn_local",
     "openmana::rnic::Rnic::Impl::pump",
     "openmana::rnic::copy_spans",
 ]

@@ -39,9 +39,7 @@ class FakeTarget final : public DoorbellTarget {
 public:
     void ring(std::uint32_t position) override { positions.push_back(position); }
     void arm_client(std::uint32_t psn) override { psns.push_back(psn); }
-    void prepare() const override { ++prepared; }
-    void prepare_work(std::uint32_t position) const override { hints.push_back(position); }
-    mutable unsigned prepared = 0;
+    void prepare(std::uint32_t position) const override { hints.push_back(position); }
     mutable std::vector<std::uint32_t> hints;
     std::vector<std::uint32_t> positions;
     std::vector<std::uint32_t> psns;

@@ -418,6 +418,27 @@ TEST_P(RcTest, PeerGoneExhaustsTheRetries) {
     EXPECT_EQ(link->a.node->rnic.counters().timeouts.value(), 4U);
 }
 
+TEST_P(RcTest, AConnectionMadeAnewReachesItsNewPeer) {
+    open();
+    auto& b = link->b;
+    RdmaHost& host_a = link->a.node->host;
+    RdmaHost& host_b = b.node->host;
+    const auto other = host_b.create_rc(b.send_cq, b.recv_cq);
+    const Peer from_a{host_a.gid(), host_a.mac(), link->a.qp->qpn(), 0x300};
+    ASSERT_TRUE(other && host_b.connect(*other, 0x700, from_a));
+    link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 64, 0));
+    ASSERT_TRUE(link->run(1));
+    ASSERT_TRUE(host_a.reset(*link->a.qp));
+    link->a.done.clear();
+    ASSERT_TRUE(host_a.connect(*link->a.qp, 0x300, {host_b.gid(), host_b.mac(), other->qpn(), 0}));
+    link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 2, 0, 64, 0));
+    link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 3, 0, 64, 0));
+    ASSERT_TRUE(link->run(2));
+    EXPECT_EQ(link->a.done[0].vendor, 0U);
+    for (const auto& status : b.node->rnic.qp_status())
+        EXPECT_EQ(status.rx_messages, status.qpn == other->qpn() ? 2U : 1U);
+}
+
 // ROCE 10: 79
 TEST_P(RcTest, TimeoutZeroWaitsForEver) {
     Connection::Options options;

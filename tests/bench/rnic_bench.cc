@@ -5,10 +5,12 @@
 #include <malloc.h>
 #include <mana/queue.h>
 #include <mana/rnic_queue.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -32,6 +34,7 @@ constexpr std::uint32_t kAllAccess = 15;
 constexpr std::uint32_t kSendRing = 65536;
 constexpr std::uint32_t kMtu = 4096;
 constexpr std::size_t kWqeBytes = 64;
+constexpr int kPending = 32;  // lists whose doorbells wait for the device
 
 /// What QEMU does with the guest's accesses: straight to the function, or, while writes are
 /// gathered, as messages that the device finds in its socket together.
@@ -50,11 +53,18 @@ public:
         session_->sent(session_->output().size());
     }
     void gather() { gathers_ = true; }
-    /// The device gets what was gathered. False if it refuses.
-    bool deliver() {
+    /// The device gets what was gathered: together, or one message at a time, of which it has done
+    /// one before it sees the next. False if it refuses.
+    bool deliver(bool together) {
         gathers_ = false;
-        const std::size_t bytes = std::exchange(gathered_, 0);
-        return session_->receive(bytes, {}).has_value();
+        const std::size_t messages = std::exchange(gathered_, 0);
+        const std::size_t step = together ? messages : 1;
+        for (std::size_t i = 0; i < messages; i += step) {
+            const auto room = session_->receive_room();
+            std::memcpy(room.data(), &messages_[i], step * sizeof(Message));
+            if (!session_->receive(step * sizeof(Message), {})) return false;
+        }
+        return true;
     }
 
     [[nodiscard]] std::uint64_t bar0_size() const override { return function_.bar0_size(); }
@@ -66,26 +76,27 @@ public:
             function_.bar0_write(offset, data);
             return;
         }
-        struct {
-            vfio_user::Header header;
-            vfio_user::RegionAccess access;
-            std::array<std::byte, 8> data;
-        } message{{1, vfio_user::Command::kRegionWrite, sizeof message, vfio_user::kFlagNoReply, 0},
-                  {offset, vfio_user::kRegionBar0, sizeof message.data},
-                  {}};
-        OM_CHECK(data.size() == sizeof message.data);
+        OM_CHECK(data.size() == sizeof(Message::data) && gathered_ < messages_.size());
+        Message& message = messages_[gathered_++];
+        message.header = {1, vfio_user::Command::kRegionWrite, sizeof message,
+                          vfio_user::kFlagNoReply, 0};
+        message.access = {offset, vfio_user::kRegionBar0, sizeof message.data};
         std::memcpy(message.data.data(), data.data(), data.size());
-        std::memcpy(session_->receive_room().data() + gathered_, &message, sizeof message);
-        gathered_ += sizeof message;
     }
     void reset() override { function_.reset(); }
 
 private:
+    struct Message {
+        vfio_user::Header header;
+        vfio_user::RegionAccess access;
+        std::array<std::byte, 8> data;
+    };
     gdma::Function& function_;
     pci::Endpoint endpoint_;
     vfio_user::Counters counters_;
     std::optional<vfio_user::Session> session_;
     bool gathers_ = false;
+    std::array<Message, 2 * kPending> messages_{};
     std::size_t gathered_ = 0;
 };
 
@@ -162,12 +173,21 @@ struct Pair {
 };
 
 /// Posts WRITEs as a provider does that has little to do: a work request of 64 bytes of which only
-/// PSN and keys change, one doorbell for a list, and one completion for its last.
-class Writer {
+/// PSN and keys change, one doorbell for a list, and one completion for its last. It knows all it
+/// needs itself, so that what many of them cost is not their own memory.
+class alignas(64) Writer {
 public:
-    Writer(Pair& pair, HostQp& qp, std::uint32_t length) : pair_(pair), qp_(qp) {
-        packets_ = std::max(1U, (length + kMtu - 1) / kMtu);
-        psn_ = qp.next_psn;
+    Writer(Pair& pair, HostQp& qp, std::uint32_t length)
+        : pair_(pair),
+          ring_(qp.send.ring.at(0)),
+          ring_mask_(static_cast<std::uint32_t>(qp.send.ring.bytes - 1)),
+          sq_(qp.send.id),
+          page_(qp.send.page),
+          completion_rq_(qp.ids[3]),
+          packets_(std::max(1U, (length + kMtu - 1) / kMtu)),
+          psn_(qp.next_psn) {
+        const auto& pages = qp.send.ring.pages;
+        OM_CHECK(pages.back() - pages.front() == (pages.size() - 1) * GuestRam::kPage);
         auto& words = template_;
         words[1] = kMtu << 16 | MANA_HW_OOB_LARGE << MANA_HW_WQE_OOB_CODE_SHIFT | 1;
         words[2] = MANA_HW_RNIC_WQE_WRITE | MANA_HW_RNIC_OOB_SIGNALED;
@@ -187,7 +207,7 @@ public:
     void post() {
         auto wqe = template_;
         wqe[2] |= psn_ << MANA_HW_RNIC_OOB_PSN_SHIFT;
-        std::memcpy(qp_.send.ring.at(head_ % qp_.send.ring.bytes), wqe.data(), kWqeBytes);
+        std::memcpy(ring_ + (head_ & ring_mask_), wqe.data(), kWqeBytes);
         head_ += kWqeBytes;
         psn_ = (psn_ + packets_) & 0xffffff;
     }
@@ -195,16 +215,15 @@ public:
     void read_back(std::uint32_t count) {
         std::array<std::byte, kWqeBytes> wqe;
         for (std::uint32_t i = count; i > 0; --i) {
-            std::memcpy(wqe.data(), qp_.send.ring.at((head_ - i * kWqeBytes) % qp_.send.ring.bytes),
-                        wqe.size());
+            std::memcpy(wqe.data(), ring_ + ((head_ - i * kWqeBytes) & ring_mask_), wqe.size());
             benchmark::DoNotOptimize(wqe);
         }
     }
     /// Rings, and asks for the completion of the last. Its PSN.
     std::uint32_t ring() {
-        pair_.a.host.hwc().ring_sq(qp_.send.page, qp_.send.id, head_);
+        pair_.a.host.hwc().ring_sq(page_, sq_, head_);
         const std::uint32_t last = (psn_ - 1) & 0xffffff;
-        pair_.a.host.arm_send(qp_, last);
+        arm(last);
         return last;
     }
     /// Rings, and waits for the completion of the last.
@@ -215,7 +234,7 @@ public:
                 if ((cqe->get<std::uint32_t>(0) & MANA_HW_RNIC_CQE_TYPE) != MANA_HW_RNIC_CQE_ARMED)
                     return false;
                 if ((cqe->get<std::uint32_t>(8) & 0xffffff) == last) return true;
-                pair_.a.host.arm_send(qp_, last);
+                arm(last);
             }
             pair_.world.run_until_idle();
         }
@@ -223,11 +242,17 @@ public:
     }
 
 private:
-    Pair& pair_;
-    HostQp& qp_;
+    void arm(std::uint32_t psn) { pair_.a.host.hwc().ring_rq_client(page_, completion_rq_, psn); }
+
     std::array<std::uint32_t, kWqeBytes / 4> template_{};
-    std::uint32_t packets_ = 1;
-    std::uint32_t psn_ = 0;
+    Pair& pair_;
+    std::byte* const ring_;
+    const std::uint32_t ring_mask_;
+    const std::uint32_t sq_;
+    const std::uint32_t page_;
+    const std::uint32_t completion_rq_;
+    const std::uint32_t packets_;
+    std::uint32_t psn_;
     std::uint32_t head_ = 0;
 };
 
@@ -340,16 +365,22 @@ void touch_many_qps(benchmark::State& state) {
 }
 BENCHMARK(touch_many_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(40000);
 
-/// The same where the doorbells of kPending lists, and of as many connections, wait for the device
-/// at a time, as they do when guests post faster than it works: each of the lists on a connection
-/// of its own, rung and armed, as messages in the socket.
-constexpr int kPending = 32;
 double cpu_seconds() {
     timespec now{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
-void pending_lists(benchmark::State& state, bool device) {
+
+/// How the doorbells of kPending lists, each on a connection of its own, come to the device.
+enum class Arrival {
+    kNever,     ///< as without `device` above
+    kSingly,    ///< each when all before it is done
+    kTogether,  ///< as messages in the socket, as when guests post faster than it works
+};
+
+/// The same, with the device's part by itself: first all lists are posted, then it gets their
+/// doorbells, then the completions are polled. `device_ns` is the time that it takes for a WRITE.
+void lists_and_device(benchmark::State& state, Arrival arrival) {
     const auto count = static_cast<std::size_t>(state.range(0));
     const std::uint32_t ring = count >= kPending ? 4096 : kSendRing;
     Pair pair((64U << 20) + count * (64U << 10));
@@ -367,14 +398,14 @@ void pending_lists(benchmark::State& state, bool device) {
             Writer& writer = writers[next];
             next = (next + 7919) % count;
             for (int i = 0; i < 16; ++i) writer.post();
-            if (device)
-                writer.ring();
-            else
+            if (arrival == Arrival::kNever)
                 writer.read_back(16);
+            else
+                writer.ring();
         }
-        if (!device) return true;
+        if (arrival == Arrival::kNever) return true;
         const double before = cpu_seconds();
-        if (!pair.a.client.deliver()) return false;
+        if (!pair.a.client.deliver(arrival == Arrival::kTogether)) return false;
         pair.world.run_until_idle();
         in_device += cpu_seconds() - before;
         int done = 0;
@@ -391,17 +422,20 @@ void pending_lists(benchmark::State& state, bool device) {
             return;
         }
     }
+    const double writes = static_cast<double>(state.iterations()) * kPending * 16;
     state.SetItemsProcessed(state.iterations() * kPending * 16);
-    if (device)
-        state.counters["device_ns"] =
-            in_device * 1e9 / (static_cast<double>(state.iterations()) * kPending * 16);
+    if (arrival != Arrival::kNever) state.counters["device_ns"] = in_device * 1e9 / writes;
 }
+void write_single_qps(benchmark::State& state) {
+    lists_and_device(state, Arrival::kSingly);
+}
+BENCHMARK(write_single_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(2000);
 void write_pending_qps(benchmark::State& state) {
-    pending_lists(state, true);
+    lists_and_device(state, Arrival::kTogether);
 }
 BENCHMARK(write_pending_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(2000);
 void touch_pending_qps(benchmark::State& state) {
-    pending_lists(state, false);
+    lists_and_device(state, Arrival::kNever);
 }
 BENCHMARK(touch_pending_qps)->Arg(1)->Arg(100)->Arg(1000)->Arg(10000)->Iterations(2000);
 
@@ -457,6 +491,21 @@ void touch_many_mrs(benchmark::State& state) {
 }
 BENCHMARK(touch_many_mrs)->Arg(1)->Arg(1000)->Arg(100000)->Iterations(40000);
 
+/// Bytes that this process has in memory, less those of the guests.
+std::size_t host_memory(Pair& pair) {
+    std::ifstream status("/proc/self/statm");
+    std::size_t size = 0;
+    std::size_t resident = 0;
+    status >> size >> resident;
+    for (End* const end : {&pair.a, &pair.b}) {
+        std::vector<unsigned char> pages(end->ram.size() / GuestRam::kPage);
+        OM_CHECK(::mincore(end->ram.at(end->ram.start()), end->ram.size(), pages.data()) == 0);
+        resident -= static_cast<std::size_t>(
+            std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+    }
+    return resident * GuestRam::kPage;
+}
+
 /// Host memory that an idle connected queue pair takes, with its four regions of ring memory.
 void idle_qp_memory(benchmark::State& state) {
     constexpr std::size_t kCount = 4000;
@@ -466,7 +515,8 @@ void idle_qp_memory(benchmark::State& state) {
             state.SkipWithError("set-up failed");
             return;
         }
-        const auto before = ::mallinfo2();
+        (void)::malloc_trim(0);
+        const std::size_t before = host_memory(pair);
         for (std::size_t i = 0; i < kCount; ++i) {
             // What the stand-in keeps of it goes at once.
             const auto qp = pair.a.host.create_rc(*pair.a.cq, *pair.a.cq, 4096, 4096);
@@ -477,10 +527,8 @@ void idle_qp_memory(benchmark::State& state) {
             }
         }
         pair.world.run_until_idle();
-        const auto after = ::mallinfo2();
-        state.counters["bytes"] =
-            static_cast<double>(after.uordblks - before.uordblks + (after.hblkhd - before.hblkhd)) /
-            kCount;
+        (void)::malloc_trim(0);
+        state.counters["bytes"] = static_cast<double>(host_memory(pair) - before) / kCount;
     }
 }
 BENCHMARK(idle_qp_memory)->Iterations(1)->Unit(benchmark::kMillisecond);

@@ -61,6 +61,12 @@ std::uint32_t packets_of(std::uint32_t bytes, std::uint32_t path_mtu) {
     return bytes == 0 ? 1 : (bytes - 1) / path_mtu + 1;
 }
 
+bool is_notification(const FrameHeaders& headers, std::span<const std::byte> frame) {
+    const std::size_t bth = headers.transport + kUdpBytes;
+    return headers.roce() && headers.end >= bth + kBthBytes + kIcrcBytes &&
+           roce::transport(static_cast<roce::Opcode>(byte_at(frame, bth))) == roce::Transport::kCnp;
+}
+
 std::size_t payload_bytes(const roce::OpcodeInfo& info, std::span<const std::byte> bth) {
     const std::size_t overhead = kBthBytes + info.extension_bytes + (byte_at(bth, 1) >> 4 & 3U);
     return info.payload && bth.size() > overhead ? bth.size() - overhead : 0;
@@ -172,13 +178,8 @@ FlowTable::Place FlowTable::find(const Key& key, Direction direction, bool ipv4)
     flow.opened = direction;
     const Place place = flows_.insert(flows_.end(), flow);
     index_[key] = place;
-    if (key.kind == Kind::kRc) {
-        Key addresses = key;
-        addresses.local = addresses.remote = kUnknown;
-        unpaired_[addresses].push_back(place);
-    } else {
-        write(*place, true, nullptr);
-    }
+    if (key.kind != Kind::kTcp && key.kind != Kind::kUdp) remember(place);
+    if (key.kind != Kind::kRc) write(*place, true, nullptr);
     arm();
     return place;
 }
@@ -190,12 +191,14 @@ void FlowTable::touch(Place flow) {
 
 void FlowTable::frame(Direction direction, const FrameHeaders& headers,
                       std::span<const std::byte> frame, bool denied) {
-    const auto key = key_of(direction, headers, frame);
+    auto key = key_of(direction, headers, frame);
     if (!key) {
         counters_.untracked.add();
         return;
     }
-    const Place flow = find(*key, direction, headers.ipv4());
+    std::optional<Place> known;
+    if (is_notification(headers, frame)) known = notified(*key, direction);
+    const Place flow = known ? *known : find(*key, direction, headers.ipv4());
     touch(flow);
     if (denied) {
         ++flow->denied;
@@ -356,10 +359,8 @@ FlowTable::Place FlowTable::pair(Place flow, Direction direction, roce::Psn psn)
     }
     if (flow->pairing_attempts >= kPairingAttempts && !flow->paired()) return flow;
     ++flow->pairing_attempts;
-    Key addresses = flow->key;
-    addresses.local = addresses.remote = kUnknown;
-    const auto candidates = unpaired_.find(addresses);
-    if (candidates == unpaired_.end()) return flow;
+    const auto candidates = candidates_.find(addresses_of(flow->key));
+    if (candidates == candidates_.end()) return flow;
     std::optional<Place> partner;
     std::size_t examined = 0;
     for (const Place candidate : candidates->second) {
@@ -381,8 +382,8 @@ FlowTable::Place FlowTable::pair(Place flow, Direction direction, roce::Psn psn)
 }
 
 FlowTable::Place FlowTable::join(Place flow, Place other) {
-    forget_unpaired(flow);
-    forget_unpaired(other);
+    forget(flow);
+    forget(other);
     if (other->start < flow->start) {
         flow->start = other->start;
         flow->opened = other->opened;
@@ -403,19 +404,60 @@ FlowTable::Place FlowTable::join(Place flow, Place other) {
     return flow;
 }
 
-void FlowTable::forget_unpaired(Place flow) {
-    Key addresses = flow->key;
+FlowTable::Key FlowTable::addresses_of(const Key& key) {
+    Key addresses = key;
     addresses.local = addresses.remote = kUnknown;
-    const auto found = unpaired_.find(addresses);
-    if (found == unpaired_.end()) return;
+    return addresses;
+}
+
+void FlowTable::remember(Place flow) {
+    auto& list = candidates_[addresses_of(flow->key)];
+    if (flow->key.kind == Kind::kRc || list.size() < kMaxCandidates) list.push_back(flow);
+}
+
+void FlowTable::forget(Place flow) {
+    const auto found = candidates_.find(addresses_of(flow->key));
+    if (found == candidates_.end()) return;
     std::erase(found->second, flow);
-    if (found->second.empty()) unpaired_.erase(found);
+    if (found->second.empty()) candidates_.erase(found);
+}
+
+/// A CNP names one queue pair, and neither the other nor the transport.
+std::optional<FlowTable::Place> FlowTable::notified(Key& key, Direction direction) const {
+    const bool received = direction == Direction::kReceive;
+    for (const Kind kind : {Kind::kRc, Kind::kUc}) {
+        key.kind = kind;
+        if (const auto found = index_.find(key); found != index_.end()) return found->second;
+    }
+    const auto candidates = [&](Kind kind) -> std::span<const Place> {
+        key.kind = kind;
+        const auto found = candidates_.find(addresses_of(key));
+        return found == candidates_.end() ? std::span<const Place>() : found->second;
+    };
+    for (const Place place : candidates(Kind::kUd))
+        if (received ? place->key.local == key.local : place->key.remote == key.remote)
+            return place;
+    // Who sends to the other side, by a queue pair whose number nothing has told yet.
+    std::optional<Place> sender;
+    std::size_t senders = 0;
+    const auto sends = [&](Place place) {
+        return (received ? place->key.local : place->key.remote) == kUnknown;
+    };
+    for (const Place place : candidates(Kind::kUc)) {
+        if (!sends(place)) continue;
+        sender = place;
+        ++senders;
+    }
+    const auto reliable = candidates(Kind::kRc);
+    if (senders == 0 || std::any_of(reliable.begin(), reliable.end(), sends)) return std::nullopt;
+    key.kind = Kind::kUc;
+    return senders == 1 ? sender : std::nullopt;
 }
 
 void FlowTable::end(Place flow, const char* reason) {
     counters_.ended.add();
     if (flow->key.kind == Kind::kRc) {
-        if (!flow->paired()) forget_unpaired(flow);
+        if (!flow->paired()) forget(flow);
         Key half = flow->key;
         half.remote = kUnknown;
         if (half.local != kUnknown) index_.erase(half);
@@ -423,6 +465,7 @@ void FlowTable::end(Place flow, const char* reason) {
         half.local = kUnknown;
         if (half.remote != kUnknown) index_.erase(half);
     } else {
+        if (flow->key.kind != Kind::kTcp && flow->key.kind != Kind::kUdp) forget(flow);
         index_.erase(flow->key);
     }
     write(*flow, false, reason);

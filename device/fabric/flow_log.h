@@ -144,6 +144,9 @@ private:
 
     [[nodiscard]] static std::optional<Key> key_of(Direction direction, const FrameHeaders& headers,
                                                    std::span<const std::byte> frame);
+    /// The connection that a CNP with this key (of RC) is for, as far as that can be told; if it is
+    /// none that is known, the key tells its likely kind.
+    std::optional<Place> notified(Key& key, Direction direction) const;
     Place find(const Key& key, Direction direction, bool ipv4);
     void touch(Place flow);
     void count_tcp(Place flow, Direction direction, const FrameHeaders& headers,
@@ -155,7 +158,9 @@ private:
     /// The flow that the answer `psn` belongs to, after it was joined with its other direction.
     Place pair(Place flow, Direction direction, roce::Psn psn);
     Place join(Place flow, Place other);
-    void forget_unpaired(Place flow);
+    [[nodiscard]] static Key addresses_of(const Key& key);
+    void remember(Place flow);
+    void forget(Place flow);
     void end(Place flow, const char* reason);
     void write(const Flow& flow, bool start, const char* reason);
     void expire();
@@ -170,7 +175,9 @@ private:
     List flows_;                                     // least recently used first
     List closing_;                                   // in the order in which they close
     std::unordered_map<Key, Place, KeyHash> index_;  // an RC flow with both numbers has two entries
-    std::unordered_map<Key, std::vector<Place>, KeyHash> unpaired_;  // RC, by addresses alone
+    /// By kind and addresses alone: of RC those with one number; of UC and UD the first
+    /// kMaxCandidates.
+    std::unordered_map<Key, std::vector<Place>, KeyHash> candidates_;
     base::Timer timer_;
 };
 

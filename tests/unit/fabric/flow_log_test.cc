@@ -335,6 +335,58 @@ TEST_F(FlowLogTest, UdNamesBothNumbers) {
     EXPECT_EQ(end["tx_operations"], 1);
 }
 
+/// A CNP names the queue pair that shall slow down, and not of which transport it is.
+TEST_F(FlowLogTest, ACongestionNotificationBelongsToItsConnection) {
+    const roce::Packet slow_down = packet(roce::Opcode::kCnp, 100, 0);
+    const auto is_counted = [&](const char* protocol) {
+        const json end = only_end();
+        EXPECT_EQ(end["protocol"], protocol);
+        EXPECT_EQ(end["tx_frames"], 1);
+        EXPECT_EQ(end["rx_frames"], 2) << protocol;
+        lines.all.clear();
+    };
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 64);
+    get(answer(100, 5));
+    get(slow_down);
+    is_counted("rdma-rc");
+
+    send(packet(roce::Opcode::kUcWriteOnly, 200, 5), 64);
+    get(slow_down);
+    get(slow_down);
+    is_counted("rdma-uc");
+
+    roce::Packet datagram = packet(roce::Opcode::kUdSendOnly, 200, 0);
+    datagram.deth = {0x11111111, roce::Qpn(100)};
+    send(datagram, 64);
+    get(slow_down);
+    get(slow_down);
+    is_counted("rdma-ud");
+}
+
+TEST_F(FlowLogTest, ACongestionNotificationForOneOfManyGoesByItsNumber) {
+    // Of a UC queue pair that also receives the number is known.
+    get(packet(roce::Opcode::kUcWriteOnly, 100, 5), 64);
+    send(packet(roce::Opcode::kUcWriteOnly, 200, 5), 64);
+    send(packet(roce::Opcode::kUcWriteOnly, 201, 5), 64);
+    get(packet(roce::Opcode::kCnp, 100, 0));
+    EXPECT_EQ(table.size(), 3U);
+    // Which of the two that send this one is for, nobody can tell; but they are of one kind.
+    get(packet(roce::Opcode::kCnp, 101, 0));
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 4U);
+    for (const json& end : ends()) EXPECT_EQ(end["protocol"], "rdma-uc");
+}
+
+TEST_F(FlowLogTest, ACongestionNotificationThatMayBeForAReliableOneIsNotAnothers) {
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 64);
+    send(packet(roce::Opcode::kUcWriteOnly, 300, 5), 64);
+    get(packet(roce::Opcode::kCnp, 100, 0));
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 3U);
+    EXPECT_EQ(ends()[2]["protocol"], "rdma-rc");
+    EXPECT_EQ(ends()[2]["local_qpn"], 100);
+}
+
 TEST_F(FlowLogTest, AHalfWithoutAnswerIsLoggedWithWhatIsKnown) {
     send(packet(roce::Opcode::kSendOnly, 200, 5), 1);
     const json end = only_end();

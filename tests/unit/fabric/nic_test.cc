@@ -214,6 +214,42 @@ TEST_F(NicTest, TheRateLimitHoldsWithinFivePercent) {
     EXPECT_EQ(counter(a, "fabric.shaper.dropped"), 0u);
 }
 
+/// That RDMA slows down where it is marked costs it nothing of its share.
+TEST_F(NicTest, GuaranteesHoldBesideEthernetThatWantsEverything) {
+    struct ByteTap final : FrameTap {
+        void frame(std::span<const std::byte> frame) override {
+            if (!read_headers(frame).roce()) ethernet += frame.size();
+        }
+        std::uint64_t ethernet = 0;
+    };
+    PolicyConfig config;
+    config.shaper.limit = 100000000;
+    config.shaper.classes[0].guarantee = 70000000;
+    config.shaper.classes[1].guarantee = 20000000;
+    policy(a, config);
+    connect(a, b);
+    const auto tap = std::make_shared<ByteTap>();
+    a.nic.path().set_capture(tap);
+    const base::Frame datagram = test::FrameMaker{}.udp(1, 2, 1472);
+    base::Timer flood(a.executor, [&] {
+        for (int i = 0; i < 8; ++i) a.nic.path().from_guest(datagram);
+        flood.arm(1ms);
+    });
+    flood.arm(1ms);
+    const base::TimePoint begin = world.now();
+    const std::uint64_t before = a.nic.counters().tx_bytes.value();
+    ASSERT_TRUE(write(1 << 16, 200));
+    const double seconds = static_cast<double>((world.now() - begin).count()) / 1e9;
+    const std::uint64_t total = a.nic.counters().tx_bytes.value() - before;
+    a.nic.path().set_capture(nullptr);
+    const auto rate = [&](std::uint64_t bytes) {
+        return static_cast<double>(bytes) * 8 / seconds / 1e6;
+    };
+    EXPECT_GT(counter(a, "rnic.cnp.received"), 0U) << "it was told to slow down";
+    EXPECT_NEAR(rate(total), 100.0, 0.05 * 100);
+    EXPECT_NEAR(rate(tap->ethernet), 25.0, 0.05 * 25);
+}
+
 TEST_F(NicTest, ManyQueuePairsShareARateLimitWithoutLoss) {
     constexpr std::size_t kQps = 64;
     constexpr std::uint32_t kLength = 200000;

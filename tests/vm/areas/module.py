@@ -161,7 +161,8 @@ def suspend(context: Context) -> None:
     peer = context.b
     states = peer.out("cat /sys/power/state").split()
     check("freeze" in states or "mem" in states, f"{peer.name} cannot sleep: {states}")
-    peer.run("echo devices >/sys/power/pm_test; echo freeze >/sys/power/state; "
+    # Without the test mode nobody would wake it.
+    peer.run("echo devices >/sys/power/pm_test && echo freeze >/sys/power/state; "
              "echo none >/sys/power/pm_test", timeout=120)
     peer.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "the RDMA device did not come back", 30)
     works(context, peer)

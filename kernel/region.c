@@ -3,6 +3,7 @@
 #include "cmd.h"
 
 #include <linux/dma-mapping.h>
+#include <linux/kmemleak.h>
 #include <linux/log2.h>
 #include <linux/pci.h>
 
@@ -151,7 +152,11 @@ bool mana_ib_keeps_memory(struct mana_ib_dev *dev)
 /* Gives pinned memory back that no object of the device uses. */
 void mana_ib_release_umem(struct mana_ib_dev *dev, struct ib_umem *umem)
 {
-	if (umem && !mana_ib_keeps_memory(dev))
+	if (!umem)
+		return;
+	if (mana_ib_keeps_memory(dev))
+		kmemleak_not_leak(umem);
+	else
 		ib_umem_release(umem);
 }
 

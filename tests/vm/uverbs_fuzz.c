@@ -27,7 +27,9 @@
 enum { THREADS = 4, STEPS = 400, BAD = 16, ERRNOS = 134 };
 
 /* Shared with the episodes. */
+/* What all processes share. Its ends are marked: nobody but judge() has a reason to write here. */
 struct tally {
+    uint64_t head;
     atomic_uint done[O_COUNT];
     atomic_uint refused[O_COUNT];
     atomic_uint errnos[ERRNOS];
@@ -37,7 +39,10 @@ struct tally {
         int err;
         uint32_t episode;
     } bad[BAD];
+    uint64_t tail;
 };
+
+static const uint64_t tally_mark = 0x74616c6c7921ull;
 
 static struct tally* tally;
 static const char* device_path;
@@ -441,6 +446,7 @@ int main(int argc, char** argv) {
     if (options_of(argc, argv, &o)) return 2;
     tally = mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (tally == MAP_FAILED) return 2;
+    tally->head = tally->tail = tally_mark;
     if (!leaving && !known_well(&o)) failed = true;
     until = now() + o.seconds;
     for (episode = o.first; o.episodes ? episode - o.first < o.episodes : now() < until;
@@ -461,7 +467,12 @@ int main(int argc, char** argv) {
         fprintf(stderr, "uverbs_fuzz: episode %u: %s: %s\n", tally->bad[i].episode,
                 op_names[tally->bad[i].op], strerrorname_np(tally->bad[i].err));
     if (atomic_load(&tally->bad_count)) failed = true;
-    if (report(o.rdma) && !o.episodes && !leaving) failed = true;
+    if (tally->head != tally_mark || tally->tail != tally_mark) {
+        fprintf(stderr, "uverbs_fuzz: somebody wrote to shared memory: marks %#llx and %#llx\n",
+                (unsigned long long)tally->head, (unsigned long long)tally->tail);
+        failed = true;
+    }
+    if (episode && report(o.rdma) && !o.episodes && !leaving) failed = true;
     if (harmed > 3 + episode / 10) {
         fprintf(stderr, "uverbs_fuzz: %u of %u episodes harmed themselves\n", harmed, episode);
         failed = true;

@@ -503,22 +503,9 @@ static int wq_state(struct worker* w, const struct base* b) {
 /* With a data path; its handle is in `wq` then. */
 static int make_packet_wq(struct worker* w, const struct base* b,
                           const struct mana_uapi_create_wq* driver, uint32_t* wq) {
-    struct ib_uverbs_ex_create_wq core = {.wq_type = IB_UVERBS_WQT_RQ,
-                                          .pd_handle = b->pd,
-                                          .cq_handle = b->cq,
-                                          .max_wr = 8,
-                                          .max_sge = 1};
-    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_WQ,
-                        .extended = true,
-                        .core_bytes = sizeof core,
-                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_wq_resp),
-                        .driver_bytes = sizeof *driver,
-                        .driver_answer_bytes = sizeof(struct mana_uapi_create_wq_resp)};
-    int err;
+    struct command c = wq_command(b->pd, b->cq, driver);
+    int err = plainly(w, &c);
 
-    memcpy(c.core, &core, sizeof core);
-    memcpy(c.driver, driver, sizeof *driver);
-    err = plainly(w, &c);
     *wq = answered(w, offsetof(struct ib_uverbs_ex_create_wq_resp, wq_handle));
     return err;
 }

@@ -584,23 +584,26 @@ static int op_ah(struct worker* w) {
     return err;
 }
 
-static int create_wq(struct worker* w, uint32_t cq, const struct mana_uapi_create_wq* driver) {
-    struct ib_uverbs_ex_create_wq core = {.wq_type = IB_UVERBS_WQT_RQ,
-                                          .pd_handle = pick(w, K_PD),
-                                          .cq_handle = cq,
-                                          .max_wr = 8,
-                                          .max_sge = 1};
+static struct command wq_command(uint32_t pd, uint32_t cq,
+                                 const struct mana_uapi_create_wq* driver) {
+    struct ib_uverbs_ex_create_wq core = {
+        .wq_type = IB_UVERBS_WQT_RQ, .pd_handle = pd, .cq_handle = cq, .max_wr = 8, .max_sge = 1};
     struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_WQ,
                         .extended = true,
                         .core_bytes = sizeof core,
                         .answer_bytes = sizeof(struct ib_uverbs_ex_create_wq_resp),
                         .driver_bytes = sizeof *driver,
                         .driver_answer_bytes = sizeof(struct mana_uapi_create_wq_resp)};
-    int err;
 
     memcpy(c.core, &core, sizeof core);
     memcpy(c.driver, driver, sizeof *driver);
-    err = say(w, &c);
+    return c;
+}
+
+static int create_wq(struct worker* w, uint32_t cq, const struct mana_uapi_create_wq* driver) {
+    struct command c = wq_command(pick(w, K_PD), cq, driver);
+    int err = say(w, &c);
+
     keep_answer(w, err, K_WQ, offsetof(struct ib_uverbs_ex_create_wq_resp, wq_handle), 0);
     return err;
 }

@@ -89,7 +89,8 @@ struct worker {
     struct dice dice;
     uint8_t* in; /* ends at a page that is not there */
     uint8_t* out;
-    bool spoilt; /* the command at hand */
+    uint8_t* place; /* for the device's pages, alone, since answers may go there */
+    bool spoilt;    /* the command at hand */
 };
 
 static uint32_t handle_of(uint64_t slot) {

@@ -26,7 +26,6 @@
 
 enum { THREADS = 4, STEPS = 400, BAD = 16, ERRNOS = 134 };
 
-/* Shared with the episodes. */
 /* What all processes share. Its ends are marked: nobody but judge() has a reason to write here. */
 struct tally {
     uint64_t head;
@@ -124,6 +123,8 @@ static void init_worker(struct worker* w, struct process* p, uint64_t seed) {
     w->dice.state = seed;
     w->in = reserve(OUT);
     w->out = reserve(OUT);
+    w->place = reserve(2 * PAGE);
+    munmap(w->place, 2 * PAGE);
     w->spoilt = false;
 }
 

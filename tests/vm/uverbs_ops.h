@@ -789,7 +789,7 @@ static int op_map(struct worker* w) {
         w->spoilt && percent(&w->dice, 30) ? (off_t)(odd_value(&w->dice) & ~0xfffull) : 0;
     int how = w->spoilt && percent(&w->dice, 30) ? MAP_PRIVATE : MAP_SHARED;
     int rights_of = w->spoilt ? (int)below(&w->dice, 8) : PROT_READ | PROT_WRITE;
-    void* at = mmap(NULL, bytes, rights_of, how, w->process->fd, offset);
+    void* at = mmap(w->place, bytes, rights_of, how, w->process->fd, offset);
 
     if (at == MAP_FAILED) return errno;
     if (!w->process->doorbell && rights_of & PROT_WRITE)

@@ -483,6 +483,17 @@ class HostTest(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "missing packages: some-package; install"):
                 host.ensure_packages({"no-such-program-at-all": "some-package"})
 
+    def test_packages_for_images_are_named_before_the_build(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+                mock.patch.dict(os.environ, {"OPENMANA_CACHE": temp}), \
+                mock.patch.dict(host.FOR_USERS, {"no-such-program-at-all": "some-package"}), \
+                mock.patch.object(host, "build_packages", return_value=["base-files"]), \
+                mock.patch.object(os, "geteuid", return_value=1000):
+            with self.assertRaisesRegex(LabError, "missing packages: .*some-package"):
+                host.ensure_build_packages()
+            (Path(temp) / "guest-trixie-0").mkdir()  # an image is there, none needs to be made
+            host.ensure_build_packages()
+
     def test_no_disk_space(self) -> None:
         with self.assertRaisesRegex(LabError, "not enough disk space for images: .* are needed"):
             host.check_space(Path("/"), 1 << 62, "images")

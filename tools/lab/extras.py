@@ -58,8 +58,7 @@ def archive(suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) ->
 
 
 def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> None:
-    users = () if os.geteuid() == 0 else (host.FOR_USERS,)
-    host.ensure_packages({"mmdebstrap": "mmdebstrap", "readelf": "binutils"}, *users)
+    host.ensure_packages(*host.for_trees({"mmdebstrap": "mmdebstrap", "readelf": "binutils"}))
     host.check_space(cache_dir(), SPACE_NEEDED, packages[0])
     log = logs_dir() / f"extra-{suite}.log"
     log.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from .errors import LabError
-from .paths import ROOT, logs_dir
+from .paths import ROOT, cache_dir, logs_dir
 from .proc import find_program, run_logged
 from .progress import Step
 
@@ -43,14 +43,18 @@ def build_packages() -> list[str]:
 
 
 def ensure_build_packages() -> None:
-    """Like `ensure_packages`, for the build. Elsewhere than on Debian CMake finds what lacks."""
+    """Like `ensure_packages`, for the build, and for guest images where there is none yet: what
+    lacks is named before the build, and all at once. Elsewhere than on Debian CMake finds it."""
     if find_program("dpkg-query") is None:
         return
     names = build_packages()
     done = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names],
                           capture_output=True, text=True, timeout=60, check=False)
     there = {line.split()[0] for line in done.stdout.splitlines() if line.endswith(" installed")}
-    _install([name for name in names if name not in there])
+    missing = [name for name in names if name not in there]
+    if not any(cache_dir().glob("guest-*")):
+        missing += _missing(*for_trees())
+    _install(list(dict.fromkeys(missing)))
 
 
 def _is_debian_keyring_elsewhere() -> bool:
@@ -59,13 +63,23 @@ def _is_debian_keyring_elsewhere() -> bool:
 
 def ensure_packages(*groups: dict[str, str]) -> None:
     """Installs what is missing when we are root; says what is missing when we are not."""
+    _install(_missing(*groups))
+
+
+def _missing(*groups: dict[str, str]) -> list[str]:
     wanted: dict[str, str] = {}
     for group in groups:
         wanted.update(group)
     missing = missing_packages(wanted)
     if "debian-archive-keyring" in missing and _is_debian_keyring_elsewhere():
         missing.remove("debian-archive-keyring")
-    _install(missing)
+    return missing
+
+
+def for_trees(wanted: dict[str, str] = FOR_IMAGES) -> tuple[dict[str, str], ...]:
+    """`wanted` for making a tree of a guest's or another program's files, and what an ordinary
+    user needs for that besides."""
+    return (wanted,) if os.geteuid() == 0 else (wanted, FOR_USERS)
 
 
 def _install(missing: list[str]) -> None:

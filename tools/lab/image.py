@@ -121,7 +121,7 @@ def build_image(suite: str) -> Path:
     with cache_lock(f"guest-{suite}"):
         if final.exists():
             return final
-        host.ensure_packages(host.FOR_IMAGES, *(() if os.geteuid() == 0 else (host.FOR_USERS,)))
+        host.ensure_packages(*host.for_trees())
         host.check_space(cache_dir(), SPACE_NEEDED, f"the {suite} guest image")
         log = logs_dir() / f"image-{suite}.log"
         log.unlink(missing_ok=True)

@@ -88,8 +88,7 @@ def _cached() -> Qemu:
     if not final.exists():
         with cache_lock("qemu"):
             if not final.exists():
-                host.ensure_packages({"mmdebstrap": "mmdebstrap"},
-                                     *(() if os.geteuid() == 0 else (host.FOR_USERS,)))
+                host.ensure_packages(*host.for_trees({"mmdebstrap": "mmdebstrap"}))
                 host.check_space(cache_dir(), SPACE_NEEDED, "QEMU")
                 log = logs_dir() / "qemu.log"
                 log.unlink(missing_ok=True)

@@ -124,7 +124,7 @@ def _make(image: Image, final: Path) -> None:
 def make_root(final: Path, suite: str, packages: list[str], log: Path, hook: str) -> None:
     """Makes the root `final` of packages; `hook` is a shell command that gets its path as $1."""
     as_root = os.geteuid() == 0
-    host.ensure_packages(host.FOR_IMAGES, *(() if as_root else (host.FOR_USERS,)))
+    host.ensure_packages(*host.for_trees())
     host.check_space(cache_dir(), SPACE_NEEDED, f"the {suite} build root")
     log.unlink(missing_ok=True)
     with new_entry(final) as temp:

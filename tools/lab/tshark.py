@@ -60,8 +60,7 @@ def _cached() -> Tshark:
     if not final.exists():
         with cache_lock("tshark"):
             if not final.exists():
-                host.ensure_packages({"mmdebstrap": "mmdebstrap"},
-                                     *(() if os.geteuid() == 0 else (host.FOR_USERS,)))
+                host.ensure_packages(*host.for_trees({"mmdebstrap": "mmdebstrap"}))
                 host.check_space(cache_dir(), SPACE_NEEDED, "tshark")
                 log = logs_dir() / "tshark.log"
                 log.unlink(missing_ok=True)

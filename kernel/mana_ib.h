@@ -786,6 +786,11 @@ void mana_ib_destroy_packet_wq(struct mana_ib_wq *wq);
 int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 			     struct ib_rwq_ind_table *table,
 			     const struct mana_uapi_create_rss_qp *request);
+
+/* flow.c */
+int mana_ib_install_flows(struct mana_ib_dev *dev,
+			  struct mana_ib_packets *packets);
+void mana_ib_forget_flows(struct mana_ib_packets *packets);
 struct ib_flow *mana_ib_create_flow(struct ib_qp *ibqp,
 				    struct ib_flow_attr *attr,
 				    struct ib_udata *udata);

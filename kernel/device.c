@@ -304,6 +304,9 @@ static int mana_ib_netdev_event(struct notifier_block *block,
 	struct net_device *ndev;
 	u32 i;
 
+	/* To a notifier that leaves every interface seems to go down. */
+	if (!READ_ONCE(dev->notifying))
+		return NOTIFY_DONE;
 	for (i = 0; i < dev->ports; i++) {
 		if (event == NETDEV_CHANGEUPPER) {
 			/* A master that came or went stands for the port. */
@@ -328,14 +331,17 @@ int mana_ib_watch_netdevs(struct mana_ib_dev *dev)
 	int err;
 
 	dev->netdev_events.notifier_call = mana_ib_netdev_event;
+	dev->notifying = true;
 	err = register_netdevice_notifier(&dev->netdev_events);
-	dev->notifying = !err;
+	if (err)
+		dev->notifying = false;
 	return err;
 }
 
 void mana_ib_unwatch_netdevs(struct mana_ib_dev *dev)
 {
-	if (dev->notifying)
-		unregister_netdevice_notifier(&dev->netdev_events);
-	dev->notifying = false;
+	if (!dev->notifying)
+		return;
+	WRITE_ONCE(dev->notifying, false);
+	unregister_netdevice_notifier(&dev->netdev_events);
 }

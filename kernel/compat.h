@@ -196,6 +196,7 @@ struct ib_mr *mana_ib_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length,
 				    u64 iova, int fd, int access);
 int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp);
 int mana_ib_counter_unbind_qp(struct ib_qp *ibqp);
+int mana_ib_query_port_speed(struct ib_device *ibdev, u32 port, u64 *speed);
 
 #ifdef HAVE_CREATE_USER_CQ
 static inline int compat_create_cq(struct ib_cq *ibcq,
@@ -305,6 +306,12 @@ static inline int compat_counter_unbind_qp(struct ib_qp *ibqp, u32 port)
 	.size_rdma_counter = sizeof(struct rdma_counter),
 #else
 #define COMPAT_COUNTER_OBJECT_OPS
+#endif
+
+#ifdef HAVE_QUERY_PORT_SPEED
+#define COMPAT_PORT_SPEED_OPS .query_port_speed = mana_ib_query_port_speed,
+#else
+#define COMPAT_PORT_SPEED_OPS
 #endif
 
 #endif

@@ -52,6 +52,7 @@ static const struct ib_device_ops mana_ib_ops = {
 	.uverbs_abi_ver = MANA_UAPI_VERSION,
 
 	COMPAT_CREATE_CQ_OPS,
+	COMPAT_PORT_SPEED_OPS
 	.alloc_pd = mana_ib_alloc_pd,
 	.alloc_ucontext = mana_ib_alloc_ucontext,
 	.create_qp = mana_ib_create_qp,

@@ -87,6 +87,7 @@ static const struct verbs_context_ops context_ops = {
 	.post_srq_recv = mana_post_srq_recv,
 	.query_device_ex = mana_query_device_ex,
 	.query_port = mana_query_port,
+	MANA_PORT_SPEED_OPS
 	.query_qp = mana_query_qp,
 	.query_srq = mana_query_srq,
 	.reg_dm_mr = mana_reg_dm_mr,

@@ -78,7 +78,6 @@ SKIPS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (BOTH, r".*", r"Device memory is not supported", "device memory: the NIC has none"),
     (BOTH, r".*", r"Importing a device is not supported", "contexts and PDs cannot be imported"),
     (BOTH, r".*", r"SRQ resize is not supported", "an SRQ keeps its size"),
-    (BOTH, r".*", r"ibv_query_port_speed is not supported", "the driver has no such query"),
     (BOTH, r".*", r"not supported on Infiniband|[Ll]ink layer|InfiniBand|GRH|pkey",
      "for InfiniBand link layers"),
     (BOTH, r".*", r"[Ff]ile system|huge ?page|cuda|CUDA|udmabuf|dri|DRM|GPU",

@@ -74,6 +74,7 @@ static const struct ib_device_ops mana_ib_ops = {
 	.query_pkey = mana_ib_query_pkey,
 	.query_port = mana_ib_query_port,
 	.query_qp = mana_ib_query_qp,
+	.query_ucontext = mana_ib_query_ucontext,
 	.reg_user_mr = compat_reg_user_mr,
 	.reg_user_mr_dmabuf = compat_reg_dmabuf_mr,
 	.rereg_user_mr = mana_ib_rereg_user_mr,
@@ -189,6 +190,7 @@ static void mana_ib_set_ops(struct mana_ib_dev *dev)
 	unsigned int i;
 
 	ib_set_device_ops(ibdev, &mana_ib_ops);
+	ibdev->driver_def = mana_ib_import_defs;
 	if (dev->raw)
 		ib_set_device_ops(ibdev, &mana_ib_raw_ops);
 	if (!dev->rdma)

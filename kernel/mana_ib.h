@@ -628,7 +628,12 @@ void mana_ib_free_buffer(struct mana_ib_dev *dev,
 bool mana_ib_keeps_memory(struct mana_ib_dev *dev);
 void mana_ib_release_umem(struct mana_ib_dev *dev, struct ib_umem *umem);
 
-/* ucontext.c, pd.c */
+/* ucontext.c, import.c, pd.c */
+void mana_ib_describe_context(const struct mana_ib_dev *dev,
+			      struct mana_uapi_context_resp *response);
+int mana_ib_query_ucontext(struct ib_ucontext *ibcontext,
+			   struct uverbs_attr_bundle *attrs);
+extern const struct uapi_definition mana_ib_import_defs[];
 int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 			   struct ib_udata *udata);
 void mana_ib_dealloc_ucontext(struct ib_ucontext *ibcontext);

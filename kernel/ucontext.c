@@ -4,15 +4,16 @@
 
 #include <linux/mm.h>
 
-int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
-			   struct ib_udata *udata)
+/* What a provider has to know: who makes the context and who imports it. */
+void mana_ib_describe_context(const struct mana_ib_dev *dev,
+			      struct mana_uapi_context_resp *response)
 {
-	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
-	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
 	const struct mana_ib_ext_limits *ext = &dev->ext;
-	struct mana_uapi_context_resp response = {
-		.bytes = sizeof(response),
-		.features = ext->features,
+
+	*response = (struct mana_uapi_context_resp){
+		.bytes = sizeof(*response),
+		/* Fast registration names bus addresses: the kernel's alone. */
+		.features = ext->features & ~MANA_HW_EXT_FAST_REGISTRATION,
 		.max_send_wr = ext->max_send_wr,
 		.max_recv_wr = ext->max_recv_wr,
 		.max_send_sge = ext->max_send_sge,
@@ -23,6 +24,17 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 		.max_cqe = ext->max_cqe,
 		.clock_khz = ext->clock_khz,
 	};
+	if (dev->rdma)
+		response->flags = MANA_UAPI_CONTEXT_USER_UD |
+				  MANA_UAPI_CONTEXT_DMAC;
+}
+
+int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
+			   struct ib_udata *udata)
+{
+	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
+	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
+	struct mana_uapi_context_resp response;
 	int err;
 
 	err = mana_ib_cmd_alloc_doorbell_page(dev, &context->doorbell_page);
@@ -30,11 +42,7 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 		ibdev_dbg(&dev->ibdev, "no doorbell page: %pe\n", ERR_PTR(err));
 		return err;
 	}
-	if (dev->rdma)
-		response.flags = MANA_UAPI_CONTEXT_USER_UD |
-				 MANA_UAPI_CONTEXT_DMAC;
-	/* Fast registration names bus addresses: the kernel's alone. */
-	response.features &= ~MANA_HW_EXT_FAST_REGISTRATION;
+	mana_ib_describe_context(dev, &response);
 	err = mana_ib_udata_out(udata, &response, sizeof(response));
 	if (err)
 		mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);

@@ -34,6 +34,32 @@ struct mana_uapi_context_resp {
 #define MANA_UAPI_CONTEXT_USER_UD (1u << 0) /* UD QPs in the stock queue format exist */
 #define MANA_UAPI_CONTEXT_DMAC (1u << 1) /* "create AH" answers with the destination MAC */
 
+/*
+ * Who has another's context, by its file, asks for what its owner knows: one more
+ * attribute of "query context", and methods of PDs and device memory, which answer
+ * whether there is such an object. Numbers of a driver begin at 0x1000.
+ */
+enum mana_uapi_query_context_attrs {
+	MANA_UAPI_ATTR_QUERY_CONTEXT_RESP = 0x1000, /* struct mana_uapi_context_resp */
+};
+
+enum mana_uapi_pd_methods {
+	MANA_UAPI_METHOD_QUERY_PD = 0x1000,
+};
+
+enum mana_uapi_query_pd_attrs {
+	MANA_UAPI_ATTR_QUERY_PD_HANDLE = 0x1000,
+};
+
+enum mana_uapi_dm_methods {
+	MANA_UAPI_METHOD_QUERY_DM = 0x1000,
+};
+
+enum mana_uapi_query_dm_attrs {
+	MANA_UAPI_ATTR_QUERY_DM_HANDLE = 0x1000,
+	MANA_UAPI_ATTR_QUERY_DM_LENGTH, /* __u64 */
+};
+
 /* Create CQ */
 struct mana_uapi_create_cq {
 	__aligned_u64 address; /* of the ring; extended: of ring and record */

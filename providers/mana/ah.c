@@ -94,6 +94,7 @@ static int take_slot(struct mana_ah *ah, struct mana_pd *pd)
 		block->used |= 1ULL << ah->slot;
 		ah->block = block;
 		ah->pd = pd;
+		mana_get_pd(pd);
 		ah->av.stock_address = (uintptr_t)block->buffer.address +
 				       (uint64_t)ah->slot * MANA_AV_BYTES;
 		ah->av.stock_lkey = block->mr.ibv_mr.lkey;
@@ -111,6 +112,7 @@ static void return_slot(struct mana_ah *ah)
 	pthread_mutex_lock(&ah->pd->av_lock);
 	ah->block->used &= ~(1ULL << ah->slot);
 	pthread_mutex_unlock(&ah->pd->av_lock);
+	mana_put_pd(ah->pd);
 }
 
 void mana_free_av_blocks(struct mana_pd *pd)

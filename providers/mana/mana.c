@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <infiniband/cmd_ioctl.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+
 #include "abi.h"
 #include "compat.h"
 #include "mana.h"
@@ -78,6 +81,9 @@ static const struct verbs_context_ops context_ops = {
 	.free_context = mana_free_context,
 	.free_dm = mana_free_dm,
 	.get_srq_num = mana_get_srq_num,
+	.import_dm = mana_import_dm,
+	.import_mr = mana_import_mr,
+	.import_pd = mana_import_pd,
 	.modify_qp = mana_modify_qp,
 	.modify_srq = mana_modify_srq,
 	.modify_wq = mana_modify_wq,
@@ -96,6 +102,9 @@ static const struct verbs_context_ops context_ops = {
 	.req_notify_cq = mana_arm_cq,
 	.rereg_mr = mana_rereg_mr,
 	.resize_cq = mana_resize_cq,
+	.unimport_dm = mana_unimport_dm,
+	.unimport_mr = mana_unimport_mr,
+	.unimport_pd = mana_unimport_pd,
 };
 
 /* Binding is a work request, so it needs QPs of the extended format. */
@@ -118,8 +127,31 @@ static int get_context(struct mana_context *ctx)
 	return 0;
 }
 
-static struct verbs_context *mana_alloc_context(struct ibv_device *device, int cmd_fd,
-						void *private_data)
+/* The kernel's answer to the owner of the context, asked for once more. */
+static int query_context(struct mana_context *ctx)
+{
+	DECLARE_COMMAND_BUFFER_LINK(driver, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, 1,
+				    NULL);
+	struct mana_uapi_context_resp resp = {};
+	int ret;
+
+	fill_attr_out_ptr(driver, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, &resp);
+	ret = ibv_cmd_query_context(&ctx->ibv_ctx.context, driver);
+	/* A stock driver does not know the attribute. */
+	if (ret == EPROTONOSUPPORT)
+		return EOPNOTSUPP;
+	if (!ret)
+		ctx->caps = resp;
+	return ret;
+}
+
+/*
+ * A context, by `ask` the owner's or an importer's. Doorbell page and limits are
+ * the same for both; tables, locks and memory of queues are each one's own, so a
+ * queue is used through the context that made it.
+ */
+static struct verbs_context *open_context(struct ibv_device *device, int cmd_fd,
+					  int (*ask)(struct mana_context *ctx))
 {
 	struct mana_context *ctx;
 	int ret;
@@ -127,7 +159,7 @@ static struct verbs_context *mana_alloc_context(struct ibv_device *device, int c
 	ctx = verbs_init_and_alloc_context(device, cmd_fd, ctx, ibv_ctx, RDMA_DRIVER_MANA);
 	if (!ctx)
 		return NULL;
-	ret = get_context(ctx);
+	ret = ask(ctx);
 	if (ret)
 		goto err_context;
 	ctx->doorbell = mmap(NULL, MANA_DOORBELL_PAGE_BYTES, PROT_WRITE, MAP_SHARED, cmd_fd, 0);
@@ -146,6 +178,17 @@ err_context:
 	free(ctx);
 	errno = ret;
 	return NULL;
+}
+
+static struct verbs_context *mana_alloc_context(struct ibv_device *device, int cmd_fd,
+						void *private_data)
+{
+	return open_context(device, cmd_fd, get_context);
+}
+
+static struct verbs_context *mana_import_context(struct ibv_device *device, int cmd_fd)
+{
+	return open_context(device, cmd_fd, query_context);
 }
 
 static void mana_free_context(struct ibv_context *context)
@@ -178,5 +221,6 @@ static const struct verbs_device_ops device_ops = {
 	.alloc_device = mana_alloc_device,
 	.uninit_device = mana_uninit_device,
 	.alloc_context = mana_alloc_context,
+	.import_context = mana_import_context,
 };
 PROVIDER_DRIVER(mana, device_ops);

@@ -63,7 +63,7 @@ struct mana_pd {
 	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment,
 		       uint64_t resource_type);
 	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type);
-	int users; /* PDs: parent domains over it */
+	int users; /* PDs: the program, parent domains over it, AHs with a slot */
 	pthread_mutex_t av_lock;
 	struct mana_av_block *av_blocks;
 };
@@ -282,6 +282,10 @@ struct ibv_pd *mana_alloc_pd(struct ibv_context *context);
 struct ibv_pd *mana_alloc_parent_domain(struct ibv_context *context,
 					struct ibv_parent_domain_init_attr *attr);
 int mana_dealloc_pd(struct ibv_pd *pd);
+/* One in memory alone, or NULL and errno; its last user frees it. */
+struct mana_pd *mana_new_pd(void);
+void mana_get_pd(struct mana_pd *pd);
+void mana_put_pd(struct mana_pd *pd);
 struct ibv_td *mana_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
 int mana_dealloc_td(struct ibv_td *td);
 /* The PD itself, also of a parent domain. */
@@ -305,6 +309,7 @@ int mana_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd, void *addr
 int mana_dereg_mr(struct verbs_mr *vmr);
 struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
 int mana_free_dm(struct ibv_dm *dm);
+void mana_set_dm_copies(struct mana_dm *dm);
 struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 			      unsigned int access);
 struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
@@ -313,6 +318,14 @@ int mana_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 /* What a bind work request says, in the device's words. 0 or an errno. */
 int mana_fill_bind(struct mana_qp *qp, struct mana_mw *mw, uint32_t rkey,
 		   const struct ibv_mw_bind_info *info, struct mana_hw_ext_bind *bind);
+
+/* import.c */
+struct ibv_pd *mana_import_pd(struct ibv_context *context, uint32_t handle);
+void mana_unimport_pd(struct ibv_pd *pd);
+struct ibv_mr *mana_import_mr(struct ibv_pd *pd, uint32_t handle);
+void mana_unimport_mr(struct ibv_mr *mr);
+struct ibv_dm *mana_import_dm(struct ibv_context *context, uint32_t handle);
+void mana_unimport_dm(struct ibv_dm *dm);
 
 /* cq.c */
 struct ibv_cq *mana_create_cq(struct ibv_context *context, int cqe,

@@ -76,6 +76,12 @@ static int copy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t len
 	return EOPNOTSUPP;
 }
 
+void mana_set_dm_copies(struct mana_dm *dm)
+{
+	dm->vdm.dm.memcpy_to_dm = copy_to_dm;
+	dm->vdm.dm.memcpy_from_dm = copy_from_dm;
+}
+
 struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
 	struct mana_dm *dm;
@@ -94,8 +100,7 @@ struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_at
 		errno = ret;
 		return NULL;
 	}
-	dm->vdm.dm.memcpy_to_dm = copy_to_dm;
-	dm->vdm.dm.memcpy_from_dm = copy_from_dm;
+	mana_set_dm_copies(dm);
 	return &dm->vdm.dm;
 }
 

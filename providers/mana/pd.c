@@ -5,6 +5,35 @@
 #include "abi.h"
 #include "mana.h"
 
+struct mana_pd *mana_new_pd(void)
+{
+	struct mana_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	pthread_mutex_init(&pd->av_lock, NULL);
+	pd->users = 1;
+	return pd;
+}
+
+static void free_pd(struct mana_pd *pd)
+{
+	mana_free_av_blocks(pd);
+	pthread_mutex_destroy(&pd->av_lock);
+	free(pd);
+}
+
+void mana_get_pd(struct mana_pd *pd)
+{
+	__atomic_fetch_add(&pd->users, 1, __ATOMIC_RELAXED);
+}
+
+void mana_put_pd(struct mana_pd *pd)
+{
+	if (__atomic_fetch_sub(&pd->users, 1, __ATOMIC_ACQ_REL) == 1)
+		free_pd(pd);
+}
+
 struct ibv_pd *mana_alloc_pd(struct ibv_context *context)
 {
 	struct ib_uverbs_alloc_pd_resp resp = {};
@@ -12,14 +41,12 @@ struct ibv_pd *mana_alloc_pd(struct ibv_context *context)
 	struct mana_pd *pd;
 	int ret;
 
-	pd = calloc(1, sizeof(*pd));
+	pd = mana_new_pd();
 	if (!pd)
 		return NULL;
-	pthread_mutex_init(&pd->av_lock, NULL);
 	ret = ibv_cmd_alloc_pd(context, &pd->ibv_pd, &cmd, sizeof(cmd), &resp, sizeof(resp));
 	if (ret) {
-		pthread_mutex_destroy(&pd->av_lock);
-		free(pd);
+		free_pd(pd);
 		errno = ret;
 		return NULL;
 	}
@@ -45,7 +72,7 @@ struct ibv_pd *mana_alloc_parent_domain(struct ibv_context *context,
 	protection = mana_protection(to_mpd(attr->pd));
 	ibv_initialize_parent_domain(&pd->ibv_pd, &protection->ibv_pd);
 	pd->protection = protection;
-	__atomic_fetch_add(&protection->users, 1, __ATOMIC_RELAXED);
+	mana_get_pd(protection);
 	if (attr->td) {
 		pd->td = container_of(attr->td, struct mana_td, ibv_td);
 		__atomic_fetch_add(&pd->td->users, 1, __ATOMIC_RELAXED);
@@ -63,7 +90,7 @@ static int dealloc_parent_domain(struct mana_pd *pd)
 {
 	if (pd->td)
 		__atomic_fetch_sub(&pd->td->users, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_sub(&pd->protection->users, 1, __ATOMIC_RELAXED);
+	mana_put_pd(pd->protection);
 	free(pd);
 	return 0;
 }
@@ -75,14 +102,14 @@ int mana_dealloc_pd(struct ibv_pd *ibv_pd)
 
 	if (pd->protection)
 		return dealloc_parent_domain(pd);
-	if (__atomic_load_n(&pd->users, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&pd->users, __ATOMIC_ACQUIRE) > 1)
 		return EBUSY;
+	/* To the kernel the blocks are regions in use. */
 	mana_free_av_blocks(pd);
 	ret = ibv_cmd_dealloc_pd(ibv_pd);
 	if (ret)
 		return ret;
-	pthread_mutex_destroy(&pd->av_lock);
-	free(pd);
+	free_pd(pd);
 	return 0;
 }
 

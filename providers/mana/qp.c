@@ -360,8 +360,23 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 	return &qp->vqp.qp;
 }
 
+/*
+ * Two contexts of one process may be the same to the kernel, if one is imported.
+ * But a CQ finds the QPs of its own context alone.
+ */
+static bool is_foreign(const struct ibv_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+	return (attr->send_cq && attr->send_cq->context != context) ||
+	       (attr->recv_cq && attr->recv_cq->context != context) ||
+	       (attr->srq && attr->srq->context != context);
+}
+
 struct ibv_qp *mana_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
+	if (is_foreign(context, attr)) {
+		errno = EINVAL;
+		return NULL;
+	}
 	if (attr->qp_type == IBV_QPT_RAW_PACKET)
 		return mana_create_raw_qp(context, attr);
 	return create_qp(context, attr);

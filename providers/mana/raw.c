@@ -182,6 +182,10 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 	struct mana_wq *wq;
 	int ret;
 
+	if (attr->cq && attr->cq->context != context) {
+		errno = EINVAL;
+		return NULL;
+	}
 	if (attr->wq_type == IBV_WQT_RQ && !ctx->has_allocators &&
 	    mana_has(ctx, MANA_HW_EXT_PACKET_SPREAD))
 		return mana_create_packet_wq(context, attr);

@@ -76,7 +76,6 @@ SKIPS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (BOTH, r"test_qpex\..*_(flush|flush_type_violate|atomic_write)", r"",
      "flush and atomic write: the NIC has neither"),
     (BOTH, r".*", r"Device memory is not supported", "device memory: the NIC has none"),
-    (BOTH, r".*", r"Importing a device is not supported", "contexts and PDs cannot be imported"),
     (BOTH, r".*", r"SRQ resize is not supported", "an SRQ keeps its size"),
     (BOTH, r".*", r"not supported on Infiniband|[Ll]ink layer|InfiniBand|GRH|pkey",
      "for InfiniBand link layers"),

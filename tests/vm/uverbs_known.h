@@ -777,7 +777,233 @@ static int map_private(struct worker* w, const struct base* b) {
     return map_of(w, PAGE, MAP_PRIVATE, 0);
 }
 
+/* -- what a process asks that has another's context */
+
+static int query_context(struct worker* w, uint32_t bytes) {
+    struct method m;
+
+    w->spoilt = false;
+    memset(w->out, 0xff, 512);
+    begin(&m, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+    add(&m, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, bytes, (uintptr_t)w->out);
+    return by_method(w, &m);
+}
+
+static int query_pd(struct worker* w, uint32_t handle) {
+    struct method m;
+
+    w->spoilt = false;
+    begin(&m, UVERBS_OBJECT_PD, MANA_UAPI_METHOD_QUERY_PD);
+    add_handle(&m, MANA_UAPI_ATTR_QUERY_PD_HANDLE, handle);
+    return by_method(w, &m);
+}
+
+static int query_mr(struct worker* w, uint32_t handle) {
+    struct method m;
+
+    w->spoilt = false;
+    begin(&m, UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR);
+    add_handle(&m, UVERBS_ATTR_QUERY_MR_HANDLE, handle);
+    add(&m, UVERBS_ATTR_QUERY_MR_RESP_LKEY, 4, (uintptr_t)w->out);
+    add(&m, UVERBS_ATTR_QUERY_MR_RESP_RKEY, 4, (uintptr_t)w->out + 8);
+    add(&m, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, 8, (uintptr_t)w->out + 16);
+    return by_method(w, &m);
+}
+
+static int query_dm(struct worker* w, uint32_t handle, uint32_t bytes) {
+    struct method m;
+
+    w->spoilt = false;
+    begin(&m, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_QUERY_DM);
+    add_handle(&m, MANA_UAPI_ATTR_QUERY_DM_HANDLE, handle);
+    add(&m, MANA_UAPI_ATTR_QUERY_DM_LENGTH, bytes, (uintptr_t)w->out);
+    return by_method(w, &m);
+}
+
+/* The same as the owner was told. */
+static int context_again(struct worker* w, const struct base* b) {
+    const struct mana_uapi_context_resp* told = &w->process->context;
+    int err = query_context(w, sizeof *told);
+
+    (void)b;
+    return err ? err : memcmp(w->out, told, sizeof *told) ? EPROTO : 0;
+}
+
+/* A newer provider knows more: what this driver does not say is zero. */
+static int context_longer(struct worker* w, const struct base* b) {
+    const struct mana_uapi_context_resp* told = &w->process->context;
+    int err = query_context(w, sizeof *told + 8);
+
+    (void)b;
+    if (err) return err;
+    if (memcmp(w->out, told, sizeof *told) || answered(w, sizeof *told)) return EPROTO;
+    return w->out[sizeof *told + 8] == 0xff ? 0 : EPROTO;
+}
+
+/* An older one has room for less. */
+static int context_shorter(struct worker* w, const struct base* b) {
+    int err = query_context(w, 16);
+
+    (void)b;
+    if (err) return err;
+    return memcmp(w->out, &w->process->context, 16) || w->out[16] != 0xff ? EPROTO : 0;
+}
+
+static int context_no_room(struct worker* w, const struct base* b) {
+    (void)b;
+    return query_context(w, 0);
+}
+
+static int context_in_hole(struct worker* w, const struct base* b) {
+    struct method m;
+
+    (void)b;
+    w->spoilt = false;
+    begin(&m, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+    add(&m, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, sizeof(struct mana_uapi_context_resp),
+        (uintptr_t)w->process->hole);
+    return by_method(w, &m);
+}
+
+/* A file that has no context yet. */
+static int context_none(struct worker* w, const struct base* b) {
+    struct process* p = w->process;
+    int fd = p->fd;
+    int err;
+
+    (void)b;
+    p->fd = open(device_path, O_RDWR);
+    err = query_context(w, sizeof p->context);
+    close(p->fd);
+    p->fd = fd;
+    return err;
+}
+
+static int pd_there(struct worker* w, const struct base* b) {
+    return query_pd(w, b->pd);
+}
+
+static int pd_nowhere(struct worker* w, const struct base* b) {
+    (void)b;
+    return query_pd(w, 0x7fffff);
+}
+
+static int pd_other_kind(struct worker* w, const struct base* b) {
+    return query_pd(w, b->mr);
+}
+
+static int mr_other_kind(struct worker* w, const struct base* b) {
+    return query_mr(w, b->pd);
+}
+
+static int dm_nowhere(struct worker* w, const struct base* b) {
+    (void)b;
+    return query_dm(w, 0x7fffff, 8);
+}
+
+static int dm_other_kind(struct worker* w, const struct base* b) {
+    return query_dm(w, b->pd, 8);
+}
+
+static int dm_no_room(struct worker* w, const struct base* b) {
+    return query_dm(w, b->pd, 0);
+}
+
+/* A PD and an MR. By ioctl(): write() is for the process alone that opened the file. */
+static int make_pd_and_mr(struct worker* w, uint32_t* pd, uint32_t* mr) {
+    struct command alloc = {.number = IB_USER_VERBS_CMD_ALLOC_PD,
+                            .core_bytes = sizeof(struct ib_uverbs_alloc_pd),
+                            .answer_bytes = sizeof(struct ib_uverbs_alloc_pd_resp)};
+    struct command reg = {.number = IB_USER_VERBS_CMD_REG_MR,
+                          .core_bytes = sizeof(struct ib_uverbs_reg_mr),
+                          .answer_bytes = sizeof(struct ib_uverbs_reg_mr_resp)};
+    struct ib_uverbs_reg_mr core = {.start = (uintptr_t)w->process->arena,
+                                    .length = PAGE,
+                                    .hca_va = (uintptr_t)w->process->arena,
+                                    .access_flags = 7};
+    int err;
+
+    w->spoilt = false;
+    err = by_invoke(w, &alloc);
+    *pd = core.pd_handle = answered(w, 0);
+    memcpy(reg.core, &core, sizeof core);
+    if (!err) err = by_invoke(w, &reg);
+    *mr = answered(w, 0);
+    return err;
+}
+
+/* The same by a child that is gone then: through the file that it has from us, or its own. */
+static int of_child(struct worker* w, bool own_file, uint32_t* pd, uint32_t* mr) {
+    struct {
+        int err;
+        uint32_t pd, mr;
+    } said = {.err = EPROTO};
+    int ends[2];
+    pid_t child;
+
+    if (pipe(ends)) return EPROTO;
+    child = fork();
+    if (!child) {
+        struct process* p = w->process;
+
+        if (own_file) p->fd = open(device_path, O_RDWR);
+        said.err = own_file ? get_context(w, sizeof p->context) : 0;
+        /* Handles are small numbers: these shall be none of ours. */
+        for (int i = 0; own_file && i < 200 && !said.err; i++)
+            said.err = make_pd_and_mr(w, &said.pd, &said.mr);
+        if (!said.err) said.err = make_pd_and_mr(w, &said.pd, &said.mr);
+        _exit(write(ends[1], &said, sizeof said) != sizeof said);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &said, sizeof said) != sizeof said) said.err = EPROTO;
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    *pd = said.pd;
+    *mr = said.mr;
+    return said.err;
+}
+
+/* What a process made lives as long as the file, and is for all who have it. */
+static int outlives_its_maker(struct worker* w, const struct base* b) {
+    uint64_t length;
+    uint32_t pd, mr;
+    int err = of_child(w, false, &pd, &mr);
+
+    (void)b;
+    if (!err) err = query_pd(w, pd);
+    if (!err) err = query_mr(w, mr);
+    if (err) return err;
+    memcpy(&length, w->out + 16, sizeof length);
+    if (length != PAGE) return EPROTO;
+    err = destroy(w, K_MR, mr);
+    return err ? err : destroy(w, K_PD, pd);
+}
+
+static int of_another_file(struct worker* w, const struct base* b) {
+    uint32_t pd, mr;
+    int err = of_child(w, true, &pd, &mr);
+
+    (void)b;
+    if (!err && query_pd(w, pd) != ENOENT) err = EPROTO;
+    return err ? err : query_mr(w, mr);
+}
+
 static const struct known known_cases[] = {
+    {"a context as it was made", context_again, 0, ANY},
+    {"a context with room for more", context_longer, 0, ANY},
+    {"a context with room for less", context_shorter, 0, ANY},
+    {"a context without room for the answer", context_no_room, EINVAL, ANY},
+    {"a context whose answer goes where no memory is", context_in_hole, EFAULT, ANY},
+    {"a context that is none", context_none, EINVAL, ANY},
+    {"a PD to be imported", pd_there, 0, ANY},
+    {"a PD to be imported that is none", pd_nowhere, ENOENT, ANY},
+    {"an MR to be imported as a PD", pd_other_kind, EINVAL, ANY},
+    {"a PD to be imported as an MR", mr_other_kind, EINVAL, ANY},
+    {"device memory to be imported that is none", dm_nowhere, ENOENT, RDMA},
+    {"a PD to be imported as device memory", dm_other_kind, EINVAL, RDMA},
+    {"device memory to be imported without room for the answer", dm_no_room, EINVAL, RDMA},
+    {"objects whose maker is gone", outlives_its_maker, 0, ANY},
+    {"objects of another file", of_another_file, ENOENT, ANY},
     {"a second context", context_twice, EINVAL, ANY},
     {"the doorbell page, mapped", map_one, 0, ANY},
     {"two doorbell pages", map_two, EINVAL, ANY},

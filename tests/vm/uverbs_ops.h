@@ -37,6 +37,7 @@ enum op {
     O_DMABUF_MR,
     O_MULTICAST,
     O_QUERY,
+    O_IMPORT,
     O_DESTROY,
     O_MAP,
     O_DOORBELL,
@@ -49,16 +50,16 @@ enum op {
 };
 
 static const char* const op_names[O_COUNT] = {
-    "alloc_pd",      "create_cq",     "resize_cq",   "create_qp",    "modify_qp",   "query_qp",
-    "create_srq",    "modify_srq",    "query_srq",   "reg_mr",       "rereg_mr",    "query_mr",
-    "alloc_mw",      "create_ah",     "create_wq",   "create_table", "create_raw",  "create_rss",
-    "create_packet", "create_flow",   "alloc_dm",    "reg_dm_mr",    "reg_dmabuf",  "multicast",
-    "query",         "destroy",       "mmap",        "doorbell",     "read_events", "scribble",
-    "absent",        "random_method", "random_bytes"};
+    "alloc_pd",      "create_cq",   "resize_cq",     "create_qp",    "modify_qp",  "query_qp",
+    "create_srq",    "modify_srq",  "query_srq",     "reg_mr",       "rereg_mr",   "query_mr",
+    "alloc_mw",      "create_ah",   "create_wq",     "create_table", "create_raw", "create_rss",
+    "create_packet", "create_flow", "alloc_dm",      "reg_dm_mr",    "reg_dmabuf", "multicast",
+    "query",         "import",      "destroy",       "mmap",         "doorbell",   "read_events",
+    "scribble",      "absent",      "random_method", "random_bytes"};
 
 /* How often each is drawn. */
 static const uint8_t op_weights[O_COUNT] = {3, 8, 4, 10, 16, 3, 4, 3, 2, 6, 5, 2, 3, 4, 5, 3, 4,
-                                            4, 4, 4, 3,  3,  2, 3, 4, 9, 2, 6, 3, 4, 4, 6, 4};
+                                            4, 4, 4, 3,  3,  2, 3, 4, 4, 9, 2, 6, 3, 4, 4, 6, 4};
 
 static int op_pd(struct worker* w) {
     struct command c = {.number = IB_USER_VERBS_CMD_ALLOC_PD,
@@ -549,6 +550,33 @@ static int op_query_mr(struct worker* w) {
     return by_method(w, &m);
 }
 
+/* What a process asks that imports a context, a PD or device memory. */
+static int op_import(struct worker* w) {
+    struct dice* d = &w->dice;
+    struct method m;
+    uint32_t bytes = w->spoilt ? below(d, 128) : sizeof(struct mana_uapi_context_resp);
+
+    switch (below(d, 3)) {
+        case 0:
+            begin(&m, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+            if (percent(d, 50))
+                add(&m, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, 4, answer_at(w));
+            if (percent(d, 50)) add(&m, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 8, answer_at(w));
+            add(&m, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, bytes, answer_at(w));
+            break;
+        case 1:
+            begin(&m, UVERBS_OBJECT_PD, MANA_UAPI_METHOD_QUERY_PD);
+            add_handle(&m, MANA_UAPI_ATTR_QUERY_PD_HANDLE, pick(w, K_PD));
+            break;
+        default:
+            begin(&m, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_QUERY_DM);
+            add_handle(&m, MANA_UAPI_ATTR_QUERY_DM_HANDLE, pick(w, K_DM));
+            add(&m, MANA_UAPI_ATTR_QUERY_DM_LENGTH, 8, answer_at(w));
+            break;
+    }
+    return by_method(w, &m);
+}
+
 static int op_mw(struct worker* w) {
     struct ib_uverbs_alloc_mw core = {.pd_handle = pick(w, K_PD),
                                       .mw_type = (uint8_t)(1 + below(&w->dice, 2))};
@@ -905,14 +933,17 @@ static int op_random_bytes(struct worker* w) {
 }
 
 static int (*const op_functions[O_COUNT])(struct worker*) = {
-    op_pd,          op_cq,       op_resize,    op_qp,
-    op_modify_qp,   op_query_qp, op_srq,       op_modify_srq,
-    op_query_srq,   op_mr,       op_rereg_mr,  op_query_mr,
-    op_mw,          op_ah,       op_wq,        op_table,
-    op_raw_qp,      op_rss_qp,   op_packet_qp, op_flow,
-    op_dm,          op_dm_mr,    op_dmabuf_mr, op_multicast,
-    op_query,       op_destroy,  op_map,       op_doorbell,
-    op_events,      op_scribble, op_absent,    op_random_method,
+    op_pd,          op_cq,         op_resize,
+    op_qp,          op_modify_qp,  op_query_qp,
+    op_srq,         op_modify_srq, op_query_srq,
+    op_mr,          op_rereg_mr,   op_query_mr,
+    op_mw,          op_ah,         op_wq,
+    op_table,       op_raw_qp,     op_rss_qp,
+    op_packet_qp,   op_flow,       op_dm,
+    op_dm_mr,       op_dmabuf_mr,  op_multicast,
+    op_query,       op_import,     op_destroy,
+    op_map,         op_doorbell,   op_events,
+    op_scribble,    op_absent,     op_random_method,
     op_random_bytes};
 
 #endif

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Imported contexts: a process that has the file of another's context uses its
+ * objects and makes its own in it. The kernel's objects belong to the file, so
+ * all that it lacks is what the owner was told.
+ */
+#include "cmd.h"
+
+#include <rdma/uverbs_std_types.h>
+
+#define UVERBS_MODULE_NAME mana_ib
+#include <rdma/uverbs_named_ioctl.h>
+
+int mana_ib_query_ucontext(struct ib_ucontext *ibcontext,
+			   struct uverbs_attr_bundle *attrs)
+{
+	struct mana_uapi_context_resp response;
+
+	mana_ib_describe_context(to_mana_dev(ibcontext->device), &response);
+	return uverbs_copy_to_struct_or_zero(attrs,
+					     MANA_UAPI_ATTR_QUERY_CONTEXT_RESP,
+					     &response, sizeof(response));
+}
+
+/* The core has found the PD, which is the answer. */
+static int
+UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_PD)(struct uverbs_attr_bundle *attrs)
+{
+	return 0;
+}
+
+static int
+UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_DM)(struct uverbs_attr_bundle *attrs)
+{
+	const struct ib_dm *ibdm =
+		uverbs_attr_get_obj(attrs, MANA_UAPI_ATTR_QUERY_DM_HANDLE);
+	u64 length;
+
+	if (IS_ERR(ibdm))
+		return PTR_ERR(ibdm);
+	length = ibdm->length;
+	return uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
+			      sizeof(length));
+}
+
+ADD_UVERBS_ATTRIBUTES_SIMPLE(mana_ib_query_context, UVERBS_OBJECT_DEVICE,
+			     UVERBS_METHOD_QUERY_CONTEXT,
+			     UVERBS_ATTR_PTR_OUT(MANA_UAPI_ATTR_QUERY_CONTEXT_RESP,
+						 UVERBS_ATTR_MIN_SIZE(sizeof(u64)),
+						 UA_MANDATORY));
+
+DECLARE_UVERBS_NAMED_METHOD(MANA_UAPI_METHOD_QUERY_PD,
+			    UVERBS_ATTR_IDR(MANA_UAPI_ATTR_QUERY_PD_HANDLE,
+					    UVERBS_OBJECT_PD,
+					    UVERBS_ACCESS_READ, UA_MANDATORY));
+
+ADD_UVERBS_METHODS(mana_ib_pd_methods, UVERBS_OBJECT_PD,
+		   &UVERBS_METHOD(MANA_UAPI_METHOD_QUERY_PD));
+
+DECLARE_UVERBS_NAMED_METHOD(MANA_UAPI_METHOD_QUERY_DM,
+			    UVERBS_ATTR_IDR(MANA_UAPI_ATTR_QUERY_DM_HANDLE,
+					    UVERBS_OBJECT_DM,
+					    UVERBS_ACCESS_READ, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(MANA_UAPI_ATTR_QUERY_DM_LENGTH,
+						UVERBS_ATTR_TYPE(u64),
+						UA_MANDATORY));
+
+ADD_UVERBS_METHODS(mana_ib_dm_methods, UVERBS_OBJECT_DM,
+		   &UVERBS_METHOD(MANA_UAPI_METHOD_QUERY_DM));
+
+const struct uapi_definition mana_ib_import_defs[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &mana_ib_query_context),
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_PD, &mana_ib_pd_methods),
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &mana_ib_dm_methods),
+	{}
+};

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two processes with one context: an owner, and an importer that has its file by a message and
+ * nothing else.
+ *
+ *   rdma_import --dev mana_0 [--leaving FILE]
+ *
+ * The importer takes the owner's PD and memory region, and makes CQs and a queue pair of its own.
+ * The two send to each other with completion events, and write into memory that both see. Events
+ * come to the process whose queue pair it is. Then the owner is killed, with everything it has; the
+ * importer goes on by itself, also with the owner's region. With --leaving nobody is killed: once
+ * FILE is there the device is to go, both are told and end by the book.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "rdma_pair.h"
+
+enum { PAGE = 4096, BYTES = 64 * PAGE, ROUNDS = 200, DEPTH = 16, PIECE = 2048 };
+/* Halves of the memory that both processes see: the owner's region and the rest. */
+enum { SHARED = 2 * BYTES };
+
+static struct pair pair = {.family = 4, .gid_index = ANY_GID, .timeout = 30};
+static const char* leaving;
+static uint8_t* memory;
+
+/* A queue pair and what belongs to it. */
+struct side {
+    struct ibv_context* context;
+    struct ibv_pd* pd;
+    struct ibv_comp_channel* channel;
+    struct ibv_cq* cq;
+    struct ibv_qp* qp;
+};
+
+struct card {
+    struct endpoint end;
+    uint32_t pd, mr, lkey, rkey;
+};
+
+static void make_side(struct side* side) {
+    struct ibv_qp_init_attr attr = {
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1}};
+
+    side->channel = ibv_create_comp_channel(side->context);
+    if (!side->channel) die(EXIT_WRONG, "channel: %s", strerror(errno));
+    side->cq = ibv_create_cq(side->context, 4 * DEPTH, NULL, side->channel, 0);
+    if (!side->cq) die(EXIT_WRONG, "CQ: %s", strerror(errno));
+    attr.send_cq = attr.recv_cq = side->cq;
+    side->qp = ibv_create_qp(side->pd, &attr);
+    if (!side->qp) die(EXIT_WRONG, "QP: %s", strerror(errno));
+    qp_init(side->qp, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    if (ibv_req_notify_cq(side->cq, 0)) die(EXIT_WRONG, "arming: %s", strerror(errno));
+}
+
+static void destroy_side(struct side* side) {
+    int err = ibv_destroy_qp(side->qp);
+
+    if (!err) err = ibv_destroy_cq(side->cq);
+    if (!err) err = ibv_destroy_comp_channel(side->channel);
+    if (err) die(EXIT_WRONG, "the end of a queue pair: %s", strerror(err));
+}
+
+static struct endpoint endpoint_of(const struct side* side) {
+    return (struct endpoint){.qpn = side->qp->qp_num, .psn = 77, .gid = pair.gid};
+}
+
+static void post_receive(struct side* side, const uint8_t* at, uint32_t lkey) {
+    struct ibv_sge sge = {.addr = (uintptr_t)at, .length = PIECE, .lkey = lkey};
+    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    if (ibv_post_recv(side->qp, &wr, &bad)) die(EXIT_WRONG, "a receive is refused");
+}
+
+static void post_send(struct side* side, enum ibv_wr_opcode opcode, const uint8_t* at,
+                      uint32_t lkey, const uint8_t* to, uint32_t rkey) {
+    struct ibv_sge sge = {.addr = (uintptr_t)at, .length = PIECE, .lkey = lkey};
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = opcode,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+
+    wr.wr.rdma.remote_addr = (uintptr_t)to;
+    wr.wr.rdma.rkey = rkey;
+    if (ibv_post_send(side->qp, &wr, &bad)) die(EXIT_WRONG, "a send is refused");
+}
+
+/* The next completion, waited for by an event. */
+static struct ibv_wc completion(struct side* side) {
+    struct pollfd wait = {.fd = side->channel->fd, .events = POLLIN};
+    struct ibv_cq* cq;
+    struct ibv_wc wc;
+    void* context;
+
+    for (;;) {
+        int found = ibv_poll_cq(side->cq, 1, &wc);
+        if (found < 0) die(EXIT_WRONG, "polling: %d", found);
+        if (found) return wc;
+        if (poll(&wait, 1, (int)pair.timeout * 1000) != 1) die(EXIT_WRONG, "no completion");
+        if (ibv_get_cq_event(side->channel, &cq, &context) || cq != side->cq)
+            die(EXIT_WRONG, "an event of another's CQ");
+        ibv_ack_cq_events(cq, 1);
+        if (ibv_req_notify_cq(cq, 0)) die(EXIT_WRONG, "arming: %s", strerror(errno));
+    }
+}
+
+static void expect(struct side* side, uint64_t wr_id, enum ibv_wc_status status) {
+    struct ibv_wc wc = completion(side);
+
+    if (wc.wr_id != wr_id || wc.status != status || wc.qp_num != side->qp->qp_num)
+        die(EXIT_WRONG, "work request %u ended with %s, expected %u with %s", (unsigned)wc.wr_id,
+            ibv_wc_status_str(wc.status), (unsigned)wr_id, ibv_wc_status_str(status));
+}
+
+/* The public format knows no other event of a queue pair. */
+static bool fits(int type, int came) {
+    return came == type || (type == IBV_EVENT_QP_ACCESS_ERR && came == IBV_EVENT_QP_FATAL);
+}
+
+/* An event of a queue pair of ours, or of the device; none within a moment if `type` is -1. */
+static void event(struct side* side, int type) {
+    struct pollfd wait = {.fd = side->context->async_fd, .events = POLLIN};
+    struct ibv_async_event event;
+    int came = poll(&wait, 1, type < 0 ? 300 : (int)pair.timeout * 1000);
+
+    if (type < 0 && came == 0) return;
+    if (came != 1 || ibv_get_async_event(side->context, &event))
+        die(EXIT_WRONG, "no event, expected %d", type);
+    if (!fits(type, (int)event.event_type))
+        die(EXIT_WRONG, "%s, expected %d", ibv_event_type_str(event.event_type), type);
+    if (type != IBV_EVENT_DEVICE_FATAL && event.element.qp != side->qp)
+        die(EXIT_WRONG, "an event of another's queue pair");
+    ibv_ack_async_event(&event);
+}
+
+/* -- between the processes */
+
+static void say(int sock, const void* what, size_t bytes, int fd) {
+    struct iovec piece = {.iov_base = (void*)(uintptr_t)what, .iov_len = bytes};
+    char room[CMSG_SPACE(sizeof fd)] = {0};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = room;
+        message.msg_controllen = sizeof room;
+        struct cmsghdr* head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    }
+    if (sendmsg(sock, &message, MSG_NOSIGNAL) != (ssize_t)bytes)
+        die(EXIT_SETUP, "telling the other");
+}
+
+static int hear(int sock, void* what, size_t bytes) {
+    struct iovec piece = {.iov_base = what, .iov_len = bytes};
+    char room[CMSG_SPACE(sizeof(int))];
+    struct msghdr message = {
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct pollfd wait = {.fd = sock, .events = POLLIN};
+    int fd = -1;
+
+    if (poll(&wait, 1, (int)pair.timeout * 1000) != 1 ||
+        recvmsg(sock, &message, MSG_CMSG_CLOEXEC) != (ssize_t)bytes)
+        die(EXIT_SETUP, "no word from the other");
+    if (CMSG_FIRSTHDR(&message)) memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
+static uint8_t pattern(uint32_t round, uint32_t at) {
+    return (uint8_t)(round * 37 + at * 11 + 5);
+}
+
+static void fill(uint8_t* at, uint32_t round) {
+    for (uint32_t i = 0; i < PIECE; ++i) at[i] = pattern(round, i);
+}
+
+static void compare(const uint8_t* at, uint32_t round) {
+    for (uint32_t i = 0; i < PIECE; ++i)
+        if (at[i] != pattern(round, i)) die(EXIT_WRONG, "round %u: byte %u is wrong", round, i);
+}
+
+/* Sends by turns: what one sends from a place of the memory comes to another place of it. */
+static void play(struct side* side, bool first, uint32_t lkey, uint8_t* mine, uint8_t* theirs) {
+    for (uint32_t round = 0; round < ROUNDS; ++round) {
+        post_receive(side, theirs, lkey);
+        if (!first) {
+            expect(side, 2, IBV_WC_SUCCESS);
+            compare(theirs, round);
+        }
+        fill(mine, first ? round : round + 1);
+        post_send(side, IBV_WR_SEND, mine, lkey, NULL, 0);
+        if (first) {
+            bool sent = false, received = false;
+            while (!sent || !received) {
+                struct ibv_wc wc = completion(side);
+                if (wc.status) die(EXIT_WRONG, "round %u: %s", round, ibv_wc_status_str(wc.status));
+                if (wc.wr_id == 1) sent = true;
+                if (wc.wr_id == 2) received = true;
+            }
+            compare(theirs, round + 1);
+        } else {
+            expect(side, 1, IBV_WC_SUCCESS);
+        }
+    }
+}
+
+static void own(int sock) {
+    struct side side = {.context = NULL};
+    struct card mine = {.mr = 0}, theirs;
+    struct ibv_mr* mr;
+
+    pair_role = "owner";
+    pair_open(&pair);
+    side.context = pair.context;
+    side.pd = ibv_alloc_pd(side.context);
+    if (!side.pd) die(EXIT_WRONG, "PD: %s", strerror(errno));
+    mr = ibv_reg_mr(side.pd, memory, BYTES,
+                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    if (!mr) die(EXIT_WRONG, "MR: %s", strerror(errno));
+    make_side(&side);
+    mine = (struct card){endpoint_of(&side), side.pd->handle, mr->handle, mr->lkey, mr->rkey};
+    say(sock, &pair, sizeof pair, side.context->cmd_fd);
+    say(sock, &mine, sizeof mine, -1);
+    hear(sock, &theirs, sizeof theirs);
+    qp_connect(&pair, side.qp, 77, &theirs.end, &usual_rules);
+    say(sock, "c", 1, -1);
+    play(&side, true, mr->lkey, memory, memory + PIECE);
+    if (leaving) {
+        char told;
+        hear(sock, &told, 1);
+        if (open(leaving, O_CREAT | O_WRONLY, 0600) < 0) die(EXIT_SETUP, "cannot make %s", leaving);
+        event(&side, IBV_EVENT_DEVICE_FATAL);
+        destroy_side(&side);
+        if (ibv_dereg_mr(mr) || ibv_dealloc_pd(side.pd) || ibv_close_device(side.context))
+            die(EXIT_WRONG, "the end");
+        return;
+    }
+    /* A key that is none: an error of the importer's queue pair, and an event for it alone. */
+    post_send(&side, IBV_WR_RDMA_WRITE, memory, mr->lkey, memory, mr->rkey ^ 0x55);
+    expect(&side, 1, IBV_WC_REM_ACCESS_ERR);
+    event(&side, -1);
+    say(sock, "e", 1, -1);
+    for (;;) pause(); /* to be killed */
+}
+
+/* What cannot be imported. */
+static void refused(struct ibv_context* context, const struct card* owner) {
+    errno = 0;
+    if (ibv_import_pd(context, 0x7fffff) || errno != ENOENT)
+        die(EXIT_WRONG, "a PD that is none: %s", strerror(errno));
+    errno = 0;
+    if (ibv_import_pd(context, owner->mr) || errno != EINVAL)
+        die(EXIT_WRONG, "a PD that is an MR: %s", strerror(errno));
+}
+
+static void import(int sock, pid_t owner_pid) {
+    struct side side = {.context = NULL}, one, two;
+    struct card owner, mine = {.mr = 0};
+    struct endpoint ends[2];
+    struct ibv_mr *mr, *own_mr;
+    char told;
+    int fd;
+
+    pair_role = "importer";
+    fd = hear(sock, &pair, sizeof pair);
+    hear(sock, &owner, sizeof owner);
+    side.context = pair.context = ibv_import_device(fd);
+    if (!side.context) die(EXIT_WRONG, "importing the device: %s", strerror(errno));
+    refused(side.context, &owner);
+    side.pd = ibv_import_pd(side.context, owner.pd);
+    if (!side.pd) die(EXIT_WRONG, "importing the PD: %s", strerror(errno));
+    errno = 0;
+    if (ibv_import_mr(side.pd, owner.pd) || errno != EINVAL)
+        die(EXIT_WRONG, "an MR that is a PD: %s", strerror(errno));
+    mr = ibv_import_mr(side.pd, owner.mr);
+    if (!mr) die(EXIT_WRONG, "importing the MR: %s", strerror(errno));
+    if (mr->lkey != owner.lkey || mr->rkey != owner.rkey || mr->length != BYTES)
+        die(EXIT_WRONG, "the imported MR is another");
+    make_side(&side);
+    mine.end = endpoint_of(&side);
+    qp_connect(&pair, side.qp, 77, &owner.end, &usual_rules);
+    say(sock, &mine, sizeof mine, -1);
+    hear(sock, &told, 1);
+    play(&side, false, mr->lkey, memory + 2 * PIECE, memory + 3 * PIECE);
+    if (leaving) {
+        say(sock, "r", 1, -1);
+        event(&side, IBV_EVENT_DEVICE_FATAL);
+        destroy_side(&side);
+        ibv_unimport_mr(mr);
+        ibv_unimport_pd(side.pd);
+        if (ibv_close_device(side.context)) die(EXIT_WRONG, "the end");
+        return;
+    }
+    hear(sock, &told, 1);
+    event(&side, IBV_EVENT_QP_ACCESS_ERR);
+
+    kill(owner_pid, SIGKILL);
+    waitpid(owner_pid, NULL, 0);
+    own_mr = ibv_reg_mr(side.pd, memory + BYTES, BYTES, IBV_ACCESS_LOCAL_WRITE);
+    if (!own_mr) die(EXIT_WRONG, "an MR in the imported PD: %s", strerror(errno));
+    one = two = side;
+    make_side(&one);
+    make_side(&two);
+    ends[0] = endpoint_of(&one);
+    ends[1] = endpoint_of(&two);
+    qp_connect(&pair, one.qp, 77, &ends[1], &usual_rules);
+    qp_connect(&pair, two.qp, 77, &ends[0], &usual_rules);
+    for (uint32_t round = 0; round < ROUNDS; ++round) {
+        fill(memory + BYTES, round);
+        post_send(&one, IBV_WR_RDMA_WRITE, memory + BYTES, own_mr->lkey, memory + PAGE, mr->rkey);
+        expect(&one, 1, IBV_WC_SUCCESS);
+        compare(memory + PAGE, round);
+    }
+    destroy_side(&one);
+    destroy_side(&two);
+    destroy_side(&side);
+    if (ibv_dereg_mr(own_mr)) die(EXIT_WRONG, "deregistering: %s", strerror(errno));
+    ibv_unimport_mr(mr);
+    ibv_unimport_pd(side.pd);
+    if (ibv_close_device(side.context)) die(EXIT_WRONG, "closing");
+}
+
+int main(int argc, char** argv) {
+    const struct option_rule rules[] = {{"leaving", OPTION_TEXT, &leaving, 0, 0}};
+    int sockets[2], status;
+    pid_t owner;
+
+    pair.server = true; /* there is no other program */
+    pair_options(&pair, rules, 1, argc, argv);
+    memory = mmap(NULL, SHARED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets))
+        die(EXIT_SETUP, "%s", strerror(errno));
+    owner = fork();
+    if (owner < 0) die(EXIT_SETUP, "fork: %s", strerror(errno));
+    if (!owner) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(sockets[1]);
+        own(sockets[0]);
+        return 0;
+    }
+    close(sockets[0]);
+    import(sockets[1], owner);
+    if (leaving && (waitpid(owner, &status, 0) != owner || status))
+        die(EXIT_WRONG, "the owner ended with %#x", status);
+    puts("done");
+    return 0;
+}

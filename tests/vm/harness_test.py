@@ -640,6 +640,8 @@ skipped 'no such "verb"'
 test_c (tests.test_pd.PDTest.test_c)
 Does c ... ERROR
 test_d (tests.test_pd.PDTest.test_d) ... FAIL
+test_f (tests.test_pd.PDTest.test_f) ... Player active got: RDMA_CM_EVENT_CONNECT_ERROR
+skipped 'SkipTest occurred on passive side'
 test_e (tests.test_pd.PDTest.test_e)
 ======================================================================
 ERROR: test_c (tests.test_pd.PDTest.test_c)
@@ -661,7 +663,8 @@ Ran 4 tests in 0.003s
         outcome = pyverbs.parse(text)
         self.assertEqual(outcome.results, {
             "test_pd.PDTest.test_a": "ok", "test_pd.PDTest.test_b": "skipped",
-            "test_pd.PDTest.test_c": "failed", "test_pd.PDTest.test_d": "failed"})
+            "test_pd.PDTest.test_c": "failed", "test_pd.PDTest.test_d": "failed",
+            "test_pd.PDTest.test_f": "skipped"})
         self.assertIn("Errno: 95", outcome.words["test_pd.PDTest.test_c"])
         self.assertEqual(outcome.words["test_pd.PDTest.test_d"], "AssertionError: 1 != 2")
 

@@ -24,7 +24,7 @@ MODULES = ("addr", "atomic", "buf", "cq", "cq_events", "cqex", "device", "dmah",
            "relaxed_ordering", "rss_traffic", "shared_pd", "srq", "tag_matching")
 # "test_x (tests.test_y.Class.test_x)", perhaps the first line of its docstring, " ... ok"
 HEADER = re.compile(r"^(test_\w+) \(tests\.(test_\w+)\.(\w+)(?:\.test_\w+)?\)", re.M)
-RESULT = re.compile(r"(ok|FAIL|ERROR|skipped ['\"](.*)['\"]|expected failure)$", re.M)
+RESULT = re.compile(r"^(ok|FAIL|ERROR|skipped ['\"](.*)['\"]|expected failure)$", re.M)
 
 
 @dataclass

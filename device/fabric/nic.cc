@@ -12,6 +12,7 @@ namespace {
 gdma::FunctionConfig function_config(const NicConfig& config) {
     gdma::FunctionConfig function;
     function.name = config.name;
+    function.device_memory_bar = config.extensions;
     return function;
 }
 

@@ -14,6 +14,7 @@
 
 #include <uapi/mana-abi.h>
 
+#include "dp_memory.h"
 #include "dp_packet.h"
 #include "lock.h"
 #include "manadv.h"
@@ -176,6 +177,8 @@ struct mana_mw {
 
 struct mana_dm {
 	struct verbs_dm vdm;
+	struct mana_dp_memory memory;
+	size_t mapped; /* bytes: whole pages */
 };
 
 static inline struct mana_context *to_mctx(struct ibv_context *context)
@@ -206,6 +209,11 @@ static inline struct mana_qp *to_mqp(struct ibv_qp *qp)
 static inline struct mana_qp *ex_to_mqp(struct ibv_qp_ex *qp)
 {
 	return container_of(qp, struct mana_qp, vqp.qp_ex);
+}
+
+static inline struct mana_dm *to_mdm(struct ibv_dm *dm)
+{
+	return container_of(dm, struct mana_dm, vdm.dm);
 }
 
 static inline struct mana_srq *to_msrq(struct ibv_srq *srq)

@@ -988,6 +988,140 @@ static int of_another_file(struct worker* w, const struct base* b) {
     return err ? err : query_mr(w, mr);
 }
 
+/* Device memory that can be mapped: its handle, and the offset for mmap(). */
+static int dm_to_map(struct worker* w, uint64_t bytes, uint32_t* handle, uint64_t* offset) {
+    uint32_t alignment = 0;
+    struct ib_uverbs_attr* attr;
+    struct method m;
+    int err;
+
+    begin(&m, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC);
+    attr = add_handle(&m, UVERBS_ATTR_ALLOC_DM_HANDLE, 0);
+    add_in(&m, UVERBS_ATTR_ALLOC_DM_LENGTH, &bytes, sizeof bytes);
+    add_in(&m, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, &alignment, sizeof alignment);
+    add(&m, MANA_UAPI_ATTR_ALLOC_DM_OFFSET, sizeof *offset, (uintptr_t)w->out);
+    err = by_method(w, &m);
+    *handle = (uint32_t)attr->data;
+    memcpy(offset, w->out, sizeof *offset);
+    return err;
+}
+
+static int dm_map_of(struct worker* w, size_t bytes, int how) {
+    uint64_t offset;
+    uint32_t handle;
+    int err = dm_to_map(w, PAGE + 100, &handle, &offset);
+
+    if (err) return err;
+    err = map_of(w, bytes, how, (off_t)offset);
+    return destroy(w, K_DM, handle) ? EPROTO : err;
+}
+
+static int dm_map_all(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_map_of(w, 2 * PAGE, MAP_SHARED);
+}
+
+static int dm_map_part(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_map_of(w, PAGE, MAP_SHARED);
+}
+
+static int dm_map_beyond(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_map_of(w, 3 * PAGE, MAP_SHARED);
+}
+
+static int dm_map_private(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_map_of(w, 2 * PAGE, MAP_PRIVATE);
+}
+
+static int dm_map_freed(struct worker* w, const struct base* b) {
+    uint64_t offset;
+    uint32_t handle;
+    int err = dm_to_map(w, PAGE, &handle, &offset);
+
+    (void)b;
+    if (err || destroy(w, K_DM, handle)) return EPROTO;
+    return map_of(w, PAGE, MAP_SHARED, (off_t)offset);
+}
+
+/* Through another context of the device. */
+static int dm_map_other(struct worker* w, const struct base* b) {
+    static struct process another;
+    struct worker there = *w;
+    uint64_t offset;
+    uint32_t handle;
+    char path[32];
+    int err = dm_to_map(w, PAGE, &handle, &offset);
+
+    (void)b;
+    if (err) return EPROTO;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", w->process->fd);
+    another.fd = open(path, O_RDWR | O_CLOEXEC);
+    there.process = &another;
+    err = another.fd < 0 || get_context(&there, sizeof another.context)
+              ? EPROTO
+              : map_of(&there, PAGE, MAP_SHARED, (off_t)offset);
+    close(another.fd);
+    close(another.async_fd);
+    return destroy(w, K_DM, handle) ? EPROTO : err;
+}
+
+/* Whose pages are mapped, and in no way those of the next, until they are mapped no more. */
+static int dm_life(struct worker* w, const struct base* b) {
+    volatile uint64_t* before;
+    volatile uint64_t* after;
+    uint64_t offset;
+    uint32_t handle;
+    int err = 0;
+
+    (void)b;
+    if (dm_to_map(w, 100, &handle, &offset)) return EPROTO;
+    before = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->process->fd, (off_t)offset);
+    if (before == MAP_FAILED) return errno;
+    for (size_t i = 0; i < PAGE / 8; i++) {
+        if (before[i]) err = EUCLEAN;
+        before[i] = ~i;
+    }
+    if (destroy(w, K_DM, handle) || dm_to_map(w, 100, &handle, &offset)) return EPROTO;
+    after = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->process->fd, (off_t)offset);
+    if (after == MAP_FAILED) return errno;
+    for (size_t i = 0; i < PAGE / 8; i++)
+        if (after[i] || before[i] != ~i) err = EUCLEAN;
+    munmap((void*)before, PAGE);
+    munmap((void*)after, PAGE);
+    return destroy(w, K_DM, handle) ? EPROTO : err;
+}
+
+/* What was left in it is not there for the next. */
+static int dm_cleared(struct worker* w, const struct base* b) {
+    uint64_t offset;
+    uint32_t handle;
+    int err = 0;
+
+    (void)b;
+    for (int round = 0; round < 3; round++) {
+        volatile uint64_t* at;
+
+        if (dm_to_map(w, PAGE, &handle, &offset)) return EPROTO;
+        at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->process->fd, (off_t)offset);
+        if (at == MAP_FAILED) return errno;
+        for (size_t i = 0; i < PAGE / 8; i++) {
+            if (at[i]) err = EUCLEAN;
+            at[i] = ~i;
+        }
+        munmap((void*)at, PAGE);
+        if (destroy(w, K_DM, handle)) return EPROTO;
+    }
+    return err;
+}
+
+static int dm_huge(struct worker* w, const struct base* b) {
+    (void)b;
+    return dm_of(w, (1 << 20) + 1, 0);
+}
+
 static const struct known known_cases[] = {
     {"a context as it was made", context_again, 0, ANY},
     {"a context with room for more", context_longer, 0, ANY},
@@ -1058,6 +1192,15 @@ static const struct known known_cases[] = {
     {"a memory window of type 3", mw_of_type, EINVAL, RDMA},
     {"device memory of no bytes", dm_empty, EINVAL, RDMA},
     {"device memory with an alignment of 2^200", dm_alignment, EINVAL, RDMA},
+    {"device memory, mapped", dm_map_all, 0, RDMA},
+    {"device memory, mapped in part", dm_map_part, EINVAL, RDMA},
+    {"device memory, mapped beyond its end", dm_map_beyond, EINVAL, RDMA},
+    {"device memory, mapped to oneself", dm_map_private, EINVAL, RDMA},
+    {"device memory, mapped after its end", dm_map_freed, EINVAL, RDMA},
+    {"device memory of another", dm_map_other, EINVAL, RDMA},
+    {"device memory that ends before its mapping", dm_life, 0, RDMA},
+    {"device memory as the next finds it", dm_cleared, 0, RDMA},
+    {"more device memory than there is at once", dm_huge, EINVAL, RDMA},
     {"a WQ with a state", wq_state, EOPNOTSUPP, RAW},
     {"a WQ that goes before its table", wq_in_table, EBUSY, RAW},
     {"a WQ with a data path, from beginning to end", packet_wq_life, 0, RDMA},

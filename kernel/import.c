@@ -32,15 +32,22 @@ UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_PD)(struct uverbs_attr_bundle *attrs)
 static int
 UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_DM)(struct uverbs_attr_bundle *attrs)
 {
-	const struct ib_dm *ibdm =
+	struct ib_dm *ibdm =
 		uverbs_attr_get_obj(attrs, MANA_UAPI_ATTR_QUERY_DM_HANDLE);
-	u64 length;
+	u64 length, offset;
+	int err;
 
 	if (IS_ERR(ibdm))
 		return PTR_ERR(ibdm);
 	length = ibdm->length;
-	return uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
-			      sizeof(length));
+	err = uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
+			     sizeof(length));
+	if (err || !uverbs_attr_is_valid(attrs, MANA_UAPI_ATTR_QUERY_DM_OFFSET))
+		return err;
+	/* Page 0 is the doorbell's: 0 is what has no mapping. */
+	offset = rdma_user_mmap_get_offset(&to_mana_dm(ibdm)->mmap);
+	return uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_OFFSET, &offset,
+			      sizeof(offset));
 }
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(mana_ib_query_context, UVERBS_OBJECT_DEVICE,
@@ -63,7 +70,10 @@ DECLARE_UVERBS_NAMED_METHOD(MANA_UAPI_METHOD_QUERY_DM,
 					    UVERBS_ACCESS_READ, UA_MANDATORY),
 			    UVERBS_ATTR_PTR_OUT(MANA_UAPI_ATTR_QUERY_DM_LENGTH,
 						UVERBS_ATTR_TYPE(u64),
-						UA_MANDATORY));
+						UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(MANA_UAPI_ATTR_QUERY_DM_OFFSET,
+						UVERBS_ATTR_TYPE(u64),
+						UA_OPTIONAL));
 
 ADD_UVERBS_METHODS(mana_ib_dm_methods, UVERBS_OBJECT_DM,
 		   &UVERBS_METHOD(MANA_UAPI_METHOD_QUERY_DM));

@@ -65,6 +65,7 @@ enum mana_uapi_dm_methods {
 enum mana_uapi_query_dm_attrs {
 	MANA_UAPI_ATTR_QUERY_DM_HANDLE = 0x1000,
 	MANA_UAPI_ATTR_QUERY_DM_LENGTH, /* __u64 */
+	MANA_UAPI_ATTR_QUERY_DM_OFFSET, /* __u64, for mmap(); 0: cannot be mapped */
 };
 
 /* Create CQ */

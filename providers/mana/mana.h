@@ -318,6 +318,8 @@ int mana_dereg_mr(struct verbs_mr *vmr);
 struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
 int mana_free_dm(struct ibv_dm *dm);
 void mana_set_dm_copies(struct mana_dm *dm);
+int mana_map_dm(struct mana_dm *dm, size_t length, int fd, uint64_t offset);
+void mana_unmap_dm(struct mana_dm *dm);
 struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 			      unsigned int access);
 struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);

@@ -91,7 +91,7 @@ static int alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr,
 	return ibv_cmd_alloc_dm(context, attr, &dm->vdm, cmd);
 }
 
-static int map_dm(struct mana_dm *dm, size_t length, int fd, uint64_t offset)
+int mana_map_dm(struct mana_dm *dm, size_t length, int fd, uint64_t offset)
 {
 	const size_t page = sysconf(_SC_PAGESIZE);
 	void *bytes;
@@ -103,6 +103,12 @@ static int map_dm(struct mana_dm *dm, size_t length, int fd, uint64_t offset)
 	dm->memory.bytes = bytes;
 	dm->memory.length = length;
 	return 0;
+}
+
+void mana_unmap_dm(struct mana_dm *dm)
+{
+	if (dm->memory.bytes)
+		munmap((void *)dm->memory.bytes, dm->mapped);
 }
 
 void mana_set_dm_copies(struct mana_dm *dm)
@@ -129,7 +135,7 @@ struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_at
 	if (ret)
 		goto err_free;
 	if (map) {
-		ret = map_dm(dm, attr->length, context->cmd_fd, offset);
+		ret = mana_map_dm(dm, attr->length, context->cmd_fd, offset);
 		if (ret) {
 			ibv_cmd_free_dm(&dm->vdm);
 			goto err_free;
@@ -151,8 +157,7 @@ int mana_free_dm(struct ibv_dm *ibv_dm)
 
 	if (ret)
 		return ret;
-	if (dm->mapped)
-		munmap((void *)dm->memory.bytes, dm->mapped);
+	mana_unmap_dm(dm);
 	free(dm);
 	return 0;
 }

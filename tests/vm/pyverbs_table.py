@@ -51,11 +51,8 @@ KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
      "the driver has no QP1, so the RDMA connection manager does not know the device"),
 )
 
-# The same with our driver and provider: what the tests themselves cannot do.
-OURS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
-    (FORKY, r"test_device\.DMTest\.test_multi_process_alloc_dm", r"^when serializing ",
-     "the test hands its device to another process, which forky's Python does not start by fork"),
-)
+# The same with our driver and provider: nothing.
+OURS: tuple[tuple[tuple[str, ...], str, str, str], ...] = ()
 
 # Modules whose process may crash in stock software: (suites, modules, how, reason)
 CRASHES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (

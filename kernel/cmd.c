@@ -474,27 +474,21 @@ int mana_ib_cmd_modify_mr(struct mana_ib_dev *dev,
 				  sizeof(*request));
 }
 
-/* @bar_offset: with MANA_HW_EXT_DEVICE_MEMORY */
 int mana_ib_cmd_alloc_dm(struct mana_ib_dev *dev, u64 bytes, u32 alignment,
-			 u64 *handle, u64 *bar_offset)
+			 u64 *handle)
 {
 	struct mana_hw_alloc_dm_req request = {
 		.length = bytes,
 		.log2_alignment = alignment,
 	};
-	struct mana_hw_ext_alloc_dm_resp response = {};
-	size_t room = sizeof(struct mana_hw_alloc_dm_resp);
+	struct mana_hw_alloc_dm_resp response;
 	int err;
 
-	if (mana_ib_has(dev, MANA_HW_EXT_DEVICE_MEMORY))
-		room = sizeof(response);
 	err = mana_ib_send(dev, MANA_HW_ALLOC_DM, false, &request,
-			   sizeof(request), &response, room);
-	if (err)
-		return err;
-	*handle = response.dm;
-	*bar_offset = response.bar_offset;
-	return 0;
+			   sizeof(request), &response, sizeof(response));
+	if (!err)
+		*handle = response.dm;
+	return err;
 }
 
 void mana_ib_cmd_free_dm(struct mana_ib_dev *dev, u64 handle)

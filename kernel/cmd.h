@@ -35,7 +35,7 @@ int mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle);
 int mana_ib_cmd_modify_mr(struct mana_ib_dev *dev,
 			  struct mana_hw_ext_modify_mr_req *request);
 int mana_ib_cmd_alloc_dm(struct mana_ib_dev *dev, u64 bytes, u32 alignment,
-			 u64 *handle, u64 *bar_offset);
+			 u64 *handle);
 void mana_ib_cmd_free_dm(struct mana_ib_dev *dev, u64 handle);
 int mana_ib_cmd_create_region(struct mana_ib_dev *dev,
 			      struct mana_hw_create_region_req *request,

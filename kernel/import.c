@@ -32,22 +32,15 @@ UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_PD)(struct uverbs_attr_bundle *attrs)
 static int
 UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_DM)(struct uverbs_attr_bundle *attrs)
 {
-	struct ib_dm *ibdm =
+	const struct ib_dm *ibdm =
 		uverbs_attr_get_obj(attrs, MANA_UAPI_ATTR_QUERY_DM_HANDLE);
-	u64 length, offset;
-	int err;
+	u64 length;
 
 	if (IS_ERR(ibdm))
 		return PTR_ERR(ibdm);
 	length = ibdm->length;
-	err = uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
-			     sizeof(length));
-	if (err || !uverbs_attr_is_valid(attrs, MANA_UAPI_ATTR_QUERY_DM_OFFSET))
-		return err;
-	/* Page 0 is the doorbell's: 0 is what has no mapping. */
-	offset = rdma_user_mmap_get_offset(&to_mana_dm(ibdm)->mmap);
-	return uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_OFFSET, &offset,
-			      sizeof(offset));
+	return uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
+			      sizeof(length));
 }
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(mana_ib_query_context, UVERBS_OBJECT_DEVICE,
@@ -70,10 +63,7 @@ DECLARE_UVERBS_NAMED_METHOD(MANA_UAPI_METHOD_QUERY_DM,
 					    UVERBS_ACCESS_READ, UA_MANDATORY),
 			    UVERBS_ATTR_PTR_OUT(MANA_UAPI_ATTR_QUERY_DM_LENGTH,
 						UVERBS_ATTR_TYPE(u64),
-						UA_MANDATORY),
-			    UVERBS_ATTR_PTR_OUT(MANA_UAPI_ATTR_QUERY_DM_OFFSET,
-						UVERBS_ATTR_TYPE(u64),
-						UA_OPTIONAL));
+						UA_MANDATORY));
 
 ADD_UVERBS_METHODS(mana_ib_dm_methods, UVERBS_OBJECT_DM,
 		   &UVERBS_METHOD(MANA_UAPI_METHOD_QUERY_DM));
@@ -82,6 +72,5 @@ const struct uapi_definition mana_ib_import_defs[] = {
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &mana_ib_query_context),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_PD, &mana_ib_pd_methods),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &mana_ib_dm_methods),
-	UAPI_DEF_CHAIN(mana_ib_dm_defs),
 	{}
 };

@@ -104,7 +104,6 @@ static const struct ib_device_ops mana_ib_rdma_ops = {
 	.del_gid = mana_ib_del_gid,
 	.destroy_ah = mana_ib_destroy_ah,
 	.get_dma_mr = mana_ib_get_dma_mr,
-	.mmap_free = mana_ib_mmap_free,
 	.poll_cq = mana_ib_poll_cq,
 	.post_recv = mana_ib_post_recv,
 	.post_send = mana_ib_post_send,

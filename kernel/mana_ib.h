@@ -191,18 +191,9 @@ struct mana_ib_mw {
 	u64 handle;
 };
 
-/**
- * struct mana_ib_dm - device memory
- * @ibdm: that of the core
- * @handle: of the device
- * @mmap: how processes map it, if they can; @handle lives as long as a mapping
- * @address: where it is in the BAR
- */
 struct mana_ib_dm {
 	struct ib_dm ibdm;
 	u64 handle;
-	struct rdma_user_mmap_entry mmap;
-	phys_addr_t address;
 };
 
 /* Memory of a queue of the kernel; the record, if there is one, is its end. */
@@ -661,6 +652,11 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 int mana_ib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
 		      unsigned int *offset);
 int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
+			       struct ib_ucontext *ibcontext,
+			       struct ib_dm_alloc_attr *attr,
+			       struct uverbs_attr_bundle *attrs);
+int mana_ib_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs);
 struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 				struct ib_dm_mr_attr *attr,
 				struct uverbs_attr_bundle *attrs);
@@ -738,17 +734,6 @@ u32 mana_ib_ext_send_bytes(u32 max_sge, bool datagram);
 u32 mana_ib_ext_receive_stride(u32 max_sge);
 u32 mana_ib_ud_send_bytes(u32 max_sge);
 u32 mana_ib_ud_receive_bytes(u32 max_sge);
-
-/* dm.c */
-extern const struct uapi_definition mana_ib_dm_defs[];
-bool mana_ib_maps_dm(const struct mana_ib_dev *dev);
-int mana_ib_mmap_dm(struct ib_ucontext *ibcontext, struct vm_area_struct *vma);
-void mana_ib_mmap_free(struct rdma_user_mmap_entry *entry);
-struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
-			       struct ib_ucontext *ibcontext,
-			       struct ib_dm_alloc_attr *attr,
-			       struct uverbs_attr_bundle *attrs);
-int mana_ib_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs);
 
 /* srq.c */
 int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Memory regions, those of device memory (dm.c) among them. */
+/* Memory regions, device memory. */
 #include "cmd.h"
 
 #include <linux/dma-mapping.h>
@@ -378,6 +378,39 @@ int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 				  mr->pages, mr->pages_dma);
 	mana_ib_release_umem(dev, mr->umem);
 	kfree(mr);
+	return 0;
+}
+
+struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
+			       struct ib_ucontext *ibcontext,
+			       struct ib_dm_alloc_attr *attr,
+			       struct uverbs_attr_bundle *attrs)
+{
+	struct mana_ib_dm *dm;
+	int err;
+
+	if (attr->flags)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!attr->length || attr->length > MANA_IB_MAX_DM)
+		return ERR_PTR(-EINVAL);
+	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
+	if (!dm)
+		return ERR_PTR(-ENOMEM);
+	err = mana_ib_cmd_alloc_dm(to_mana_dev(ibdev), attr->length,
+				   attr->alignment, &dm->handle);
+	if (err) {
+		kfree(dm);
+		return ERR_PTR(err);
+	}
+	return &dm->ibdm;
+}
+
+int mana_ib_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs)
+{
+	struct mana_ib_dm *dm = to_mana_dm(ibdm);
+
+	mana_ib_cmd_free_dm(to_mana_dev(ibdm->device), dm->handle);
+	kfree(dm);
 	return 0;
 }
 

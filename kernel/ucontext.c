@@ -27,8 +27,6 @@ void mana_ib_describe_context(const struct mana_ib_dev *dev,
 	if (dev->rdma)
 		response->flags = MANA_UAPI_CONTEXT_USER_UD |
 				  MANA_UAPI_CONTEXT_DMAC;
-	if (mana_ib_maps_dm(dev))
-		response->flags |= MANA_UAPI_CONTEXT_DEVICE_MEMORY;
 }
 
 int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
@@ -71,9 +69,7 @@ int mana_ib_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 	struct gdma_context *gc = dev->gc;
 	phys_addr_t page;
 
-	if (vma->vm_pgoff)
-		return mana_ib_mmap_dm(ibcontext, vma);
-	if (vma->vm_end - vma->vm_start != PAGE_SIZE)
+	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != PAGE_SIZE)
 		return -EINVAL;
 	page = gc->phys_db_page_base +
 	       gc->db_page_size * (phys_addr_t)context->doorbell_page;

@@ -12,7 +12,6 @@ namespace {
 gdma::FunctionConfig function_config(const NicConfig& config) {
     gdma::FunctionConfig function;
     function.name = config.name;
-    function.device_memory_bar = config.extensions;
     return function;
 }
 

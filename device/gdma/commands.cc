@@ -33,6 +33,8 @@ constexpr std::uint32_t kQueryDevConfig = 0x20001;
 constexpr std::uint32_t kHwcTimeoutMs = 30000;
 /// An MR handle is its key with a mark, so that a key alone or another handle is none.
 constexpr std::uint64_t kMrHandleMark = 1ULL << 32;
+/// What even one byte of device memory counts.
+constexpr std::uint64_t kDeviceMemoryUnit = 64;
 
 }  // namespace
 
@@ -407,15 +409,14 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
             mr.access = in.u.zero_based.access;
             break;
         case MANA_HW_MR_DM: {
-            const auto memory_found = device_pieces.find(in.u.dm.dm);
-            if (memory_found == device_pieces.end()) return kHwcNotFound;
+            const auto memory_found = device_memory.find(in.u.dm.dm);
+            if (memory_found == device_memory.end()) return kHwcNotFound;
             mr.access = in.u.dm.access;
             mr.device = memory_found->second;
             mr.device_offset = in.u.dm.offset;
             mr.length = in.dm_length;
-            const std::uint64_t size = mr.device->bytes.size();
-            // One of no bytes refuses every access, as programs expect of other RDMA NICs.
-            if (mr.length > size || mr.device_offset > size - mr.length)
+            const std::uint64_t size = mr.device->size();
+            if (mr.length == 0 || mr.length > size || mr.device_offset > size - mr.length)
                 return kHwcInvalidParameter;
             break;
         }
@@ -503,27 +504,25 @@ base::Result<void> Function::change_mr(const MrChange& request) {
 auto Function::Impl::alloc_dm(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_alloc_dm_req>();
     if (in.length == 0 || in.log2_alignment > 31) return kHwcInvalidParameter;
-    const auto piece = device_memory.allocate(in.length, in.log2_alignment);
-    if (!piece) return status_of(piece.error());
+    const std::uint64_t left = config.max_device_memory - device_memory_bytes;
+    const std::uint64_t counted = std::max<std::uint64_t>(in.length, kDeviceMemoryUnit);
+    if (counted > left) return kHwcNoResources;
     const std::uint64_t handle = next_handle++;
-    device_pieces.emplace(handle, std::make_shared<const DevicePiece>(*piece));
-    mana_hw_ext_alloc_dm_resp out{};
+    device_memory.emplace(handle, std::make_shared<DeviceMemory>(in.length));
+    device_memory_bytes += counted;
+    mana_hw_alloc_dm_resp out{};
     out.dm = handle;
-    // Who does not know the extension has no room for it.
-    if (config.device_memory_bar) out.bar_offset = piece->offset;
     reply.put_struct(out);
-    OM_DEBUG("dm alloc: nic={} dm={:#x} length={} offset={:#x}", config.name, handle, in.length + 0,
-             piece->offset);
     return kHwcSuccess;
 }
 
 auto Function::Impl::destroy_dm(const HwcRequest& request, HwcReply&) -> Status {
-    const auto found = device_pieces.find(request.as<mana_hw_destroy_dm_req>().dm);
-    if (found == device_pieces.end()) return kHwcNotFound;
+    const auto found = device_memory.find(request.as<mana_hw_destroy_dm_req>().dm);
+    if (found == device_memory.end()) return kHwcNotFound;
     // Every other owner is an MR.
     if (found->second.use_count() > 1) return kHwcBusy;
-    device_memory.free(*found->second);
-    device_pieces.erase(found);
+    device_memory_bytes -= std::max<std::uint64_t>(found->second->size(), kDeviceMemoryUnit);
+    device_memory.erase(found);
     return kHwcSuccess;
 }
 

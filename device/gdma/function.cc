@@ -44,8 +44,7 @@ Function::Impl::Impl(base::Executor& executor_in, base::GuestMemory& memory_in,
       memory(memory_in),
       irq(irq_in),
       config(sane(std::move(config_in))),
-      keys(memory_in, config.max_mrs),
-      device_memory(config.max_device_memory) {
+      keys(memory_in, config.max_mrs) {
     reset_objects();
 }
 
@@ -70,21 +69,8 @@ std::uint64_t Function::bar0_size() const {
     return std::bit_ceil(kDoorbellOffset + kDoorbellPageBytes * impl_->config.doorbell_pages);
 }
 
-std::uint64_t Function::memory_bar_size() const {
-    return impl_->config.device_memory_bar ? impl_->device_memory.size() : 0;
-}
-
-auto Function::memory_bar() -> MemoryBar {
-    return {impl_->device_memory.bytes(), impl_->device_memory.file()};
-}
-
 void Function::reset() {
     impl_->reset(true);
-}
-
-void Function::renew_memory() {
-    const base::Gate::Exclusion exclusion(impl_->gate);
-    impl_->device_memory.renew();
 }
 
 base::Executor& Function::executor() const {
@@ -120,8 +106,8 @@ ObjectCounts Function::object_counts() const {
     counts.regions = impl_->regions.size();
     counts.region_pages = impl_->region_pages;
     counts.extents = impl_->extents->load(std::memory_order_relaxed);
-    counts.device_memories = impl_->device_pieces.size();
-    counts.device_memory_bytes = impl_->device_memory.used();
+    counts.device_memories = impl_->device_memory.size();
+    counts.device_memory_bytes = impl_->device_memory_bytes;
     counts.doorbell_pages = static_cast<std::uint64_t>(
         std::count_if(impl_->pages.begin(), impl_->pages.end(),
                       [](Impl::PageUse use) { return use != Impl::PageUse::kFree; }));
@@ -141,8 +127,8 @@ void Function::Impl::reset_objects() {
     keys.clear();
     drop(regions);
     region_pages = 0;
-    drop(device_pieces);
-    device_memory.reset();
+    drop(device_memory);
+    device_memory_bytes = 0;
     drop(pd_handles);
     drop(pds);
     guest_pds = 0;

@@ -37,7 +37,6 @@ struct FunctionConfig {
     std::uint64_t max_extents =
         1ULL << 24;  ///< contiguous stretches of all regions, in MRs and queues too
     std::uint64_t max_device_memory = 16ULL << 20;
-    bool device_memory_bar = false;  ///< the client sees the device memory as a BAR
 };
 
 #define OM_GDMA_COUNTERS(X)                                                        \
@@ -107,10 +106,7 @@ public:
     void bar0_read(std::uint64_t offset, std::span<std::byte> data) override;
     void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override;
     void bar0_writes(std::span<const vfio_user::RegionWrite> writes) override;
-    [[nodiscard]] std::uint64_t memory_bar_size() const override;
-    [[nodiscard]] MemoryBar memory_bar() override;
     void reset() override;
-    void renew_memory() override;
 
     // For the clients. On the executor unless stated.
     [[nodiscard]] base::Executor& executor() const;

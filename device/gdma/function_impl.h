@@ -154,8 +154,8 @@ struct Function::Impl {
     std::unordered_map<std::uint64_t, Pd*> pd_handles;
     std::unordered_map<std::uint64_t, RegionEntry> regions;
     std::uint64_t region_pages = 0;
-    DeviceMemory device_memory;
-    std::unordered_map<std::uint64_t, std::shared_ptr<const DevicePiece>> device_pieces;
+    std::unordered_map<std::uint64_t, std::shared_ptr<DeviceMemory>> device_memory;
+    std::uint64_t device_memory_bytes = 0;
     // Never used twice, not even after a reset.
     std::uint64_t next_handle = 0x1000;
     /// Extents of all regions that live, in whatever object.

@@ -252,8 +252,8 @@ MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64
             found = memory_.resolve(GuestAddr(place.offset), length, access, out);
             break;
         case MrType::kDeviceMemory:
-            out.push_back(place.region->device->bytes.subspan(
-                place.region->device_offset + place.offset, length));
+            out.emplace_back(
+                place.region->device->data() + place.region->device_offset + place.offset, length);
             break;
         default:
             found = place.region->region->resolve(memory_, place.offset, length, access, out);

@@ -10,7 +10,6 @@
 
 #include "base/guest_memory.h"
 #include "base/huge_pages.h"
-#include "gdma/device_memory.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
@@ -33,6 +32,9 @@ struct MovableAtomic : std::atomic<T> {
     MovableAtomic(MovableAtomic&& other) noexcept : std::atomic<T>(other.load()) {}
 };
 
+/// Device memory of ALLOC_DM, reachable only through MRs of type 5.
+using DeviceMemory = std::vector<std::byte>;
+
 /// A memory region or window. Immutable after creation, but for windows and fast-register keys:
 /// what they stand for changes under an exclusion of the Gate, and `valid` may fall at any time.
 struct MemoryRegion {
@@ -43,8 +45,8 @@ struct MemoryRegion {
     std::uint32_t access = 0;  ///< AccessFlag bits
     std::uint64_t base = 0;    ///< address of its first byte
     std::uint64_t length = 0;
-    std::unique_ptr<DmaRegion> region;          ///< types 2 and 4
-    std::shared_ptr<const DevicePiece> device;  ///< type 5
+    std::unique_ptr<DmaRegion> region;     ///< types 2 and 4
+    std::shared_ptr<DeviceMemory> device;  ///< type 5
     std::uint64_t device_offset = 0;
     // Windows and fast-register keys (IBTA 10.6.7). A visitor may set `valid` to false.
     MovableAtomic<bool> valid{false};

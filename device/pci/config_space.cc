@@ -72,7 +72,6 @@ void ConfigSpace::define_header(const ConfigIdentity& identity) {
     define<std::uint16_t>(0x0A, 0x0200);  // Ethernet controller
     define<std::uint8_t>(0x0C, 0, 0xFF);  // cache line size: software's, without effect
     define_bar(0, identity.bar0_size);
-    if (identity.memory_bar_size != 0) define_bar(kMemoryBar, identity.memory_bar_size);
     define_bar(kMsixBar, identity.msix_bar_size);
     define<std::uint16_t>(0x2C, identity.subsystem_vendor);
     define<std::uint16_t>(0x2E, identity.subsystem);

@@ -9,7 +9,6 @@
 namespace openmana::pci {
 
 constexpr std::size_t kConfigSize = 4096;
-constexpr unsigned kMemoryBar = 2;
 constexpr unsigned kMsixBar = 4;
 
 // Where our capabilities are (the order is also that of the list).
@@ -27,7 +26,6 @@ struct ConfigIdentity {
     std::uint8_t revision = 0;
     std::uint64_t serial = 0;  ///< EUI-64; 0: no serial number capability
     std::uint64_t bar0_size = 0;
-    std::uint64_t memory_bar_size = 0;  ///< 0: no such BAR
     std::uint64_t msix_bar_size = 0;
     std::uint32_t msix_pba_offset = 0;
     std::uint16_t msix_vectors = 0;

@@ -22,7 +22,6 @@ namespace {
 constexpr std::uint32_t kPage = 4096;
 constexpr std::size_t kTableEntry = 16;
 constexpr std::size_t kEntryControl = 12;  // vector control; bit 0 masks, and is set at power-on
-constexpr unsigned kMemoryRegion = vfio_user::kRegionBar0 + kMemoryBar;
 constexpr unsigned kMsixRegion = vfio_user::kRegionBar0 + kMsixBar;
 
 /// The PBA starts on a page of its own, so that a client can give the guest the table's page.
@@ -51,7 +50,6 @@ void Endpoint::attach(FunctionModel& model, base::Gate& gate) {
     ConfigIdentity identity;
     identity.serial = config_.serial;
     identity.bar0_size = bar0_size_;
-    identity.memory_bar_size = model.memory_bar_size();
     identity.msix_bar_size = msix_bar_size_;
     identity.msix_pba_offset = pba_offset_;
     identity.msix_vectors = static_cast<std::uint16_t>(config_.msix_vectors);
@@ -63,12 +61,6 @@ Region Endpoint::region(unsigned index) const {
     switch (index) {
         case vfio_user::kRegionBar0:
             return {.size = bar0_size_, .readable = true, .writable = true};
-        case kMemoryRegion:
-            if (model_->memory_bar_size() == 0) return {};
-            return {.size = model_->memory_bar_size(),
-                    .readable = true,
-                    .writable = true,
-                    .file = model_->memory_bar().file};
         case kMsixRegion:
             return {.size = msix_bar_size_, .readable = true, .writable = true};
         case vfio_user::kRegionConfig:
@@ -88,11 +80,6 @@ Result<void> Endpoint::region_read(unsigned index, std::uint64_t offset,
         case vfio_user::kRegionBar0:
             model_->bar0_read(offset, data);
             return {};
-        case kMemoryRegion: {
-            const auto memory = memory_at(offset, data.size());
-            std::copy(memory.begin(), memory.end(), data.begin());
-            return {};
-        }
         case kMsixRegion:
             msix_read(offset, data);
             return {};
@@ -110,11 +97,6 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
         case vfio_user::kRegionBar0:
             model_->bar0_write(offset, data);
             return {};
-        case kMemoryRegion: {
-            const auto memory = memory_at(offset, data.size());
-            std::copy_n(data.begin(), memory.size(), memory.begin());
-            return {};
-        }
         case kMsixRegion:
             msix_write(offset, data);
             return {};
@@ -132,12 +114,6 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
 
 void Endpoint::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
     model_->bar0_writes(writes);
-}
-
-/// Most clients map it, and do not ask. Empty if the system has no memory for it: reads give zeros.
-std::span<std::byte> Endpoint::memory_at(std::uint64_t offset, std::size_t length) const {
-    const auto bytes = model_->memory_bar().bytes;
-    return bytes.empty() ? bytes : bytes.subspan(offset, length);
 }
 
 /// What is neither table nor PBA reads as zero.
@@ -237,7 +213,6 @@ void Endpoint::client_gone() {
     const base::Gate::Exclusion alone(*gate_);
     vectors_.disable();
     reset();
-    model_->renew_memory();
     memory_.unmap_all();
 }
 

@@ -27,9 +27,8 @@ struct EndpointConfig {
         8192;  ///< each costs the process a mapping, of which the system gives it some 65,000
 };
 
-/// A PCI Express function as its client sees it: config space, BAR0 (the model's), BAR2 (the
-/// model's memory, if it has any), BAR4 (MSI-X table and PBA), interrupts, and the guest memory
-/// that the client lends.
+/// A PCI Express function as its client sees it: config space, BAR0 (the model's), BAR4 (MSI-X
+/// table and PBA), interrupts, and the guest memory that the client lends.
 ///
 /// Made before the model, which takes it as its IrqSink, and destroyed after it: give the model
 /// with attach() before the first client. `raise` is for any thread, everything else for the NIC's
@@ -69,7 +68,6 @@ public:
     void client_gone() override;
 
 private:
-    [[nodiscard]] std::span<std::byte> memory_at(std::uint64_t offset, std::size_t length) const;
     void msix_read(std::uint64_t offset, std::span<std::byte> data) const;
     void msix_write(std::uint64_t offset, std::span<const std::byte> data);
     void reset();

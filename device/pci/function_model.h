@@ -33,18 +33,8 @@ public:
     virtual void bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
         for (const auto& write : writes) bar0_write(write.offset, write.data);
     }
-    /// Bytes of its memory, which the client sees as a BAR; 0: none.
-    [[nodiscard]] virtual std::uint64_t memory_bar_size() const { return 0; }
-    /// That memory, and the file behind it; the system may have none.
-    struct MemoryBar {
-        std::span<std::byte> bytes{};
-        int file = -1;
-    };
-    [[nodiscard]] virtual MemoryBar memory_bar() { return {}; }
     /// Function-level reset, machine reset, or the client is gone: back to the power-on state.
     virtual void reset() = 0;
-    /// After a reset: the client may keep the file of the memory; the next one gets another.
-    virtual void renew_memory() {}
 };
 
 }  // namespace openmana::pci

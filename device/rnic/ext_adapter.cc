@@ -135,7 +135,6 @@ void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
                     MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION |
                     MANA_HW_EXT_PACKETS | MANA_HW_EXT_PACKET_SPREAD | MANA_HW_EXT_PACKET_CHECKSUMS;
-    if (function.config().device_memory_bar) caps.features |= MANA_HW_EXT_DEVICE_MEMORY;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;

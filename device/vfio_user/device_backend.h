@@ -28,7 +28,6 @@ struct Region {
     std::uint64_t size = 0;
     bool readable = false;
     bool writable = false;
-    int file = -1;  ///< the client may map it: all of the region; the backend's
 };
 
 /// A write to a region, at an offset that was checked.

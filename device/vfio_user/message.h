@@ -95,7 +95,6 @@ static_assert(sizeof(DeviceInfo) == 16);
 
 constexpr std::uint32_t kRegionFlagRead = 1U << 0;
 constexpr std::uint32_t kRegionFlagWrite = 1U << 1;
-constexpr std::uint32_t kRegionFlagMap = 1U << 2;  ///< an fd comes with the reply
 
 struct RegionInfoMessage {
     std::uint32_t argsz = 0;

@@ -51,24 +51,6 @@ void collect_fds(msghdr& header, FdBatch& batch) {
     if ((header.msg_flags & MSG_CTRUNC) != 0) batch.overflow = true;
 }
 
-ssize_t send_some(int socket, std::span<const std::byte> output, int fd) {
-    if (fd < 0) [[likely]]
-        return ::send(socket, output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    iovec vector{.iov_base = const_cast<std::byte*>(output.data()), .iov_len = output.size()};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fd)> control{};
-    msghdr header{};
-    header.msg_iov = &vector;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    cmsghdr* const part = CMSG_FIRSTHDR(&header);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
-    return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
@@ -196,7 +178,8 @@ Result<bool> Server::flush() {
     for (;;) {
         const auto output = session_->output();
         if (output.empty()) return true;
-        const ssize_t bytes = send_some(client_.get(), output, session_->output_fd());
+        const ssize_t bytes =
+            ::send(client_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (bytes < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) return false;

@@ -71,24 +71,9 @@ Result<void> Session::receive(std::size_t bytes, FdSpan fds) {
     return handle_all();
 }
 
-std::span<const std::byte> Session::output() const {
-    const auto rest = std::span(output_).subspan(output_sent_);
-    if (reply_fds_.empty()) [[likely]]
-        return rest;
-    // Up to the next reply with an fd.
-    const std::size_t next = output_fd() >= 0 ? 1 : 0;
-    return next < reply_fds_.size() ? rest.first(reply_fds_[next].at - output_sent_) : rest;
-}
-
-int Session::output_fd() const {
-    return !reply_fds_.empty() && reply_fds_.front().at == output_sent_ ? reply_fds_.front().fd
-                                                                        : -1;
-}
-
 void Session::sent(std::size_t bytes) {
-    OM_CHECK(bytes <= output().size());
-    if (bytes > 0 && output_fd() >= 0) reply_fds_.pop_front();
     output_sent_ += bytes;
+    OM_CHECK(output_sent_ <= output_.size());
     if (output_sent_ == output_.size()) {
         output_.clear();
         output_sent_ = 0;
@@ -201,7 +186,7 @@ Result<void> Session::dispatch(const Message& message, FdSpan fds) {
         case Command::kDeviceGetInfo:
             return on_device_info(reader);
         case Command::kGetRegionInfo:
-            return on_region_info(reader, posted);
+            return on_region_info(reader);
         case Command::kGetIrqInfo:
             return on_irq_info(reader);
         case Command::kDeviceReset:
@@ -286,22 +271,18 @@ Result<void> Session::on_device_info(Reader reader) {
     return {};
 }
 
-Result<void> Session::on_region_info(Reader reader, bool posted) {
+Result<void> Session::on_region_info(Reader reader) {
     TRY(const auto request, take_with_reply<RegionInfoMessage>(reader));
     if (request.index >= kRegionCount)
         return fail(ErrorCode::kInvalidArgument, "no such region", request.index);
     const Region& region = regions_[request.index];
-    // The payload is the first thing behind the header of the reply.
-    if (region.file >= 0 && !posted)
-        reply_fds_.push_back({output_.size() - sizeof(Header), region.file});
-    Writer(output_).put(RegionInfoMessage{.argsz = sizeof(RegionInfoMessage),
-                                          .flags = (region.readable ? kRegionFlagRead : 0) |
-                                                   (region.writable ? kRegionFlagWrite : 0) |
-                                                   (region.file >= 0 ? kRegionFlagMap : 0),
-                                          .index = request.index,
-                                          .cap_offset = 0,
-                                          .size = region.size,
-                                          .offset = 0});
+    Writer(output_).put(RegionInfoMessage{
+        .argsz = sizeof(RegionInfoMessage),
+        .flags = (region.readable ? kRegionFlagRead : 0) | (region.writable ? kRegionFlagWrite : 0),
+        .index = request.index,
+        .cap_offset = 0,
+        .size = region.size,
+        .offset = 0});
     return {};
 }
 

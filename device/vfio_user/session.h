@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,8 +25,7 @@ namespace openmana::vfio_user {
 /// sends `output()` and confirms with `sent()`. Replies gather in the output; when too many do,
 /// handling stops with `backlog()` true, and the owner calls `resume()` once the output is sent. It
 /// receives more only when there is no backlog. Handling a message allocates nothing but what the
-/// output buffer grows. A reply with an fd begins an output of its own, of which the first byte
-/// carries the fd.
+/// output buffer grows.
 ///
 /// An error of `receive` or `resume` ends the conversation: the client broke the framing.
 class Session {
@@ -44,9 +42,9 @@ public:
     base::Result<void> resume() { return handle_all(); }
     [[nodiscard]] bool backlog() const { return backlog_; }
 
-    [[nodiscard]] std::span<const std::byte> output() const;
-    /// The fd that goes with the first byte of the output, or -1.
-    [[nodiscard]] int output_fd() const;
+    [[nodiscard]] std::span<const std::byte> output() const {
+        return std::span(output_).subspan(output_sent_);
+    }
     void sent(std::size_t bytes);
 
 private:
@@ -60,7 +58,7 @@ private:
     base::Result<void> on_dma_map(Reader reader, FdSpan fds);
     base::Result<void> on_dma_unmap(Reader reader);
     base::Result<void> on_device_info(Reader reader);
-    base::Result<void> on_region_info(Reader reader, bool posted);
+    base::Result<void> on_region_info(Reader reader);
     base::Result<void> on_irq_info(Reader reader);
     base::Result<void> on_set_irqs(Reader reader, FdSpan fds);
     base::Result<void> set_eventfds(const IrqSet& request, FdSpan fds);
@@ -97,11 +95,6 @@ private:
 
     std::vector<std::byte> output_;
     std::size_t output_sent_ = 0;
-    struct ReplyFd {
-        std::size_t at;  // in the output
-        int fd;
-    };
-    std::deque<ReplyFd> reply_fds_;  // not sent yet
 };
 
 }  // namespace openmana::vfio_user

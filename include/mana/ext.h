@@ -59,7 +59,6 @@ enum mana_hw_ext_eth_opcode {
 #define MANA_HW_EXT_PACKETS (1ULL << 12) /* packet queues, flow rules */
 #define MANA_HW_EXT_PACKET_SPREAD (1ULL << 13) /* MANA_HW_EXT_CREATE_SPREAD */
 #define MANA_HW_EXT_PACKET_CHECKSUMS (1ULL << 14) /* MANA_HW_EXT_TX_CHECKSUMS */
-#define MANA_HW_EXT_DEVICE_MEMORY (1ULL << 15) /* device memory lies in a BAR */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -259,21 +258,6 @@ MANA_HW_SIZE(struct mana_hw_ext_multicast_req, 72);
  * region handle of the other types is (a 64-bit word).
  */
 #define MANA_HW_EXT_MR_FAST_REGISTER 16
-
-/*
- * ALLOC_DM (GDMA) with the extension answers, if there is room, where in the BAR the
- * memory lies: from there on whole pages of 4 KiB are its own, and all zero. The BAR
- * is prefetchable memory; its size is that of all device memory.
- */
-#define MANA_HW_EXT_DEVICE_MEMORY_BAR 2
-
-struct mana_hw_ext_alloc_dm_resp {
-	uint8_t header[32];
-	uint64_t dm;
-	uint64_t bar_offset;
-};
-MANA_HW_SIZE(struct mana_hw_ext_alloc_dm_resp, 48);
-MANA_HW_AT(struct mana_hw_ext_alloc_dm_resp, bar_offset, 40);
 
 /*
  * MODIFY_MR: gives an MR that CREATE_MR (GDMA) made another PD, other rights or

@@ -33,13 +33,6 @@ struct mana_uapi_context_resp {
 
 #define MANA_UAPI_CONTEXT_USER_UD (1u << 0) /* UD QPs in the stock queue format exist */
 #define MANA_UAPI_CONTEXT_DMAC (1u << 1) /* "create AH" answers with the destination MAC */
-#define MANA_UAPI_CONTEXT_DEVICE_MEMORY (1u << 2) /* can be mapped, see below */
-
-/*
- * "Allocate device memory": a further attribute for the answer, an offset (__u64)
- * for mmap(). A mapping is shared, and all of the allocation in whole pages.
- */
-#define MANA_UAPI_ATTR_ALLOC_DM_OFFSET (1u << 12)
 
 /*
  * Who has another's context, by its file, asks for what its owner knows: one more
@@ -65,7 +58,6 @@ enum mana_uapi_dm_methods {
 enum mana_uapi_query_dm_attrs {
 	MANA_UAPI_ATTR_QUERY_DM_HANDLE = 0x1000,
 	MANA_UAPI_ATTR_QUERY_DM_LENGTH, /* __u64 */
-	MANA_UAPI_ATTR_QUERY_DM_OFFSET, /* __u64, for mmap(); 0: cannot be mapped */
 };
 
 /* Create CQ */

@@ -53,16 +53,12 @@ void mana_unimport_mr(struct ibv_mr *mr)
 
 struct ibv_dm *mana_import_dm(struct ibv_context *context, uint32_t handle)
 {
-	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_QUERY_DM, 3);
-	const bool map = to_mctx(context)->caps.flags & MANA_UAPI_CONTEXT_DEVICE_MEMORY;
-	uint64_t length, offset = 0;
+	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_QUERY_DM, 2);
 	struct mana_dm *dm;
-	int ret;
+	uint64_t length;
 
 	fill_attr_in_obj(cmd, MANA_UAPI_ATTR_QUERY_DM_HANDLE, handle);
 	fill_attr_out_ptr(cmd, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length);
-	if (map)
-		fill_attr_out_ptr(cmd, MANA_UAPI_ATTR_QUERY_DM_OFFSET, &offset);
 	if (execute_ioctl(context, cmd))
 		return NULL;
 	dm = calloc(1, sizeof(*dm));
@@ -72,20 +68,11 @@ struct ibv_dm *mana_import_dm(struct ibv_context *context, uint32_t handle)
 	dm->vdm.dm.handle = handle;
 	dm->vdm.dm.comp_mask = IBV_DM_MASK_HANDLE;
 	dm->vdm.dm.context = context;
-	if (map) {
-		ret = mana_map_dm(dm, length, context->cmd_fd, offset);
-		if (ret) {
-			free(dm);
-			errno = ret;
-			return NULL;
-		}
-	}
 	mana_set_dm_copies(dm);
 	return &dm->vdm.dm;
 }
 
 void mana_unimport_dm(struct ibv_dm *dm)
 {
-	mana_unmap_dm(to_mdm(dm));
-	free(to_mdm(dm));
+	free(container_of(dm, struct mana_dm, vdm.dm));
 }

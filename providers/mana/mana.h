@@ -14,7 +14,6 @@
 
 #include <uapi/mana-abi.h>
 
-#include "dp_memory.h"
 #include "dp_packet.h"
 #include "lock.h"
 #include "manadv.h"
@@ -177,8 +176,6 @@ struct mana_mw {
 
 struct mana_dm {
 	struct verbs_dm vdm;
-	struct mana_dp_memory memory;
-	size_t mapped; /* bytes: whole pages */
 };
 
 static inline struct mana_context *to_mctx(struct ibv_context *context)
@@ -209,11 +206,6 @@ static inline struct mana_qp *to_mqp(struct ibv_qp *qp)
 static inline struct mana_qp *ex_to_mqp(struct ibv_qp_ex *qp)
 {
 	return container_of(qp, struct mana_qp, vqp.qp_ex);
-}
-
-static inline struct mana_dm *to_mdm(struct ibv_dm *dm)
-{
-	return container_of(dm, struct mana_dm, vdm.dm);
 }
 
 static inline struct mana_srq *to_msrq(struct ibv_srq *srq)
@@ -318,8 +310,6 @@ int mana_dereg_mr(struct verbs_mr *vmr);
 struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
 int mana_free_dm(struct ibv_dm *dm);
 void mana_set_dm_copies(struct mana_dm *dm);
-int mana_map_dm(struct mana_dm *dm, size_t length, int fd, uint64_t offset);
-void mana_unmap_dm(struct mana_dm *dm);
 struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 			      unsigned int access);
 struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);

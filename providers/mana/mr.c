@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <infiniband/cmd_ioctl.h>
 #include <mana/gdma.h>
-#include <rdma/ib_user_ioctl_cmds.h>
 
 #include "mana.h"
 
@@ -69,46 +65,15 @@ int mana_dereg_mr(struct verbs_mr *vmr)
 	return 0;
 }
 
+/* The host cannot map device memory: it is reached by its keys only. */
 static int copy_to_dm(struct ibv_dm *dm, uint64_t offset, const void *from, size_t length)
 {
-	return mana_dp_copy_to(&to_mdm(dm)->memory, offset, from, length);
+	return EOPNOTSUPP;
 }
 
 static int copy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t length)
 {
-	return mana_dp_copy_from(to, &to_mdm(dm)->memory, offset, length);
-}
-
-/* Asks the driver; with `offset`, also where it can be mapped. */
-static int alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr,
-		    struct mana_dm *dm, uint64_t *offset)
-{
-	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, 1);
-
-	if (!offset)
-		return ibv_cmd_alloc_dm(context, attr, &dm->vdm, NULL);
-	fill_attr_out_ptr(cmd, MANA_UAPI_ATTR_ALLOC_DM_OFFSET, offset);
-	return ibv_cmd_alloc_dm(context, attr, &dm->vdm, cmd);
-}
-
-int mana_map_dm(struct mana_dm *dm, size_t length, int fd, uint64_t offset)
-{
-	const size_t page = sysconf(_SC_PAGESIZE);
-	void *bytes;
-
-	dm->mapped = (length + page - 1) / page * page;
-	bytes = mmap(NULL, dm->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
-	if (bytes == MAP_FAILED)
-		return errno;
-	dm->memory.bytes = bytes;
-	dm->memory.length = length;
-	return 0;
-}
-
-void mana_unmap_dm(struct mana_dm *dm)
-{
-	if (dm->memory.bytes)
-		munmap((void *)dm->memory.bytes, dm->mapped);
+	return EOPNOTSUPP;
 }
 
 void mana_set_dm_copies(struct mana_dm *dm)
@@ -119,8 +84,6 @@ void mana_set_dm_copies(struct mana_dm *dm)
 
 struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-	const bool map = to_mctx(context)->caps.flags & MANA_UAPI_CONTEXT_DEVICE_MEMORY;
-	uint64_t offset = 0;
 	struct mana_dm *dm;
 	int ret;
 
@@ -131,33 +94,23 @@ struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_at
 	dm = calloc(1, sizeof(*dm));
 	if (!dm)
 		return NULL;
-	ret = alloc_dm(context, attr, dm, map ? &offset : NULL);
-	if (ret)
-		goto err_free;
-	if (map) {
-		ret = mana_map_dm(dm, attr->length, context->cmd_fd, offset);
-		if (ret) {
-			ibv_cmd_free_dm(&dm->vdm);
-			goto err_free;
-		}
+	ret = ibv_cmd_alloc_dm(context, attr, &dm->vdm, NULL);
+	if (ret) {
+		free(dm);
+		errno = ret;
+		return NULL;
 	}
 	mana_set_dm_copies(dm);
 	return &dm->vdm.dm;
-
-err_free:
-	free(dm);
-	errno = ret;
-	return NULL;
 }
 
 int mana_free_dm(struct ibv_dm *ibv_dm)
 {
-	struct mana_dm *dm = to_mdm(ibv_dm);
+	struct mana_dm *dm = container_of(ibv_dm, struct mana_dm, vdm.dm);
 	int ret = ibv_cmd_free_dm(&dm->vdm);
 
 	if (ret)
 		return ret;
-	mana_unmap_dm(dm);
 	free(dm);
 	return 0;
 }
@@ -165,7 +118,7 @@ int mana_free_dm(struct ibv_dm *ibv_dm)
 struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset,
 			      size_t length, unsigned int access)
 {
-	struct mana_dm *dm = to_mdm(ibv_dm);
+	struct mana_dm *dm = container_of(ibv_dm, struct mana_dm, vdm.dm);
 	struct verbs_mr *vmr = alloc_mr();
 
 	if (!vmr)

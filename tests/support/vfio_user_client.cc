@@ -100,22 +100,9 @@ Result<void> VfioUserClient::receive_exactly(std::span<std::byte> target) {
         pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
         if (::poll(&waiting, 1, kReplySeconds * 1000) == 0)
             return fail(ErrorCode::kIo, "no reply", ETIMEDOUT);
-        iovec vector{.iov_base = target.data(), .iov_len = target.size()};
-        alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control;
-        msghdr header{};
-        header.msg_iov = &vector;
-        header.msg_iovlen = 1;
-        header.msg_control = control.data();
-        header.msg_controllen = control.size();
-        const ssize_t got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+        const ssize_t got = ::recv(socket_.get(), target.data(), target.size(), 0);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return fail(ErrorCode::kClosed, "connection closed");
-        if (const cmsghdr* const part = CMSG_FIRSTHDR(&header);
-            part != nullptr && part->cmsg_type == SCM_RIGHTS) {
-            int fd = -1;
-            std::memcpy(&fd, CMSG_DATA(part), sizeof fd);
-            fds_.emplace_back(fd);
-        }
         target = target.subspan(static_cast<std::size_t>(got));
     }
     return {};

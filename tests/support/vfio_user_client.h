@@ -48,8 +48,6 @@ public:
     base::Result<void> send(vfio_user::Command command, std::span<const std::byte> payload,
                             std::uint32_t flags = 0, std::span<const int> fds = {});
     base::Result<Reply> receive();
-    /// The fds that came since the last call.
-    std::vector<base::UniqueFd> take_fds() { return std::exchange(fds_, {}); }
     base::Result<std::vector<std::byte>> call(vfio_user::Command command,
                                               std::span<const std::byte> payload,
                                               std::span<const int> fds = {});
@@ -101,7 +99,6 @@ private:
 
     base::UniqueFd socket_;
     std::uint16_t next_id_ = 0;
-    std::vector<base::UniqueFd> fds_;
 };
 
 }  // namespace openmana::test

@@ -679,22 +679,7 @@ static int op_table(struct worker* w) {
     return err;
 }
 
-/* Device memory that was just made: written to, and gone from here. */
-static void touch_dm(struct worker* w, uint64_t bytes) {
-    size_t all = (bytes + PAGE - 1) / PAGE * PAGE;
-    uint64_t offset;
-    uint8_t* at;
-
-    memcpy(&offset, w->out, sizeof offset);
-    at = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, w->process->fd, (off_t)offset);
-    if (at == MAP_FAILED) return; /* another thread may have ended it */
-    for (int i = 0; i < 16; i++)
-        *(volatile uint64_t*)(at + below(&w->dice, (uint32_t)(all / 8)) * 8) = roll(&w->dice);
-    munmap(at, all);
-}
-
 static int op_dm(struct worker* w) {
-    bool map = percent(&w->dice, 50);
     uint64_t bytes = 64u << below(&w->dice, 8);
     uint32_t alignment = below(&w->dice, 8);
     struct ib_uverbs_attr* attr;
@@ -707,12 +692,9 @@ static int op_dm(struct worker* w) {
     attr = add_handle(&m, UVERBS_ATTR_ALLOC_DM_HANDLE, 0);
     add_in(&m, UVERBS_ATTR_ALLOC_DM_LENGTH, &bytes, sizeof bytes);
     add_in(&m, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, &alignment, sizeof alignment);
-    if (map) add(&m, MANA_UAPI_ATTR_ALLOC_DM_OFFSET, sizeof(uint64_t), answer_at(w));
     err = by_method(w, &m);
-    if (err) return err;
-    keep(w, K_DM, (uint32_t)attr->data, 0);
-    if (map && !w->spoilt) touch_dm(w, bytes);
-    return 0;
+    if (!err) keep(w, K_DM, (uint32_t)attr->data, 0);
+    return err;
 }
 
 static int op_dm_mr(struct worker* w) {

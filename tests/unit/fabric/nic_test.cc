@@ -149,20 +149,6 @@ protected:
     std::uint64_t fills = 0;
 };
 
-TEST(NicMemoryTest, DeviceMemoryIsABarWithTheExtensionAlone) {
-    SimWorld world;
-    Switch network{world};
-    for (const bool extensions : {true, false}) {
-        SimExecutor executor(world);
-        base::GuestMemory memory;
-        FakeIrq irq;
-        NicConfig config = nic_config(1);
-        config.extensions = extensions;
-        Nic nic(executor, memory, irq, network, config);
-        EXPECT_EQ(nic.function().memory_bar_size(), extensions ? 16U << 20 : 0U);
-    }
-}
-
 TEST_F(NicTest, RdmaMakesFramesOnlyWhileAStageOfEitherEndNeedsThem) {
     connect(a, b);
     ASSERT_TRUE(wrote(100000));

@@ -133,15 +133,6 @@ TEST_F(ConfigSpaceTest, BarsAreSizedByWritingOnes) {
     EXPECT_EQ(read<std::uint64_t>(PCI_BASE_ADDRESS_0), 0x000000401200000CU);
 }
 
-TEST_F(ConfigSpaceTest, MemoryBarIsThereIfItHasASize) {
-    ConfigIdentity with_memory = identity();
-    with_memory.memory_bar_size = 16U << 20;
-    space_ = ConfigSpace(with_memory);
-    EXPECT_EQ(read<std::uint64_t>(PCI_BASE_ADDRESS_2), 0xCU);
-    (void)write<std::uint64_t>(PCI_BASE_ADDRESS_2, UINT64_MAX);
-    EXPECT_EQ(read<std::uint64_t>(PCI_BASE_ADDRESS_2), ~((16ULL << 20) - 1) | 0xC);
-}
-
 TEST_F(ConfigSpaceTest, IdentityCannotBeWritten) {
     const auto before = all();
     for (std::size_t at = 0; at < kConfigSize; at += 4) {

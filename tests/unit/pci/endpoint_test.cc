@@ -52,15 +52,8 @@ public:
         irq_.raise(1);  // a model may raise until it has stopped
         if (on_reset) on_reset();
     }
-    std::uint64_t memory_bar_size() const override { return memory_size; }
-    MemoryBar memory_bar() override { return {memory, memory_file ? memory_file.get() : -1}; }
-    void renew_memory() override { ++renewals; }
     unsigned resets = 0;
     std::function<void()> on_reset;
-    std::uint64_t memory_size = 0;
-    std::vector<std::byte> memory;
-    UniqueFd memory_file;
-    unsigned renewals = 0;
 
 private:
     IrqSink& irq_;
@@ -315,39 +308,6 @@ TEST_F(EndpointTest, GoneClientTakesEverythingWithIt) {
     EXPECT_EQ(read<std::uint64_t>(4, 4096), 1U);
 }
 
-class MemoryBarTest : public EndpointTest {
-protected:
-    void SetUp() override {
-        model_.memory_size = 16384;
-        model_.memory.resize(16384);
-        EndpointTest::SetUp();
-    }
-};
-
-TEST_F(MemoryBarTest, IsBar2AndReadsAsWritten) {
-    EXPECT_EQ(endpoint_.region(2).size, 16384U);
-    EXPECT_EQ(endpoint_.region(3).size, 0U);
-    EXPECT_EQ(endpoint_.region(2).file, -1);
-    write<std::uint64_t>(kRegionConfig, PCI_BASE_ADDRESS_2, UINT64_MAX);
-    EXPECT_EQ(read<std::uint64_t>(kRegionConfig, PCI_BASE_ADDRESS_2), ~16383ULL | 0xC);
-    write<std::uint32_t>(2, 16380, 0x12345678);
-    EXPECT_EQ(model_.memory[16380], std::byte{0x78});
-    EXPECT_EQ(read<std::uint16_t>(2, 16382), 0x1234U);
-}
-
-TEST_F(MemoryBarTest, WithoutMemoryReadsZero) {
-    model_.memory.clear();
-    write<std::uint32_t>(2, 0, 1);
-    EXPECT_EQ(read<std::uint32_t>(2, 0), 0U);
-}
-
-TEST_F(MemoryBarTest, NextClientGetsNewMemory) {
-    endpoint_.device_reset();
-    EXPECT_EQ(model_.renewals, 0U);
-    endpoint_.client_gone();
-    EXPECT_EQ(model_.renewals, 1U);
-}
-
 /// The endpoint behind a real server, spoken to as QEMU does.
 class EndpointServerTest : public EndpointTest {
 protected:
@@ -416,39 +376,6 @@ TEST_F(EndpointServerTest, StartsAsQemuStartsIt) {
     EXPECT_EQ(*client_->read_value<std::uint64_t>(0, 0x20), 2U);
     EXPECT_EQ(take_signals(first), 0U);
     EXPECT_TRUE(client_->set_irqs(vfio_user::kIrqDataNone | vfio_user::kIrqActionTrigger, 0, 0));
-}
-
-class MemoryBarServerTest : public EndpointServerTest {
-protected:
-    void SetUp() override {
-        model_.memory_file = make_memfd(8192);
-        model_.memory_size = 8192;
-        EndpointServerTest::SetUp();
-    }
-};
-
-TEST_F(MemoryBarServerTest, FileComesWithTheReplyThatTellsOfIt) {
-    // All three may be answered in one go; the fd still belongs to the second.
-    for (const std::uint32_t index : {0U, 2U, 4U}) {
-        const vfio_user::RegionInfoMessage request{.argsz = 32, .index = index};
-        ASSERT_TRUE(client_->send(vfio_user::Command::kGetRegionInfo,
-                                  std::as_bytes(std::span(&request, 1))));
-    }
-    for (const std::uint32_t index : {0U, 2U, 4U}) {
-        const auto reply = client_->receive();
-        ASSERT_TRUE(reply);
-        const auto info = base::load_le<vfio_user::RegionInfoMessage>(reply->payload.data());
-        EXPECT_EQ(info.index, index);
-        EXPECT_EQ((info.flags & vfio_user::kRegionFlagMap) != 0, index == 2);
-        const auto fds = client_->take_fds();
-        ASSERT_EQ(fds.size(), index == 2 ? 1U : 0U) << index;
-        if (index != 2) continue;
-        const char mark = 'x';
-        EXPECT_EQ(::pwrite(fds[0].get(), &mark, 1, 0), 1);
-        char back = 0;
-        EXPECT_EQ(::pread(model_.memory_file.get(), &back, 1, 0), 1);
-        EXPECT_EQ(back, mark);
-    }
 }
 
 TEST_F(EndpointServerTest, RefusalsCarryTheirErrno) {

@@ -24,7 +24,6 @@ public:
     std::optional<base::Error> next_error;  ///< the answer to the next call that can fail
     std::vector<base::UniqueFd> eventfds;   ///< as given
     std::vector<std::size_t> runs;          ///< of writes to BAR0 that came together
-    int file = -1;                          ///< of region 4
 
     static constexpr std::size_t kBarSize = 2U << 20;
     static constexpr std::uint32_t kVectors = 65;
@@ -34,7 +33,7 @@ public:
 
     Region region(unsigned index) const override {
         if (index == 0) return {kBarSize, true, true};
-        if (index == 4) return {64, true, false, file};
+        if (index == 4) return {64, true, false};
         if (index == 5) return {64, false, true};
         if (index == 7) return {4096, true, true};
         return {};

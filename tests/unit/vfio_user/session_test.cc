@@ -132,41 +132,6 @@ TEST_F(SessionTest, VersionIsAnsweredByteForByte) {
     EXPECT_THAT(session_.output(), ElementsAreArray(expected));
 }
 
-TEST(SessionFileTest, ReplyWithAnFdBeginsAnOutputOfItsOwn) {
-    FakeBackend backend;
-    backend.file = 99;  // only passed on
-    Counters counters;
-    Session session{backend, counters, "nic"};
-    std::vector<std::byte> requests;
-    const VersionHead version{};
-    put_message(requests, 1, Command::kVersion, 0, std::as_bytes(std::span(&version, 1)));
-    for (const std::uint32_t index : {0U, 4U, 4U, 7U}) {
-        const RegionInfoMessage request{.argsz = 32, .index = index};
-        put_message(requests, 2, Command::kGetRegionInfo, 0, std::as_bytes(std::span(&request, 1)));
-        // Nobody waits for the answer: no fd goes anywhere.
-        put_message(requests, 2, Command::kGetRegionInfo, kFlagNoReply,
-                    std::as_bytes(std::span(&request, 1)));
-    }
-    std::copy(requests.begin(), requests.end(), session.receive_room().begin());
-    ASSERT_TRUE(session.receive(requests.size(), {}));
-    constexpr std::size_t kReply = sizeof(Header) + sizeof(RegionInfoMessage);
-    const auto version_size = base::load_le<Header>(session.output().data()).size;
-    EXPECT_EQ(session.output().size(), version_size + kReply);
-    EXPECT_EQ(session.output_fd(), -1);
-    session.sent(session.output().size());
-    EXPECT_EQ(session.output().size(), kReply);
-    EXPECT_EQ(session.output_fd(), 99);
-    session.sent(1);
-    EXPECT_EQ(session.output().size(), kReply - 1);
-    EXPECT_EQ(session.output_fd(), -1) << "went with the first byte";
-    session.sent(kReply - 1);
-    EXPECT_EQ(session.output_fd(), 99);
-    EXPECT_EQ(session.output().size(), 2 * kReply) << "what follows without an fd may go along";
-    session.sent(2 * kReply);
-    EXPECT_EQ(session.output_fd(), -1);
-    EXPECT_TRUE(session.output().empty());
-}
-
 TEST_F(SessionTest, MinorVersionIsTheLowerOfBoth) {
     const Reply reply = ask(Command::kVersion, pack(VersionHead{0, 9}));
     EXPECT_EQ(base::load_le<VersionHead>(reply.payload.data()).minor, kVersionMinor);

@@ -77,6 +77,15 @@ class RunningGuest(unittest.TestCase):
         self.assertEqual(self.guest.get("/tmp/deep/er/file"), data)
         self.assertEqual(self.guest.run("stat -c %a /tmp/deep/er/file").stdout, "750\n")
 
+    def test_program_that_runs_can_be_put_anew(self) -> None:
+        self.guest.put(self.guest.get("/bin/sleep"), "/tmp/sleeper", 0o755)
+        sleeper = self.guest.spawn(["/tmp/sleeper", "3456"])
+        self.guest.run("until pidof sleeper; do sleep 0.1; done")
+        self.guest.put(b"#!/bin/sh\necho new\n", "/tmp/sleeper", 0o755)
+        self.assertEqual(self.guest.run("/tmp/sleeper").stdout, "new\n")
+        self.assertIsNone(sleeper.status)
+        sleeper.kill()
+
     def test_commands_run_side_by_side(self) -> None:
         slow = self.guest.spawn("until [ -e /tmp/go ]; do sleep 0.1; done; echo slow")
         self.guest.run("touch /tmp/go")

@@ -312,10 +312,12 @@ class Guest:
         return result
 
     def put(self, data: bytes | str | Path, path: str, mode: int = 0o644) -> None:
-        """Writes a file in the guest: bytes, text, or the content of a host file."""
+        """Makes a file in the guest: bytes, text, or the content of a host file. A program there
+        that still runs goes on with what it was."""
         content = data.read_bytes() if isinstance(data, Path) else data
-        self.run(["sh", "-c", 'mkdir -p "$(dirname "$1")" && cat >"$1" && chmod "$2" "$1"', "put",
-                  path, f"{mode:o}"], input=content)
+        self.run(["sh", "-c", 'mkdir -p "$(dirname "$1")" && cat >"$1.new" && '
+                  'chmod "$2" "$1.new" && mv -fT "$1.new" "$1"', "put", path, f"{mode:o}"],
+                 input=content)
 
     def get(self, path: str) -> bytes:
         """Reads a file of the guest."""

@@ -277,8 +277,10 @@ bool MemoryTable::bind(const WindowBind& request) {
         request.new_key.value() >> kTagBits != request.window.value() >> kTagBits)
         return false;
     const bool type2 = window->type == MrType::kWindowType2;
-    // Type 2 is bound once; it is freed by an invalidation.
-    if (type2 && window->valid.load(std::memory_order_relaxed) && request.length != 0) return false;
+    // Type 2 is bound once and freed by an invalidation only; type 1 shows the region's addresses.
+    if (type2 && (window->valid.load(std::memory_order_relaxed) || request.length == 0))
+        return false;
+    if (!type2 && request.zero_based) return false;
     MemoryRegion* region = nullptr;
     if (request.length != 0) {
         region = at(request.region);

@@ -230,6 +230,7 @@ private:
     void send_read(const SendWqe& wqe);
     void send_atomic(const SendWqe& wqe);
     bool send_packets(SendWqe& wqe, Budget& budget);
+    [[nodiscard]] std::uint32_t psns_out() const;
     [[nodiscard]] std::uint32_t in_flight() const;
 
     bool on_ack(Psn psn);
@@ -296,6 +297,7 @@ public:
 private:
     enum class Sent : std::uint8_t { kAll, kPart, kLimited, kRefused };
     static constexpr std::size_t kMost = 128;
+    void implied(const Answer& answer);
     Sent send_read(Answer& answer, std::uint64_t& budget);
     void send_aeth(const Answer& answer);
 

@@ -325,6 +325,8 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     }
     if (rnr) {
         counters.rnr_naks.add();
+        // Since the first of them nothing was sent that this could answer: a copy by the network.
+        if (rnr_timer_.armed() && psn == send_psn_) return;
         if (rnr_left_ == 0 && qp_.attributes.rnr_retry != 7) {
             counters.rnr_exceeded.add();
             fail(MANA_HW_RNIC_VE_RNR_RETRY);

@@ -131,17 +131,18 @@ Answer Responder::execute(const Segment& segment) {
     if (!established_ && state == MANA_HW_RNIC_QP_RTR) qp_.queues->established();
     established_ = true;
 
-    // ROCE 4.3, in its order.
+    // ROCE 4.3, in its order. Only a receive that is in use is blamed.
+    const std::uint16_t blamed = taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0;
     if (segment.kind == SegmentKind::kInvalid)
-        return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
+        return refuse(segment, NakCode::kInvalidRequest, blamed);
     if (segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) {
         if (message_ != SegmentKind::kInvalid || !reliable)
-            return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_OPCODE);
+            return refuse(segment, NakCode::kInvalidRequest, blamed);
         return segment.kind == SegmentKind::kRead ? read(segment) : atomic(segment);
     }
     const bool send = segment.kind == SegmentKind::kSend;
     if (message_ != (segment.first ? SegmentKind::kInvalid : segment.kind))
-        return fatal(NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
+        return fatal(NakCode::kInvalidRequest, blamed);
     if (!send && segment.first &&
         (qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE) == 0)
         return refuse(segment, NakCode::kInvalidRequest, 0);

@@ -21,15 +21,18 @@ void Responses::add(const Answer& answer) {
         case Answer::Kind::kSilent:
             return;
         case Answer::Kind::kAck:
-            if (queue_.empty())
+            if (queue_.empty()) {
                 ack_ = answer;
-            else if (queue_.back().kind == Answer::Kind::kAck)
+                return;
+            }
+            ack_.reset();
+            if (queue_.back().kind == Answer::Kind::kAck)
                 queue_.back() = answer;
             else
                 queue_.push_back(answer);
             return;
         case Answer::Kind::kRead: {
-            ack_.reset();  // a READ response acknowledges what came before
+            implied(answer);
             const std::uint32_t mtu = qp_.attributes.mtu;
             const auto last = [mtu](const Answer& a) {
                 return a.read.psn + (packets_of(a.read.length, mtu) - 1);
@@ -45,7 +48,7 @@ void Responses::add(const Answer& answer) {
             return;
         }
         case Answer::Kind::kAtomic: {
-            ack_.reset();
+            implied(answer);
             for (const Answer& queued : queue_)
                 if (queued.kind == Answer::Kind::kAtomic && queued.psn == answer.psn) return;
             queue_.push_back(answer);
@@ -63,6 +66,11 @@ void Responses::add(const Answer& answer) {
     }
 }
 
+/// What a READ or an atomic brings acknowledges what came before it; a duplicate does not.
+void Responses::implied(const Answer& answer) {
+    if (ack_ && answer.psn > ack_->psn) ack_.reset();
+}
+
 bool Responses::send() {
     std::uint64_t budget = kTurnBytes;
     // What waits says how many messages are done by now, so that the number never goes back
@@ -71,6 +79,7 @@ bool Responses::send() {
     if (!queue_.empty()) {
         const std::lock_guard lock(qp_.responder.mutex);
         msn = qp_.responder.msn();
+        if (ack_) ack_->msn = msn;
     }
     while (!queue_.empty()) {
         Answer& answer = queue_.front();

@@ -55,8 +55,13 @@ roce::Packet Qp::packet() const {
     return packet;
 }
 
+/// PSNs from the oldest not acknowledged on: up to 2^23, which as a distance would be negative.
+std::uint32_t Requester::psns_out() const {
+    return (send_psn_.value() - una_.value()) & Psn::kMask;
+}
+
 std::uint32_t Requester::in_flight() const {
-    return static_cast<std::uint32_t>(send_psn_ - una_) - read_psns_;
+    return psns_out() - read_psns_;
 }
 
 void Requester::turn_wire(Budget& budget) {
@@ -65,9 +70,10 @@ void Requester::turn_wire(Budget& budget) {
         if (wqe == nullptr) break;
         if (qp_.limiter && !qp_.limiter->open()) break;
         if (adapter_.hold_back(qp_)) break;
+        const std::uint32_t under_way = psns_out();
+        const std::uint32_t takes = wqe->is_read() ? wqe->packets : 1;
+        if (under_way > 0 && under_way + takes > kMaxPsns) break;
         if (wqe->is_read()) {
-            const auto under_way = static_cast<std::uint32_t>(send_psn_ - una_);
-            if (under_way > 0 && under_way + wqe->packets > kMaxPsns) break;
             // After a loss answers on the way count as well.
             if (window_ < adapter_.config.window_packets && under_way > 0 &&
                 under_way + wqe->packets > window_)
@@ -119,7 +125,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     const std::uint32_t under_way = in_flight();
     if (under_way >= window_) return false;
     const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
-    const std::uint32_t room = window_ - under_way;
+    const std::uint32_t room = std::min(window_ - under_way, kMaxPsns - psns_out());
     const auto affordable =
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     std::uint32_t count = std::min({wqe.packets - begun, room, affordable});

@@ -18,7 +18,6 @@ TABLE = ROOT / "docs" / "transport-tests.md"
 CASES = 145
 #: Cases without a test of their own, or with more to say.
 NOTES = {
-    53: "READs",
     64: "10,000 seeds by hand, 2,000 in CI",
     98: "queued, since the driver of Linux 6.12 does not pass on the requester's limit",
     102: "stock CQs: the device does not know the consumer's index; the host sees the overrun",
@@ -26,8 +25,6 @@ NOTES = {
     113: "served at once; the event of extended queue pairs only",
     115: "the event of extended queue pairs only",
     117: "UD queues of the stock ABI have no error completions and no SQE",
-    118: "with one queue pair on it",
-    121: "the middle packet",
     125: "the kernel's check, made before the device hears of it",
 }
 #: Those that a program of its own shows.

@@ -190,6 +190,80 @@ TEST_F(ExtPathTest, LostAnswerOfAnAtomicIsGivenAgain) {
     EXPECT_EQ(link->frames(roce::Opcode::kFetchAdd), 2U);
 }
 
+// ROCE 10: 53
+TEST_F(ExtPathTest, AtomicThatIsNoLongerRememberedIsDropped) {
+    link = std::make_unique<ExtLink>(false);
+    link->b.word(0x80000) = 10;
+    base::Frame first;
+    link->network.fate = [&](const roce::Packet& packet) {
+        if (packet.opcode == roce::Opcode::kFetchAdd && first.empty()) encode(packet, first);
+        return Fate{};
+    };
+    ExtWr wr = link->wr(MANA_HW_EXT_WQE_FETCH_ADD, 0x90000, 8, 0x80000);
+    wr.swap_add = 1;
+    const auto replay = [&] {
+        const std::size_t answers = link->frames(roce::Opcode::kAtomicAcknowledge);
+        link->b.node->rnic.receive(first);
+        link->world.run_until_idle();
+        return link->frames(roce::Opcode::kAtomicAcknowledge) - answers;
+    };
+    constexpr std::size_t kRemembered = 128;
+    for (std::size_t i = 1; i <= kRemembered; ++i) {
+        link->a.post(wr);
+        ASSERT_TRUE(link->run(i));
+    }
+    EXPECT_EQ(replay(), 1U);
+    link->a.post(wr);
+    ASSERT_TRUE(link->run(kRemembered + 1));
+    EXPECT_EQ(replay(), 0U);
+    EXPECT_EQ(link->b.word(0x80000), 10 + kRemembered + 1) << "never executed again";
+    EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
+}
+
+// ROCE 10: 22
+TEST_F(ExtPathTest, EachRequestCountsOnceInTheMsn) {
+    link = std::make_unique<ExtLink>(false);
+    link->b.recv(1, 0x80000, 100);
+    std::size_t done = 0;
+    for (const auto& [opcode, length] :
+         {std::pair{MANA_HW_EXT_WQE_SEND, 10U}, std::pair{MANA_HW_EXT_WQE_WRITE, 3000U},
+          std::pair{MANA_HW_EXT_WQE_READ, 100U}, std::pair{MANA_HW_EXT_WQE_FETCH_ADD, 8U}}) {
+        link->a.post(link->wr(static_cast<std::uint8_t>(opcode), 0x90000, length, 0x88000));
+        ASSERT_TRUE(link->run(++done));
+    }
+    std::vector<std::uint32_t> msns;
+    for (const roce::Packet& packet : link->network.sent)
+        if (packet.info().has(roce::kHasAeth)) msns.push_back(packet.aeth.msn);
+    EXPECT_EQ(msns, (std::vector<std::uint32_t>{1, 2, 3, 4}));
+}
+
+// ROCE 10: 84
+TEST_P(ExtVerbsTest, RegionWithoutTheRightOfTheRequest) {
+    struct Case {
+        std::uint8_t opcode;
+        std::uint32_t right;
+    };
+    for (const Case& test : {Case{MANA_HW_EXT_WQE_WRITE, gdma::kRemoteWrite},
+                             Case{MANA_HW_EXT_WQE_READ, gdma::kRemoteRead},
+                             Case{MANA_HW_EXT_WQE_FETCH_ADD, gdma::kRemoteAtomic},
+                             Case{MANA_HW_EXT_WQE_CMP_SWAP, gdma::kRemoteAtomic}}) {
+        SCOPED_TRACE(int{test.opcode});
+        open();
+        auto& host = link->b.node->host;
+        const auto weak = host.hwc().create_mr(host.pd, link->b.buffer, ExtLink::kMr,
+                                               ExtLink::kAll & ~test.right);
+        ASSERT_TRUE(weak);
+        link->b.word(0x80000) = 0x1234;
+        link->a.word(0x90000) = 0x5678;
+        ExtWr wr = link->wr(test.opcode, 0x90000, 8, 0x80000);
+        wr.rkey = weak->rkey;
+        EXPECT_EQ(done(wr).status, 10);
+        EXPECT_EQ(link->b.word(0x80000), 0x1234U);
+        EXPECT_EQ(link->a.word(0x90000), 0x5678U);
+        EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+    }
+}
+
 // ---- UC
 
 TEST_P(ExtVerbsTest, UcDeliversWithoutAcknowledgement) {
@@ -245,24 +319,29 @@ TEST_P(ExtVerbsTest, UcRefusalsAreSilent) {
 
 // ROCE 10: 121
 TEST_F(ExtPathTest, UcDropsAMessageWithAGap) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    link = std::make_unique<ExtLink>(false, options);
-    int middle = 0;
-    link->network.fate = [&](const roce::Packet& packet) {
-        Fate fate;
-        fate.lose = packet.opcode == roce::Opcode::kUcSendMiddle && middle++ == 0;
-        return fate;
-    };
-    link->b.recv(1, 0x80000, 8192);
-    link->b.recv(2, 0x82000, 8192);
-    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
-    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 64, 5000));
-    ASSERT_TRUE(link->run(2, 1));
-    link->idle();
-    ASSERT_EQ(link->received.size(), 1U);
-    EXPECT_EQ(link->received[0].cookie, 1U);
-    EXPECT_TRUE(link->same(64, 0x80000, 5000));
+    for (const roce::Opcode opcode :
+         {roce::Opcode::kUcSendFirst, roce::Opcode::kUcSendMiddle, roce::Opcode::kUcSendLast}) {
+        SCOPED_TRACE(int{static_cast<std::uint8_t>(opcode)});
+        ExtLink::Options options;
+        options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+        link = std::make_unique<ExtLink>(false, options);
+        int lost = 0;
+        link->network.fate = [&](const roce::Packet& packet) {
+            Fate fate;
+            fate.lose = packet.opcode == opcode && lost++ == 0;
+            return fate;
+        };
+        link->b.recv(1, 0x80000, 8192);
+        link->b.recv(2, 0x82000, 8192);
+        link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
+        link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 64, 5000));
+        ASSERT_TRUE(link->run(2, 1));
+        link->idle();
+        for (const auto& cqe : link->sent) EXPECT_EQ(cqe.status, 0);
+        ASSERT_EQ(link->received.size(), 1U);
+        EXPECT_EQ(link->received[0].cookie, 1U);
+        EXPECT_TRUE(link->same(64, 0x80000, 5000));
+    }
 }
 
 // ROCE 10: 122
@@ -508,6 +587,13 @@ TEST_P(ExtVerbsTest, SrqServesAndTellsOfItsLimit) {
     state = link->b.host->query_srq(*link->b.srq);
     EXPECT_EQ(state->limit, 0U);
     EXPECT_EQ(state->posted, 1U);
+    link->b.seen.clear();
+    link->b.recv(104, 0x84000, 4096);
+    ASSERT_TRUE(link->b.host->modify_srq(*link->b.srq, 2));
+    EXPECT_FALSE(link->b.had_event(link->b.srq->id, MANA_HW_EXT_EVENT_SRQ_LIMIT));
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 10));
+    ASSERT_TRUE(link->run(4, 4));
+    EXPECT_TRUE(link->b.had_event(link->b.srq->id, MANA_HW_EXT_EVENT_SRQ_LIMIT)) << "armed again";
 }
 
 // ROCE 10: 118
@@ -523,6 +609,41 @@ TEST_P(ExtVerbsTest, QpInErrorLeavesTheSrqAlone) {
     EXPECT_FALSE(link->b.host->destroy_srq(*link->b.srq));
     ASSERT_TRUE(link->b.host->destroy_qp(link->b.qp));
     EXPECT_TRUE(link->b.host->destroy_srq(*link->b.srq));
+}
+
+// ROCE 10: 118
+TEST_F(ExtPathTest, QpInErrorGivesUpWhatItTookFromTheSrq) {
+    ExtLink::Options options;
+    options.srq = true;
+    link = std::make_unique<ExtLink>(false, options);
+    ExtLink::Side& b = link->b;
+    ExtQpOptions wish;
+    wish.srq = &*b.srq;
+    auto from = *link->a.host->create_qp(link->a.send_cq, link->a.recv_cq);
+    auto to = *b.host->create_qp(b.send_cq, b.recv_cq, wish);
+    const auto peer = [](const ExtLink::Side& side, const ExtQp& qp) {
+        return Peer{side.node->host.gid(), side.node->host.mac(), qp.qpn, ExtLink::kPsn};
+    };
+    ASSERT_TRUE(b.host->connect(to, ExtLink::kPsn, peer(link->a, from)));
+    ASSERT_TRUE(link->a.host->connect(from, ExtLink::kPsn, peer(b, to)));
+    link->network.fate = [](const roce::Packet& packet) {
+        Fate fate;
+        fate.lose = packet.opcode == roce::Opcode::kSendLast;
+        return fate;
+    };
+    for (std::uint32_t i = 0; i < 3; ++i) b.recv(50 + i, 0x80000 + 0x1000 * i, 4096);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 3000));  // half of it arrives
+    link->idle();
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(b.host->to_state(b.qp, MANA_HW_RNIC_QP_ERR));
+    link->idle();
+    ASSERT_EQ(link->received.size(), 1U);
+    EXPECT_EQ(link->received[0].cookie, 50U);
+    EXPECT_EQ(link->received[0].status, 5);
+    EXPECT_TRUE(b.had_event(b.qp.qpn, MANA_HW_EXT_EVENT_LAST_WQE_REACHED)) << "once";
+    for (int i = 0; i < 2; ++i) link->a.host->post(from, link->wr(MANA_HW_EXT_WQE_SEND, 64, 100));
+    ASSERT_TRUE(link->run(2, 3));
+    EXPECT_EQ(link->received[2].cookie, 52U) << "the other queue pair has the rest";
+    EXPECT_TRUE(link->same(64, 0x82000, 100));
 }
 
 TEST_P(ExtUdTest, SrqReceiveKeptByAnEndingQpComesBack) {
@@ -639,6 +760,21 @@ TEST_P(ExtVerbsTest, UnboundAndOldKeysOfAWindowAreRefused) {
     EXPECT_EQ(write_by_b(window->rkey, base), 10);
 }
 
+// ROCE 10: 131
+TEST_P(ExtVerbsTest, WindowOfType1IsBoundAgainAndItsOldKeyEnds) {
+    open();
+    auto window = *link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
+    const std::uint64_t base = link->a.buffer.value();
+    const std::uint32_t old = window.rkey + 1;
+    ASSERT_EQ(done(bind(window, old, 0x90000, 64, gdma::kRemoteWrite)).status, 0);
+    EXPECT_EQ(write_by_b(old, base + 0x90000), 0);
+    window.rkey = old;
+    ASSERT_EQ(done(bind(window, old + 1, 0x91000, 64, gdma::kRemoteWrite)).status, 0);
+    EXPECT_EQ(write_by_b(old + 1, base + 0x91000), 0);
+    EXPECT_TRUE(link->same(0x91000, 0, 16));
+    EXPECT_EQ(write_by_b(old, base + 0x91000), 10);
+}
+
 TEST_P(ExtVerbsTest, WindowOfLengthZeroShowsNothing) {
     open();
     auto window = *link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE1);
@@ -684,6 +820,13 @@ TEST_P(ExtVerbsTest, BadBindsAreRefused) {
         {"range", [](ExtLink&, auto& b) { b.length = ExtLink::kMr + 1; }},
         {"before", [](ExtLink&, auto& b) { --b.address; }},
         {"wraps", [](ExtLink&, auto& b) { b.length = ~0ULL; }},
+        {"of another PD",
+         [](ExtLink& l, auto& b) {
+             auto& hwc = l.a.node->host.hwc();
+             b.mr_key = hwc.create_mr(*hwc.create_pd(), l.a.buffer, 4096, ExtLink::kAll)->lkey;
+         }},
+        {"zero based, type 1",
+         [](ExtLink&, auto& b) { b.access |= MANA_HW_EXT_ACCESS_ZERO_BASED; }},
         {"local right", [](ExtLink&, auto& b) { b.access = gdma::kLocalWrite; }},
         {"unknown right", [](ExtLink&, auto& b) { b.access = 1U << 9; }},
         {"write to what is not writable",
@@ -726,6 +869,14 @@ TEST_P(ExtVerbsTest, WindowOfType2IsBoundOnceAndInvalidated) {
     const DriverMr renamed{0, 0, window->rkey + 1};
     EXPECT_EQ(done(bind(renamed, window->rkey + 2, 0, 64, gdma::kRemoteWrite)).status, 6)
         << "bound already";
+}
+
+// ROCE 10: 133
+TEST_P(ExtVerbsTest, WindowOfType2IsNotUnboundByABind) {
+    open();
+    const auto window = link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
+    ASSERT_EQ(done(bind(*window, window->rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    EXPECT_EQ(done(bind(*window, window->rkey, 0, 0, 0)).status, 6);
 }
 
 TEST_P(ExtVerbsTest, BindGoesByTheIndexOfTheWindow) {
@@ -852,6 +1003,35 @@ TEST_P(ExtVerbsTest, SendWithInvalidateOfAPlainKeyFailsTheReceiver) {
     ASSERT_TRUE(link->run(1, 1));
     EXPECT_EQ(link->received[0].status, 9);
     EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+}
+
+// ROCE 10: 104
+TEST_P(ExtVerbsTest, SendWithInvalidateOfWhatIsNotItsOwnFailsTheReceiver) {
+    for (const char* which : {"unknown", "type 1", "type 2 of another queue pair"}) {
+        SCOPED_TRACE(which);
+        open();
+        auto other = another();
+        const bool type1 = std::string_view(which) == "type 1";
+        const auto window =
+            link->a.host->create_key(type1 ? MANA_HW_MR_WINDOW_TYPE1 : MANA_HW_MR_WINDOW_TYPE2);
+        ASSERT_EQ(done(bind(*window, window->rkey, 0x90000, 64, gdma::kRemoteWrite)).status, 0);
+        ExtQp& to = type1 ? link->a.qp : other.first;
+        const gdma::Sge place = link->a.sge(0xa0000, 100);
+        link->a.host->recv(to, 4, std::span(&place, 1));
+        ExtWr send;
+        send.opcode = MANA_HW_EXT_WQE_SEND_INV;
+        send.sges = {link->b.sge(0, 10)};
+        send.value = std::string_view(which) == "unknown" ? 0x770000 : window->rkey;
+        link->b.host->post(type1 ? link->b.qp : other.second, send);
+        std::optional<mana_hw_ext_cqe> cqe;
+        ASSERT_TRUE(link->world.run_until(
+            [&] { return (cqe = link->a.recv_cq.poll()).has_value(); }, std::chrono::seconds(1)));
+        EXPECT_EQ(cqe->status, 9);
+        EXPECT_EQ(link->a.host->query_qp(to)->state, unsigned{MANA_HW_RNIC_QP_ERR});
+        if (!type1) {
+            EXPECT_EQ(write_by_b(window->rkey, link->a.buffer.value() + 0x90000), 0) << "it stays";
+        }
+    }
 }
 
 // ---- fast registration

@@ -288,41 +288,82 @@ TEST_F(OrderTest, ManyEntriesWithNothingAmongThem) {
     EXPECT_EQ(from, to);
 }
 
-/// The local path: 2 GiB of frames would take a while.
-// ROCE 10: 36
-TEST(LargestMessageTest, TwoToThe31Bytes) {
-    Connection::Options options;
-    options.mtu = 4096;
-    Connection link(true, options, {});
-    // Regions of 2 GiB whose pages are all the same.
-    constexpr std::uint64_t kPage = 2U << 20;
-    constexpr std::uint64_t kLength = 1ULL << 31;
-    const auto huge = [&](Connection::Side& side) {
+class LargestMessageTest : public ::testing::Test {
+protected:
+    static constexpr std::uint64_t kLength = 1ULL << 31;
+    static constexpr std::uint64_t kAddress = 0x7000'0000'0000ULL;
+
+    /// A region of 2 GiB whose pages are all the same.
+    static DriverMr huge(Connection::Side& side) {
+        constexpr std::uint64_t kPage = 2U << 20;
         const std::uint64_t page = (side.buffer.value() + kPage - 1) / kPage * kPage;
         const std::vector<std::uint64_t> pages(kLength / kPage, page);
         auto& hwc = side.node->host.hwc();
         const auto region = hwc.create_region(pages, kLength, 0, 21);
         EXPECT_TRUE(region);
-        const auto mr =
-            hwc.create_mr_of(side.node->host.pd, *region, 0x7000'0000'0000ULL, Connection::kAll);
+        const auto mr = hwc.create_mr_of(side.node->host.pd, *region, kAddress, Connection::kAll);
         EXPECT_TRUE(mr);
         return *mr;
-    };
+    }
+};
+
+/// The local path: 2 GiB of frames would take a while.
+// ROCE 10: 36
+TEST_F(LargestMessageTest, TwoToThe31Bytes) {
+    Connection::Options options;
+    options.mtu = 4096;
+    Connection link(true, options, {});
     const DriverMr from = huge(link.a);
     const DriverMr to = huge(link.b);
     SendWr wr;
     wr.opcode = MANA_HW_RNIC_WQE_WRITE;
-    wr.sges = {{0x7000'0000'0000ULL, gdma::Key(from.lkey), 1U << 31}};
-    wr.remote_address = 0x7000'0000'0000ULL;
+    wr.sges = {{kAddress, gdma::Key(from.lkey), 1U << 31}};
+    wr.remote_address = kAddress;
     wr.rkey = to.rkey;
     link.post(wr);
     ASSERT_TRUE(link.run(1));
     EXPECT_EQ(link.a.done[0].vendor, 0U);
     EXPECT_EQ(link.b.node->rnic.counters().rx_bytes.value(), kLength);
-    wr.sges.push_back({0x7000'0000'0000ULL, gdma::Key(from.lkey), 1});
+    wr.sges.push_back({kAddress, gdma::Key(from.lkey), 1});
     link.post(wr);
     ASSERT_TRUE(link.run(2));
     EXPECT_EQ(link.a.done[1].vendor, unsigned{MANA_HW_RNIC_VE_TX_LENGTH});
+}
+
+/// At the smallest path MTU a READ of 2 GiB takes all PSNs that may be under way.
+// ROCE 10: 66
+TEST_F(LargestMessageTest, NoMorePsnsAreOutThanCanBeToldApart) {
+    constexpr std::uint32_t kMtu = 256;
+    constexpr std::uint32_t kMost = 1U << 23;
+    for (const std::uint32_t spare : {0U, 1U, 10U}) {
+        for (const std::uint32_t opcode : {MANA_HW_RNIC_WQE_READ, MANA_HW_RNIC_WQE_WRITE}) {
+            SCOPED_TRACE(testing::Message() << spare << " spare, then opcode " << opcode);
+            Connection::Options options;
+            options.mtu = kMtu;
+            options.timeout = 0;
+            Connection link(false, options, {});
+            link.network.fate = [](const roce::Packet&) { return Fate{true}; };
+            const DriverMr mr = huge(link.a);
+            SendWr wr;
+            wr.opcode = MANA_HW_RNIC_WQE_READ;
+            wr.sges = {{kAddress, gdma::Key(mr.lkey), (1U << 31) - spare * kMtu}};
+            wr.remote_address = link.b.buffer.value();
+            wr.rkey = link.b.mr.rkey;
+            link.post(wr);
+            wr.opcode = opcode;
+            if (opcode == MANA_HW_RNIC_WQE_WRITE) wr.sges[0].length = 64 * kMtu;
+            link.post(wr);
+            link.idle();
+            const auto& sent = link.network.sent;
+            const bool writes = opcode == MANA_HW_RNIC_WQE_WRITE;
+            ASSERT_EQ(sent.size(), 1U + (writes ? spare : 0));
+            for (const roce::Packet& p : sent)
+                EXPECT_LT((p.psn.value() - Connection::kPsnA) & Psn::kMask, kMost);
+            if (sent.size() > 1) {
+                EXPECT_TRUE(sent.back().ack_request) << "the last that the window allows";
+            }
+        }
+    }
 }
 
 // ROCE 10: 38

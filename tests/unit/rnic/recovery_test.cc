@@ -166,6 +166,27 @@ TEST_F(RecoveryTest, AckOfADuplicateWaitsBehindReadData) {
     EXPECT_EQ(link->b.done.size(), 1U);
 }
 
+// ROCE 10: 56
+TEST_F(RecoveryTest, DuplicateReadDoesNotSwallowAnAck) {
+    open();
+    read(1, 100);
+    ASSERT_TRUE(link->run(1));
+    link->network.sent.clear();
+    // In one batch: a WRITE that is owed its ACK, and then the READ before it once more.
+    roce::Packet first = to(link->b, Opcode::kWriteOnly, 0x101);
+    roce::Packet again = to(link->b, Opcode::kReadRequest, 0x100);
+    again.reth = {link->b.buffer.value() + (1 << 20), link->b.mr.rkey, 100};
+    base::Frame frame;
+    for (const roce::Packet& p : {first, again}) {
+        roce::encode(p, frame);
+        link->b.node->rnic.receive(frame);
+    }
+    link->idle(microseconds(10));
+    EXPECT_EQ(story(), (Words{"RO100", "A101"}));
+    EXPECT_EQ(sent()[0].aeth.msn, 2U);
+    EXPECT_EQ(sent()[1].aeth.msn, 2U);
+}
+
 // ROCE 10: 59
 TEST_F(RecoveryTest, AckInsideAReadCompletesNothing) {
     open();
@@ -275,6 +296,25 @@ TEST_F(RecoveryTest, RnrRetriesRefill) {
     }
     expect_ok(10, 10);
     EXPECT_EQ(at_a().rnr_naks.value(), 10U);
+}
+
+// ROCE 10: 60
+TEST_F(RecoveryTest, CopyOfAnRnrNakCostsNoRetry) {
+    Connection::Options options;
+    options.limits_a.rnr_retry = 1;
+    options.limits_b.rnr_timer = 14;
+    open(options);
+    link->network.fate = [](const roce::Packet& p) {
+        Fate fate;
+        if (p.opcode == Opcode::kAcknowledge && (p.aeth.syndrome & 0x60) == 0x20) fate.copies = 3;
+        return fate;
+    };
+    send(1, 10);
+    link->idle(microseconds(100));
+    EXPECT_EQ(at_a().rnr_naks.value(), 3U);
+    link->b.recv(1, 0, 64);
+    ASSERT_TRUE(link->run(1, 1));
+    expect_ok(1, 1);
 }
 
 // ROCE 10: 73

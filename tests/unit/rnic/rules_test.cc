@@ -26,6 +26,19 @@ protected:
             inject(link->b, p, c.bytes);
         }
     }
+    static constexpr std::size_t kIp = 14, kUdp = kIp + 20;
+    /// Makes header checksum and ICRC of a changed frame right again.
+    static void seal(base::Frame& frame) {
+        std::byte* const ip = frame.data() + kIp;
+        std::uint32_t sum = 0;
+        base::store_be<std::uint16_t>(ip + 10, 0);
+        for (std::size_t i = 0; i < 20; i += 2) sum += base::load_be<std::uint16_t>(ip + i);
+        sum = (sum & 0xffff) + (sum >> 16);
+        base::store_be<std::uint16_t>(ip + 10, static_cast<std::uint16_t>(~sum));
+        const std::span<const std::byte> all = std::span<const std::byte>(frame).subspan(kIp);
+        const std::uint32_t icrc = roce::icrc(all.first(20), all.subspan(20, all.size() - 24));
+        base::store_le<std::uint32_t>(frame.data() + frame.size() - 4, icrc);
+    }
     void expect_invalid_request(std::uint32_t psn) {
         ASSERT_EQ(sent().size(), 1U);
         EXPECT_EQ(sent()[0].aeth.syndrome, 0x61);
@@ -103,6 +116,40 @@ TEST_F(RulesTest, WriteWithImmediateAndABadKeyIsToldOnce) {
     }
 }
 
+// ROCE 10: 91
+TEST_F(RulesTest, RegionRemovedHalfWayThroughARead) {
+    constexpr std::uint32_t kLength = 1 << 20;
+    rnic::RnicConfig config;
+    config.congestion.dcqcn.line_rate = 1'000'000'000;
+    config.congestion.dcqcn.rate_timer = std::chrono::hours(1);
+    open({}, config);
+    auto& host = link->b.node->host;
+    const auto mr =
+        host.hwc().create_mr(host.pd, link->b.buffer, Connection::kMr, Connection::kAll);
+    std::ranges::fill(link->b.at(0, kLength), std::byte{0x11});
+    std::ranges::fill(link->a.at(0, kLength), std::byte{0});
+    inject(link->b, to(link->b, Opcode::kCnp, 0));  // B sends slowly from now on
+    SendWr wr = link->wr(MANA_HW_RNIC_WQE_READ, 1, 0, kLength, 0);
+    wr.rkey = mr->rkey;
+    link->post(wr);
+    link->idle(std::chrono::milliseconds(1));
+    const auto arrived = [&] {
+        return static_cast<std::uint32_t>(
+            std::ranges::count(link->a.at(0, kLength), std::byte{0x11}));
+    };
+    ASSERT_GT(arrived(), 0U);
+    ASSERT_LT(arrived(), kLength);
+    ASSERT_TRUE(host.hwc().destroy_mr(*mr));
+    std::ranges::fill(link->b.at(0, kLength), std::byte{0x22});
+    ASSERT_TRUE(link->run(1));
+    EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS});
+    EXPECT_EQ(std::ranges::count(link->a.at(0, kLength), std::byte{0x22}), 0)
+        << "nothing is read after the deregistration";
+    EXPECT_EQ(sent().back().aeth.syndrome, 0x62);
+    EXPECT_EQ(sent().back().psn.value() - Connection::kPsnA, arrived() / 1024)
+        << "the first response that is missing";
+}
+
 // ROCE 10: 92
 TEST_F(RulesTest, OpcodesOutOfSequence) {
     using C = Crafted;
@@ -146,14 +193,14 @@ TEST_F(RulesTest, ReservedOpcodes) {
         p.payload = payload;
         base::Frame frame;
         roce::encode(p, frame);
-        frame[14 + 20 + 8] = static_cast<std::byte>(opcode);
-        const std::span<const std::byte> ip = std::span(frame).subspan(14);
-        const std::uint32_t icrc =
-            roce::icrc(ip.first(20), ip.subspan(20, frame.size() - 14 - 20 - 4));
-        base::store_le<std::uint32_t>(frame.data() + frame.size() - 4, icrc);
+        frame[kUdp + 8] = static_cast<std::byte>(opcode);
+        seal(frame);
+        link->b.recv(1, 0, 64);
         link->b.node->rnic.receive(frame);
         link->world.run_until_idle();
         expect_invalid_request(0x100);
+        link->idle();
+        EXPECT_EQ(link->b.error(true), unsigned{MANA_HW_RNIC_VE_FLUSHED}) << "it was not in use";
     }
 }
 
@@ -177,6 +224,32 @@ TEST_F(RulesTest, PayloadsOfTheWrongSize) {
         link->b.recv(1, 0, 8192);
         craft(packets);
         expect_invalid_request(0x100 + static_cast<std::uint32_t>(packets.size()) - 1);
+    }
+}
+
+// ROCE 10: 94
+TEST_F(RulesTest, PadThatIsNotThatOfTheLength) {
+    for (const unsigned pad : {0U, 1U, 2U, 3U}) {
+        SCOPED_TRACE(pad);
+        open();
+        link->b.recv(1, 0, 8192);
+        roce::Packet p = to(link->b, Opcode::kSendOnly, 0x100);
+        const std::vector<std::byte> payload(16, std::byte{1});
+        p.payload = payload;
+        base::Frame frame;
+        roce::encode(p, frame);
+        frame[kUdp + 8 + 1] |= static_cast<std::byte>(pad << 4);
+        // Payload and pad are a multiple of four whatever the pad says; not so without one byte.
+        frame.erase(frame.end() - 5);
+        for (const std::size_t at : {kIp + 2, kUdp + 4}) {
+            const auto length = base::load_be<std::uint16_t>(frame.data() + at);
+            base::store_be<std::uint16_t>(frame.data() + at,
+                                          static_cast<std::uint16_t>(length - 1));
+        }
+        seal(frame);
+        link->b.node->rnic.receive(frame);
+        link->world.run_until_idle();
+        expect_invalid_request(0x100);
     }
 }
 

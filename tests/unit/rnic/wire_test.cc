@@ -182,6 +182,8 @@ TEST_F(WireTest, LostReadResponses) {
         EXPECT_EQ(request->psn, Psn(0x100 + k));
         EXPECT_EQ(request->reth.length, (4 - k) * 1024);
         EXPECT_EQ(request->reth.address, link->b.buffer.value() + (1 << 20) + k * 1024);
+        const roce::Packet& answer = *(request.base());
+        EXPECT_EQ(answer.opcode, k == 3 ? Opcode::kReadResponseOnly : Opcode::kReadResponseFirst);
     }
 }
 
@@ -239,6 +241,8 @@ TEST_F(WireTest, BadIcrcHasNoEffect) {
     write(5);
     ASSERT_TRUE(link->run(1));
     EXPECT_EQ(at_b().drop_icrc.value(), 1U);
+    EXPECT_EQ(naks(), 1U);
+    EXPECT_EQ(at_a().timeouts.value(), 0U) << "repaired by the NAK";
     EXPECT_TRUE(same(0, 0, 5 * 1024));
 }
 

@@ -615,15 +615,14 @@ TEST(Aeth, CreditTable) {
     for (std::uint8_t c = 0; c < 32; ++c) EXPECT_EQ(credits(c), want[c]) << int{c};
 }
 
+// ROCE 10: 68
 TEST(Aeth, RnrTimerTable) {
-    using std::chrono::microseconds;
-    EXPECT_EQ(rnr_delay(0), microseconds(655360));
-    EXPECT_EQ(rnr_delay(1), microseconds(10));
-    EXPECT_EQ(rnr_delay(4), microseconds(40));
-    EXPECT_EQ(rnr_delay(5), microseconds(60));
-    EXPECT_EQ(rnr_delay(12), microseconds(640));
-    EXPECT_EQ(rnr_delay(25), microseconds(61440));
-    EXPECT_EQ(rnr_delay(31), microseconds(491520));
+    const unsigned want[] = {655360, 10,    20,    30,     40,     60,     80,     120,
+                             160,    240,   320,   480,    640,    960,    1280,   1920,
+                             2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
+                             40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+    for (std::uint8_t code = 0; code < 32; ++code)
+        EXPECT_EQ(rnr_delay(code), std::chrono::microseconds(want[code])) << int{code};
 }
 
 TEST(Psn, SerialNumberOrder) {

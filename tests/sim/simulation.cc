@@ -348,8 +348,10 @@ void Simulation::step() {
     poll();
     for (Connection& connection : connections_)
         for (Side& side : connection.side)
-            if (const rnic::Qp* qp = device(side); qp != nullptr && !side.gone)
-                if (const std::string wrong = side.check.at_rest(*qp); !wrong.empty())
+            if (const rnic::Qp* qp = device(side); qp != nullptr)
+                if (const std::string wrong =
+                        side.gone ? WireCheck::timers(*qp) : side.check.at_rest(*qp);
+                    !wrong.empty())
                     fail(side, wrong);
 }
 

@@ -33,6 +33,7 @@ std::string WireCheck::sent(const rnic::Qp& qp, const roce::Packet& packet,
         return "a frame of a QP that is not connected";
     if (state == MANA_HW_RNIC_QP_ERR && !response) return "a request of a QP in ERR";
     if (fatal_sent_) return "a frame behind the fatal NAK";
+    if (state == MANA_HW_RNIC_QP_ERR && ended_) return "an answer of a QP in ERR";
     if (packet.opcode == roce::Opcode::kCnp) return {};  // takes no PSN
     return response ? this->response(packet, messages) : request(qp, packet);
 }
@@ -131,6 +132,14 @@ std::string WireCheck::at_rest(const rnic::Qp& qp) {
     if (view.ack_timer && view.rnr_timer) return "ACK and RNR timer at once";
     if (view.ack_timer && under_way == 0 && !view.stalled)
         return "the ACK timer runs and nothing is outstanding";
+    // 11: what was owed before the error, and the NAK that tells of it, may still be waiting.
+    ended_ = state == MANA_HW_RNIC_QP_ERR && qp.responses.empty();
+    return timers(qp);
+}
+
+std::string WireCheck::timers(const rnic::Qp& qp) {
+    const rnic::RequesterView view = qp.requester.view();
+    const std::uint32_t state = qp.state();
     const bool works = state == MANA_HW_RNIC_QP_RTS || state == MANA_HW_RNIC_QP_SQD;
     if (!works && (view.ack_timer || view.rnr_timer)) return "a timer runs in the wrong state";
     return {};

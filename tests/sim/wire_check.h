@@ -32,6 +32,8 @@ public:
     [[nodiscard]] static std::string position(const rnic::Qp& qp);
     /// At any time when nothing is going on at the moment.
     [[nodiscard]] std::string at_rest(const rnic::Qp& qp);
+    /// What holds of a QP after RESET, too.
+    [[nodiscard]] static std::string timers(const rnic::Qp& qp);
 
 private:
     [[nodiscard]] std::string request(const rnic::Qp& qp, const roce::Packet& packet);
@@ -59,6 +61,7 @@ private:
     roce::Psn nak_psn_{};
     std::uint64_t naks_ = 0;  // with nak_psn_
     bool fatal_sent_ = false;
+    bool ended_ = false;  // in ERR, and nothing is owed
 };
 
 }  // namespace openmana::sim

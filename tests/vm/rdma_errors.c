@@ -67,7 +67,7 @@ struct state {
     struct pair pair;
     enum mode mode;
     uint32_t length; /* of each message */
-    bool unsignaled, one_cq, recover;
+    bool unsignaled, one_cq, recover, no_receives;
     bool server;
     uint8_t* memory;
     uint8_t* snapshot;
@@ -403,6 +403,18 @@ static bool cq_error_event(struct state* s, const struct ibv_cq* cq) {
     return found;
 }
 
+/* What is told of the QP until nothing comes for half a second. */
+static void print_events(struct state* s) {
+    struct pollfd wait = {.fd = s->pair.context->async_fd, .events = POLLIN};
+    struct ibv_async_event event;
+    int first = 5000;
+    for (; poll(&wait, 1, first) > 0 && !ibv_get_async_event(s->pair.context, &event);
+         first = 500) {
+        if (event.element.qp == s->qp) printf("server event %d\n", event.event_type);
+        ibv_ack_async_event(&event);
+    }
+}
+
 /* The CQ was left alone while more came than it holds. A NIC that does not know how far a CQ was
  * read writes on, and the provider sees by the owner bits that it has lost some; one that does
  * gives an event and ends the QP. The CQ is of no use any more; nothing else is disturbed. */
@@ -500,7 +512,7 @@ static void run_server(struct state* s) {
         serve_overrun(s);
         return;
     }
-    if (s->mode != M_RNR && s->mode != M_TO_ERR)
+    if (s->mode != M_RNR && s->mode != M_TO_ERR && !s->no_receives)
         post_receives(s, RECEIVES, s->mode == M_RECEIVE_KEY ? s->mr->lkey ^ 0x5a00 : s->mr->lkey);
     pair_sync(&s->pair, 1);
     if (s->mode == M_CLOSED_PEER) {
@@ -515,8 +527,9 @@ static void run_server(struct state* s) {
         collect(s);
         return;
     }
-    s->to_come = server_fails(s->mode) ? RECEIVES : 0;
+    s->to_come = server_fails(s->mode) && !s->no_receives ? RECEIVES : 0;
     collect(s);
+    if (s->no_receives) print_events(s);
 }
 
 /* -- options */
@@ -529,6 +542,7 @@ static void parse_options(struct state* s, int argc, char** argv) {
         {"unsignaled", OPTION_FLAG, &s->unsignaled, 0, 0},
         {"one-cq", OPTION_FLAG, &s->one_cq, 0, 0},
         {"recover", OPTION_FLAG, &s->recover, 0, 0},
+        {"no-receives", OPTION_FLAG, &s->no_receives, 0, 0}, /* at the server */
     };
     s->pair = (struct pair){
         .dev = "mana_0", .port = 19500, .family = 4, .gid_index = ANY_GID, .timeout = 20};

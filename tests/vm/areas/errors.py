@@ -17,6 +17,7 @@ AREA = Area("errors")
 RECEIVES = 3
 SENDS = 4
 FLUSH = (5, (0x1c7, 0xfff))  # the device's code, and the provider's for the rest of a queue
+QP_FATAL, ACCESS_ERROR = 1, 3  # enum ibv_event_type
 ANY: tuple[int, ...] = ()  # vendor codes are those of the stock format; ours may have its own
 
 # Vendor code -> status. trixie's libmana (rdma-core 56.1 with Debian's patches) knows some codes
@@ -150,6 +151,26 @@ for _mode in ("wrong-rkey", "local-key", "to-err"):
              partial(run, _mode, ("--unsignaled",)))
 for _mode in ("wrong-rkey", "long-message", "to-err", "scatter-bounds"):
     AREA.add(f"{MODES[_mode][0]}, one CQ for both queues", partial(run, _mode, ("--one-cq",)))
+# Each once more with all that may make a difference, which says so if it makes none.
+for _mode in MODES:
+    AREA.add(f"{MODES[_mode][0]}, unsignaled, of several packets, one CQ for both queues",
+             partial(run, _mode, ("--unsignaled", "--length", "5000", "--one-cq")))
+
+
+def told_by_event(mode: str, context: Context) -> None:
+    """An error of a responder with no receive to blame: an event is all that tells of it."""
+    client, server, status = start(context, mode, ("--no-receives",))
+    check(status == 0, f"rdma_errors --mode {mode}: the server ended with status {status}")
+    compare(context.b, "client", "send", client,
+            wanted(context.b, MODES[mode][1].client_sends, SENDS))
+    events = re.findall(r"^server event (\d+)$", server, re.M)
+    right = ACCESS_ERROR if extended(context.a) else QP_FATAL
+    check(events == [str(right)], f"{mode}: the server had events {events}, expected one {right}")
+
+
+for _mode in ("wrong-rkey", "wrong-rkey-read"):
+    AREA.add(f"{MODES[_mode][0]}, no receive at the peer: told by an event",
+             partial(told_by_event, _mode))
 
 
 def stream(mode: str, code: int, context: Context) -> None:

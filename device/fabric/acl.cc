@@ -174,7 +174,7 @@ bool AclRule::matches(Direction direction, const FrameHeaders& headers) const {
                 headers.protocol == (headers.ipv4() ? kProtocolIcmp : kProtocolIcmpv6);
             break;
         case Subject::kRdma:
-            subject_matches = headers.roce();
+            subject_matches = headers.roce() || (!allow && headers.first_of_roce());
             break;
         case Subject::kProtocol:
             subject_matches = headers.ip() && headers.protocol == protocol;

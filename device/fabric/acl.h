@@ -50,7 +50,8 @@ struct AclRule {
 
     [[nodiscard]] static base::Result<AclRule> parse(std::string_view text);
     /// Later fragments have no ports: a rule with ports that denies takes them for a match, one
-    /// that allows does not.
+    /// that allows does not. A rule that denies RDMA also stops the first fragment of such a
+    /// packet, without which nobody can put it together.
     [[nodiscard]] bool matches(Direction direction, const FrameHeaders& headers) const;
 };
 

@@ -119,6 +119,10 @@ bool FrameHeaders::roce() const {
            destination_port == roce::kUdpPort;
 }
 
+bool FrameHeaders::first_of_roce() const {
+    return ip() && protocol == kProtocolUdp && first_fragment && destination_port == roce::kUdpPort;
+}
+
 FrameHeaders read_headers(std::span<const std::byte> frame) {
     FrameHeaders headers;
     std::size_t at = kMacs;

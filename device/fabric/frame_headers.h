@@ -56,6 +56,8 @@ struct FrameHeaders {
     /// tags, IPv4 options and IPv6 extension headers too, so that nothing gets around a rule; a
     /// NIC that takes none of these drops such packets (ROCE 1.3, 1.4).
     [[nodiscard]] bool roce() const;
+    /// The first fragment of such a packet.
+    [[nodiscard]] bool first_of_roce() const;
 };
 
 [[nodiscard]] FrameHeaders read_headers(std::span<const std::byte> frame);

@@ -12,6 +12,50 @@ constexpr std::uint16_t kDhcpServer = 67;
 constexpr std::byte kNeighborAdvertisement{136};
 constexpr std::size_t kTargetOffset = 8;  // of ICMPv6 neighbour messages (RFC 4861 4.4)
 
+/// Where the options of a message begin that may tell the sender's link-layer address; 0 for
+/// others.
+std::size_t neighbor_options(std::byte type) {
+    switch (std::to_integer<int>(type)) {
+        case 133:  // router solicitation
+            return 8;
+        case 134:  // router advertisement
+            return 16;
+        case 135:  // neighbour solicitation
+        case 136:  // neighbour advertisement
+            return 24;
+        default:
+            return 0;
+    }
+}
+
+/// False if a message of IPv6 neighbour discovery (RFC 4861 4) gives an address to the network that
+/// is not `mac`, or has options that cannot be read.
+bool names_only(const base::MacAddr& mac, const FrameHeaders& headers,
+                std::span<const std::byte> frame) {
+    constexpr std::size_t kOptionUnit = 8;
+    constexpr std::byte kSourceAddress{1};
+    constexpr std::byte kTargetAddress{2};
+    if (headers.kind != FrameHeaders::Kind::kIpv6 || headers.protocol != kProtocolIcmpv6 ||
+        headers.fragment || headers.end <= headers.transport)
+        return true;
+    const std::size_t options = neighbor_options(frame[headers.transport]);
+    if (options == 0) return true;
+    std::span<const std::byte> left =
+        frame.subspan(headers.transport, headers.end - headers.transport);
+    // Too short for its kind: nobody takes it.
+    left = left.subspan(std::min(options, left.size()));
+    while (!left.empty()) {
+        const std::size_t bytes =
+            left.size() < 2 ? 0 : std::to_integer<std::size_t>(left[1]) * kOptionUnit;
+        if (bytes == 0 || bytes > left.size()) return false;
+        if ((left[0] == kSourceAddress || left[0] == kTargetAddress) &&
+            std::memcmp(left.data() + 2, mac.data(), mac.size()) != 0)
+            return false;
+        left = left.subspan(bytes);
+    }
+    return true;
+}
+
 bool unspecified(const roce::Gid& gid, bool ipv4) {
     return std::all_of(gid.begin() + (ipv4 ? 12 : 0), gid.end(),
                        [](auto octet) { return octet == 0; });
@@ -73,7 +117,7 @@ bool Filter::passes(Direction direction, const FrameHeaders& headers,
         const bool own_arp = headers.kind != FrameHeaders::Kind::kArp ||
                              std::memcmp(frame.data() + headers.network + kArpSenderMac,
                                          mac_.data(), mac_.size()) == 0;
-        if (!own || !own_arp) {
+        if (!own || !own_arp || !names_only(mac_, headers, frame)) {
             counters_.spoofed_mac.add();
             return false;
         }

@@ -90,6 +90,19 @@ TEST(Acl, LaterFragmentsDoNotPassBehindARuleThatDeniesPorts) {
     EXPECT_TRUE(allows("deny tcp to any port 53", maker.udp(1, 2)));
 }
 
+TEST(Acl, ADeniedRdmaPacketDoesNotPassInFragments) {
+    // Where a host puts fragments together (Soft-RoCE), the packet would be whole again.
+    FrameMaker maker;
+    maker.fragment = 0x2000;  // the first of several
+    EXPECT_FALSE(allows("deny rdma", maker.udp(1, roce::kUdpPort)));
+    EXPECT_FALSE(allows("deny rdma to 10.0.0.2 port 4791", maker.udp(1, roce::kUdpPort)));
+    EXPECT_TRUE(allows("deny rdma to 10.0.0.3", maker.udp(1, roce::kUdpPort)));
+    EXPECT_TRUE(allows("deny rdma", maker.udp(roce::kUdpPort, 53)));
+    EXPECT_FALSE(allows("allow rdma; deny any", maker.udp(1, roce::kUdpPort)));
+    maker.fragment = 0x0010;  // of no use without the first one
+    EXPECT_TRUE(allows("deny rdma", maker.udp(1, roce::kUdpPort)));
+}
+
 TEST(Acl, RefusesWhatIsNoRule) {
     for (const char* text :
          {"permit any", "deny foo", "deny tcp to", "deny tcp to 10.0.0.300",

@@ -46,6 +46,52 @@ TEST_F(PolicyTest, AForeignMacInsideArpIsStopped) {
     EXPECT_FALSE(passes(arp));
 }
 
+/// An ICMPv6 message of neighbour discovery whose options start at `header`.
+base::Frame neighbor_message(int type, std::size_t header) {
+    base::Frame message(header);
+    message[0] = static_cast<std::byte>(type);
+    return message;
+}
+void append_address_option(base::Frame& message, int option, const base::MacAddr& mac) {
+    test::append(message, {option, 1});
+    for (const auto octet : mac) message.push_back(std::byte{octet});
+}
+
+TEST_F(PolicyTest, AForeignMacInsideNeighborDiscoveryIsStopped) {
+    config.check_mac = true;
+    FrameMaker maker;
+    maker.source = gid("fd00::1");
+    maker.destination = gid("fd00::2");
+    constexpr struct {
+        int type;
+        std::size_t header;
+        int option;
+    } kMessages[] = {{133, 8, 1}, {134, 16, 1}, {135, 24, 1}, {136, 24, 2}};
+    for (const auto& one : kMessages) {
+        const base::Frame bare = neighbor_message(one.type, one.header);
+        EXPECT_TRUE(passes(maker.ip(58, bare))) << one.type;
+        base::Frame own = bare;
+        append_address_option(own, one.option, kMacA);
+        EXPECT_TRUE(passes(maker.ip(58, own))) << one.type;
+        base::Frame foreign = bare;
+        test::append(foreign, {14, 1, 0, 0, 0, 0, 0, 0});  // another option in front: a nonce
+        append_address_option(foreign, one.option, test::kMacB);
+        EXPECT_FALSE(passes(maker.ip(58, foreign))) << one.type;
+        EXPECT_TRUE(passes(maker.ip(58, foreign), Direction::kReceive)) << one.type;
+        base::Frame endless = bare;
+        test::append(endless, {14, 0, 0, 0, 0, 0, 0, 0});
+        append_address_option(endless, one.option, test::kMacB);
+        EXPECT_FALSE(passes(maker.ip(58, endless))) << one.type;
+        base::Frame cut = own;
+        cut.pop_back();
+        EXPECT_FALSE(passes(maker.ip(58, cut))) << one.type;
+    }
+    // Not of neighbour discovery: whatever it holds.
+    base::Frame echo = neighbor_message(128, 24);
+    append_address_option(echo, 2, test::kMacB);
+    EXPECT_TRUE(passes(maker.ip(58, echo)));
+}
+
 TEST_F(PolicyTest, AForeignIpIsStoppedInIpAndArp) {
     config.addresses = {*Prefix::parse("10.0.0.1"), *Prefix::parse("fd00::/64")};
     FrameMaker maker;

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -42,6 +43,9 @@ public:
         network_.detach(*this);
         loop_.remove(fd_.get());
     }
+    [[nodiscard]] bool connected() const override {
+        return !ended_.load(std::memory_order_relaxed);
+    }
     base::Result<void> watch() {
         return loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t) { read(); });
     }
@@ -68,6 +72,7 @@ private:
             if (n < 0) {
                 OM_WARN("uplink end: uplink={} reason={}", name_, std::strerror(errno));
                 loop_.remove(fd_.get());
+                ended_.store(true, std::memory_order_relaxed);
                 return;
             }
             receive({buffer_.data(), static_cast<std::size_t>(n)});
@@ -77,6 +82,7 @@ private:
     const UplinkConfig::Kind kind_;
     base::UniqueFd fd_;
     std::vector<std::byte> buffer_;
+    std::atomic<bool> ended_{false};
 };
 
 base::Result<base::UniqueFd> open_udp(const UplinkConfig& config) {

@@ -66,7 +66,8 @@ public:
                                                         const UplinkConfig& config);
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const UplinkCounters& counters() const { return counters_; }
-    /// True if frames can go out: always, but for a stream without its other end.
+    /// True if frames can go out: not if a stream has no other end, or a TAP device
+    /// was deleted.
     [[nodiscard]] virtual bool connected() const { return true; }
 
 protected:

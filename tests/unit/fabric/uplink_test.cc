@@ -4,10 +4,19 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "base/unix_socket.h"
@@ -251,6 +260,95 @@ TEST_F(UplinkTest, WhatIsNoFrameEndsTheConnection) {
         serve_until([&] { return far_uplink->counters().protocol_errors.value() > before; });
         EXPECT_FALSE(far_uplink->connected());
     }
+}
+
+constexpr const char* kTap = "omtap0";
+
+/// Sets the TAP interface up, or says why not.
+bool bring_up(const base::UniqueFd& socket) {
+    ifreq request{};
+    std::strcpy(request.ifr_name, kTap);
+    if (::ioctl(socket.get(), SIOCGIFFLAGS, &request) != 0) return false;
+    request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
+    return ::ioctl(socket.get(), SIOCSIFFLAGS, &request) == 0;
+}
+
+/// Asks the kernel to delete the interface (rtnetlink).
+bool delete_tap() {
+    struct {
+        nlmsghdr header;
+        ifinfomsg link;
+    } message{};
+    message.header.nlmsg_len = sizeof message;
+    message.header.nlmsg_type = RTM_DELLINK;
+    message.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+    message.link.ifi_index = static_cast<int>(::if_nametoindex(kTap));
+    const base::UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+    return ::send(fd.get(), &message, sizeof message, 0) == static_cast<ssize_t>(sizeof message) &&
+           ::recv(fd.get(), &message, sizeof message, 0) > 0 && ::if_nametoindex(kTap) == 0;
+}
+
+TEST_F(UplinkTest, ATapDeviceCarriesFramesBothWaysAndItsEndIsNoticed) {
+    // In a child, for the network namespace of its own.
+    constexpr int kSkipped = 77;
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        const auto work = [&] {
+            if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+                return kSkipped;
+            if (::access("/dev/net/tun", R_OK | W_OK) != 0) return kSkipped;
+            loop = std::move(*base::EventLoop::create());
+            UplinkConfig config;
+            config.kind = UplinkConfig::Kind::kTap;
+            config.name = config.interface = kTap;
+            auto uplink = Uplink::create(*loop, near, config);
+            if (!uplink) return 1;
+            const base::UniqueFd host(
+                ::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)));
+            sockaddr_ll address{};
+            address.sll_family = AF_PACKET;
+            address.sll_protocol = htons(ETH_P_ALL);
+            address.sll_ifindex = static_cast<int>(::if_nametoindex(kTap));
+            // A socket bound to an interface that is down begins with an error.
+            if (!bring_up(host) || ::bind(host.get(), reinterpret_cast<const sockaddr*>(&address),
+                                          sizeof address) != 0)
+                return 2;
+            // From the host to the NIC; the kernel may have sent frames of its own before.
+            base::Frame frame = numbered(7, 1400);
+            std::memcpy(frame.data(), test::kMacA.data(), test::kMacA.size());
+            std::memcpy(frame.data() + 6, test::kMacB.data(), test::kMacB.size());
+            if (::send(host.get(), frame.data(), frame.size(), 0) !=
+                static_cast<ssize_t>(frame.size()))
+                return 3;
+            const auto arrived = [&](std::uint32_t number) {
+                return std::find(near_port.seen.begin(), near_port.seen.end(), number) !=
+                       near_port.seen.end();
+            };
+            near_port.wanted = 0;
+            serve_until([&] { return arrived(7); });
+            // And back.
+            near.forward(near_port, numbered(8, 1400));
+            base::Frame got(2000);
+            for (;;) {
+                const ssize_t n = ::recv(host.get(), got.data(), got.size(), 0);
+                if (n < 0) return 4;
+                if (n == 1400 && number_of(got) == 8) break;
+            }
+            if (!(*uplink)->connected()) return 5;
+            if (!delete_tap()) return 6;
+            serve_until([&] { return !(*uplink)->connected(); });
+            near.forward(near_port, numbered(9));
+            return (*uplink)->counters().tx_dropped.value() != 0 ? 0 : 7;
+        };
+        ::alarm(20);
+        ::_exit(work());
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped)
+        GTEST_SKIP() << "no network namespace or no /dev/net/tun here";
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
 TEST_F(UplinkTest, SaysWhatItCannotHave) {

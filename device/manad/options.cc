@@ -120,6 +120,7 @@ std::optional<BadOption> find_conflict(const Options& options) {
         if (uplink.listen && !sockets.insert(uplink.path).second)
             return BadOption{fmt::format("socket {} is named twice", uplink.path)};
     std::set<std::pair<std::string, std::size_t>> faulty;
+    std::set<std::string> flapping;
     for (const FaultOptions& fault : options.faults) {
         if (!names.contains(fault.nic))
             return BadOption{fmt::format("--fault: there is no NIC '{}'", fault.nic)};
@@ -127,6 +128,8 @@ std::optional<BadOption> find_conflict(const Options& options) {
             if (fault.faults.any() && fault.directions[i] && !faulty.insert({fault.nic, i}).second)
                 return BadOption{
                     fmt::format("--fault: {} has faults of this direction already", fault.nic)};
+        if (fault.flaps.any() && !flapping.insert(fault.nic).second)
+            return BadOption{fmt::format("--fault: {} flaps already", fault.nic)};
     }
     std::set<std::string> ruled;
     for (const PolicyOptions& policy : options.policies) {
@@ -228,6 +231,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
         parsed.text = fmt::format("manad: {}\n", bad.text);
         return parsed;
     };
+    if (app.count("--pcap") != 0 && parsed.options.pcap.empty())
+        return refuse(BadOption{"--pcap: needs a file"});
     parsed.options.log_level = spdlog::level::from_str(level);
     if (parsed.options.control.size() >= sizeof(sockaddr_un::sun_path))
         return refuse(BadOption{"--control: the path is too long for a socket"});

@@ -179,6 +179,8 @@ TEST(NetworkOptions, MustFitTogether) {
         {"--fault", "nic=c,loss=1%"},
         {"--fault", "loss=1%"},
         {"--fault", "nic=a,loss=1%", "--fault", "nic=a,dir=rx,loss=2%"},
+        {"--fault", "nic=a,flap=1s/1s", "--fault", "nic=a,flap=2s/2s"},
+        {"--pcap", ""},
         {"--policy", "nic=c,limit=1G"},
         {"--policy", "nic=a,limit=1G", "--policy", "nic=a,limit=2G"},
         {"--uplink", "stream=/tmp/a,listen"},

@@ -29,6 +29,10 @@ ControlServer::~ControlServer() {
 void ControlServer::accept() {
     base::UniqueFd fd = listener_.accept();
     if (!fd) return;
+    if (clients_.size() >= kMaxClients) {
+        OM_DEBUG("control drop: reason=too many connections");
+        return;
+    }
     const int number = fd.get();
     if (!loop_.add(number, EPOLLIN,
                    [this, number](std::uint32_t events) { serve(number, events); }))

@@ -20,7 +20,9 @@ namespace openmana::manad {
 /// do not notice.
 class ControlServer {
 public:
-    static constexpr std::size_t kMaxLine = 65536;
+    static constexpr std::size_t kMaxLine = 256U << 10;  // the longest policy: 1,024 rules
+    /// Connections at a time; they shall not take the descriptors that NICs need.
+    static constexpr std::size_t kMaxClients = 64;
     static constexpr std::size_t kMaxUnread = 16U << 20;
 
     /// Gets a request (always an object) and gives the answer. May take its time, but blocks the

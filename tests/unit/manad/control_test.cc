@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
+#include <vector>
 
 namespace openmana::manad {
 namespace {
@@ -87,6 +88,37 @@ TEST_F(ControlServerTest, DropsALineWithoutEndAndServesOthers) {
     EXPECT_EQ(line(hostile), "");
     send(good, "{}\n");
     EXPECT_TRUE(json::parse(line(good))["ok"].get<bool>());
+}
+
+TEST_F(ControlServerTest, TakesTheLongestPolicy) {
+    const auto fd = base::connect_unix(path).value();
+    // 1,024 rules with two IPv6 addresses each.
+    const std::string text(1024 * 120, 'x');
+    std::thread sender([&] { send(fd, json{{"options", text}}.dump() + "\n"); });
+    const std::string answer = line(fd);
+    sender.join();
+    EXPECT_EQ(json::parse(answer)["echo"]["options"], text);
+}
+
+TEST_F(ControlServerTest, ServesSoManyAtATimeAndNoMore) {
+    std::vector<base::UniqueFd> clients;
+    for (std::size_t i = 0; i < ControlServer::kMaxClients; ++i) {
+        clients.push_back(base::connect_unix(path).value());
+        send(clients.back(), "{}\n");
+        EXPECT_NE(line(clients.back()), "");
+    }
+    const auto refused = base::connect_unix(path).value();
+    EXPECT_EQ(line(refused), "");
+    clients.pop_back();
+    // The server learns of it some time later.
+    std::string answer;
+    for (int i = 0; i < 1000 && answer.empty(); ++i) {
+        const auto next = base::connect_unix(path).value();
+        const std::string request = "{}\n";
+        (void)::send(next.get(), request.data(), request.size(), MSG_NOSIGNAL);
+        answer = line(next);
+    }
+    EXPECT_NE(answer, "");
 }
 
 TEST_F(ControlServerTest, APathInUseIsRefusedAndOneLeftBehindTakenOver) {

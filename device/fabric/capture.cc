@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "fabric/output_file.h"
 
 namespace openmana::fabric {
 namespace {
@@ -26,11 +27,12 @@ base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
     Pcap pcap(
         pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapLength, PCAP_TSTAMP_PRECISION_NANO));
     if (!pcap) return base::fail(base::ErrorCode::kExhausted, "cannot start a capture");
-    errno = 0;
-    std::FILE* const file = std::fopen(path.c_str(), "wbe");
+    TRY(auto fd, open_output(path, OutputMode::kReplace, 0666));
+    std::FILE* const file = ::fdopen(fd.get(), "wb");
     if (file == nullptr)
         return base::fail(base::ErrorCode::kIo, "cannot write the capture",
                           static_cast<unsigned>(errno));
+    (void)fd.release();                     // now the stream's
     std::vector<char> buffer(kBufferSize);  // the stream ignores the size of one it makes itself
     std::setvbuf(file, buffer.data(), _IOFBF, buffer.size());
     Dump dump(pcap_dump_fopen(pcap.get(), file));

@@ -2,9 +2,9 @@
 #include "fabric/flow_log.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include "base/endian.h"
 #include "base/log.h"
+#include "fabric/output_file.h"
 #include "roce/aeth.h"
 #include "roce/packet.h"
 
@@ -75,11 +76,7 @@ std::size_t payload_bytes(const roce::OpcodeInfo& info, std::span<const std::byt
 }  // namespace
 
 base::Result<std::unique_ptr<FlowFile>> FlowFile::create(const std::string& path) {
-    base::UniqueFd fd(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0640));
-    if (!fd)
-        return base::fail(base::ErrorCode::kIo, "cannot write the flow log",
-                          static_cast<unsigned>(errno));
+    TRY(auto fd, open_output(path, OutputMode::kAppend, 0640));
     return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd)));
 }
 
@@ -88,15 +85,26 @@ void FlowFile::line(std::string_view json) {
     text += '\n';
     const std::lock_guard lock(mutex_);
     std::string_view left = text;
+    if (!fd_) lost_.fetch_add(1, std::memory_order_relaxed);
     while (fd_ && !left.empty()) {
         const ssize_t n = ::write(fd_.get(), left.data(), left.size());
         if (n >= 0) {
             left.remove_prefix(static_cast<std::size_t>(n));
         } else if (errno != EINTR) {
+            error_.store(errno, std::memory_order_relaxed);
+            lost_.fetch_add(1, std::memory_order_relaxed);
             OM_WARN("flow log end: file={} reason={}", path_, std::strerror(errno));
             fd_.reset();
         }
     }
+}
+
+bool FlowFile::current() const {
+    const std::lock_guard lock(mutex_);
+    struct stat own {};
+    struct stat named {};
+    return fd_ && ::fstat(fd_.get(), &own) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 std::size_t FlowTable::KeyHash::operator()(const Key& key) const {

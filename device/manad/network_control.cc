@@ -36,6 +36,19 @@ json counters_of(const Counters& counters) {
     return result;
 }
 
+json policy_row(const std::string& nic, const std::string& options,
+                const fabric::FlowFile* flow_log) {
+    const int error = flow_log != nullptr ? flow_log->error() : 0;
+    return {{"nic", nic},
+            {"options", options},
+            {"lost", flow_log != nullptr ? flow_log->lost() : 0},
+            {"error", error != 0 ? std::strerror(error) : ""}};
+}
+
+bool absolute(const std::string& path) {
+    return path.starts_with('/') && path.find('\0') == std::string::npos;
+}
+
 json capture_row(const std::string& nic, const fabric::Capture& capture) {
     return {{"nic", nic},
             {"file", capture.path()},
@@ -134,10 +147,13 @@ void NetworkControl::clear_faults(NicServer& nic) {
     settings.flaps.clear();
 }
 
-/// NICs that name one file share it, so that their lines do not mix.
+/// NICs that name one file share it, so that their lines do not mix. One that was moved away, or
+/// could not be written, is opened anew.
 base::Result<std::shared_ptr<fabric::FlowFile>> NetworkControl::flow_file(const std::string& path) {
     for (const auto& [nic, settings] : settings_)
-        if (settings.flow_file && settings.flow_file->path() == path) return settings.flow_file;
+        if (settings.flow_file && settings.flow_file->path() == path &&
+            settings.flow_file->current())
+            return settings.flow_file;
     TRY(auto file, fabric::FlowFile::create(path));
     return std::shared_ptr<fabric::FlowFile>(std::move(file));
 }
@@ -183,6 +199,7 @@ json NetworkControl::capture(NicServer& nic, const std::string& action, const js
         return failure(
             fmt::format("'{}' is being captured already, to {}", name, settings.capture->path()));
     const std::string file = text_of(request, "file");
+    if (!absolute(file)) return failure("'file' is the absolute path of a file");
     auto capture = fabric::Capture::create(file, loop_.clock(), wall_);
     if (!capture) return failure(file, capture.error());
     settings.capture = std::move(*capture);
@@ -199,6 +216,7 @@ json NetworkControl::fault(NicServer& nic, const std::string& action, const json
     if (action != "set") return failure("'action' is 'set', 'clear' or 'show'");
     const auto options = parse_faults(text_of(request, "options"));
     if (!options) return failure(options.error());
+    if (!options->nic.empty()) return failure("the NIC is named before the options");
     set_faults(nic, *options);
     return {{"ok", true}};
 }
@@ -211,6 +229,9 @@ json NetworkControl::policy(NicServer& nic, const std::string& action, const jso
     if (action != "set") return failure("'action' is 'set', 'clear' or 'show'");
     const auto options = parse_policy(text_of(request, "options"));
     if (!options) return failure(options.error());
+    if (!options->nic.empty()) return failure("the NIC is named before the options");
+    if (const std::string& log = options->policy.flow_log; !log.empty() && !absolute(log))
+        return failure(fmt::format("flow-log={} is not the absolute path of a file", log));
     if (const auto set = set_policy(nic, *options); !set)
         return failure(options->policy.flow_log, set.error());
     return {{"ok", true}};
@@ -227,7 +248,7 @@ json NetworkControl::show(const std::string& command) const {
         if (command == "capture" && settings.capture)
             rows.push_back(capture_row(name, *settings.capture));
         if (command == "policy" && !settings.policy.empty())
-            rows.push_back({{"nic", name}, {"options", settings.policy}});
+            rows.push_back(policy_row(name, settings.policy, settings.flow_file.get()));
         if (command != "fault") continue;
         for (const Direction direction : {Direction::kTransmit, Direction::kReceive})
             if (const std::string& text = settings.faults[index(direction)]; !text.empty())

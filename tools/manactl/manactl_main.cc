@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -132,7 +133,7 @@ public:
         if (action == "set") {
             std::string text;
             for (const std::string& part : options_) text += (text.empty() ? "" : ",") + part;
-            request["options"] = text;
+            request["options"] = command() == policy_ ? with_absolute_log(text) : text;
         }
         return request;
     }
@@ -149,7 +150,7 @@ public:
         } else if (reply.contains("rows")) {
             const bool directions = command() == fault_;
             print_table(directions ? std::vector<std::string>{"nic", "dir", "options"}
-                                   : std::vector<std::string>{"nic", "options"},
+                                   : std::vector<std::string>{"nic", "options", "lost", "error"},
                         reply["rows"]);
         } else if (reply.contains("frames")) {
             std::printf("%s frames in %s\n", reply["frames"].dump().c_str(),
@@ -158,6 +159,17 @@ public:
     }
 
 private:
+    /// The file of a flow log is one of this program's directory, too.
+    static std::string with_absolute_log(std::string text) {
+        constexpr std::string_view kKey = "flow-log=";
+        std::size_t at = text.starts_with(kKey) ? 0 : text.find(",flow-log=");
+        if (at == std::string::npos) return text;
+        at = text.find('=', at) + 1;
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        if (end == at) return text;
+        const std::string file = text.substr(at, end - at);
+        return text.replace(at, end - at, std::filesystem::absolute(file).string());
+    }
     CLI::App* add(CLI::App& command, const char* action, const char* help) {
         CLI::App* const added = command.add_subcommand(action, help);
         added->add_option("nic", nic_, "NIC")->required();

@@ -458,8 +458,12 @@ TEST(FlowFile, AppendsLines) {
 TEST(FlowFile, AFullDiskDoesNotEndTheProcess) {
     auto file = FlowFile::create("/dev/full");
     ASSERT_TRUE(file.has_value());
+    EXPECT_EQ((*file)->error(), 0);
     (*file)->line("{}");
     (*file)->line("{}");
+    EXPECT_EQ((*file)->error(), ENOSPC);
+    EXPECT_EQ((*file)->lost(), 2u);
+    EXPECT_FALSE((*file)->current());
 }
 
 }  // namespace

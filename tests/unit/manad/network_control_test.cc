@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/network_control.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -82,6 +84,50 @@ TEST_F(NetworkControlTest, ACaptureThatCannotBeWrittenSaysWhy) {
     EXPECT_TRUE(ask("capture", "show", "")["rows"].empty());
 }
 
+TEST_F(NetworkControlTest, AFileIsWrittenByOneCaptureOrFlowLogOnly) {
+    options.pcap = directory / "all.pcap";
+    start();
+    const std::string file = directory / "a.pcap";
+    EXPECT_TRUE(ask("capture", "start", "a", {{"file", file}})["ok"]);
+    for (const std::string& taken : {file, options.pcap}) {
+        const json capture = ask("capture", "start", "b", {{"file", taken}});
+        EXPECT_EQ(capture["error"], taken + ": another capture or flow log writes this file");
+        EXPECT_FALSE(ask("policy", "set", "b", {{"options", "flow-log=" + taken}})["ok"]);
+        EXPECT_EQ(size(taken), 24u) << "was emptied";
+    }
+    EXPECT_TRUE(ask("capture", "stop", "a")["ok"]);
+    EXPECT_TRUE(ask("capture", "start", "b", {{"file", file}})["ok"]);
+}
+
+TEST_F(NetworkControlTest, APipeIsRefusedAndNotWaitedFor) {
+    start();
+    const std::string pipe = directory / "pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const auto try_both = [&] {
+        const json capture = ask("capture", "start", "a", {{"file", pipe}});
+        EXPECT_EQ(capture["error"], pipe + ": a pipe or socket is no file");
+        const json log = ask("policy", "set", "a", {{"options", "flow-log=" + pipe}});
+        EXPECT_EQ(log["error"], pipe + ": a pipe or socket is no file");
+    };
+    try_both();
+    const base::UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    ASSERT_TRUE(static_cast<bool>(reader));
+    try_both();
+}
+
+TEST_F(NetworkControlTest, AFlowLogThatWasMovedAwayIsOpenedAnew) {
+    start();
+    const std::string file = directory / "flows";
+    const json wanted{{"options", "flow-log=" + file}};
+    EXPECT_TRUE(ask("policy", "set", "a", wanted)["ok"]);
+    std::filesystem::rename(file, file + ".1");
+    EXPECT_TRUE(ask("policy", "set", "a", wanted)["ok"]);
+    EXPECT_TRUE(std::filesystem::exists(file));
+    const json shown = ask("policy", "show", "")["rows"];
+    EXPECT_EQ(shown[0]["lost"], 0);
+    EXPECT_EQ(shown[0]["error"], "");
+}
+
 TEST_F(NetworkControlTest, FaultsAreSetForTheDirectionsNamed) {
     start();
     EXPECT_TRUE(ask("fault", "set", "b", {{"options", "loss=1%,seed=4"}})["ok"]);
@@ -128,6 +174,12 @@ TEST_F(NetworkControlTest, SaysWhatIsWrong) {
                   .find("Not a directory"),
               std::string::npos);
     EXPECT_NE(error(ask("policy", "what")), "");
+    EXPECT_EQ(error(ask("policy", "set", "a", {{"options", "nic=b,limit=1G"}})),
+              "the NIC is named before the options");
+    EXPECT_EQ(error(ask("fault", "set", "a", {{"options", "nic=b,loss=1%"}})),
+              "the NIC is named before the options");
+    EXPECT_NE(error(ask("policy", "set", "a", {{"options", "flow-log=flows"}})), "");
+    EXPECT_NE(error(ask("capture", "start", "a", {{"file", "a.pcap"}})), "");
     EXPECT_NE(error(ask("capture", "what")), "");
     EXPECT_NE(error(ask("capture", "start")), "");
 }

@@ -408,6 +408,43 @@ TEST_F(FlowLogTest, CountsCongestionMarks) {
     EXPECT_EQ(only_end()["marked"], 1);
 }
 
+TEST_F(FlowLogTest, CountsIpv6AsIpv4) {
+    out.source = gid("fd00::1");
+    out.destination = gid("fd00::2");
+    out.ecn = 3;
+    in = out.reversed();
+    const base::Frame tcp = out.tcp(40000, 22, 0x18, 100);
+    const base::Frame udp = in.udp(53, 5000, 40);
+    const base::Frame write = out.roce(packet(roce::Opcode::kWriteOnly, 200, 7000), 500);
+    const base::Frame ack = in.roce(answer(100, 7000));
+    pass(kTx, tcp);
+    pass(kRx, udp);
+    pass(kTx, write);
+    pass(kRx, ack);
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 3u);
+    for (const json& end : ends()) {
+        EXPECT_EQ(end["local"], "fd00::1");
+        EXPECT_EQ(end["remote"], "fd00::2");
+        if (end["protocol"] == "tcp") {
+            EXPECT_EQ(end["tx_bytes"], tcp.size());
+            EXPECT_EQ(end["tx_payload"], 100);
+            EXPECT_EQ(end["marked"], 1);
+        } else if (end["protocol"] == "udp") {
+            EXPECT_EQ(end["rx_bytes"], udp.size());
+            EXPECT_EQ(end["rx_payload"], 40);
+        } else {
+            EXPECT_EQ(end["protocol"], "rdma-rc");
+            EXPECT_EQ(end["local_qpn"], 100);
+            EXPECT_EQ(end["remote_qpn"], 200);
+            EXPECT_EQ(end["tx_bytes"], write.size());
+            EXPECT_EQ(end["tx_payload"], 500);
+            EXPECT_EQ(end["rx_bytes"], ack.size());
+            EXPECT_EQ(end["marked"], 2);
+        }
+    }
+}
+
 TEST_F(FlowLogTest, AFullTableMakesRoom) {
     for (std::uint32_t i = 0; i < FlowTable::kMaxFlows + 10; ++i) {
         FrameMaker maker;

@@ -230,6 +230,35 @@ void FlowTable::frame(Direction direction, const FrameHeaders& headers,
     }
 }
 
+void FlowTable::dropped(Direction direction, const FrameHeaders& headers,
+                        std::span<const std::byte> frame) {
+    const auto key = key_of(direction, headers, frame);
+    if (!key) return;
+    const auto found = index_.find(*key);
+    if (found == index_.end()) return;
+    Flow& flow = *found->second;
+    Half& half = flow.halves[index(direction)];
+    if (half.frames == 0 || half.bytes < frame.size()) return;
+    ++flow.dropped;
+    --half.frames;
+    half.bytes -= frame.size();
+    // A reliable queue pair sends the packet again, which is no news then; others are done with it.
+    std::size_t payload = 0;
+    const std::size_t length = headers.end - headers.transport;
+    if (key->kind == Kind::kTcp) {
+        const std::size_t header = (byte_at(frame, headers.transport + 12) >> 4) * std::size_t{4};
+        if (header <= length) payload = length - header;
+    } else if (key->kind == Kind::kUdp) {
+        payload = length - kUdpBytes;
+    } else if (key->kind != Kind::kRc) {
+        const std::size_t start = headers.transport + kUdpBytes;
+        const auto bth = frame.subspan(start, headers.end - start - kIcrcBytes);
+        const auto& info = roce::opcode_info(static_cast<roce::Opcode>(byte_at(bth, 0)));
+        if (info.known()) payload = payload_bytes(info, bth);
+    }
+    half.payload -= std::min<std::uint64_t>(half.payload, payload);
+}
+
 void FlowTable::count_tcp(Place flow, Direction direction, const FrameHeaders& headers,
                           std::span<const std::byte> frame) {
     const std::size_t header = (byte_at(frame, headers.transport + 12) >> 4) * std::size_t{4};
@@ -406,6 +435,7 @@ FlowTable::Place FlowTable::join(Place flow, Place other) {
     flow->retransmits += other->retransmits;
     flow->marked += other->marked;
     flow->denied += other->denied;
+    flow->dropped += other->dropped;
     index_[other->key] = flow;
     flows_.erase(other);
     write(*flow, true, nullptr);
@@ -548,8 +578,8 @@ void FlowTable::write(const Flow& flow, bool start, const char* reason) {
                            half.frames, half.bytes, half.payload);
             if (rdma) fmt::format_to(out, R"(,"{}_operations":{})", name, half.operations);
         }
-        fmt::format_to(out, R"(,"errors":{},"denied":{},"marked":{})", flow.errors, flow.denied,
-                       flow.marked);
+        fmt::format_to(out, R"(,"errors":{},"denied":{},"dropped":{},"marked":{})", flow.errors,
+                       flow.denied, flow.dropped, flow.marked);
         if (rdma) fmt::format_to(out, R"(,"rnr":{},"retransmits":{})", flow.rnr, flow.retransmits);
     }
     text += '}';

@@ -84,6 +84,9 @@ public:
     /// A frame that passes; `denied` if the policy has just refused it.
     void frame(Direction direction, const FrameHeaders& headers, std::span<const std::byte> frame,
                bool denied);
+    /// A frame that was told of by frame() did not get through the rate limit.
+    void dropped(Direction direction, const FrameHeaders& headers,
+                 std::span<const std::byte> frame);
     /// The NIC says that an RC connection is over, and which two numbers it had: what was seen of
     /// it ends as one flow.
     void connection_ended(const rnic::Connection& connection);
@@ -139,7 +142,7 @@ private:
         bool ipv4 = true;
         base::TimePoint start{}, last{};
         Half halves[kDirections];
-        std::uint64_t errors = 0, rnr = 0, retransmits = 0, marked = 0, denied = 0;
+        std::uint64_t errors = 0, rnr = 0, retransmits = 0, marked = 0, denied = 0, dropped = 0;
         std::uint32_t path_mtu = 0;  // of RDMA, 0 until a packet has shown it
         bool closing = false;
         Direction opened = Direction::kTransmit;

@@ -54,8 +54,10 @@ void PortPath::set_policy(const std::optional<PolicyConfig>& config,
         for (const Direction direction : {Direction::kTransmit, Direction::kReceive}) {
             if (!config->shapes() || !config->shape[index(direction)]) continue;
             lane(direction).shaper = std::make_unique<Shaper>(
-                executor_, config->shaper, shaper_counters_, [this, direction](base::Frame frame) {
-                    after_shaper(direction, std::move(frame));
+                executor_, config->shaper, shaper_counters_,
+                [this, direction](base::Frame frame) { after_shaper(direction, std::move(frame)); },
+                [this, direction](const FrameHeaders& headers, std::span<const std::byte> frame) {
+                    if (flows_) flows_->dropped(direction, headers, frame);
                 });
         }
     }

@@ -38,10 +38,11 @@ void Shaper::Meter::charge(std::size_t bytes, base::TimePoint arrival, base::Tim
 }
 
 Shaper::Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCounters& counters,
-               std::function<void(base::Frame)> next)
+               std::function<void(base::Frame)> next, Dropped dropped)
     : executor_(executor),
       counters_(counters),
       next_(std::move(next)),
+      dropped_(std::move(dropped)),
       total_(config.limit),
       random_(config.seed),
       timer_(executor, [this] { serve(); }) {
@@ -86,6 +87,7 @@ void Shaper::push(base::Frame frame) {
                                                                     : TrafficClass::kEthernet)];
     if (frame.size() > entry.max_queued - std::min(entry.queued, entry.max_queued)) {
         counters_.dropped.add();
+        if (dropped_) dropped_(headers, frame);
         return;
     }
     if (should_mark(entry, entry.queued + frame.size()) && mark_congestion(frame, headers))

@@ -58,8 +58,10 @@ public:
     /// What frames that wait may lag behind, because the host was late, and catch up with.
     static constexpr base::Duration kCatchUp = std::chrono::milliseconds(50);
 
+    /// Sees what finds no room in its queue.
+    using Dropped = std::function<void(const FrameHeaders&, std::span<const std::byte>)>;
     Shaper(base::Executor& executor, const ShaperConfig& config, ShaperCounters& counters,
-           std::function<void(base::Frame)> next);
+           std::function<void(base::Frame)> next, Dropped dropped = {});
 
     void push(base::Frame frame);
     /// Hands all frames on, in order, whatever the rates say.
@@ -114,6 +116,7 @@ private:
     base::Executor& executor_;
     ShaperCounters& counters_;
     std::function<void(base::Frame)> next_;
+    Dropped dropped_;
     Meter total_;
     std::array<Class, kTrafficClasses> classes_;
     base::Random random_;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "unit/fabric/frames.h"
 
 namespace openmana::fabric {
@@ -139,6 +141,37 @@ TEST_F(PortPathTest, PolicyComesFirstAndCounts) {
     path.set_policy({}, nullptr, {});
     EXPECT_EQ(sink->lines.size(), 4u);
     EXPECT_EQ(counter("fabric.flow.ended"), 2u);
+}
+
+TEST_F(PortPathTest, TheFlowLogHasNoFrameThatTheRateLimitDropped) {
+    PolicyConfig config;
+    config.flow_log = "file";
+    config.shaper.limit = 800000;
+    config.shaper.queue_bytes = 64U << 10;
+    config.shape[0] = config.shape[1] = true;
+    const auto sink = std::make_shared<RecordingSink>();
+    policy(config, sink);
+    for (std::uint32_t i = 0; i < 200; ++i) {
+        path.from_guest(numbered(i, 1042));
+        path.from_network(numbered(i, 1042));
+    }
+    world.run_until_idle();
+    EXPECT_GT(counter("fabric.shaper.dropped"), 100u);
+    path.set_policy({}, nullptr, {});  // what waits goes out
+    ASSERT_EQ(sink->lines.size(), 4u);
+    std::uint64_t dropped = 0;
+    for (const std::string& line : sink->lines) {
+        const auto entry = nlohmann::json::parse(line);
+        if (entry["event"] != "end") continue;
+        const bool sent = entry["tx_frames"] != 0;
+        const std::string way = sent ? "tx" : "rx";
+        const std::size_t passed = sent ? network.size() : guest.size();
+        EXPECT_EQ(entry[way + "_frames"], passed);
+        EXPECT_EQ(entry[way + "_bytes"], passed * 1042);
+        EXPECT_EQ(entry[way + "_payload"], passed * 1000);
+        dropped += entry["dropped"].get<std::uint64_t>();
+    }
+    EXPECT_EQ(dropped, counter("fabric.shaper.dropped"));
 }
 
 TEST_F(PortPathTest, ChangingAStageLosesNoFrame) {

@@ -395,11 +395,13 @@ Result<void> Session::write_region(const RegionAccess& access, std::span<const s
         return {};
     }
     write_gathered();
+    (posted ? counters_.writes_posted : counters_.writes_answered).add();
     return backend_.region_write(access.region, access.offset, data);
 }
 
 void Session::write_gathered() {
     if (gathered_count_ == 0) return;
+    counters_.writes_posted.add(gathered_count_);
     backend_.bar0_writes(std::span(gathered_).first(std::exchange(gathered_count_, 0)));
 }
 

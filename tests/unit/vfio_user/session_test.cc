@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -289,6 +290,30 @@ TEST_F(NegotiatedSessionTest, PostedDoorbellsStayInOrderWithEverythingElse) {
                     "write 0 0x38 4 01000000", "reset", "write 0 0x40 4 01000000"));
     EXPECT_THAT(backend_.runs, ElementsAre(4U, 1U, 1U, 1U, 1U));
     EXPECT_EQ(counters_.posted_refused.value(), 2U);
+}
+
+TEST_F(NegotiatedSessionTest, WritesAreCountedByWhetherTheClientWaits) {
+    const auto counts = [&] {
+        return std::pair(counters_.writes_posted.value(), counters_.writes_answered.value());
+    };
+    const WriteEntry entry{0x18, 0, 4, {}};
+    const WriteEntry refused{FakeBackend::kBarSize, 0, 4, {}};
+    std::vector<std::byte> batch;
+    const auto put = [&](std::uint32_t flags) {
+        for (const std::uint32_t region : {0U, 0U, 7U, 4U})
+            put_message(batch, 1, Command::kRegionWrite, flags,
+                        pack(RegionAccess{8, region, 4}, std::uint32_t{1}));
+        put_message(batch, 2, Command::kRegionWriteMulti, flags,
+                    pack(std::uint64_t{3}, entry, refused, entry));
+        put_message(batch, 3, Command::kRegionRead, 0, pack(RegionAccess{0x20, 0, 4}));
+    };
+    put(kFlagNoReply);
+    ASSERT_TRUE(feed(batch));
+    EXPECT_EQ(counts(), std::pair(5UL, 0UL)) << "region 4 cannot be written";
+    batch.clear();
+    put(0);
+    ASSERT_TRUE(feed(batch));
+    EXPECT_EQ(counts(), std::pair(5UL, 5UL));
 }
 
 TEST_F(NegotiatedSessionTest, AnsweredWriteEchoesTheAccess) {

@@ -57,6 +57,22 @@ add("ib_read_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)
 add("ib_send_bw", "-m", "4096", "-s", "1048576", "-n", "100", mtu=9000)
 add("ib_write_bw", "-l", "16", "-s", "1024", "-n", "4800")
 
+
+@AREA.case("doorbells are posted: no guest waits for an answer to one", smoke=True)
+def posted(context: Context) -> None:
+    """QEMU's client waits for each once a region of the device can be mapped (architecture.md)."""
+    before = [peer.counters() for peer in context.peers]
+    perftest(context, "ib_write_lat", "-s", "8", "-n", "1000")
+    perftest(context, "ib_send_bw", "-s", "1024", "-n", "2000")
+    for peer, counters in zip(context.peers, before):
+        now = peer.counters()
+        writes, waited = (now[name] - counters[name]
+                          for name in ("vfio_user.write.posted", "vfio_user.write.answered"))
+        context.note(f"{peer.name}: {writes} posted, {waited} answered")
+        check(writes >= 100 and waited <= writes / 100,
+              f"{peer.name}: {writes} writes posted, {waited} waited for an answer")
+
+
 # The full matrix. 64 QPs with -a would need buffers of 1 GiB, which is all that a guest has.
 for _tool in BANDWIDTH:
     for _mtu, _path in ((1500, "1024"), (9000, "1024"), (9000, "4096")):

@@ -416,7 +416,8 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
             mr.device_offset = in.u.dm.offset;
             mr.length = in.dm_length;
             const std::uint64_t size = mr.device->size();
-            if (mr.length == 0 || mr.length > size || mr.device_offset > size - mr.length)
+            // One of no bytes refuses every access, as programs expect of other RDMA NICs.
+            if (mr.length > size || mr.device_offset > size - mr.length)
                 return kHwcInvalidParameter;
             break;
         }
@@ -524,6 +525,27 @@ auto Function::Impl::destroy_dm(const HwcRequest& request, HwcReply&) -> Status 
     device_memory_bytes -= std::max<std::uint64_t>(found->second->size(), kDeviceMemoryUnit);
     device_memory.erase(found);
     return kHwcSuccess;
+}
+
+base::Result<void> Function::copy_dm(const DmCopy& request) {
+    // Work requests of others reach device memory during a visit.
+    const base::Gate::Exclusion exclusion(impl_->gate);
+    const auto found = impl_->device_memory.find(request.dm);
+    if (found == impl_->device_memory.end())
+        return base::fail(ErrorCode::kNotFound, "no such device memory", request.dm);
+    DeviceMemory& memory = *found->second;
+    if (request.length == 0 || request.length > MANA_HW_EXT_COPY_DM_BYTES)
+        return base::fail(ErrorCode::kInvalidArgument, "bytes of a copy", request.length);
+    if (request.length > memory.size() || request.offset > memory.size() - request.length)
+        return base::fail(ErrorCode::kInvalidArgument, "copy beyond device memory", request.offset,
+                          request.length);
+    const std::span<std::byte> bytes(memory.data() + request.offset, request.length);
+    const bool copied = request.to_dm ? impl_->memory.read(request.address, bytes)
+                                      : impl_->memory.write(request.address, bytes);
+    if (!copied)
+        return base::fail(ErrorCode::kInvalidArgument, "no such guest memory",
+                          request.address.value(), request.length);
+    return {};
 }
 
 }  // namespace openmana::gdma

@@ -181,6 +181,16 @@ public:
     };
     /// A region is taken on success only.
     base::Result<void> change_mr(const MrChange& request);
+    /// COPY_DM of the extension (docs/extensions.md): to or from guest memory.
+    struct DmCopy {
+        std::uint64_t dm = 0;  ///< handle
+        std::uint64_t offset = 0;
+        GuestAddr address{};
+        std::uint32_t length = 0;
+        bool to_dm = false;
+    };
+    /// All of it, or nothing and an error.
+    base::Result<void> copy_dm(const DmCopy& request);
     /// What a work request asks for; the pages' addresses are an array at `page_list`.
     struct FastRegisterRequest {
         Key key{};

@@ -172,6 +172,7 @@ private:
     std::uint32_t ext_srq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t ext_multicast(const gdma::HwcRequest& request);
     std::uint32_t ext_modify_mr(const gdma::HwcRequest& request);
+    std::uint32_t ext_copy_dm(const gdma::HwcRequest& request);
     void leave_groups(std::uint32_t qpn);
     void cq_overrun(std::uint32_t id);
     [[nodiscard]] Qp* ext_qp(std::uint64_t handle) const;

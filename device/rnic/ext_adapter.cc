@@ -99,7 +99,7 @@ std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply
         ext_query_caps(reply);
         return gdma::kHwcSuccess;
     }
-    if (opcode > MANA_HW_EXT_MODIFY_MR) return gdma::kHwcUnsupported;
+    if (opcode > MANA_HW_EXT_COPY_DM) return gdma::kHwcUnsupported;
     if (!created || request.get<std::uint64_t>(40) != kAdapterHandle) return gdma::kHwcNotFound;
     switch (opcode) {
         case MANA_HW_EXT_CREATE_CQ:
@@ -123,6 +123,8 @@ std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply
             return ext_multicast(request);
         case MANA_HW_EXT_MODIFY_MR:
             return ext_modify_mr(request);
+        case MANA_HW_EXT_COPY_DM:
+            return ext_copy_dm(request);
         default:
             return ext_query_qp_counters(request, reply);
     }
@@ -134,7 +136,8 @@ void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
                     MANA_HW_EXT_ATOMICS | MANA_HW_EXT_MEMORY_WINDOWS |
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
                     MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION |
-                    MANA_HW_EXT_PACKETS | MANA_HW_EXT_PACKET_SPREAD | MANA_HW_EXT_PACKET_CHECKSUMS;
+                    MANA_HW_EXT_PACKETS | MANA_HW_EXT_PACKET_SPREAD | MANA_HW_EXT_PACKET_CHECKSUMS |
+                    MANA_HW_EXT_DM_COPIES;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;
@@ -357,6 +360,17 @@ std::uint32_t Rnic::Impl::ext_modify_mr(const HwcRequest& request) {
     }
     const auto changed = function.change_mr(change);
     return changed ? gdma::kHwcSuccess : gdma::status_of(changed.error());
+}
+
+std::uint32_t Rnic::Impl::ext_copy_dm(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_copy_dm_req>(request);
+    if (message.direction > MANA_HW_EXT_COPY_FROM_DM) return gdma::kHwcInvalidParameter;
+    const auto copied = function.copy_dm({.dm = message.dm,
+                                          .offset = message.offset,
+                                          .address = base::GuestAddr(message.address),
+                                          .length = message.length,
+                                          .to_dm = message.direction == MANA_HW_EXT_COPY_TO_DM});
+    return copied ? gdma::kHwcSuccess : gdma::status_of(copied.error());
 }
 
 std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& reply) {

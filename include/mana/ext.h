@@ -29,7 +29,8 @@ enum mana_hw_ext_opcode {
 	MANA_HW_EXT_ATTACH_MULTICAST = 0x3800a,
 	MANA_HW_EXT_DETACH_MULTICAST = 0x3800b,
 	MANA_HW_EXT_QUERY_QP_COUNTERS = 0x3800c,
-	MANA_HW_EXT_MODIFY_MR = 0x3800d
+	MANA_HW_EXT_MODIFY_MR = 0x3800d,
+	MANA_HW_EXT_COPY_DM = 0x3800e
 };
 
 /* Commands of the Ethernet device (type 2): packet queues and flow rules. */
@@ -59,6 +60,7 @@ enum mana_hw_ext_eth_opcode {
 #define MANA_HW_EXT_PACKETS (1ULL << 12) /* packet queues, flow rules */
 #define MANA_HW_EXT_PACKET_SPREAD (1ULL << 13) /* MANA_HW_EXT_CREATE_SPREAD */
 #define MANA_HW_EXT_PACKET_CHECKSUMS (1ULL << 14) /* MANA_HW_EXT_TX_CHECKSUMS */
+#define MANA_HW_EXT_DM_COPIES (1ULL << 15) /* MANA_HW_EXT_COPY_DM */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -282,6 +284,31 @@ struct mana_hw_ext_modify_mr_req {
 MANA_HW_SIZE(struct mana_hw_ext_modify_mr_req, 88);
 MANA_HW_AT(struct mana_hw_ext_modify_mr_req, region, 64);
 MANA_HW_AT(struct mana_hw_ext_modify_mr_req, access, 80);
+
+/*
+ * COPY_DM: copies between device memory (ALLOC_DM of GDMA) and memory of the host,
+ * which is in one piece at a bus address. Done when the answer comes; a command that
+ * is refused has copied nothing.
+ */
+#define MANA_HW_EXT_COPY_DM_BYTES 65536u /* of one command, at most */
+
+enum mana_hw_ext_copy_direction {
+	MANA_HW_EXT_COPY_TO_DM = 0,
+	MANA_HW_EXT_COPY_FROM_DM = 1
+};
+
+struct mana_hw_ext_copy_dm_req {
+	struct mana_hw_rnic_req_head head;
+	uint64_t adapter;
+	uint64_t dm;
+	uint64_t offset; /* in the device memory */
+	uint64_t address;
+	uint32_t length; /* not 0 */
+	uint32_t direction;
+};
+MANA_HW_SIZE(struct mana_hw_ext_copy_dm_req, 80);
+MANA_HW_AT(struct mana_hw_ext_copy_dm_req, address, 64);
+MANA_HW_AT(struct mana_hw_ext_copy_dm_req, direction, 76);
 
 /*
  * Keys are index << 8 | tag. Bind and fast registration may change the tag; a

@@ -73,6 +73,22 @@ TEST(AbiExt, UdSegmentKeepsAddressesInWireOrder) {
     EXPECT_EQ(bytes[55], 0x80);
 }
 
+TEST(AbiExt, CopyOfDeviceMemory) {
+    mana_hw_ext_copy_dm_req copy{};
+    copy.adapter = 1;
+    copy.dm = 2;
+    copy.offset = 0x0304;
+    copy.address = 0x1122334455667788;
+    copy.length = 0x010000;
+    copy.direction = MANA_HW_EXT_COPY_FROM_DM;
+    const auto bytes = bytes_of(copy);
+    const std::vector<std::uint8_t> want{
+        1, 0, 0, 0, 0,    0,    0,    0,    2,    0,    0,    0,    0, 0, 0, 0, 4, 3, 0, 0,
+        0, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 1, 0, 1, 0, 0, 0};
+    EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin() + 40, bytes.end()), want);
+    EXPECT_EQ(MANA_HW_EXT_COPY_DM, 0x3800e);
+}
+
 TEST(AbiExt, RecordsShareTheirPlaces) {
     mana_hw_ext_qp_record record{};
     record.sq_producer = 1;

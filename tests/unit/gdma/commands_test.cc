@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <mana/ext.h>
 #include <mana/gdma.h>
 #include <mana/queue.h>
 
@@ -485,7 +486,10 @@ TEST_F(CommandTest, DeviceMemoryIsReachedThroughItsMr) {
     EXPECT_EQ(status(build(0, 1001)), kHwcInvalidParameter);
     EXPECT_EQ(status(build(1000, 1)), kHwcInvalidParameter);
     EXPECT_EQ(status(build(UINT64_MAX, 2)), kHwcInvalidParameter);
-    EXPECT_EQ(status(build(0, 0)), kHwcInvalidParameter);
+    const auto none = driver->call(build(1000, 0));
+    ASSERT_TRUE(none.ok());
+    EXPECT_EQ(resolve(none.get<std::uint32_t>(40), pd->id, 0, 1), MrFault::kRange);
+    EXPECT_TRUE(driver->destroy_mr({none.get<std::uint64_t>(32), 0, 0}));
     EXPECT_EQ(status(build(0, 1).put<std::uint64_t>(56, handle + 1)), kHwcNotFound);
     const auto response = driver->call(build(100, 900));
     ASSERT_TRUE(response.ok());
@@ -620,6 +624,119 @@ TEST_F(CommandTest, DeviceMemoryChangesItsRightsAlone) {
     change.region = RegionHandle(*region);
     EXPECT_FALSE(function.change_mr(change));
     EXPECT_TRUE(driver->destroy_region(*region));
+}
+
+class DmCopyTest : public CommandTest {
+protected:
+    static constexpr std::uint64_t kBytes = 200000;
+    void SetUp() override {
+        CommandTest::SetUp();
+        dm = alloc(kBytes);
+        at = ram.alloc(kPiece + 4096);
+        std::uint8_t value = 0;
+        for (std::byte& byte : ram.bytes(at, kPiece + 4096)) byte = std::byte{value += 7};
+    }
+    std::uint64_t alloc(std::uint64_t bytes) {
+        return driver->call(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, bytes))
+            .get<std::uint64_t>(32);
+    }
+    /// What is in the memory, by an MR of it.
+    std::vector<std::byte> contents() {
+        const auto pd = driver->create_pd();
+        const auto response = driver->call(mr(pd->handle, 5)
+                                               .put<std::uint64_t>(56, dm)
+                                               .put<std::uint32_t>(72, kLocalRead)
+                                               .put<std::uint64_t>(80, kBytes));
+        EXPECT_EQ(resolve(response.get<std::uint32_t>(40), pd->id, 0, kBytes), MrFault::kNone);
+        const std::vector<std::byte> bytes(spans.at(0).begin(), spans.at(0).end());
+        EXPECT_TRUE(driver->destroy_mr({response.get<std::uint64_t>(32), 0, 0}));
+        EXPECT_TRUE(driver->destroy_pd(*pd));
+        return bytes;
+    }
+    static constexpr std::uint32_t kPiece = MANA_HW_EXT_COPY_DM_BYTES;
+    std::uint64_t dm = 0;
+    GuestAddr at{};
+};
+
+TEST_F(DmCopyTest, EveryPlaceAndLength) {
+    std::vector<std::byte> want(kBytes);
+    for (const std::uint64_t offset : {0UL, 1UL, 4095UL, 99999UL, kBytes - kPiece}) {
+        for (const std::uint32_t length : {1U, 2U, 4096U, 5001U, kPiece}) {
+            ASSERT_TRUE(function.copy_dm({dm, offset, at + offset % 8, length, true}));
+            std::ranges::copy(ram.bytes(at + offset % 8, length),
+                              want.begin() + static_cast<std::ptrdiff_t>(offset));
+            ASSERT_EQ(contents(), want) << offset << " " << length;
+            const auto back = ram.alloc(kPiece + 4096);
+            ASSERT_TRUE(function.copy_dm({dm, offset, back + 3, length, false}));
+            ASSERT_TRUE(std::ranges::equal(
+                ram.bytes(back + 3, length),
+                std::span(want).subspan(static_cast<std::size_t>(offset), length)));
+            EXPECT_EQ(ram.bytes(back + 2, 1)[0], std::byte{0});
+            EXPECT_EQ(ram.bytes(back + 3 + length, 1)[0], std::byte{0});
+        }
+    }
+    EXPECT_TRUE(function.copy_dm({dm, kBytes - 1, at, 1, true}));
+}
+
+TEST_F(DmCopyTest, NothingOfWhatIsRefused) {
+    ASSERT_TRUE(function.copy_dm({dm, 0, at, kPiece, true}));
+    const auto before = contents();
+    const std::vector<std::byte> guest(ram.bytes(at, kPiece).begin(), ram.bytes(at, kPiece).end());
+    const auto other = alloc(64);
+    const auto beyond = GuestAddr(1ULL << 50);
+    for (const bool to_dm : {true, false}) {
+        const auto why = [&](std::uint64_t handle, std::uint64_t offset, GuestAddr address,
+                             std::uint32_t length) {
+            const auto copied = function.copy_dm({handle, offset, address, length, to_dm});
+            return copied ? base::ErrorCode::kIo : copied.error().code;
+        };
+        EXPECT_EQ(why(dm + 99, 0, at + 5, 8), base::ErrorCode::kNotFound);
+        EXPECT_EQ(why(0, 0, at + 5, 8), base::ErrorCode::kNotFound);
+        const auto invalid = base::ErrorCode::kInvalidArgument;
+        EXPECT_EQ(why(dm, 0, at + 5, 0), invalid);
+        EXPECT_EQ(why(dm, 0, at + 5, kPiece + 1), invalid);
+        EXPECT_EQ(why(dm, 0, at + 5, UINT32_MAX), invalid);
+        EXPECT_EQ(why(dm, kBytes, at + 5, 1), invalid);
+        EXPECT_EQ(why(dm, kBytes - 7, at + 5, 8), invalid);
+        EXPECT_EQ(why(dm, UINT64_MAX, at + 5, 1), invalid);
+        EXPECT_EQ(why(dm, UINT64_MAX - 6, at + 5, 8), invalid);
+        EXPECT_EQ(why(other, 1, at + 5, 64), invalid);
+        EXPECT_EQ(why(dm, 0, beyond, 8), invalid);
+        EXPECT_EQ(why(dm, 0, GuestAddr(UINT64_MAX - 3), 8), invalid);
+        EXPECT_EQ(why(dm, 0, GuestAddr(UINT64_MAX), 1), invalid);
+    }
+    EXPECT_EQ(contents(), before);
+    EXPECT_TRUE(std::ranges::equal(ram.bytes(at, kPiece), guest));
+}
+
+TEST_F(DmCopyTest, GuestMemoryWithAHoleIsRefusedAsAWhole) {
+    std::vector<std::byte> two(8192, std::byte{0x55});
+    std::vector<std::byte> readable(4096, std::byte{0x66});
+    const auto base_of = GuestAddr(1ULL << 44);
+    ASSERT_TRUE(memory.map_host(base_of, std::span(two).first(4096)));
+    ASSERT_TRUE(memory.map_host(base_of + 4096, std::span(two).last(4096)));
+    ASSERT_TRUE(memory.map_host(base_of + 8192, readable, false));
+    ASSERT_TRUE(memory.map_hole(base_of + 12288, 4096));
+    ASSERT_TRUE(function.copy_dm({dm, 10, base_of + 100, 8000, true})) << "neighbours";
+    ASSERT_TRUE(function.copy_dm({dm, 10, base_of + 4096, 8192, true}));
+    const auto before = contents();
+    EXPECT_EQ(before[10], std::byte{0x55});
+    EXPECT_EQ(before[10 + 8191], std::byte{0x66});
+    EXPECT_FALSE(function.copy_dm({dm, 100000, base_of + 8000, 5000, true})) << "a hole";
+    EXPECT_FALSE(function.copy_dm({dm, 100000, base_of + 8000, 200, false})) << "for reading";
+    EXPECT_EQ(contents(), before);
+    EXPECT_EQ(two[8191], std::byte{0x55});
+    memory.unmap_all();
+    EXPECT_FALSE(function.copy_dm({dm, 0, base_of, 1, true}));
+}
+
+TEST_F(DmCopyTest, EndedMemoryIsNone) {
+    EXPECT_EQ(status(Request(MANA_HW_DESTROY_DM, 48).put<std::uint64_t>(40, dm)), 0U);
+    EXPECT_FALSE(function.copy_dm({dm, 0, at, 1, true}));
+    dm = alloc(8);
+    EXPECT_TRUE(function.copy_dm({dm, 0, at, 8, true}));
+    function.reset();
+    EXPECT_FALSE(function.copy_dm({dm, 0, at, 8, true}));
 }
 
 TEST_F(CommandTest, IncompleteRegionIsNoMr) {

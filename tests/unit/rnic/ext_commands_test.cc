@@ -73,12 +73,12 @@ TEST_F(ExtCommandsTest, CapsNameFeaturesAndLimits) {
     open();
     const auto caps = link->a.host->query_caps();
     ASSERT_TRUE(caps);
-    EXPECT_EQ(caps->features, 0x7fffU);
+    EXPECT_EQ(caps->features, 0xffffU);
     EXPECT_EQ(caps->version, 1U);
     EXPECT_EQ(caps->clock_khz, 1000000U);
     EXPECT_GE(caps->max_send_sge, 16U);
     EXPECT_GE(caps->max_inline_bytes, 256U);
-    link->a.host->call(0x3800e, mana_hw_ext_create_qp_req{});
+    link->a.host->call(0x3800f, mana_hw_ext_create_qp_req{});
     EXPECT_EQ(link->a.host->status, kUnknown);
 }
 
@@ -365,6 +365,45 @@ TEST_F(ExtCommandsTest, BadModificationsOfMrsAreRefused) {
     EXPECT_EQ(modify([](auto& m) { m.flags |= MANA_HW_EXT_MODIFY_PD; }), gdma::kHwcNotFound);
     EXPECT_EQ(modify([](auto& m) { m.flags |= MANA_HW_EXT_MODIFY_MEMORY; }), gdma::kHwcNotFound);
     EXPECT_EQ(modify([](auto&) {}), gdma::kHwcSuccess);
+}
+
+TEST_F(ExtCommandsTest, DeviceMemoryIsCopied) {
+    open();
+    ExtHost& host = *link->a.host;
+    GuestRam& ram = link->a.node->ram;
+    const auto dm = host.host()
+                        .hwc()
+                        .call(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, 100))
+                        .get<std::uint64_t>(32);
+    const auto from = ram.alloc(4096);
+    const auto to = ram.alloc(4096);
+    ram.bytes(from, 1)[0] = std::byte{0x5a};
+    const auto copy = [&](const std::function<void(mana_hw_ext_copy_dm_req&)>& change) {
+        mana_hw_ext_copy_dm_req message{};
+        message.dm = dm;
+        message.offset = 99;
+        message.address = from.value();
+        message.length = 1;
+        message.direction = MANA_HW_EXT_COPY_TO_DM;
+        change(message);
+        host.call(MANA_HW_EXT_COPY_DM, message);
+        return host.status;
+    };
+    EXPECT_EQ(copy([](auto&) {}), gdma::kHwcSuccess);
+    EXPECT_EQ(copy([&](auto& m) {
+                  m.direction = MANA_HW_EXT_COPY_FROM_DM;
+                  m.address = to.value();
+              }),
+              gdma::kHwcSuccess);
+    EXPECT_EQ(ram.bytes(to, 1)[0], std::byte{0x5a});
+    EXPECT_EQ(copy([](auto& m) { m.direction = 2; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(copy([](auto& m) { m.direction = UINT32_MAX; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(copy([](auto& m) { m.length = 0; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(copy([](auto& m) { m.length = 2; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(copy([](auto& m) { m.offset = UINT64_MAX; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(copy([](auto& m) { m.address = 1ULL << 50; }), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(copy([](auto& m) { m.dm += 1000; }), gdma::kHwcNotFound);
+    EXPECT_EQ(copy([&](auto& m) { m.dm = link->a.mr.handle; }), gdma::kHwcNotFound);
 }
 
 TEST_F(ExtCommandsTest, ResetFreesEverything) {

@@ -499,6 +499,24 @@ void mana_ib_cmd_free_dm(struct mana_ib_dev *dev, u64 handle)
 			     sizeof(request));
 }
 
+/* At most MANA_HW_EXT_COPY_DM_BYTES, to or from memory of the host. */
+int mana_ib_cmd_copy_dm(struct mana_ib_dev *dev, u64 handle, u64 offset,
+			dma_addr_t address, u32 length, bool to_dm)
+{
+	struct mana_hw_ext_copy_dm_req request = {
+		.adapter = dev->adapter,
+		.dm = handle,
+		.offset = offset,
+		.address = address,
+		.length = length,
+		.direction = to_dm ? MANA_HW_EXT_COPY_TO_DM :
+				     MANA_HW_EXT_COPY_FROM_DM,
+	};
+
+	return mana_ib_send_plain(dev, MANA_HW_EXT_COPY_DM, true, &request,
+				  sizeof(request));
+}
+
 /* The status must say exactly whether pages are missing (RNIC 2.3). */
 static int mana_ib_check_pages(const struct mana_hw_response *response,
 			       bool last)

@@ -37,6 +37,8 @@ int mana_ib_cmd_modify_mr(struct mana_ib_dev *dev,
 int mana_ib_cmd_alloc_dm(struct mana_ib_dev *dev, u64 bytes, u32 alignment,
 			 u64 *handle);
 void mana_ib_cmd_free_dm(struct mana_ib_dev *dev, u64 handle);
+int mana_ib_cmd_copy_dm(struct mana_ib_dev *dev, u64 handle, u64 offset,
+			dma_addr_t address, u32 length, bool to_dm);
 int mana_ib_cmd_create_region(struct mana_ib_dev *dev,
 			      struct mana_hw_create_region_req *request,
 			      u32 room, u64 *region);

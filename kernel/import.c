@@ -72,5 +72,6 @@ const struct uapi_definition mana_ib_import_defs[] = {
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &mana_ib_query_context),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_PD, &mana_ib_pd_methods),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &mana_ib_dm_methods),
+	UAPI_DEF_CHAIN(mana_ib_dm_defs),
 	{}
 };

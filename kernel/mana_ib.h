@@ -735,6 +735,9 @@ u32 mana_ib_ext_receive_stride(u32 max_sge);
 u32 mana_ib_ud_send_bytes(u32 max_sge);
 u32 mana_ib_ud_receive_bytes(u32 max_sge);
 
+/* dm.c */
+extern const struct uapi_definition mana_ib_dm_defs[];
+
 /* srq.c */
 int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 		       struct ib_udata *udata);

@@ -27,6 +27,8 @@ void mana_ib_describe_context(const struct mana_ib_dev *dev,
 	if (dev->rdma)
 		response->flags = MANA_UAPI_CONTEXT_USER_UD |
 				  MANA_UAPI_CONTEXT_DMAC;
+	if (mana_ib_has(dev, MANA_HW_EXT_DM_COPIES))
+		response->flags |= MANA_UAPI_CONTEXT_DM_COPIES;
 }
 
 int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,

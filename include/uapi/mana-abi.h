@@ -33,6 +33,7 @@ struct mana_uapi_context_resp {
 
 #define MANA_UAPI_CONTEXT_USER_UD (1u << 0) /* UD QPs in the stock queue format exist */
 #define MANA_UAPI_CONTEXT_DMAC (1u << 1) /* "create AH" answers with the destination MAC */
+#define MANA_UAPI_CONTEXT_DM_COPIES (1u << 2) /* MANA_UAPI_METHOD_COPY_DM */
 
 /*
  * Who has another's context, by its file, asks for what its owner knows: one more
@@ -53,12 +54,28 @@ enum mana_uapi_query_pd_attrs {
 
 enum mana_uapi_dm_methods {
 	MANA_UAPI_METHOD_QUERY_DM = 0x1000,
+	MANA_UAPI_METHOD_COPY_DM,
 };
 
 enum mana_uapi_query_dm_attrs {
 	MANA_UAPI_ATTR_QUERY_DM_HANDLE = 0x1000,
 	MANA_UAPI_ATTR_QUERY_DM_LENGTH, /* __u64 */
 };
+
+/*
+ * Copies between memory of the process and device memory, imported or not. All is
+ * checked before but the process's memory: what lies before a bad page is copied.
+ */
+enum mana_uapi_copy_dm_attrs {
+	MANA_UAPI_ATTR_COPY_DM_HANDLE = 0x1000,
+	MANA_UAPI_ATTR_COPY_DM_OFFSET, /* __u64, in the device memory */
+	MANA_UAPI_ATTR_COPY_DM_ADDRESS, /* __u64, in the process */
+	MANA_UAPI_ATTR_COPY_DM_LENGTH, /* __u64; nothing is copied if it is 0 */
+	MANA_UAPI_ATTR_COPY_DM_DIRECTION, /* __u32 */
+};
+
+#define MANA_UAPI_COPY_TO_DM 0u
+#define MANA_UAPI_COPY_FROM_DM 1u
 
 /* Create CQ */
 struct mana_uapi_create_cq {

@@ -74,5 +74,5 @@ struct ibv_dm *mana_import_dm(struct ibv_context *context, uint32_t handle)
 
 void mana_unimport_dm(struct ibv_dm *dm)
 {
-	free(container_of(dm, struct mana_dm, vdm.dm));
+	free(to_mdm(dm));
 }

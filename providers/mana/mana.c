@@ -31,8 +31,9 @@ int mana_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 	snprintf(attr->orig_attr.fw_ver, sizeof(attr->orig_attr.fw_ver), "%u.%u.%u",
 		 (unsigned int)(version >> 32 & 0xffff), (unsigned int)(version >> 16 & 0xffff),
 		 (unsigned int)(version & 0xffff));
-	/* Who finds device memory here copies to and from it, which the host cannot. */
-	if (attr_size >= offsetof(struct ibv_device_attr_ex, max_dm_size) +
+	/* Who finds device memory here copies to and from it, which not every driver can. */
+	if (!(to_mctx(context)->caps.flags & MANA_UAPI_CONTEXT_DM_COPIES) &&
+	    attr_size >= offsetof(struct ibv_device_attr_ex, max_dm_size) +
 				 sizeof(attr->max_dm_size))
 		attr->max_dm_size = 0;
 	return 0;

@@ -208,6 +208,11 @@ static inline struct mana_qp *ex_to_mqp(struct ibv_qp_ex *qp)
 	return container_of(qp, struct mana_qp, vqp.qp_ex);
 }
 
+static inline struct mana_dm *to_mdm(struct ibv_dm *dm)
+{
+	return container_of(dm, struct mana_dm, vdm.dm);
+}
+
 static inline struct mana_srq *to_msrq(struct ibv_srq *srq)
 {
 	return container_of(srq, struct mana_srq, vsrq.srq);

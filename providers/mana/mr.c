@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <infiniband/cmd_ioctl.h>
 #include <mana/gdma.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 
 #include "mana.h"
 
@@ -65,15 +67,36 @@ int mana_dereg_mr(struct verbs_mr *vmr)
 	return 0;
 }
 
-/* The host cannot map device memory: it is reached by its keys only. */
+/* Offsets and lengths of copies are multiples of this, as with other RDMA NICs. */
+#define DM_GRANULE 4
+
+/* The driver does it: device memory is mapped nowhere. It checks the rest, too. */
+static int copy_dm(struct ibv_dm *ibv_dm, uint64_t offset, const void *host, uint64_t length,
+		   uint32_t direction)
+{
+	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_COPY_DM, 5);
+	const struct mana_context *ctx = to_mctx(ibv_dm->context);
+
+	if (!(ctx->caps.flags & MANA_UAPI_CONTEXT_DM_COPIES))
+		return EOPNOTSUPP;
+	if (offset % DM_GRANULE || length % DM_GRANULE)
+		return EINVAL;
+	fill_attr_in_obj(cmd, MANA_UAPI_ATTR_COPY_DM_HANDLE, to_mdm(ibv_dm)->vdm.handle);
+	fill_attr_in_uint64(cmd, MANA_UAPI_ATTR_COPY_DM_OFFSET, offset);
+	fill_attr_in_uint64(cmd, MANA_UAPI_ATTR_COPY_DM_ADDRESS, (uintptr_t)host);
+	fill_attr_in_uint64(cmd, MANA_UAPI_ATTR_COPY_DM_LENGTH, length);
+	fill_attr_in_uint32(cmd, MANA_UAPI_ATTR_COPY_DM_DIRECTION, direction);
+	return execute_ioctl(ibv_dm->context, cmd);
+}
+
 static int copy_to_dm(struct ibv_dm *dm, uint64_t offset, const void *from, size_t length)
 {
-	return EOPNOTSUPP;
+	return copy_dm(dm, offset, from, length, MANA_UAPI_COPY_TO_DM);
 }
 
 static int copy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t length)
 {
-	return EOPNOTSUPP;
+	return copy_dm(dm, offset, to, length, MANA_UAPI_COPY_FROM_DM);
 }
 
 void mana_set_dm_copies(struct mana_dm *dm)
@@ -106,7 +129,7 @@ struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_at
 
 int mana_free_dm(struct ibv_dm *ibv_dm)
 {
-	struct mana_dm *dm = container_of(ibv_dm, struct mana_dm, vdm.dm);
+	struct mana_dm *dm = to_mdm(ibv_dm);
 	int ret = ibv_cmd_free_dm(&dm->vdm);
 
 	if (ret)
@@ -118,7 +141,7 @@ int mana_free_dm(struct ibv_dm *ibv_dm)
 struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset,
 			      size_t length, unsigned int access)
 {
-	struct mana_dm *dm = container_of(ibv_dm, struct mana_dm, vdm.dm);
+	struct mana_dm *dm = to_mdm(ibv_dm);
 	struct verbs_mr *vmr = alloc_mr();
 
 	if (!vmr)

@@ -5,7 +5,8 @@
  *
  *   rdma_import --dev mana_0 [--leaving FILE]
  *
- * The importer takes the owner's PD and memory region, and makes CQs and a queue pair of its own.
+ * The importer takes the owner's PD, memory region and device memory, which both copy to and from
+ * where the device can, and makes CQs and a queue pair of its own.
  * The two send to each other with completion events, and write into memory that both see. Events
  * come to the process whose queue pair it is. Then the owner is killed, with everything it has; the
  * importer goes on by itself, also with the owner's region. With --leaving nobody is killed: once
@@ -21,6 +22,8 @@
 #include "rdma_pair.h"
 
 enum { PAGE = 4096, BYTES = 64 * PAGE, ROUNDS = 200, DEPTH = 16, PIECE = 2048 };
+/* Device memory: larger than one request of the driver. */
+enum { DM_BYTES = 70000 };
 /* Halves of the memory that both processes see: the owner's region and the rest. */
 enum { SHARED = 2 * BYTES };
 
@@ -39,7 +42,8 @@ struct side {
 
 struct card {
     struct endpoint end;
-    uint32_t pd, mr, lkey, rkey;
+    uint32_t pd, mr, lkey, rkey, dm;
+    bool has_dm; /* the stock driver of 6.12 has none, and is not imported from either */
 };
 
 static void make_side(struct side* side) {
@@ -213,10 +217,34 @@ static void play(struct side* side, bool first, uint32_t lkey, uint8_t* mine, ui
     }
 }
 
+/* Bytes of device memory that one wrote and another reads; false if the device has no copies. */
+static bool put_dm(struct ibv_dm* dm, uint32_t round) {
+    uint8_t bytes[DM_BYTES];
+    int err;
+
+    for (uint32_t i = 0; i < DM_BYTES; ++i) bytes[i] = pattern(round + i / PAGE, i);
+    err = ibv_memcpy_to_dm(dm, 0, bytes, DM_BYTES);
+    if (err && err != EOPNOTSUPP) die(EXIT_WRONG, "a copy to device memory: %s", strerror(err));
+    return !err;
+}
+
+static void compare_dm(struct ibv_dm* dm, uint32_t round) {
+    uint8_t bytes[DM_BYTES];
+    int err = ibv_memcpy_from_dm(bytes, dm, 0, DM_BYTES);
+
+    if (err) die(EXIT_WRONG, "a copy from device memory: %s", strerror(err));
+    for (uint32_t i = 0; i < DM_BYTES; ++i)
+        if (bytes[i] != pattern(round + i / PAGE, i))
+            die(EXIT_WRONG, "device memory: byte %u is wrong", (unsigned)i);
+}
+
 static void own(int sock) {
     struct side side = {.context = NULL};
+    struct ibv_alloc_dm_attr dm_attr = {.length = DM_BYTES};
     struct card mine = {.mr = 0}, theirs;
     struct ibv_mr* mr;
+    struct ibv_dm* dm;
+    bool copies;
 
     pair_role = "owner";
     pair_open(&pair);
@@ -227,20 +255,30 @@ static void own(int sock) {
                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     if (!mr) die(EXIT_WRONG, "MR: %s", strerror(errno));
     make_side(&side);
-    mine = (struct card){endpoint_of(&side), side.pd->handle, mr->handle, mr->lkey, mr->rkey};
+    dm = ibv_alloc_dm(side.context, &dm_attr);
+    copies = dm && put_dm(dm, 1);
+    mine = (struct card){.end = endpoint_of(&side),
+                         .pd = side.pd->handle,
+                         .mr = mr->handle,
+                         .lkey = mr->lkey,
+                         .rkey = mr->rkey,
+                         .dm = dm ? dm->handle : 0,
+                         .has_dm = dm};
     say(sock, &pair, sizeof pair, side.context->cmd_fd);
     say(sock, &mine, sizeof mine, -1);
     hear(sock, &theirs, sizeof theirs);
     qp_connect(&pair, side.qp, 77, &theirs.end, &usual_rules);
     say(sock, "c", 1, -1);
     play(&side, true, mr->lkey, memory, memory + PIECE);
+    if (copies) compare_dm(dm, 2);
     if (leaving) {
         char told;
         hear(sock, &told, 1);
         if (open(leaving, O_CREAT | O_WRONLY, 0600) < 0) die(EXIT_SETUP, "cannot make %s", leaving);
         event(&side, IBV_EVENT_DEVICE_FATAL);
         destroy_side(&side);
-        if (ibv_dereg_mr(mr) || ibv_dealloc_pd(side.pd) || ibv_close_device(side.context))
+        if (ibv_free_dm(dm) || ibv_dereg_mr(mr) || ibv_dealloc_pd(side.pd) ||
+            ibv_close_device(side.context))
             die(EXIT_WRONG, "the end");
         return;
     }
@@ -267,6 +305,8 @@ static void import(int sock, pid_t owner_pid) {
     struct card owner, mine = {.mr = 0};
     struct endpoint ends[2];
     struct ibv_mr *mr, *own_mr;
+    struct ibv_dm* dm;
+    bool copies;
     char told;
     int fd;
 
@@ -285,6 +325,12 @@ static void import(int sock, pid_t owner_pid) {
     if (!mr) die(EXIT_WRONG, "importing the MR: %s", strerror(errno));
     if (mr->lkey != owner.lkey || mr->rkey != owner.rkey || mr->length != BYTES)
         die(EXIT_WRONG, "the imported MR is another");
+    if (!owner.has_dm) die(EXIT_WRONG, "the owner has no device memory");
+    dm = ibv_import_dm(side.context, owner.dm);
+    if (!dm) die(EXIT_WRONG, "importing device memory: %s", strerror(errno));
+    copies = ibv_memcpy_from_dm(memory, dm, 0, 4) == 0;
+    if (copies) compare_dm(dm, 1);
+    if (put_dm(dm, 2) != copies) die(EXIT_WRONG, "copies in one direction alone");
     make_side(&side);
     mine.end = endpoint_of(&side);
     qp_connect(&pair, side.qp, 77, &owner.end, &usual_rules);
@@ -295,6 +341,8 @@ static void import(int sock, pid_t owner_pid) {
         say(sock, "r", 1, -1);
         event(&side, IBV_EVENT_DEVICE_FATAL);
         destroy_side(&side);
+        if (!ibv_memcpy_to_dm(dm, 0, memory, 4)) die(EXIT_WRONG, "a copy without a device");
+        ibv_unimport_dm(dm);
         ibv_unimport_mr(mr);
         ibv_unimport_pd(side.pd);
         if (ibv_close_device(side.context)) die(EXIT_WRONG, "the end");
@@ -320,6 +368,12 @@ static void import(int sock, pid_t owner_pid) {
         expect(&one, 1, IBV_WC_SUCCESS);
         compare(memory + PAGE, round);
     }
+    if (copies) {
+        compare_dm(dm, 2);
+        put_dm(dm, 3);
+        compare_dm(dm, 3);
+    }
+    ibv_unimport_dm(dm);
     destroy_side(&one);
     destroy_side(&two);
     destroy_side(&side);

@@ -327,6 +327,20 @@ static int by_method(struct worker* w, struct method* m) {
     return sent(result);
 }
 
+/* A copy between device memory and an address of ours. */
+static int copy_dm(struct worker* w, uint32_t handle, uint64_t offset, uint64_t address,
+                   uint64_t length, uint32_t direction) {
+    struct method m;
+
+    begin(&m, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_COPY_DM);
+    add_handle(&m, MANA_UAPI_ATTR_COPY_DM_HANDLE, handle);
+    add_in(&m, MANA_UAPI_ATTR_COPY_DM_OFFSET, &offset, sizeof offset);
+    add_in(&m, MANA_UAPI_ATTR_COPY_DM_ADDRESS, &address, sizeof address);
+    add_in(&m, MANA_UAPI_ATTR_COPY_DM_LENGTH, &length, sizeof length);
+    add_in(&m, MANA_UAPI_ATTR_COPY_DM_DIRECTION, &direction, sizeof direction);
+    return by_method(w, &m);
+}
+
 static int by_invoke(struct worker* w, const struct command* c) {
     struct method m;
     uint64_t number = c->number | (c->extended ? IB_USER_VERBS_CMD_FLAG_EXTENDED : 0);

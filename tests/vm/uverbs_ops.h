@@ -34,6 +34,7 @@ enum op {
     O_FLOW,
     O_DM,
     O_DM_MR,
+    O_DM_COPY,
     O_DMABUF_MR,
     O_MULTICAST,
     O_QUERY,
@@ -50,16 +51,16 @@ enum op {
 };
 
 static const char* const op_names[O_COUNT] = {
-    "alloc_pd",      "create_cq",   "resize_cq",     "create_qp",    "modify_qp",  "query_qp",
-    "create_srq",    "modify_srq",  "query_srq",     "reg_mr",       "rereg_mr",   "query_mr",
-    "alloc_mw",      "create_ah",   "create_wq",     "create_table", "create_raw", "create_rss",
-    "create_packet", "create_flow", "alloc_dm",      "reg_dm_mr",    "reg_dmabuf", "multicast",
-    "query",         "import",      "destroy",       "mmap",         "doorbell",   "read_events",
-    "scribble",      "absent",      "random_method", "random_bytes"};
+    "alloc_pd",      "create_cq",   "resize_cq", "create_qp",     "modify_qp",   "query_qp",
+    "create_srq",    "modify_srq",  "query_srq", "reg_mr",        "rereg_mr",    "query_mr",
+    "alloc_mw",      "create_ah",   "create_wq", "create_table",  "create_raw",  "create_rss",
+    "create_packet", "create_flow", "alloc_dm",  "reg_dm_mr",     "copy_dm",     "reg_dmabuf",
+    "multicast",     "query",       "import",    "destroy",       "mmap",        "doorbell",
+    "read_events",   "scribble",    "absent",    "random_method", "random_bytes"};
 
 /* How often each is drawn. */
-static const uint8_t op_weights[O_COUNT] = {3, 8, 4, 10, 16, 3, 4, 3, 2, 6, 5, 2, 3, 4, 5, 3, 4,
-                                            4, 4, 4, 3,  3,  2, 3, 4, 4, 9, 2, 6, 3, 4, 4, 6, 4};
+static const uint8_t op_weights[O_COUNT] = {3, 8, 4, 10, 16, 3, 4, 3, 2, 6, 5, 2, 3, 4, 5, 3, 4, 4,
+                                            4, 4, 3, 3,  5,  2, 3, 4, 4, 9, 2, 6, 3, 4, 4, 6, 4};
 
 static int op_pd(struct worker* w) {
     struct command c = {.number = IB_USER_VERBS_CMD_ALLOC_PD,
@@ -721,6 +722,18 @@ static int op_dm_mr(struct worker* w) {
     return err;
 }
 
+static int op_dm_copy(struct worker* w) {
+    struct dice* d = &w->dice;
+    uint64_t offset = below(d, 4) * 16;
+    uint64_t bytes = 1 + below(d, percent(d, 20) ? 8192 : 16);
+    uint32_t direction = below(d, 2);
+
+    if (w->spoilt && percent(d, 30)) offset = odd_value(d);
+    if (w->spoilt && percent(d, 30)) bytes = odd_value(d);
+    if (w->spoilt && percent(d, 10)) direction = (uint32_t)odd_value(d);
+    return copy_dm(w, pick(w, K_DM), offset, memory(w, bytes), bytes, direction);
+}
+
 /* Descriptors that are none of a dma-buf. */
 static int op_dmabuf_mr(struct worker* w) {
     const int fds[] = {w->process->fd, w->process->async_fd, w->process->channel, 0, -1};
@@ -932,18 +945,23 @@ static int op_random_bytes(struct worker* w) {
     return write_bytes(w, data, bytes);
 }
 
-static int (*const op_functions[O_COUNT])(struct worker*) = {
-    op_pd,          op_cq,         op_resize,
-    op_qp,          op_modify_qp,  op_query_qp,
-    op_srq,         op_modify_srq, op_query_srq,
-    op_mr,          op_rereg_mr,   op_query_mr,
-    op_mw,          op_ah,         op_wq,
-    op_table,       op_raw_qp,     op_rss_qp,
-    op_packet_qp,   op_flow,       op_dm,
-    op_dm_mr,       op_dmabuf_mr,  op_multicast,
-    op_query,       op_import,     op_destroy,
-    op_map,         op_doorbell,   op_events,
-    op_scribble,    op_absent,     op_random_method,
-    op_random_bytes};
+static int (*const op_functions[O_COUNT])(struct worker*) = {op_pd,          op_cq,
+                                                             op_resize,      op_qp,
+                                                             op_modify_qp,   op_query_qp,
+                                                             op_srq,         op_modify_srq,
+                                                             op_query_srq,   op_mr,
+                                                             op_rereg_mr,    op_query_mr,
+                                                             op_mw,          op_ah,
+                                                             op_wq,          op_table,
+                                                             op_raw_qp,      op_rss_qp,
+                                                             op_packet_qp,   op_flow,
+                                                             op_dm,          op_dm_mr,
+                                                             op_dm_copy,     op_dmabuf_mr,
+                                                             op_multicast,   op_query,
+                                                             op_import,      op_destroy,
+                                                             op_map,         op_doorbell,
+                                                             op_events,      op_scribble,
+                                                             op_absent,      op_random_method,
+                                                             op_random_bytes};
 
 #endif

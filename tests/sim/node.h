@@ -8,6 +8,7 @@
 
 #include "gdma/function.h"
 #include "rnic/rnic.h"
+#include "sim/arrivals.h"
 #include "sim/script.h"
 #include "support/guest_ram.h"
 #include "support/hwc_driver.h"
@@ -57,6 +58,7 @@ public:
           host(function, ram, irq, test::test_mac(mac_byte(number)),
                script.ipv6 ? test::ipv6_gid(mac_byte(number)) : test::ipv4_gid(mac_byte(number))),
           number(number),
+          arrivals(rnic, host.mac(), host.gid()),
           outside_(outside) {}
 
     [[nodiscard]] bool bring_up(const Script& script);
@@ -85,8 +87,7 @@ public:
     std::vector<test::DriverCq> send_cqs;
     std::vector<test::DriverCq> recv_cqs;
     std::vector<test::HostQp*> qps;
-    std::uint64_t delivered = 0;  ///< frames from the network
-    std::uint64_t dropped = 0;    ///< of them, those that a parser has to refuse
+    Arrivals arrivals;
     bool dead = false;
     std::vector<std::byte> last_words;  ///< the arena when the function was reset
 

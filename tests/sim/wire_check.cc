@@ -35,7 +35,7 @@ std::string WireCheck::sent(const rnic::Qp& qp, const roce::Packet& packet,
     if (fatal_sent_) return "a frame behind the fatal NAK";
     if (state == MANA_HW_RNIC_QP_ERR && ended_) return "an answer of a QP in ERR";
     if (packet.opcode == roce::Opcode::kCnp) return {};  // takes no PSN
-    return response ? this->response(packet, messages) : request(qp, packet);
+    return response ? this->response(qp, packet, messages) : request(qp, packet);
 }
 
 std::string WireCheck::request(const rnic::Qp& qp, const roce::Packet& packet) {
@@ -64,12 +64,33 @@ std::string WireCheck::request(const rnic::Qp& qp, const roce::Packet& packet) {
     return {};
 }
 
-std::string WireCheck::response(const roce::Packet& packet, std::uint64_t messages) {
+/// Whether an answer that goes back is that of a duplicate which has not had one yet.
+bool WireCheck::answers_duplicate(const roce::Packet& packet) {
+    if (packet.opcode != roce::Opcode::kAcknowledge ||
+        roce::aeth_kind(packet.aeth.syndrome) == roce::AethKind::kNak) {
+        // It begins with what was asked for, be it data or that they are not to be had.
+        const auto duplicate = fetched_again_.find(packet.psn.value());
+        if (duplicate == fetched_again_.end()) return false;
+        fetched_again_.erase(duplicate);
+        return true;
+    }
+    // An ACK names what has come, a NAK what comes next: back by this one step, no further.
+    if (!last_was_nak_ || packet.psn + 1 != last_response_ || asked_again_ == 0) return false;
+    --asked_again_;
+    return true;
+}
+
+std::string WireCheck::response(const rnic::Qp& qp, const roce::Packet& packet,
+                                std::uint64_t messages) {
     // 7: back only for a duplicate. Those of the local path are not seen here.
-    if (limits_.wire_only && answered_ && packet.psn < last_response_ && ++steps_back_ > again_)
+    if (limits_.wire_only && answered_ && packet.psn < last_response_ && !answers_duplicate(packet))
         return "answers go back without a duplicate: " + hex(packet.psn.value());
+    if (packet.psn > qp.responder.expected())
+        return "an answer to what has not come: " + hex(packet.psn.value());
     answered_ = true;
     last_response_ = packet.psn;
+    last_was_nak_ = packet.info().has(roce::kHasAeth) &&
+                    roce::aeth_kind(packet.aeth.syndrome) != roce::AethKind::kAck;
     if (!packet.info().has(roce::kHasAeth)) return {};
     // 6
     const std::uint32_t msn = packet.aeth.msn;
@@ -95,9 +116,15 @@ std::string WireCheck::response(const roce::Packet& packet, std::uint64_t messag
     return {};
 }
 
-void WireCheck::arriving(const roce::Packet& packet) {
+void WireCheck::arriving(const rnic::Qp& qp, const roce::Packet& packet) {
     const std::int32_t ahead = packet.psn - arrived_;
     const bool read = packet.opcode == roce::Opcode::kReadRequest;
+    if (packet.psn < qp.responder.expected()) {
+        if (read || packet.info().has(roce::kHasAtomic))
+            fetched_again_.insert(packet.psn.value());
+        else if (packet.ack_request)
+            ++asked_again_;
+    }
     if (ahead < 0)
         ++again_;
     else if (ahead < 1 << 20)  // else left over from another life
@@ -134,6 +161,11 @@ std::string WireCheck::at_rest(const rnic::Qp& qp) {
         return "the ACK timer runs and nothing is outstanding";
     // 11: what was owed before the error, and the NAK that tells of it, may still be waiting.
     ended_ = state == MANA_HW_RNIC_QP_ERR && qp.responses.empty();
+    if (qp.responses.empty()) {
+        // What has no answer by now gets none.
+        fetched_again_.clear();
+        asked_again_ = 0;
+    }
     return timers(qp);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +26,8 @@ public:
     /// A frame of this QP, before the network gets it. `messages`: what the peer's host has posted.
     [[nodiscard]] std::string sent(const rnic::Qp& qp, const roce::Packet& packet,
                                    std::uint64_t messages);
-    /// A request for this QP on its way in.
-    void arriving(const roce::Packet& packet);
+    /// A request for this QP, before it is dealt with.
+    void arriving(const rnic::Qp& qp, const roce::Packet& packet);
     /// Where the QP stands, for a message.
     [[nodiscard]] static std::string position(const rnic::Qp& qp);
     /// At any time when nothing is going on at the moment.
@@ -37,7 +37,9 @@ public:
 
 private:
     [[nodiscard]] std::string request(const rnic::Qp& qp, const roce::Packet& packet);
-    [[nodiscard]] std::string response(const roce::Packet& packet, std::uint64_t messages);
+    [[nodiscard]] std::string response(const rnic::Qp& qp, const roce::Packet& packet,
+                                       std::uint64_t messages);
+    [[nodiscard]] bool answers_duplicate(const roce::Packet& packet);
 
     /// What a request packet was when it was first sent.
     struct Sent {
@@ -56,7 +58,11 @@ private:
     roce::Psn expected_{};            // last seen of the responder
     bool answered_ = false;
     roce::Psn last_response_{};
-    std::uint64_t steps_back_ = 0;
+    bool last_was_nak_ = false;
+    // Duplicates that came in while something is owed, and are not answered yet: of READs and
+    // atomics by their PSNs, and how many others asked for an ACK.
+    std::multiset<std::uint32_t> fetched_again_;
+    std::uint64_t asked_again_ = 0;
     std::uint32_t msn_ = 0;
     roce::Psn nak_psn_{};
     std::uint64_t naks_ = 0;  // with nak_psn_

@@ -101,6 +101,12 @@ TEST_F(WireTest, LostMiddlePacketCostsOneNak) {
     EXPECT_EQ(naks(), 1U);
     EXPECT_EQ(at_a().timeouts.value(), 0U);
     EXPECT_TRUE(same(0, 0, 50 * 1024));
+    const auto requests = static_cast<std::uint64_t>(
+        std::count_if(link->network.sent.begin(), link->network.sent.end(),
+                      [](const auto& p) { return !p.info().response; }));
+    // One was lost, 50 were taken, and the rest came ahead.
+    EXPECT_EQ(at_b().out_of_sequence.value(), requests - 1 - 50);
+    EXPECT_EQ(at_b().duplicates.value(), 0U);
     const auto again =
         std::count_if(link->network.sent.begin(), link->network.sent.end(),
                       [](const auto& p) { return p.psn == Psn(0x102) && !p.info().response; });

@@ -165,6 +165,7 @@ struct RequesterView {
     bool stalled = false;
     bool ack_timer = false;
     bool rnr_timer = false;
+    bool failed = false;  ///< all that comes is for nothing
 };
 
 /// The side that executes the guest's own work requests (RNIC 6.1, ROCE 3). Owner's executor only,
@@ -182,8 +183,8 @@ public:
     /// Enters ERR or SQE: no timer fires any more, nothing is sent.
     void stop();
     [[nodiscard]] RequesterView view() const {
-        return {una_,       send_psn_, next_psn_,          reads_out_,
-                read_psns_, stalled_,  ack_timer_.armed(), rnr_timer_.armed()};
+        return {una_,     send_psn_,          next_psn_,          reads_out_,   read_psns_,
+                stalled_, ack_timer_.armed(), rnr_timer_.armed(), failure_ != 0};
     }
     /// Nothing that was taken from the queue is unfinished.
     [[nodiscard]] bool idle() const { return queue_.empty(); }

@@ -100,12 +100,12 @@ void Arrivals::answer(rnic::Qp& qp, const roce::Packet& packet, const std::funct
     const std::uint32_t state = qp.state();
     const rnic::RequesterView view = qp.requester.view();
     deal();
-    if (state != MANA_HW_RNIC_QP_RTS && state != MANA_HW_RNIC_QP_SQD)
+    if ((state != MANA_HW_RNIC_QP_RTS && state != MANA_HW_RNIC_QP_SQD) || view.failed)
         ++state_;
     else if (packet.psn >= view.una && packet.psn < view.next)
         ++answers_;
     else  // The NAK of a READ may name its beginning (ROCE 11.1), and ends the queue pair.
-        ++(qp.state() == MANA_HW_RNIC_QP_ERR ? answers_ : ghosts_);
+        ++(qp.requester.view().failed ? answers_ : ghosts_);
 }
 
 void Arrivals::datagram(const roce::Packet& packet, const std::function<void()>& deal) {

@@ -21,6 +21,7 @@ Weather Weather::of(std::uint64_t seed) {
     weather.corrupt = up_to(100000);
     weather.mark = up_to(20000);
     weather.jitter = std::chrono::nanoseconds(up_to(3000));
+    if (random.below(3) == 0) weather.bunch = std::chrono::nanoseconds(1 + random.below(4000));
     return weather;
 }
 
@@ -28,7 +29,8 @@ std::string Weather::text() const {
     return "loss " + std::to_string(loss) + " duplicate " + std::to_string(duplicate) +
            " reorder " + std::to_string(reorder) + " corrupt " + std::to_string(corrupt) +
            " mark " + std::to_string(mark) + " ppm, delay " + std::to_string(delay.count()) +
-           " ns + " + std::to_string(jitter.count());
+           " ns + " + std::to_string(jitter.count()) + ", in bunches of " +
+           std::to_string(bunch.count());
 }
 
 Network::Network(test::SimWorld& world, const Weather& weather, std::uint64_t seed,
@@ -74,6 +76,8 @@ void Network::transmit(base::Frame frame) {
 }
 
 void Network::launch(base::Frame frame, base::TimePoint arrival) {
+    if (weather_.bunch.count() > 0)
+        arrival += weather_.bunch - arrival.time_since_epoch() % weather_.bunch;
     air_.push_back({arrival, flights_++, std::move(frame)});
     std::push_heap(air_.begin(), air_.end());
     timer_.arm_at(air_.front().arrival);
@@ -82,10 +86,11 @@ void Network::launch(base::Frame frame, base::TimePoint arrival) {
 void Network::land() {
     while (!air_.empty() && air_.front().arrival <= executor_.now()) {
         std::pop_heap(air_.begin(), air_.end());
-        const base::Frame frame = std::move(air_.back().frame);
+        landed_.push_back(std::move(air_.back().frame));
         air_.pop_back();
-        listener_.on_arrival(frame);
     }
+    listener_.on_arrival(landed_);
+    landed_.clear();
     if (!air_.empty()) timer_.arm_at(air_.front().arrival);
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <queue>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +23,7 @@ struct Weather {
     std::uint32_t mark = 0;  ///< congestion, on packets that can say so
     base::Duration delay = std::chrono::microseconds(1);
     base::Duration jitter{};
+    base::Duration bunch{};  ///< frames of so long a time are brought together
 
     /// Drawn from a seed: in a quarter of all cases clear, else up to a tenth of everything.
     static Weather of(std::uint64_t seed);
@@ -38,7 +39,8 @@ class Network {
 public:
     struct Listener {
         virtual ~Listener() = default;
-        virtual void on_arrival(const base::Frame& frame) = 0;
+        /// What arrives at one time, in its order.
+        virtual void on_arrival(std::span<const base::Frame> frames) = 0;
     };
     Network(test::SimWorld& world, const Weather& weather, std::uint64_t seed, Listener& listener);
 
@@ -67,6 +69,7 @@ private:
     std::uint64_t flights_ = 0;
     base::TimePoint last_{};   // nothing that is in order arrives before what went before it
     std::vector<Flight> air_;  // a heap
+    std::vector<base::Frame> landed_;
     test::SimExecutor executor_;
     base::Timer timer_;
 };

@@ -181,20 +181,26 @@ void Simulation::on_transmit(Node& from, base::Frame frame) {
     network_.transmit(std::move(frame));
 }
 
-void Simulation::on_arrival(const base::Frame& frame) {
-    const unsigned index = static_cast<unsigned>(frame[5]) - 1;
-    Node& node = *nodes_.at(index);
-    if (node.dead) return;
-    const auto packet = roce::parse(frame);
-    if (packet && !packet->info().response && packet->opcode != roce::Opcode::kCnp) {
-        if (Side* side = side_of(node, packet->destination_qpn.value()))
-            side->check.arriving(*device(*side), *packet);
+void Simulation::on_arrival(std::span<const base::Frame> frames) {
+    for (const base::Frame& frame : frames) {
+        Node& node = *nodes_.at(static_cast<unsigned>(frame[5]) - 1);
+        if (node.dead) continue;
+        const auto packet = roce::parse(frame);
+        if (packet && !packet->info().response && packet->opcode != roce::Opcode::kCnp) {
+            if (Side* side = side_of(node, packet->destination_qpn.value()))
+                side->check.arriving(*device(*side), *packet);
+        }
+        // Dealt with here and now, so that what it did can be told from what the next one does.
+        node.arrivals.count(frame, [&] {
+            if (frames.size() > 1) return node.rnic.impl().handle_frame(frame);
+            node.rnic.receive(frame);
+            node.executor.run_once();
+        });
     }
-    // Dealt with here and now, so that what it did can be told from what the next one does.
-    node.arrivals.count(frame, [&] {
-        node.rnic.receive(frame);
-        node.executor.run_once();
-    });
+    if (frames.size() < 2) return;
+    // What more than one frame asks for is answered together.
+    for (auto& node : nodes_)
+        if (!node->dead) node->rnic.impl().handle_frames();
 }
 
 void Simulation::begin(const Phase& phase) {

@@ -75,7 +75,7 @@ private:
     // Outside, Listener
     void on_transmit(Node& from, base::Frame frame) override;
     rnic::Rnic* peer_of(const roce::Gid& gid, const base::MacAddr& mac) override;
-    void on_arrival(const base::Frame& frame) override;
+    void on_arrival(std::span<const base::Frame> frames) override;
 
     [[nodiscard]] bool set_up();
     [[nodiscard]] bool create_qp(Side& side);

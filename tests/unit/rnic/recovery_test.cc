@@ -187,6 +187,22 @@ TEST_F(RecoveryTest, DuplicateReadDoesNotSwallowAnAck) {
     EXPECT_EQ(sent()[1].aeth.msn, 2U);
 }
 
+/// Its data acknowledge the WRITE before it, whose own ACK would come behind them and name less.
+TEST_F(RecoveryTest, ReadSpeaksForTheWriteOfItsBatch) {
+    open();
+    const roce::Packet first = to(link->b, Opcode::kWriteOnly, 0x100);
+    roce::Packet then = to(link->b, Opcode::kReadRequest, 0x101);
+    then.reth = {link->b.buffer.value() + (1 << 20), link->b.mr.rkey, 100};
+    base::Frame frame;
+    for (const roce::Packet& p : {first, then}) {
+        roce::encode(p, frame);
+        link->b.node->rnic.receive(frame);
+    }
+    link->idle(microseconds(10));
+    EXPECT_EQ(story(), (Words{"RO101"}));
+    EXPECT_EQ(sent()[0].aeth.msn, 2U);
+}
+
 // ROCE 10: 59
 TEST_F(RecoveryTest, AckInsideAReadCompletesNothing) {
     open();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeded runs of extended queue pairs between two NICs over a bad network, on virtual time: RC and
-// UC, own and shared receives, atomics on words that all share, memory windows. Each run is checked
-// byte by byte and completion by completion; invariant 9 of the transport's design (atomics take
-// effect once) is what `sim_test` cannot check with stock queue pairs.
+// UC, own and shared receives, atomics on words that all share, memory windows; datagrams to queue
+// pairs and to a group. Each run is checked byte by byte and completion by completion, and for the
+// invariants of the transport's design that hold at any time and for each frame; the ninth (atomics
+// take effect once) is what `sim_test` cannot check with stock queue pairs.
 #include <mana/gdma.h>
 
 #include <chrono>
@@ -14,6 +15,8 @@
 #include <string>
 
 #include "rnic/adapter.h"
+#include "sim/arrivals.h"
+#include "sim/wire_check.h"
 #include "unit/rnic/ext_fixture.h"
 
 namespace openmana::sim {
@@ -35,6 +38,12 @@ constexpr std::uint64_t kReceives = 0xd0000;
 constexpr std::uint64_t kResults = 0xf0000;  ///< of atomics, at A
 constexpr std::uint64_t kWords = 0xf8000;    ///< of atomics, at B
 constexpr unsigned kOperations = 24;
+constexpr std::uint64_t kDatagrams = 0xc8000;         ///< what A sends; at B what receives
+constexpr std::uint64_t kDatagramReceives = 0xcc000;  ///< at A
+constexpr std::uint32_t kDatagramSlot = 512;
+constexpr unsigned kMostDatagrams = 32;
+constexpr unsigned kListenerSlots = 16;
+constexpr std::array<std::uint32_t, 2> kQkeys = {0x1234, 0x1235};
 
 /// A request of A and what has to come of it.
 struct Operation {
@@ -59,6 +68,32 @@ struct Connection {
     std::uint32_t next_send = 0;
     bool failed = false;  ///< by the network, or on purpose
     test::DriverMr window;
+    std::uint64_t requests = 0;  ///< posted by A: all that B's MSN can count
+    WireCheck check_a, check_b;  ///< reliable ones
+};
+
+/// A datagram queue pair that listens.
+struct Listener {
+    ExtLink::Side* side = nullptr;
+    ExtQp qp;
+    ExtCq send, recv;
+    std::uint32_t qkey = 0;
+    bool joined = false;  ///< the group
+    std::vector<std::uint64_t> free;
+    std::uint64_t got = 0;
+};
+
+/// A datagram of A, to a listener of B, to the group, or to a queue pair that takes none.
+struct Datagram {
+    static constexpr unsigned kGroup = 100, kNobody = 101;
+    unsigned target = 0;
+    std::uint32_t qkey = 0;
+    std::uint32_t length = 0;
+    bool immediate = false;
+    unsigned frames = 0;   ///< sent; none on the local path
+    unsigned arrived = 0;  ///< intact
+    std::array<unsigned, 4> got{};
+    [[nodiscard]] unsigned copies() const { return frames == 0 ? 1 : arrived; }
 };
 
 class Run {
@@ -70,6 +105,12 @@ public:
     std::string go() {
         set_up();
         link_.network.fate = [this](const roce::Packet&) { return weather(); };
+        link_.network.on_send = [this](test::Node& from, const base::Frame& frame) {
+            sent(from, frame);
+        };
+        link_.network.on_arrival = [this](test::Node& to, const base::Frame& frame) {
+            arrived(to, frame);
+        };
         const bool done =
             link_.world.run_until([this] { return step(); }, std::chrono::seconds(120));
         if (!done && failure_.empty()) fail("not done after two minutes");
@@ -78,6 +119,7 @@ public:
     }
     std::uint64_t operations = 0;
     std::uint64_t worn_out = 0;
+    std::uint64_t datagrams = 0;  ///< delivered
 
 private:
     static ExtLink::Options options() {
@@ -132,6 +174,208 @@ private:
             c.window = *link_.b.host->create_key(MANA_HW_MR_WINDOW_TYPE2);
         }
         for (unsigned w = 0; w < 2; ++w) link_.b.word(kWords + 8 * w) = 0;
+        for (const ExtLink::Side* side : {&link_.a, &link_.b})
+            arrivals_.emplace_back(side->node->rnic, side->node->host.mac(),
+                                   side->node->host.gid());
+        for (Connection& c : connections_) {
+            if (!c.reliable) continue;
+            c.check_a.start(limits(*device(link_.a, c.a)), roce::Psn(ExtLink::kPsn),
+                            roce::Psn(ExtLink::kPsn));
+            c.check_b.start(limits(*device(link_.b, c.b)), roce::Psn(ExtLink::kPsn),
+                            roce::Psn(ExtLink::kPsn));
+        }
+        set_up_datagrams();
+    }
+    [[nodiscard]] static rnic::Qp* device(const ExtLink::Side& side, const ExtQp& qp) {
+        return side.node->rnic.impl().find_qp(qp.qpn);
+    }
+    [[nodiscard]] WireCheck::Limits limits(const rnic::Qp& qp) const {
+        return {qp.attributes.mtu, qp.attributes.max_read_out, qp.adapter.config.window_packets,
+                path_ == Path::kWire};
+    }
+    /// The reliable connection whose queue pair at the other end has this number.
+    Connection* connection_to(const test::Node& from, const roce::Packet& packet) {
+        if (roce::transport(packet.opcode) != roce::Transport::kRc) return nullptr;
+        const std::uint32_t qpn = packet.destination_qpn.value();
+        for (Connection& c : connections_)
+            if (c.reliable && (&from == link_.a.node ? c.b.qpn : c.a.qpn) == qpn) return &c;
+        return nullptr;
+    }
+    void sent(const test::Node& from, const base::Frame& frame) {
+        const auto packet = roce::parse(frame);
+        base::Frame again;
+        roce::encode(*packet, again);
+        if (again != frame) fail("a frame does not encode to itself");
+        if (Datagram* const datagram = datagram_in(*packet)) ++datagram->frames;
+        Connection* const c = connection_to(from, *packet);
+        if (c == nullptr) return;
+        const bool a = &from == link_.a.node;
+        const rnic::Qp& qp = a ? *device(link_.a, c->a) : *device(link_.b, c->b);
+        // B posts nothing that A would have to answer.
+        const std::string wrong =
+            (a ? c->check_a : c->check_b).sent(qp, *packet, a ? 0 : c->requests);
+        if (!wrong.empty()) fail(wrong);
+    }
+    void arrived(test::Node& to, const base::Frame& frame) {
+        const bool a = &to == link_.a.node;
+        if (const auto packet = roce::parse(frame)) {
+            if (Datagram* const datagram = datagram_in(*packet)) ++datagram->arrived;
+            Connection* const c = connection_to(a ? *link_.b.node : *link_.a.node, *packet);
+            if (c != nullptr && !packet->info().response && packet->opcode != roce::Opcode::kCnp)
+                (a ? c->check_a : c->check_b)
+                    .arriving(a ? *device(link_.a, c->a) : *device(link_.b, c->b), *packet);
+        }
+        arrivals_[a ? 0 : 1].count(frame, [&] {
+            to.rnic.receive(frame);
+            to.executor.run_once();
+        });
+    }
+
+    // Datagrams
+
+    [[nodiscard]] static roce::Gid group() {
+        roce::Gid gid = test::ipv4_gid(1);
+        gid[12] = 239;
+        return gid;
+    }
+    void set_up_datagrams() {
+        const auto listener = [&](ExtLink::Side& side, std::uint32_t qkey, bool joins,
+                                  std::uint64_t memory) {
+            Listener& l = listeners_.emplace_back();
+            l.side = &side;
+            l.qkey = qkey;
+            l.joined = joins;
+            l.send = *side.host->create_cq(64);
+            l.recv = *side.host->create_cq(64);
+            test::ExtQpOptions wish;
+            wish.type = MANA_HW_EXT_QP_UD;
+            l.qp = *side.host->create_qp(l.send, l.recv, wish);
+            OM_CHECK(side.host->start_datagrams(l.qp, qkey));
+            if (joins) OM_CHECK(side.host->multicast(l.qp, group(), true));
+            for (unsigned i = 0; i < kListenerSlots; ++i)
+                l.free.push_back(memory + i * kDatagramSlot);
+        };
+        for (unsigned i = 0; i < 3; ++i)
+            listener(link_.b, kQkeys[random_.below(2)], random_.below(2) == 0,
+                     kDatagrams + i * kListenerSlots * kDatagramSlot);
+        // The sender may hear itself, too.
+        listener(link_.a, kQkeys[random_.below(2)], random_.below(2) == 0, kDatagramReceives);
+        datagrams_to_post_ = static_cast<unsigned>(random_.below(kMostDatagrams + 1));
+        // Not looked at in sent() while they move.
+        datagrams_.reserve(kMostDatagrams);
+    }
+    /// The datagram that a packet carries: its number comes first.
+    Datagram* datagram_in(const roce::Packet& packet) {
+        if (roce::transport(packet.opcode) != roce::Transport::kUd) return nullptr;
+        std::uint32_t number = 0;
+        std::memcpy(&number, packet.payload.data(), 4);
+        return &datagrams_.at(number);
+    }
+    void post_datagram() {
+        const auto number = static_cast<std::uint32_t>(datagrams_.size());
+        Datagram& d = datagrams_.emplace_back();
+        static constexpr unsigned kTargets[] = {
+            0, 1, 2, Datagram::kGroup, Datagram::kGroup, Datagram::kNobody};
+        d.target = kTargets[random_.below(std::size(kTargets))];
+        d.qkey = kQkeys[random_.below(2)];
+        d.length = 4 + static_cast<std::uint32_t>(random_.below(400));
+        d.immediate = random_.below(3) == 0;
+        const std::uint64_t from = kDatagrams + number * kDatagramSlot;
+        for (std::byte& byte : link_.a.at(from, d.length))
+            byte = static_cast<std::byte>(random_.next());
+        std::memcpy(link_.a.node->ram.at(link_.a.buffer + from), &number, 4);
+        ExtWr wr;
+        wr.opcode = d.immediate ? MANA_HW_EXT_WQE_SEND_IMM : MANA_HW_EXT_WQE_SEND;
+        wr.value = number;
+        wr.sges = {link_.a.sge(from, d.length)};
+        wr.ud.emplace();
+        const auto& target = link_.b.node->host;
+        const bool to_group = d.target == Datagram::kGroup;
+        std::ranges::copy(link_.a.node->host.gid(), wr.ud->source_gid);
+        std::ranges::copy(to_group ? group() : target.gid(), wr.ud->dest_gid);
+        std::ranges::copy(to_group ? base::MacAddr{1, 0, 0x5e, 0, 0, 1} : target.mac(),
+                          wr.ud->dest_mac);
+        wr.ud->udp_source_port = 0xc111;
+        wr.ud->qkey = d.qkey;
+        if (to_group)
+            wr.ud->dest_qpn = 0xffffff;
+        else if (d.target == Datagram::kNobody)
+            wr.ud->dest_qpn = connections_[0].b.qpn;
+        else
+            wr.ud->dest_qpn = listeners_[d.target].qp.qpn;
+        Listener& sender = listeners_.back();
+        link_.a.host->post(sender.qp, wr);
+    }
+    void step_datagrams() {
+        for (Listener& l : listeners_) {
+            // Some receives are too short for most, and sometimes there is none.
+            if (!l.free.empty() && random_.below(2) == 0) {
+                const gdma::Sge sge =
+                    l.side->sge(l.free.back(), random_.below(6) == 0 ? 90 : kDatagramSlot);
+                l.side->host->recv(l.qp, static_cast<std::uint32_t>(l.free.back()),
+                                   std::span(&sge, 1));
+                l.free.pop_back();
+            }
+            while (const auto cqe = l.recv.poll()) check_datagram(l, *cqe);
+        }
+        while (const auto cqe = listeners_.back().send.poll()) {
+            if (cqe->status != 0) fail("a datagram completes with an error");
+            ++datagrams_sent_;
+        }
+        if (datagrams_to_post_ > 0 && random_.below(4) == 0) {
+            --datagrams_to_post_;
+            post_datagram();
+        }
+    }
+    /// Whole, from the right queue pair, at one that it is for and that has its Q_Key, and not more
+    /// often than the network brought it.
+    void check_datagram(Listener& l, const mana_hw_ext_cqe& cqe) {
+        constexpr std::uint32_t kGrh = 40;
+        if (cqe.status != 0 || cqe.length < kGrh + 4) return fail("a broken datagram");
+        std::uint32_t number = 0;
+        std::memcpy(&number, l.side->node->ram.at(l.side->buffer + cqe.cookie + kGrh), 4);
+        if (number >= datagrams_.size()) return fail("a datagram that was not sent");
+        Datagram& d = datagrams_[number];
+        const auto index = static_cast<std::size_t>(&l - listeners_.data());
+        if (d.target == Datagram::kGroup ? !l.joined : d.target != index)
+            return fail("a datagram at a queue pair that it is not for");
+        if (d.qkey != l.qkey) return fail("a datagram with a wrong Q_Key");
+        if (++d.got[index] > (l.side == &link_.a ? 1 : d.copies()))
+            return fail("a datagram comes more often than the network brought it");
+        const bool immediate = (cqe.flags & MANA_HW_EXT_CQE_IMMEDIATE) != 0;
+        if (cqe.length != kGrh + d.length || cqe.source_qpn != listeners_.back().qp.qpn ||
+            immediate != d.immediate || (immediate && cqe.value != number) ||
+            !std::ranges::equal(link_.a.at(kDatagrams + number * kDatagramSlot, d.length),
+                                l.side->at(cqe.cookie + kGrh, d.length)))
+            return fail("a datagram is not what was sent");
+        ++l.got;
+        l.free.push_back(cqe.cookie);
+    }
+    /// Each copy that came was delivered, or is counted as dropped.
+    void end_datagrams() {
+        link_.world.advance(std::chrono::milliseconds(1));
+        step_datagrams();
+        if (datagrams_sent_ != datagrams_.size()) fail("a datagram did not complete");
+        for (ExtLink::Side* side : {&link_.a, &link_.b}) {
+            std::uint64_t due = 0, got = 0, wrong_key = 0;
+            for (std::size_t i = 0; i < listeners_.size(); ++i) {
+                const Listener& l = listeners_[i];
+                if (l.side != side) continue;
+                got += l.got;
+                for (const Datagram& d : datagrams_) {
+                    const std::uint64_t copies = side == &link_.a ? 1 : d.copies();
+                    if (d.target == i) (d.qkey == l.qkey ? due : wrong_key) += copies;
+                    if (d.target == Datagram::kGroup && l.joined && d.qkey == l.qkey) due += copies;
+                }
+            }
+            const rnic::RnicCounters& c = side->node->rnic.counters();
+            if (got + c.drop_no_receive.value() != due)
+                fail(std::to_string(due) + " datagrams came, " + std::to_string(got) +
+                     " were delivered and " + std::to_string(c.drop_no_receive.value()) +
+                     " dropped");
+            if (c.drop_qkey.value() != wrong_key) fail("wrong Q_Keys are not counted");
+            datagrams += got;
+        }
     }
     std::uint64_t take(std::uint64_t& next, std::uint64_t bytes) {
         const std::uint64_t at = next;
@@ -148,7 +392,8 @@ private:
         link_.network.sent_bytes.clear();
         if (path_ == Path::kMixed && random_.below(50) == 0)
             link_.network.local = !link_.network.local;
-        bool done = true;
+        step_datagrams();
+        bool done = datagrams_to_post_ == 0 && datagrams_sent_ == datagrams_.size();
         for (Connection& c : connections_) {
             poll(c);
             // In lists, some of which are longer than what a doorbell is polled for.
@@ -163,13 +408,13 @@ private:
         return done;
     }
     /// What must hold at all times (ROCE 10.8).
-    void watch(const Connection& c) {
-        const rnic::Qp* const qp = link_.a.node->rnic.impl().find_qp(c.a.qpn);
-        if (qp == nullptr || !c.reliable) return;
-        const rnic::RequesterView view = qp->requester.view();
-        if (view.send < view.una || view.next < view.send)
-            fail("una <= send <= next does not hold");
-        if (view.ack_timer && view.rnr_timer) fail("both timers run");
+    void watch(Connection& c) {
+        if (!c.reliable) return;
+        const rnic::Qp& a = *device(link_.a, c.a);
+        for (const std::string& wrong :
+             {c.check_a.at_rest(a), c.check_b.at_rest(*device(link_.b, c.b))})
+            if (!wrong.empty()) fail(wrong);
+        const rnic::RequesterView view = a.requester.view();
         if (c.posted.empty() && !c.failed && !(view.una == view.next))
             fail("all is complete, and something is outstanding");
     }
@@ -228,6 +473,7 @@ private:
         if (op.length > 0) wr.sges = {link_.a.sge(op.from, op.length)};
         wr.remote_address = link_.b.buffer.value() + op.to;
         c.posted.push_back(op);
+        ++c.requests;
         link_.a.host->post(c.a, wr);
         ++operations;
     }
@@ -298,6 +544,7 @@ private:
     }
 
     void end() {
+        end_datagrams();
         // Invariant 9. What a connection that wore out had posted may have taken effect or not.
         for (unsigned w = 0; w < 2; ++w) {
             const std::uint64_t value = link_.b.word(kWords + 8 * w);
@@ -314,6 +561,10 @@ private:
                 fail("a word of compare and swap differs");
             if (failure_.empty()) windows(c);
         }
+        // 13
+        for (const Arrivals& arrivals : arrivals_)
+            if (const std::string wrong = arrivals.wrong(path_ == Path::kWire); !wrong.empty())
+                fail("counters: " + wrong);
     }
     /// B shows a part of its memory, A writes there, B ends it, A is refused.
     void windows(Connection& c) {
@@ -335,6 +586,7 @@ private:
         write.rkey = bind.bind->new_key;
         write.remote_address = bind.bind->address;
         write.sges = {link_.a.sge(0, 512)};
+        c.requests += 2;
         link_.a.host->post(c.a, write);
         const auto written = completion(c.a_send);
         if (written && written->status == kRetryExceeded) return;
@@ -362,6 +614,11 @@ private:
     base::Timer tick_{host_, [] {}};
     std::uint32_t loss_ = 0, duplicates_ = 0, corruption_ = 0, delays_ = 0;
     std::vector<Connection> connections_;
+    std::vector<Arrivals> arrivals_;   // of A, of B
+    std::vector<Listener> listeners_;  // three of B; the last is A's, which sends
+    std::vector<Datagram> datagrams_;
+    unsigned datagrams_to_post_ = 0;
+    std::size_t datagrams_sent_ = 0;
     std::uint64_t results_ = kResults, read_targets_ = kTargets, write_targets_ = kTargets,
                   receives_ = kReceives, send_sources_ = kReceives;
     std::array<std::uint64_t, 2> added_{};
@@ -388,7 +645,7 @@ int main(int argc, char** argv) {
             return 2;
         }
     }
-    std::uint64_t operations = 0, worn_out = 0, failures = 0;
+    std::uint64_t operations = 0, worn_out = 0, datagrams = 0, failures = 0;
     const auto start = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < runs && failures < 10; ++i)
         for (const Path path : {Path::kWire, Path::kLocal, Path::kMixed}) {
@@ -396,6 +653,7 @@ int main(int argc, char** argv) {
             const std::string failure = run.go();
             operations += run.operations;
             worn_out += run.worn_out;
+            datagrams += run.datagrams;
             if (failure.empty()) continue;
             ++failures;
             std::printf("FAILED seed %llu on path %s: %s\n  replay: ext_sim_test --seed=%llu\n",
@@ -404,10 +662,12 @@ int main(int argc, char** argv) {
                         static_cast<unsigned long long>(seed + i));
         }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    std::printf("%llu seeds, %llu operations, %llu connections worn out, %llu failures; %.1f s\n",
-                static_cast<unsigned long long>(runs), static_cast<unsigned long long>(operations),
-                static_cast<unsigned long long>(worn_out),
-                static_cast<unsigned long long>(failures), took.count());
+    std::printf(
+        "%llu seeds, %llu operations, %llu datagrams delivered, %llu connections worn out, "
+        "%llu failures; %.1f s\n",
+        static_cast<unsigned long long>(runs), static_cast<unsigned long long>(operations),
+        static_cast<unsigned long long>(datagrams), static_cast<unsigned long long>(worn_out),
+        static_cast<unsigned long long>(failures), took.count());
     return failures == 0 ? 0 : 1;
 }
 

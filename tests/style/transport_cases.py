@@ -39,7 +39,8 @@ cases, in its order). A test names its cases in the comment above it (`ROCE 10: 
 fails when they differ.
 
 The 14 invariants of the catalogue are checked in every run of `sim_test`, after each event and for
-each frame, but for the ninth, which is about atomics: `ext_sim_test` checks that one.
+each frame, but for the ninth, which is about atomics: `ext_sim_test` checks that one, and of the
+others those about frames, timers and counters with extended queue pairs.
 
 | case | tests | note |
 |---|---|---|

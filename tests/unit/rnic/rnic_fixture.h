@@ -39,11 +39,15 @@ public:
     explicit TestNetwork(SimWorld& world) : executor_(world) {}
     bool local = false;
     std::function<Fate(const roce::Packet&)> fate;
+    /// Looks at each frame before its fate is known.
+    std::function<void(Node& from, const base::Frame&)> on_send;
+    /// Gives a NIC what arrives for it; if there is none, the network does.
+    std::function<void(Node& to, const base::Frame&)> on_arrival;
     std::vector<Node*> nodes;
     std::vector<roce::Packet> sent;       ///< all frames, without their payload
     std::vector<std::size_t> sent_bytes;  ///< payload bytes of each
 
-    void transmit(base::Frame frame);
+    void transmit(Node& from, base::Frame frame);
 
 private:
     struct Flight {
@@ -84,7 +88,7 @@ private:
         config.mac = test_mac(number);
         return config;
     }
-    void transmit(base::Frame frame) override { network_.transmit(std::move(frame)); }
+    void transmit(base::Frame frame) override { network_.transmit(*this, std::move(frame)); }
     rnic::Rnic* local_peer(const rnic::Rnic&, const roce::Gid& gid,
                            const base::MacAddr& mac) override {
         if (!network_.local) return nullptr;
@@ -96,11 +100,21 @@ private:
 };
 
 inline void TestNetwork::deliver(const base::Frame& frame) {
-    for (Node* node : nodes)
-        if (std::memcmp(frame.data(), node->host.mac().data(), 6) == 0) node->rnic.receive(frame);
+    const bool group = (frame[0] & std::byte{1}) != std::byte{};
+    for (Node* node : nodes) {
+        const auto& mac = node->host.mac();
+        if (group ? std::memcmp(frame.data() + 6, mac.data(), 6) == 0
+                  : std::memcmp(frame.data(), mac.data(), 6) != 0)
+            continue;
+        if (on_arrival)
+            on_arrival(*node, frame);
+        else
+            node->rnic.receive(frame);
+    }
 }
 
-inline void TestNetwork::transmit(base::Frame frame) {
+inline void TestNetwork::transmit(Node& from, base::Frame frame) {
+    if (on_send) on_send(from, frame);
     auto packet = roce::parse(frame);
     ASSERT_TRUE(packet) << packet.error().text;
     const Fate what = fate ? fate(*packet) : Fate{};

@@ -134,6 +134,85 @@ def limited_tcp(context: Context) -> None:
     check(42 <= rate <= 50, f"iperf3 made {rate:.1f} Mb/s under a limit of 50")
 
 
+# Counters of manad for congestion: those of `rdma statistic`, by the names of the stock driver and
+# of ours, and those of the device, which are in sysfs.
+OF_PORT = {"rnic.cnp.received": ("received_cnps", "received_cnps"),
+           "rnic.rate.cuts": ("num_qps_congested", "congested_qps"),
+           "rnic.rate.increases": ("rate_inc_events", "rate_increases"),
+           "rnic.rate.recoveries": ("num_qps_recovered", "recovered_qps")}
+OF_DEVICE = {"rnic.cnp.sent": ("sent_cnps", "sent_cnps"),
+             "rnic.ecn.received": ("received_ecns", "received_ecns"),
+             "rnic.cnp.received": ("received_cnp_count", "received_cnps"),
+             "rnic.rate.cuts": ("qp_congested_events", "qp_congested_events"),
+             "rnic.rate.increases": ("rate_inc_events", "rate_increase_events"),
+             "rnic.rate.recoveries": ("qp_recovered_events", "qp_recovered_events")}
+
+
+def statistics(peer: Peer) -> tuple[dict[str, int], dict[str, int]]:
+    """What a guest says of its port and of its device."""
+    port = peer.out(f"rdma statistic show link {peer.rdma}/1")
+    device = peer.out(f"cd /sys/class/infiniband/{peer.rdma}/hw_counters && "
+                      "for name in *; do echo $name $(cat $name); done")
+    found = [{name: int(value) for name, value in re.findall(r"\b([a-z]\w*) (\d+)", text)}
+             for text in (port, device)]
+    return found[0], found[1]
+
+
+def compare_statistics(peer: Peer) -> dict[str, int]:
+    """The counters of a guest, once nothing moves any more, must be manad's. Returns these."""
+    ours = peer.has("driver")
+    deadline = time.monotonic() + 10
+    while True:
+        before = peer.counters()
+        port, device = statistics(peer)
+        after = peer.counters()
+        wrong = [f"{name} is {after[name]}, {where} has {names[ours]} {seen.get(names[ours])}"
+                 for where, table, seen in (("rdma statistic", OF_PORT, port),
+                                            ("sysfs", OF_DEVICE, device))
+                 for name, names in table.items() if seen.get(names[ours]) != after[name]]
+        if not wrong and all(before[name] == after[name] for name in (*OF_PORT, *OF_DEVICE)):
+            return {name: after[name] for name in (*OF_PORT, *OF_DEVICE)}
+        check(time.monotonic() < deadline, f"{peer.name}: {'; '.join(wrong) or 'still counting'}")
+        time.sleep(0.3)
+
+
+@AREA.case("rdma statistic has the ECN marks, CNPs and rates that manad counts")
+def congestion_counters(context: Context) -> None:
+    a, b = context.a, context.b
+    before = {peer.index: peer.counters() for peer in (a, b)}
+    with under_policy(b, "rdma-limit=100M,ecn=64K"):
+        server, client = streaming(context, "ib_write_bw", "-q", "4", "-s", "65536")
+        time.sleep(3)
+        during = [statistics(peer)[0] for peer in (a, b) if has_statistics(peer)]
+        # With room on the link the rates rise again, and the queue pairs recover.
+        b.manactl("policy", "set", b.in_manad, "rdma-limit=1000G")
+        b.finish(client, 60)
+        a.finish(server, 60)
+    gone = {peer.index: {name: peer.counters()[name] - count
+                         for name, count in before[peer.index].items()} for peer in (a, b)}
+    check(all(gone[a.index][name] > 0 for name in ("rnic.ecn.received", "rnic.cnp.sent")),
+          f"{a.name} got no marks: {gone[a.index]}")
+    check(all(gone[b.index][name] > 0 for name in OF_PORT), f"{b.name}: {gone[b.index]}")
+    check(gone[b.index]["rnic.cnp.received"] == gone[a.index]["rnic.cnp.sent"],
+          f"{gone[a.index]['rnic.cnp.sent']} CNPs were sent, "
+          f"{gone[b.index]['rnic.cnp.received']} received")
+    compared = [peer for peer in (a, b) if has_statistics(peer)]
+    for peer in compared:
+        compare_statistics(peer)
+    if has_statistics(b):  # of the queue pair whose rate changed last
+        check(10 <= during[-1]["current_rate"] < 100_000, f"current_rate: {during[-1]}")
+    moved = gone[b.index]
+    context.note(f"{gone[a.index]['rnic.ecn.received']} marks, {moved['rnic.cnp.received']} CNPs, "
+                 f"{moved['rnic.rate.cuts']} cuts, {moved['rnic.rate.increases']} increases, "
+                 f"{moved['rnic.rate.recoveries']} recoveries; compared in "
+                 f"{', '.join(peer.name for peer in compared) or 'no guest: no such counters'}")
+
+
+def has_statistics(peer: Peer) -> bool:
+    """The stock driver of Linux 6.12 has no counters."""
+    return peer.has("driver") or peer.suite != "trixie"
+
+
 @AREA.case("guarantees share a limit between RDMA and TCP")
 def guaranteed(context: Context) -> None:
     """Of the 10 Mb/s that nobody is promised each gets half: 75 and 25 in all. TCP may ask for

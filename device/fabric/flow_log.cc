@@ -431,6 +431,7 @@ FlowTable::Place FlowTable::join(Place flow, Place other) {
         if (other->halves[i].frames != 0) flow->halves[i] = other->halves[i];
     flow->path_mtu = std::max(flow->path_mtu, other->path_mtu);
     flow->errors += other->errors;
+    if (flow->failure == nullptr) flow->failure = other->failure;
     flow->rnr += other->rnr;
     flow->retransmits += other->retransmits;
     flow->marked += other->marked;
@@ -510,7 +511,7 @@ void FlowTable::end(Place flow, const char* reason) {
     (flow->closing ? closing_ : flows_).erase(flow);
 }
 
-void FlowTable::connection_ended(const rnic::Connection& connection) {
+std::optional<FlowTable::Place> FlowTable::flow_of(const rnic::Connection& connection) {
     Key key{Kind::kRc, connection.local_address, connection.remote_address, connection.local_qpn,
             kUnknown};
     const auto received = index_.find(key);
@@ -521,14 +522,24 @@ void FlowTable::connection_ended(const rnic::Connection& connection) {
     // The same number at the peer may be taken for the partner of another of our QPs.
     const bool has_sent = sent != index_.end() && (sent->second->key.local == kUnknown ||
                                                    sent->second->key.local == connection.local_qpn);
-    if (!has_received) {
-        if (has_sent) end(sent->second, "closed");
-        return;
-    }
-    Place flow = received->second;
+    if (!has_received) return has_sent ? std::optional(sent->second) : std::nullopt;
+    const Place flow = received->second;
     if (has_sent && flow != sent->second && !flow->paired() && !sent->second->paired())
-        flow = join(flow, sent->second);
-    end(flow, "closed");
+        return join(flow, sent->second);
+    return flow;
+}
+
+void FlowTable::connection_failed(const rnic::Connection& connection, rnic::Failure failure) {
+    const auto flow = flow_of(connection);
+    if (!flow) return;
+    ++(*flow)->errors;
+    (*flow)->failure =
+        failure == rnic::Failure::kRetries ? "retries exceeded" : "rnr retries exceeded";
+}
+
+void FlowTable::connection_ended(const rnic::Connection& connection) {
+    if (const auto flow = flow_of(connection))
+        end(*flow, (*flow)->failure != nullptr ? (*flow)->failure : "closed");
 }
 
 void FlowTable::end_all(const char* reason) {

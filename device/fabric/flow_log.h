@@ -87,6 +87,8 @@ public:
     /// A frame that was told of by frame() did not get through the rate limit.
     void dropped(Direction direction, const FrameHeaders& headers,
                  std::span<const std::byte> frame);
+    /// The NIC has given up an RC connection: an error, and the reason of its end.
+    void connection_failed(const rnic::Connection& connection, rnic::Failure failure);
     /// The NIC says that an RC connection is over, and which two numbers it had: what was seen of
     /// it ends as one flow.
     void connection_ended(const rnic::Connection& connection);
@@ -143,7 +145,8 @@ private:
         base::TimePoint start{}, last{};
         Half halves[kDirections];
         std::uint64_t errors = 0, rnr = 0, retransmits = 0, marked = 0, denied = 0, dropped = 0;
-        std::uint32_t path_mtu = 0;  // of RDMA, 0 until a packet has shown it
+        std::uint32_t path_mtu = 0;     // of RDMA, 0 until a packet has shown it
+        const char* failure = nullptr;  // of RC: why the NIC gave it up
         bool closing = false;
         Direction opened = Direction::kTransmit;
         unsigned pairing_attempts = 0;
@@ -170,6 +173,8 @@ private:
     /// The flow that the answer `psn` belongs to, after it was joined with its other direction.
     Place pair(Place flow, Direction direction, roce::Psn psn);
     Place join(Place flow, Place other);
+    /// What was seen of a connection, as one flow.
+    std::optional<Place> flow_of(const rnic::Connection& connection);
     [[nodiscard]] static Key addresses_of(const Key& key);
     void remember(Place flow);
     void forget(Place flow);

@@ -101,7 +101,9 @@ private:
     [[nodiscard]] std::uint64_t transmit_room() const override;
     rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                            const base::MacAddr& mac) override;
-    /// True if the RDMA device gets the frame. During a visit or on the executor.
+    void connection_failed(const rnic::Connection& connection, rnic::Failure failure) override {
+        path_.connection_failed(connection, failure);
+    }
     void connection_ended(const rnic::Connection& connection) override {
         path_.connection_ended(connection);
     }

@@ -59,6 +59,10 @@ public:
     [[nodiscard]] bool transmit_active() const { return lane(Direction::kTransmit).active; }
     void from_network(std::span<const std::byte> frame);
 
+    /// An RC connection of this NIC was given up: the flow log says why.
+    void connection_failed(const rnic::Connection& connection, rnic::Failure failure) {
+        if (flows_) flows_->connection_failed(connection, failure);
+    }
     /// An RC connection of this NIC is over: the flow log closes it.
     void connection_ended(const rnic::Connection& connection) {
         if (flows_) flows_->connection_ended(connection);

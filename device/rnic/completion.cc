@@ -24,6 +24,11 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
     OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", adapter.function.config().name, qpn(),
              vendor);
     adapter.counters.fatal_errors.add();
+    if (type == QpType::kRc &&
+        (vendor == MANA_HW_RNIC_VE_RETRY || vendor == MANA_HW_RNIC_VE_RNR_RETRY))
+        adapter.network.connection_failed(connection(), vendor == MANA_HW_RNIC_VE_RETRY
+                                                            ? Failure::kRetries
+                                                            : Failure::kRnrRetries);
     requester.stop();
     responses.clear();
     queues->send_failed(vendor, on_rreq);
@@ -50,8 +55,11 @@ void Qp::end_connection() {
     const std::uint32_t before = state();
     if (type != QpType::kRc || before == MANA_HW_RNIC_QP_RESET || before == MANA_HW_RNIC_QP_INIT)
         return;
-    adapter.network.connection_ended(
-        {attributes.source, attributes.destination, qpn(), attributes.dest_qpn});
+    adapter.network.connection_ended(connection());
+}
+
+Connection Qp::connection() const {
+    return {attributes.source, attributes.destination, qpn(), attributes.dest_qpn};
 }
 
 void Qp::reset() {

@@ -17,6 +17,9 @@ struct Connection {
     std::uint32_t local_qpn = 0, remote_qpn = 0;
 };
 
+/// Why a requester gave up.
+enum class Failure : std::uint8_t { kRetries, kRnrRetries };
+
 /// How an RNIC reaches others; implemented by the fabric (and by tests).
 class Network : public base::FrameSink {
 public:
@@ -33,6 +36,12 @@ public:
     /// Bytes of frames that transmit() takes now without filling a queue so far that it drops some;
     /// 0: wait. Only the caller's executor.
     [[nodiscard]] virtual std::uint64_t transmit_room() const { return UINT64_MAX; }
+    /// An RC QP has given up its connection, for the peer did not answer or had no receive; its end
+    /// comes later. On the QP's executor.
+    virtual void connection_failed(const Connection& connection, Failure failure) {
+        (void)connection;
+        (void)failure;
+    }
     /// An RC QP has ended its connection: nothing of it is sent any more. On the QP's executor.
     virtual void connection_ended(const Connection& connection) { (void)connection; }
 };

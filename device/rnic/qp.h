@@ -360,6 +360,7 @@ struct Qp {
     void reset();
     /// Tells the network that this was the end of the connection, if there was one.
     void end_connection();
+    [[nodiscard]] Connection connection() const;
 
     struct SendBell final : gdma::DoorbellTarget {
         explicit SendBell(Qp& owner) : qp(owner) {}

@@ -286,6 +286,56 @@ TEST_F(FlowLogTest, CountsErrorsAndRnr) {
     EXPECT_EQ(end["errors"], 1);
 }
 
+/// The usual end of a connection whose peer dies: nothing on the wire tells of it.
+TEST_F(FlowLogTest, AConnectionThatWasGivenUpEndsWithAnError) {
+    const auto connection = [](std::uint32_t local, std::uint32_t remote) {
+        return rnic::Connection{gid("10.0.0.1"), gid("10.0.0.2"), local, remote};
+    };
+    const auto last = [this](std::size_t count) {
+        EXPECT_EQ(ends().size(), count);
+        return ends().empty() ? json::object() : ends().back();
+    };
+    table.connection_failed(connection(1, 2), rnic::Failure::kRetries);
+    table.connection_ended(connection(1, 2));
+    EXPECT_TRUE(lines.all.empty()) << "nothing of it was seen";
+
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 10);
+    get(answer(100, 5));
+    table.connection_failed(connection(100, 200), rnic::Failure::kRetries);
+    EXPECT_TRUE(ends().empty()) << "its end is yet to come";
+    table.connection_ended(connection(100, 200));
+    json end = last(1);
+    EXPECT_EQ(end["reason"], "retries exceeded");
+    EXPECT_EQ(end["errors"], 1);
+
+    // Nobody ever answered.
+    send(packet(roce::Opcode::kSendOnly, 201, 5), 10);
+    send(packet(roce::Opcode::kSendOnly, 201, 5), 10);
+    table.connection_failed(connection(101, 201), rnic::Failure::kRetries);
+    table.connection_ended(connection(101, 201));
+    end = last(2);
+    EXPECT_EQ(end["reason"], "retries exceeded");
+    EXPECT_EQ(end["errors"], 1);
+    EXPECT_EQ(end["retransmits"], 1);
+
+    send(packet(roce::Opcode::kSendOnly, 202, 5), 10);
+    get(answer(102, 5, roce::rnr_syndrome(14)));
+    table.connection_failed(connection(102, 202), rnic::Failure::kRnrRetries);
+    table.connection_ended(connection(102, 202));
+    end = last(3);
+    EXPECT_EQ(end["reason"], "rnr retries exceeded");
+    EXPECT_EQ(end["errors"], 1);
+    EXPECT_EQ(end["rnr"], 1);
+
+    // The same queue pairs, connected again.
+    send(packet(roce::Opcode::kSendOnly, 202, 5), 10);
+    get(answer(102, 5));
+    table.connection_ended(connection(102, 202));
+    end = last(4);
+    EXPECT_EQ(end["reason"], "closed");
+    EXPECT_EQ(end["errors"], 0);
+}
+
 TEST_F(FlowLogTest, ManyConnectionsBetweenTwoHostsStayApart) {
     for (std::uint32_t i = 0; i < 20; ++i)
         send(packet(roce::Opcode::kSendOnly, 200 + i, 100000 * i), i);

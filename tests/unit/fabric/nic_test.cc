@@ -392,6 +392,25 @@ TEST_F(NicTest, TheFlowOfAQueuePairEndsWithIt) {
     EXPECT_EQ(lines->all.size(), 2u) << "nothing is left";
 }
 
+TEST_F(NicTest, TheFlowLogSaysThatThePeerDied) {
+    const auto lines = std::make_shared<Lines>();
+    PolicyConfig config;
+    config.flow_log = "file";
+    policy(a, config, lines);
+    connect(a, b);
+    ASSERT_TRUE(write(50000));
+    ASSERT_TRUE(b.host.destroy_rc(*b.qp));
+    ASSERT_TRUE(write(50000));
+    EXPECT_EQ(a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
+    EXPECT_EQ(lines->all.size(), 1u) << "the queue pair is still there";
+    ASSERT_TRUE(a.host.destroy_rc(*a.qp));
+    ASSERT_EQ(lines->all.size(), 2u);
+    EXPECT_EQ(lines->all[1]["reason"], "retries exceeded");
+    EXPECT_EQ(lines->all[1]["errors"], 1);
+    EXPECT_EQ(lines->all[1]["tx_frames"], a.nic.counters().tx_frames.value());
+    EXPECT_EQ(lines->all[1]["tx_bytes"], a.nic.counters().tx_bytes.value());
+}
+
 TEST_F(NicTest, TheFlowOfAConnectionThatIsResetEndsAndTheNextIsAnother) {
     const auto lines = std::make_shared<Lines>();
     PolicyConfig config;

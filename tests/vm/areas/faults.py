@@ -441,3 +441,14 @@ def logged_tcp(context: Context) -> None:
           f"{size} bytes were sent: {one}")
     check(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", one["start"]) is not None,
           f"time: {one['start']}")
+
+
+@AREA.case("the flow log says of a connection that its peer died")
+def logged_death(context: Context) -> None:
+    b = context.b
+    log = context.lab.log_dir / "flows-death.jsonl"
+    with under_policy(b, f"flow-log={log}"):
+        errors.stream("killed-peer", 0x1c6, context)
+    ends = [entry for entry in lines_of(log) if entry["protocol"] == "rdma-rc"]
+    check(len(ends) == 1 and ends[0]["errors"] == 1 and ends[0]["reason"] == "retries exceeded",
+          f"connections: {ends}")

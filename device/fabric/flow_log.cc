@@ -121,6 +121,12 @@ std::size_t FlowTable::KeyHash::operator()(const Key& key) const {
     return hash;
 }
 
+std::size_t FlowTable::FragmentKeyHash::operator()(const FragmentKey& key) const {
+    Key all{Kind::kUdp, key.source, key.destination, key.id, key.protocol};
+    if (key.direction == Direction::kReceive) all.kind = Kind::kTcp;
+    return KeyHash()(all);
+}
+
 FlowTable::FlowTable(base::Executor& executor, std::string nic, base::Duration idle,
                      base::WallTime wall, FlowSink& sink, FlowCounters& counters)
     : executor_(executor),
@@ -197,16 +203,65 @@ void FlowTable::touch(Place flow) {
     if (!flow->closing) flows_.splice(flows_.end(), flows_, flow);
 }
 
+FlowTable::FragmentKey FlowTable::fragment_key(Direction direction, const FrameHeaders& headers) {
+    return {direction, headers.ipv4() ? headers.protocol : std::uint8_t{0}, headers.fragment_id,
+            headers.source, headers.destination};
+}
+
+void FlowTable::count_fragment(Fragmented& packet, const FrameHeaders& headers) {
+    const std::size_t bytes = headers.end - headers.fragment_data;
+    packet.bytes += bytes;
+    if (!headers.more_fragments) packet.total = headers.fragment_offset + bytes;
+}
+
+void FlowTable::expect_fragments(Direction direction, const FrameHeaders& headers,
+                                 const Key& flow) {
+    const FragmentKey key = fragment_key(direction, headers);
+    if (const auto known = fragment_index_.find(key); known != fragment_index_.end()) {
+        fragmented_.erase(known->second);
+        fragment_index_.erase(known);
+    }
+    if (fragmented_.size() == kMaxFragmented) {
+        fragment_index_.erase(fragmented_.front().key);
+        fragmented_.pop_front();
+    }
+    Fragmented packet{key, flow, executor_.now()};
+    count_fragment(packet, headers);
+    fragment_index_[key] = fragmented_.insert(fragmented_.end(), packet);
+}
+
+FlowTable::Fragmented* FlowTable::fragmented(Direction direction, const FrameHeaders& headers) {
+    while (!fragmented_.empty() && fragmented_.front().start + kFragmentsWait <= executor_.now()) {
+        fragment_index_.erase(fragmented_.front().key);
+        fragmented_.pop_front();
+    }
+    const auto found = fragment_index_.find(fragment_key(direction, headers));
+    return found == fragment_index_.end() ? nullptr : &*found->second;
+}
+
 void FlowTable::frame(Direction direction, const FrameHeaders& headers,
                       std::span<const std::byte> frame, bool denied) {
-    auto key = key_of(direction, headers, frame);
+    std::optional<Key> key;
+    std::optional<Place> known;
+    if (headers.fragment) {
+        Fragmented* const packet = fragmented(direction, headers);
+        if (packet != nullptr && !packet->whole()) {
+            count_fragment(*packet, headers);
+            if (const auto flow = index_.find(packet->flow); flow != index_.end()) {
+                key = packet->flow;
+                known = flow->second;
+            }
+        }
+    } else {
+        key = key_of(direction, headers, frame);
+    }
     if (!key) {
         counters_.untracked.add();
         return;
     }
-    std::optional<Place> known;
     if (is_notification(headers, frame)) known = notified(*key, direction);
     const Place flow = known ? *known : find(*key, direction, headers.ipv4());
+    if (headers.first_fragment) expect_fragments(direction, headers, *key);
     touch(flow);
     if (denied) {
         ++flow->denied;
@@ -218,6 +273,10 @@ void FlowTable::frame(Direction direction, const FrameHeaders& headers,
     Half& half = flow->halves[index(direction)];
     ++half.frames;
     half.bytes += frame.size();
+    if (headers.fragment) {
+        half.payload += headers.end - headers.fragment_data;
+        return;
+    }
     switch (key->kind) {
         case Kind::kTcp:
             count_tcp(flow, direction, headers, frame);
@@ -232,7 +291,9 @@ void FlowTable::frame(Direction direction, const FrameHeaders& headers,
 
 void FlowTable::dropped(Direction direction, const FrameHeaders& headers,
                         std::span<const std::byte> frame) {
-    const auto key = key_of(direction, headers, frame);
+    const Fragmented* const packet = headers.fragment ? fragmented(direction, headers) : nullptr;
+    const auto key =
+        packet != nullptr ? std::optional(packet->flow) : key_of(direction, headers, frame);
     if (!key) return;
     const auto found = index_.find(*key);
     if (found == index_.end()) return;
@@ -245,7 +306,9 @@ void FlowTable::dropped(Direction direction, const FrameHeaders& headers,
     // A reliable queue pair sends the packet again, which is no news then; others are done with it.
     std::size_t payload = 0;
     const std::size_t length = headers.end - headers.transport;
-    if (key->kind == Kind::kTcp) {
+    if (headers.fragment) {
+        payload = headers.end - headers.fragment_data;
+    } else if (key->kind == Kind::kTcp) {
         const std::size_t header = (byte_at(frame, headers.transport + 12) >> 4) * std::size_t{4};
         if (header <= length) payload = length - header;
     } else if (key->kind == Kind::kUdp) {

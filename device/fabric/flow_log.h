@@ -25,12 +25,13 @@
 
 namespace openmana::fabric {
 
-#define OM_FLOW_COUNTERS(X)                                                              \
-    X(started, "fabric.flow.started", "connections that the flow log took up")           \
-    X(ended, "fabric.flow.ended", "connections that the flow log closed")                \
-    X(evicted, "fabric.flow.evicted", "connections closed in the flow log to make room") \
-    X(untracked, "fabric.flow.untracked",                                                \
-      "frames that belong to no connection: neither RoCEv2, TCP nor UDP")
+#define OM_FLOW_COUNTERS(X)                                                                   \
+    X(started, "fabric.flow.started", "connections that the flow log took up")                \
+    X(ended, "fabric.flow.ended", "connections that the flow log closed")                     \
+    X(evicted, "fabric.flow.evicted", "connections closed in the flow log to make room")      \
+    X(untracked, "fabric.flow.untracked",                                                     \
+      "frames that belong to no connection: neither RoCEv2, TCP nor UDP, or fragments whose " \
+      "first one is not known")
 
 OM_COUNTERS(FlowCounters, OM_FLOW_COUNTERS);
 
@@ -74,6 +75,9 @@ public:
     static constexpr std::size_t kMaxFlows = 65536;
     /// After both ends have closed, for the last acknowledgements.
     static constexpr base::Duration kLinger = std::chrono::seconds(2);
+    /// Packets of which later fragments are expected, and for how long: as a host waits for them.
+    static constexpr std::size_t kMaxFragmented = 4096;
+    static constexpr base::Duration kFragmentsWait = std::chrono::seconds(30);
 
     FlowTable(base::Executor& executor, std::string nic, base::Duration idle, base::WallTime wall,
               FlowSink& sink, FlowCounters& counters);
@@ -154,6 +158,26 @@ private:
             return key.local != kUnknown && key.remote != kUnknown;
         }
     };
+    /// What all fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5).
+    struct FragmentKey {
+        Direction direction = Direction::kTransmit;
+        std::uint8_t protocol = 0;  // IPv4; of IPv6 the first fragment may say more than the others
+        std::uint32_t id = 0;
+        roce::Gid source{}, destination{};
+        friend bool operator==(const FragmentKey&, const FragmentKey&) = default;
+    };
+    struct FragmentKeyHash {
+        std::size_t operator()(const FragmentKey& key) const;
+    };
+    /// A packet whose first fragment was seen. Whole, it is kept for what the rate limit says of
+    /// its last fragment, but its number may belong to another packet now.
+    struct Fragmented {
+        FragmentKey key;
+        Key flow;
+        base::TimePoint start{};
+        std::size_t bytes = 0, total = 0;  // seen; of the packet, 0 until its end was seen
+        [[nodiscard]] bool whole() const { return total != 0 && bytes >= total; }
+    };
     using List = std::list<Flow>;
     using Place = List::iterator;
 
@@ -162,6 +186,11 @@ private:
     /// The connection that a CNP with this key (of RC) is for, as far as that can be told; if it is
     /// none that is known, the key tells its likely kind.
     std::optional<Place> notified(Key& key, Direction direction) const;
+    [[nodiscard]] static FragmentKey fragment_key(Direction direction, const FrameHeaders& headers);
+    static void count_fragment(Fragmented& packet, const FrameHeaders& headers);
+    void expect_fragments(Direction direction, const FrameHeaders& headers, const Key& flow);
+    /// The packet whose first fragment came before this one.
+    Fragmented* fragmented(Direction direction, const FrameHeaders& headers);
     Place find(const Key& key, Direction direction, bool ipv4);
     void touch(Place flow);
     void count_tcp(Place flow, Direction direction, const FrameHeaders& headers,
@@ -195,6 +224,9 @@ private:
     /// By kind and addresses alone: of RC those with one number; of UC and UD the first
     /// kMaxCandidates.
     std::unordered_map<Key, std::vector<Place>, KeyHash> candidates_;
+    std::list<Fragmented> fragmented_;  // oldest first
+    std::unordered_map<FragmentKey, std::list<Fragmented>::iterator, FragmentKeyHash>
+        fragment_index_;
     base::Timer timer_;
 };
 

@@ -62,10 +62,13 @@ bool read_ipv4(std::span<const std::byte> frame, FrameHeaders& headers) {
     const std::uint16_t fragment = word_at(frame, at + 6);
     headers.fragment = (fragment & 0x1fff) != 0;
     headers.first_fragment = (fragment & 0x3fff) == 0x2000;
+    headers.more_fragments = (fragment & 0x2000) != 0;
+    headers.fragment_offset = static_cast<std::uint16_t>((fragment & 0x1fff) * 8);
+    headers.fragment_id = word_at(frame, at + 4);
     headers.protocol = byte_at(frame, at + 9);
     map_ipv4(headers.source, frame.data() + at + 12);
     map_ipv4(headers.destination, frame.data() + at + 16);
-    headers.transport = at + header;
+    headers.transport = headers.fragment_data = at + header;
     headers.end = at + total;
     return true;
 }
@@ -91,7 +94,12 @@ bool read_ipv6(std::span<const std::byte> frame, FrameHeaders& headers) {
         if (next == kFragment) {
             const std::uint16_t field = word_at(frame, headers.transport + 2);
             headers.fragment = (field & 0xfff8) != 0;
-            headers.first_fragment = !headers.fragment && (field & 1) != 0;
+            headers.more_fragments = (field & 1) != 0;
+            headers.first_fragment = !headers.fragment && headers.more_fragments;
+            headers.fragment_offset = field & 0xfff8;
+            headers.fragment_id =
+                base::load_be<std::uint32_t>(frame.data() + headers.transport + 4);
+            headers.fragment_data = headers.transport + length;
         } else {
             length += std::size_t{byte_at(frame, headers.transport + 1)} * 8;
         }

@@ -36,13 +36,17 @@ struct FrameHeaders {
     Kind kind = Kind::kOther;
     bool fragment = false;  ///< IP: not the first one, so without a transport header
     bool first_fragment = false;
-    std::uint8_t protocol = 0;      ///< IP: the last one of the chain of headers
-    std::size_t network = 0;        ///< offset of the ARP or IP header
-    std::size_t transport = 0;      ///< IP: offset of what follows the IP headers
-    std::size_t end = 0;            ///< IP: end of the packet; the rest is padding
-    roce::Gid source{};             ///< IP; of ARP: the sender, as an IPv4-mapped address
-    roce::Gid destination{};        ///< IP; of ARP: the target
-    std::uint16_t source_port = 0;  ///< TCP and UDP, not in later fragments
+    bool more_fragments = false;
+    std::uint32_t fragment_id = 0;      ///< of a fragment: what it has in common with the others
+    std::uint16_t fragment_offset = 0;  ///< of a fragment: where in the packet its data belong
+    std::size_t fragment_data = 0;      ///< of a fragment: offset of its data in the frame
+    std::uint8_t protocol = 0;          ///< IP: the last one of the chain of headers
+    std::size_t network = 0;            ///< offset of the ARP or IP header
+    std::size_t transport = 0;          ///< IP: offset of what follows the IP headers
+    std::size_t end = 0;                ///< IP: end of the packet; the rest is padding
+    roce::Gid source{};                 ///< IP; of ARP: the sender, as an IPv4-mapped address
+    roce::Gid destination{};            ///< IP; of ARP: the target
+    std::uint16_t source_port = 0;      ///< TCP and UDP, not in later fragments
     std::uint16_t destination_port = 0;
 
     [[nodiscard]] bool ip() const { return kind == Kind::kIpv4 || kind == Kind::kIpv6; }

@@ -513,6 +513,118 @@ TEST_F(FlowLogTest, OtherProtocolsAreCounted) {
     EXPECT_EQ(table.size(), 0u);
 }
 
+/// A UDP datagram in fragments of 1,480 bytes of the IP packet.
+class FragmentsTest : public FlowLogTest, public ::testing::WithParamInterface<bool> {
+protected:
+    static constexpr unsigned kMore = 0x2000;
+    static constexpr std::size_t kPiece = 1480;
+    void SetUp() override {
+        if (!GetParam()) return;
+        out.source = gid("fd00::1");
+        out.destination = gid("fd00::2");
+        in = out.reversed();
+    }
+    base::Frame first(FrameMaker maker, unsigned id, unsigned port = 5000) const {
+        maker.fragment = kMore;
+        maker.fragment_id = id;
+        return maker.udp(port, 53, kPiece - 8);
+    }
+    base::Frame later(FrameMaker maker, unsigned id, unsigned number, std::size_t bytes,
+                      bool last = false) const {
+        maker.fragment = static_cast<unsigned>(number * kPiece / 8) | (last ? 0 : kMore);
+        maker.fragment_id = id;
+        return maker.ip(17, base::Frame(bytes));
+    }
+};
+
+TEST_P(FragmentsTest, AreCountedForTheConnectionOfTheFirst) {
+    const std::vector<base::Frame> frames{first(out, 0x1234), later(out, 0x1234, 1, kPiece),
+                                          later(out, 0x1234, 2, 100, true)};
+    std::uint64_t bytes = 0;
+    for (const base::Frame& frame : frames) {
+        pass(kTx, frame);
+        bytes += frame.size();
+    }
+    EXPECT_EQ(counters.untracked.value(), 0u);
+    // The same number the other way, or of another packet, is not this one.
+    pass(kRx, later(in, 0x1234, 1, 40));
+    pass(kTx, later(out, 0x1235, 1, 40));
+    EXPECT_EQ(counters.untracked.value(), 2u);
+    const json end = only_end();
+    EXPECT_EQ(end["protocol"], "udp");
+    EXPECT_EQ(end["tx_frames"], 3);
+    EXPECT_EQ(end["tx_bytes"], bytes);
+    EXPECT_EQ(end["tx_payload"], 2 * kPiece + 100 - 8);
+    EXPECT_EQ(end["rx_frames"], 0);
+}
+
+TEST_P(FragmentsTest, ThoseBeforeTheFirstBelongToNobody) {
+    pass(kTx, later(out, 7, 2, 100, true));
+    EXPECT_EQ(counters.untracked.value(), 1u);
+    pass(kTx, first(out, 7));
+    pass(kTx, later(out, 7, 1, kPiece));
+    EXPECT_EQ(counters.untracked.value(), 1u);
+    EXPECT_EQ(only_end()["tx_payload"], 2 * kPiece - 8);
+}
+
+TEST_P(FragmentsTest, ANumberOfAPacketThatIsWholeOrOldIsFree) {
+    pass(kTx, first(out, 7));
+    pass(kTx, later(out, 7, 1, 100, true));
+    pass(kTx, later(out, 7, 1, 100, true));
+    EXPECT_EQ(counters.untracked.value(), 1u) << "of another packet, or a copy";
+    pass(kTx, first(out, 8));
+    world.advance(FlowTable::kFragmentsWait);
+    pass(kTx, later(out, 8, 1, 100, true));
+    EXPECT_EQ(counters.untracked.value(), 2u);
+    // A new first one takes the number over.
+    pass(kTx, first(out, 9, 5001));
+    pass(kTx, first(out, 9, 5002));
+    pass(kTx, later(out, 9, 1, 100, true));
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 3u);
+    for (const json& end : ends())
+        EXPECT_EQ(end["tx_frames"], end["local_port"] == 5001   ? 1
+                                    : end["local_port"] == 5002 ? 2
+                                                                : 3);
+}
+
+TEST_P(FragmentsTest, OfAConnectionThatEndedBelongToNobody) {
+    pass(kTx, first(out, 7));
+    table.end_all("test");
+    pass(kTx, later(out, 7, 1, 100));
+    EXPECT_EQ(counters.untracked.value(), 1u);
+    EXPECT_EQ(table.size(), 0u);
+}
+
+TEST_P(FragmentsTest, AFullTableForgetsTheOldest) {
+    for (unsigned id = 0; id <= FlowTable::kMaxFragmented; ++id) pass(kTx, first(out, id));
+    pass(kTx, later(out, 0, 1, kPiece));
+    EXPECT_EQ(counters.untracked.value(), 1u);
+    for (unsigned id = 1; id <= FlowTable::kMaxFragmented; ++id)
+        pass(kTx, later(out, id, 1, kPiece));
+    EXPECT_EQ(counters.untracked.value(), 1u);
+    EXPECT_EQ(only_end()["tx_frames"], 2 * FlowTable::kMaxFragmented + 1);
+}
+
+TEST_P(FragmentsTest, ThoseThatAreStoppedOrDroppedAreCountedApart) {
+    const base::Frame start = first(out, 7);
+    const base::Frame middle = later(out, 7, 1, kPiece);
+    const base::Frame end = later(out, 7, 2, 100, true);
+    pass(kTx, start);
+    pass(kTx, middle, true);
+    pass(kTx, end);
+    table.dropped(kTx, read_headers(end), end);
+    const json line = only_end();
+    EXPECT_EQ(line["denied"], 1);
+    EXPECT_EQ(line["dropped"], 1);
+    EXPECT_EQ(line["tx_frames"], 1);
+    EXPECT_EQ(line["tx_bytes"], start.size());
+    EXPECT_EQ(line["tx_payload"], kPiece - 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(FlowLog, FragmentsTest, ::testing::Bool(),
+                         [](const auto& run) { return run.param ? "Ipv6" : "Ipv4"; });
+
 TEST_F(FlowLogTest, ShortRdmaPacketsAreRead) {
     // Cut inside every header, with lengths that agree.
     for (std::size_t bytes = 0; bytes < 40; ++bytes) {

@@ -40,7 +40,8 @@ struct FrameMaker {
     base::MacAddr source_mac = kMacA;
     base::MacAddr destination_mac = kMacB;
     int ecn = 0;
-    unsigned fragment = 0;  // IPv4: flags and offset
+    unsigned fragment = 0;  // flags and offset, as IPv4 has them
+    unsigned fragment_id = 0;
 
     [[nodiscard]] bool ipv4() const { return roce::is_ipv4(source); }
     [[nodiscard]] base::Frame ethernet(unsigned type) const {
@@ -56,17 +57,24 @@ struct FrameMaker {
         if (ipv4()) {
             append(frame, {0x45, ecn});
             append16(frame, 20 + size);
-            append(frame, {0, 0});
+            append16(frame, fragment_id);
             append16(frame, fragment);
             append(frame, {64, protocol, 0, 0});
             append_gid(frame, source, 12);
             append_gid(frame, destination, 12);
         } else {
+            const bool whole = fragment == 0;
             append(frame, {0x60, ecn << 4, 0, 0});
-            append16(frame, size);
-            append(frame, {protocol, 64});
+            append16(frame, size + (whole ? 0 : 8));
+            append(frame, {whole ? protocol : 44, 64});
             append_gid(frame, source, 0);
             append_gid(frame, destination, 0);
+            if (!whole) {
+                append(frame, {protocol, 0});
+                append16(frame, (fragment & 0x1fff) << 3 | (fragment >> 13 & 1));
+                append16(frame, fragment_id >> 16);
+                append16(frame, fragment_id & 0xffff);
+            }
         }
         frame.insert(frame.end(), payload.begin(), payload.end());
         return frame;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/endian.h"
 #include "base/log.h"
@@ -38,7 +39,13 @@ StreamUplink::StreamUplink(base::EventLoop& loop, Switch& network, const UplinkC
     : Uplink(loop, network, config.name),
       path_(config.path),
       listener_(std::move(listener)),
-      retry_(loop, [this] { try_connect(); }),
+      retry_(loop,
+             [this] {
+                 if (listener_)
+                     watch_listener();
+                 else
+                     try_connect();
+             }),
       input_(kInputBytes) {}
 
 base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop& loop,
@@ -84,10 +91,23 @@ void StreamUplink::try_connect() {
 
 void StreamUplink::accept() {
     base::UniqueFd fd = listener_->accept();
-    if (!fd) return;
+    const int error = errno;
+    if (!fd && !base::UnixListener::must_pause(error)) return;
     // Others wait in the listener's queue until this one goes.
     loop_.remove(listener_->fd());
-    adopt(std::move(fd));
+    if (fd) {
+        pausing_ = false;
+        adopt(std::move(fd));
+        return;
+    }
+    if (!std::exchange(pausing_, true))
+        OM_WARN("uplink accept: uplink={} reason={}", name_, std::strerror(error));
+    retry_.arm(base::UnixListener::kPause);
+}
+
+void StreamUplink::watch_listener() {
+    if (!loop_.add(listener_->fd(), EPOLLIN, [this](std::uint32_t) { accept(); }))
+        OM_ERROR("uplink end: uplink={} reason=cannot watch its socket", name_);
 }
 
 void StreamUplink::adopt(base::UniqueFd fd) {
@@ -112,11 +132,10 @@ void StreamUplink::disconnect(const char* reason) {
         fd_.reset();
         unsent_.clear();
     }
-    if (!listener_) {
+    if (listener_)
+        watch_listener();
+    else
         retry_.arm(kRetry);
-    } else if (!loop_.add(listener_->fd(), EPOLLIN, [this](std::uint32_t) { accept(); })) {
-        OM_ERROR("uplink end: uplink={} reason=cannot watch its socket", name_);
-    }
 }
 
 void StreamUplink::serve(std::uint32_t events) {

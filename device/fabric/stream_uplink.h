@@ -37,6 +37,7 @@ private:
                  std::optional<base::UnixListener> listener);
     void try_connect();
     void accept();
+    void watch_listener();
     void adopt(base::UniqueFd fd);
     void serve(std::uint32_t events);
     bool read();
@@ -47,7 +48,8 @@ private:
 
     const std::string path_;
     std::optional<base::UnixListener> listener_;
-    base::Timer retry_;
+    base::Timer retry_;     // of a client
+    bool pausing_ = false;  // the listener, for it has no descriptor for who waits; said so once
     std::vector<std::byte> input_;
     std::size_t filled_ = 0;
     mutable std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone

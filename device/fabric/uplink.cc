@@ -70,7 +70,11 @@ private:
             if (n < 0 && kind_ == UplinkConfig::Kind::kUdp)
                 continue;  // an error of the network: taken note of
             if (n < 0) {
-                OM_WARN("uplink end: uplink={} reason={}", name_, std::strerror(errno));
+                // What the kernel says of a device that is gone.
+                const bool deleted = errno == EBADFD;
+                OM_WARN("uplink end: uplink={} reason={}", name_,
+                        deleted ? "the TAP device was deleted; manad has to be started anew"
+                                : std::strerror(errno));
                 loop_.remove(fd_.get());
                 ended_.store(true, std::memory_order_relaxed);
                 return;
@@ -110,7 +114,8 @@ base::Result<base::UniqueFd> open_udp(const UplinkConfig& config) {
     return fd;
 }
 
-base::Result<base::UniqueFd> open_tap(const UplinkConfig& config) {
+/// Puts the name that the kernel chose ("t%d" becomes "t0") in the place of the one asked for.
+base::Result<base::UniqueFd> open_tap(UplinkConfig& config) {
     ifreq request{};
     if (config.interface.empty() || config.interface.size() >= sizeof request.ifr_name)
         return fail(ErrorCode::kInvalidArgument, "not a name that an interface can have");
@@ -120,6 +125,10 @@ base::Result<base::UniqueFd> open_tap(const UplinkConfig& config) {
     request.ifr_flags = IFF_TAP | IFF_NO_PI;
     if (::ioctl(fd.get(), TUNSETIFF, &request) != 0)
         return fail(ErrorCode::kIo, "cannot have the TAP device", static_cast<unsigned>(errno));
+    const std::string real(request.ifr_name, ::strnlen(request.ifr_name, sizeof request.ifr_name));
+    if (const std::size_t at = config.name.rfind(config.interface); at != std::string::npos)
+        config.name.replace(at, config.interface.size(), real);
+    config.interface = real;
     return fd;
 }
 
@@ -164,8 +173,9 @@ base::Result<std::unique_ptr<Uplink>> Uplink::create(base::EventLoop& loop, Swit
         TRY(auto stream, StreamUplink::create(loop, network, config));
         return std::unique_ptr<Uplink>(std::move(stream));
     }
-    TRY(auto fd, config.kind == UplinkConfig::Kind::kUdp ? open_udp(config) : open_tap(config));
-    auto uplink = std::make_unique<MessageUplink>(loop, network, config, std::move(fd));
+    UplinkConfig own = config;
+    TRY(auto fd, own.kind == UplinkConfig::Kind::kUdp ? open_udp(own) : open_tap(own));
+    auto uplink = std::make_unique<MessageUplink>(loop, network, own, std::move(fd));
     TRY_VOID(uplink->watch());
     return std::unique_ptr<Uplink>(std::move(uplink));
 }

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "base/log.h"
 
@@ -28,7 +30,16 @@ ControlServer::~ControlServer() {
 
 void ControlServer::accept() {
     base::UniqueFd fd = listener_.accept();
-    if (!fd) return;
+    if (!fd) {
+        const int error = errno;
+        if (!base::UnixListener::must_pause(error)) return;
+        if (!std::exchange(pausing_, true))
+            OM_WARN("control accept: reason={}", std::strerror(error));
+        (void)loop_.modify(listener_.fd(), 0);
+        accept_again_.arm(base::UnixListener::kPause);
+        return;
+    }
+    pausing_ = false;
     if (clients_.size() >= kMaxClients) {
         OM_DEBUG("control drop: reason=too many connections");
         return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,7 +44,10 @@ private:
         bool finished = false;  // no more requests will come; close when the output is gone
     };
     ControlServer(base::EventLoop& loop, base::UnixListener listener, Handler handler)
-        : loop_(loop), listener_(std::move(listener)), handler_(std::move(handler)) {}
+        : loop_(loop),
+          listener_(std::move(listener)),
+          handler_(std::move(handler)),
+          accept_again_(loop, [this] { (void)loop_.modify(listener_.fd(), EPOLLIN); }) {}
     void accept();
     void serve(int fd, std::uint32_t events);
     bool receive(Client& client);
@@ -54,6 +59,8 @@ private:
     base::UnixListener listener_;
     Handler handler_;
     std::unordered_map<int, Client> clients_;
+    base::Timer accept_again_;
+    bool pausing_ = false;  // said so once
 };
 
 }  // namespace openmana::manad

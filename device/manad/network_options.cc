@@ -299,6 +299,8 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
         } else if (key == "acl") {
             auto acl = fabric::Acl::parse(value);
             if (!acl) return tl::unexpected(fmt::format("acl: '{}': {}", value, acl.error().text));
+            if (acl->empty())
+                return wrong(key, value, "a rule such as 'deny tx tcp to any port 25'");
             policy.acl = std::move(*acl);
         } else if (key == "dir") {
             if (!parse_directions(value, policy.shape[0], policy.shape[1]))
@@ -319,6 +321,10 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
     }
     if (auto contradiction = find_contradiction(policy.shaper))
         return tl::unexpected(std::move(*contradiction));
+    if (!policy.filters() && !policy.shapes() && keys->count("mac-check") == 0)
+        return tl::unexpected(
+            std::string("names no policy: one of mac-check, ips, acl, limit, rdma-limit, eth-limit "
+                        "and flow-log is needed"));
     return options;
 }
 
@@ -340,6 +346,11 @@ Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text) {
     if (kind == "stream") {
         config.kind = Kind::kStream;
         constexpr std::string_view kListen = ",listen";
+        const std::size_t comma = rest.find(',');
+        if (comma != std::string::npos && rest.substr(comma) != kListen)
+            return tl::unexpected(fmt::format(
+                "'{}': behind the path of a stream only 'listen' can be, without a value",
+                rest.substr(comma + 1)));
         config.listen = rest.ends_with(kListen);
         if (config.listen) rest.resize(rest.size() - kListen.size());
         if (rest.empty() || rest.size() >= sizeof(sockaddr_un::sun_path) ||

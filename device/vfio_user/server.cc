@@ -20,10 +20,6 @@ using base::UniqueFd;
 
 namespace {
 
-/// How long to wait when the system has no descriptor for a new client; the listener is level
-/// triggered and would spin.
-constexpr base::Duration kAcceptPause = std::chrono::milliseconds(100);
-
 /// Fds of one receive, at most kMaxFds.
 struct FdBatch {
     std::array<UniqueFd, kMaxFds> fds;
@@ -80,12 +76,15 @@ void Server::on_listener() {
     if (session_) return;
     UniqueFd client = listener_.accept();
     if (!client) {
-        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-        OM_WARN("vfio_user accept: nic={} errno={}", name_, errno);
+        const int error = errno;
+        if (!base::UnixListener::must_pause(error)) return;
+        if (!std::exchange(pausing_, true))
+            OM_WARN("vfio_user accept: nic={} reason={}", name_, std::strerror(error));
         (void)loop_.modify(listener_.fd(), 0);
-        accept_again_.arm(kAcceptPause);
+        accept_again_.arm(base::UnixListener::kPause);
         return;
     }
+    pausing_ = false;
     if (auto added = loop_.add(client.get(), EPOLLIN, [this](std::uint32_t) { on_client(); });
         !added) {
         OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, added.error().text,

@@ -50,6 +50,7 @@ private:
     Counters counters_;
     base::UnixListener listener_;
     base::Timer accept_again_;
+    bool pausing_ = false;  // said so once
     base::UniqueFd client_;
     std::optional<Session> session_;
     std::optional<base::CpuFollower> follower_;  // of the client's CPU

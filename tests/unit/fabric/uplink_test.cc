@@ -21,6 +21,7 @@
 
 #include "base/unix_socket.h"
 #include "fabric/stream_uplink.h"
+#include "support/no_more_fds.h"
 #include "unit/fabric/frames.h"
 
 namespace openmana::fabric {
@@ -247,6 +248,27 @@ TEST_F(UplinkTest, AClientGoesBackToItsServer) {
         [&] { return near_uplink->counters().connects.value() == 2 && far_uplink->connected(); });
 }
 
+TEST_F(UplinkTest, AClientForWhomNoDescriptorIsLeftWaitsWithoutSpinning) {
+    far_uplink = make(far, stream(true));
+    const auto client = base::connect_unix(directory / "s");
+    ASSERT_TRUE(client.has_value());
+    {
+        const ::openmana::test::NoMoreFds none;
+        bool over = false;
+        base::Timer end(*loop, [&] {
+            over = true;
+            loop->stop();
+        });
+        end.arm(500ms);
+        const auto before = ::openmana::test::cpu_time();
+        loop->run();
+        EXPECT_TRUE(over);
+        EXPECT_FALSE(far_uplink->connected());
+        EXPECT_LT(::openmana::test::cpu_time() - before, 150ms);
+    }
+    serve_until([&] { return far_uplink->connected(); });
+}
+
 TEST_F(UplinkTest, WhatIsNoFrameEndsTheConnection) {
     far_uplink = make(far, stream(true));
     for (const std::uint32_t length :
@@ -301,9 +323,10 @@ TEST_F(UplinkTest, ATapDeviceCarriesFramesBothWaysAndItsEndIsNoticed) {
             loop = std::move(*base::EventLoop::create());
             UplinkConfig config;
             config.kind = UplinkConfig::Kind::kTap;
-            config.name = config.interface = kTap;
+            config.interface = "omtap%d";
+            config.name = "tap=omtap%d";
             auto uplink = Uplink::create(*loop, near, config);
-            if (!uplink) return 1;
+            if (!uplink || (*uplink)->name() != std::string("tap=") + kTap) return 1;
             const base::UniqueFd host(
                 ::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)));
             sockaddr_ll address{};

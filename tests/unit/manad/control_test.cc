@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 #include <vector>
+
+#include "support/no_more_fds.h"
 
 namespace openmana::manad {
 namespace {
@@ -55,6 +58,19 @@ TEST_F(ControlServerTest, AnswersEachLineInOrder) {
     EXPECT_EQ(json::parse(line(fd))["echo"]["n"], 1);
     send(fd, "2}\n");
     EXPECT_EQ(json::parse(line(fd))["echo"]["n"], 2);
+}
+
+TEST_F(ControlServerTest, AClientForWhomNoDescriptorIsLeftWaitsWithoutSpinning) {
+    const base::UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    {
+        const ::openmana::test::NoMoreFds none;
+        const auto before = ::openmana::test::cpu_time();
+        ASSERT_TRUE(::openmana::test::connect_to(client, path));
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        EXPECT_LT(::openmana::test::cpu_time() - before, std::chrono::milliseconds(150));
+    }
+    send(client, "{}\n");
+    EXPECT_TRUE(json::parse(line(client))["ok"].get<bool>());
 }
 
 TEST_F(ControlServerTest, SaysWhatIsNoRequestAndGoesOn) {

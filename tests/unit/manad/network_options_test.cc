@@ -130,6 +130,29 @@ TEST(PolicyOption, SaysWhatIsWrong) {
         EXPECT_FALSE(parse_policy(text).has_value()) << text;
 }
 
+TEST(PolicyOption, WithNothingInItIsRefused) {
+    for (const char* text : {"nic=a", "nic=a,dir=rx", "nic=a,queue=1M", "nic=a,flow-idle=5s"}) {
+        const auto policy = parse_policy(text);
+        ASSERT_FALSE(policy.has_value()) << text;
+        EXPECT_NE(policy.error().find("names no policy"), std::string::npos) << policy.error();
+    }
+    for (const char* text : {"acl=", "acl= ", "acl=;;"}) {
+        const auto policy = parse_policy(text);
+        ASSERT_FALSE(policy.has_value()) << text;
+        EXPECT_NE(policy.error().find("is not a rule such as"), std::string::npos)
+            << policy.error();
+    }
+    EXPECT_TRUE(parse_policy("mac-check=off").has_value()) << "says what it wants";
+}
+
+TEST(UplinkOption, OfAStreamTakesNoOtherWordThanListen) {
+    for (const char* text : {"stream=/tmp/s,listen=1", "stream=/tmp/s,server", "stream=/tmp/s,"}) {
+        const auto uplink = parse_uplink(text);
+        ASSERT_FALSE(uplink.has_value()) << text;
+        EXPECT_NE(uplink.error().find("only 'listen'"), std::string::npos) << uplink.error();
+    }
+}
+
 TEST(UplinkOption, TakesTheThreeKinds) {
     using Kind = fabric::UplinkConfig::Kind;
     const auto udp = parse_uplink("udp=local=127.0.0.1:4000,remote=127.0.0.1:4001");

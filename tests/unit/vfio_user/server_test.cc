@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "base/unix_socket.h"
+#include "support/no_more_fds.h"
 #include "support/vfio_user_client.h"
 #include "unit/vfio_user/fake_backend.h"
 
@@ -105,6 +106,26 @@ TEST_F(ServerTest, ServesAWholeConversation) {
     EXPECT_THAT(calls(), ElementsAre("map 0x1000 0x1000 offset=0x0 rw fd=true",
                                      "assign 2 0 fd=true", "write 0 0x10 8 8877665544332211",
                                      "read 0 0x10 8", "unmap 0x1000 0x1000", "reset"));
+}
+
+TEST_F(ServerTest, AClientForWhomNoDescriptorIsLeftWaitsWithoutSpinning) {
+    const base::UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto connected = [this] {
+        std::promise<bool> result;
+        loop_->post([&] { result.set_value(server_->connected()); });
+        return result.get_future().get();
+    };
+    {
+        const ::openmana::test::NoMoreFds none;
+        ASSERT_TRUE(::openmana::test::connect_to(client, path_));
+        const auto before = ::openmana::test::cpu_time();
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        EXPECT_LT(::openmana::test::cpu_time() - before, std::chrono::milliseconds(150));
+        EXPECT_FALSE(connected());
+    }
+    for (int i = 0; i < 100 && !connected(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(connected());
 }
 
 TEST_F(ServerTest, FdOfASendStaysWithItsMessageAmongOthers) {

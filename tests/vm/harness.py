@@ -97,9 +97,9 @@ class Case:
 @dataclass
 class Area:
     """A topic. `layout` says which guests it needs: "pair", "one" (one guest with two NICs),
-    "split" (each guest has a manad of its own, joined by UDP) or "soft" (the second has Soft-RoCE
-    on a virtio NIC). `needs`: what the cases use that stock software lacks, among driver, provider
-    and ext."""
+    "split" (each guest has a manad of its own, joined by UDP), "soft" (the second has Soft-RoCE
+    on a virtio NIC) or "tap" (one guest, and the host's stack behind a TAP device). `needs`: what
+    the cases use that stock software lacks, among driver, provider and ext."""
 
     name: str
     layout: str = "pair"

@@ -15,6 +15,8 @@ import argparse
 import importlib
 import os
 import re
+import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +31,7 @@ from harness import Area, Case, Context, LabError, Runner, SoftPeer, Tally  # no
 from lab.debug_kernel import KERNELS  # noqa: E402
 from lab.guest import MEMORY, PATIENCE, GuestSpec  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
+from lab.manad import find_binary  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
 from lab.progress import set_quiet  # noqa: E402
 from lab.session import Lab  # noqa: E402
@@ -105,6 +108,14 @@ def chosen(area: Area, arguments: argparse.Namespace) -> list[Case]:
 def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, tally: Tally,
                runner_number: int) -> int:
     """Boots the guests of a layout and runs its areas. Returns the number of the last case."""
+    if layout == "tap" and not own_network():
+        for area in areas:
+            for case in chosen(area, arguments):
+                tally.skipped += 1
+                runner_number += 1
+                print(f"skip {runner_number} - {arguments.pair}.{area.name}: {case.title}: no "
+                      "network namespace or no /dev/net/tun here", flush=True)
+        return runner_number
     suites = PAIRS[arguments.pair]
     kernel = {"kernel": arguments.kernel, "memory": MEMORY[arguments.kernel],
               "append": arguments.append}
@@ -132,12 +143,33 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     with tempfile.TemporaryDirectory(prefix="openmana-vm-") as temp:
         if layout == "soft":
             pcap = Path(temp) / "switch.pcap"
+        manad = arguments.manad
         manad_args = [*arguments.manad_arg, *(("--pcap", str(pcap)) if pcap else ())]
-        return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
+        if layout == "tap":
+            specs, ends = specs[-1:], ((0, 0), (0, 0))
+            binary = (manad or find_binary("manad")).absolute()
+            manad = script_of([*own_network(), str(binary)], Path(temp) / "manad")
+            manad_args += ["--uplink", "tap=omtap%d"]
+        return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=manad,
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
                            ext=arguments.ext == "on"),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap),
                        keep, areas, arguments, tally, runner_number)
+
+
+def own_network() -> list[str]:
+    """Words that run a program with a network of its own, as root or as anybody; none if that
+    cannot be, or it could have no TAP device there."""
+    words = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--user", "--map-root-user"))]
+    done = subprocess.run([*words, "test", "-w", "/dev/net/tun"], check=False, capture_output=True)
+    return words if done.returncode == 0 else []
+
+
+def script_of(words: list[str], path: Path) -> Path:
+    """A program that runs a command with the arguments that it gets."""
+    path.write_text(f"#!/bin/sh\nexec {shlex.join(words)} \"$@\"\n")
+    path.chmod(0o755)
+    return path
 
 
 def run_lab(lab: Lab, make_context: Callable[[Lab], Context], keep: Callable[[], Path],
@@ -175,7 +207,7 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     number = 0
-    for layout in ("pair", "split", "soft", "one"):
+    for layout in ("pair", "split", "soft", "one", "tap"):
         mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
         if not mine:
             continue

@@ -5,8 +5,12 @@ next client of the NIC is served, and manad keeps nothing."""
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from areas import errors, lifecycle
 from harness import Area, CaseFailed, Context, Peer, check
@@ -31,8 +35,45 @@ def reload_driver(victim: Peer) -> None:
                "modprobe mana && modprobe mana_ib", timeout=120)
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """What a manad has from its host: descriptors, and KiB of memory that no guest shares."""
+
+    descriptors: int
+    memory: int
+
+    @staticmethod
+    def of(context: Context, peer: Peer) -> Footprint:
+        """That of the manad of a peer."""
+        process = Path(f"/proc/{context.lab.manad_of(peer.index).pid}")
+        found = re.search(r"^RssAnon:\s+(\d+) kB", (process / "status").read_text(), re.M)
+        check(found, "no RssAnon in the status of manad")
+        assert found is not None
+        return Footprint(len(list((process / "fd").iterdir())), int(found.group(1)))
+
+
+# KiB that manad may grow after the first round, in however many: 24 were seen in 3. In 20 rounds
+# that is less than 7 KiB a round, and each has five queue pairs of up to 4 KiB.
+GROWTH = 128
+
+
+def no_growth(context: Context, peer: Peer, first: Footprint, rounds: int) -> None:
+    """After rounds that follow the first one a manad has the same descriptors and no more memory
+    than chance gives it."""
+    end = time.monotonic() + 10
+    while (last := Footprint.of(context, peer)).descriptors != first.descriptors:
+        check(time.monotonic() < end, f"{peer.name}: manad had {first.descriptors} descriptors "
+              f"after the first round, and {last.descriptors} after {rounds} more")
+        time.sleep(0.2)
+    grown = last.memory - first.memory
+    context.note(f"{peer.name}: {last.descriptors} descriptors, {first.memory} KiB {grown:+d}")
+    check(grown <= GROWTH,
+          f"{peer.name}: manad grew by {grown} KiB in {rounds} rounds, from {first.memory}")
+
+
 def ended(action: Callable[[Peer], None], context: Context) -> None:
     """Rounds of traffic from b to a, in which something ends a."""
+    first = None
     for number in range(ROUNDS):
         try:
             one_round(action, context)
@@ -42,7 +83,11 @@ def ended(action: Callable[[Peer], None], context: Context) -> None:
             if not context.a.guest.alive:  # the next case needs it
                 lifecycle.replace(context, context.a)
                 configure(context, context.a)
+        if first is None:
+            first = Footprint.of(context, context.a)
     context.note(f"{ROUNDS} rounds")
+    if first is not None:
+        no_growth(context, context.a, first, ROUNDS - 1)
 
 
 def one_round(action: Callable[[Peer], None], context: Context) -> None:

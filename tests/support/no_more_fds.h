@@ -14,6 +14,20 @@
 
 namespace openmana::test {
 
+/// UBSan opens a pipe to see whether the memory of an object that it meets for the first time can
+/// be read, and reports the object if it gets none.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kCanBeWithoutFds = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+inline constexpr bool kCanBeWithoutFds = false;
+#else
+inline constexpr bool kCanBeWithoutFds = true;
+#endif
+#else
+inline constexpr bool kCanBeWithoutFds = true;
+#endif
+
 /// While it lives the process gets no descriptor beyond those that it has.
 class NoMoreFds {
 public:

@@ -22,15 +22,16 @@ Weather Weather::of(std::uint64_t seed) {
     weather.mark = up_to(20000);
     weather.jitter = std::chrono::nanoseconds(up_to(3000));
     if (random.below(3) == 0) weather.bunch = std::chrono::nanoseconds(1 + random.below(4000));
+    weather.straggle = up_to(3000);
     return weather;
 }
 
 std::string Weather::text() const {
     return "loss " + std::to_string(loss) + " duplicate " + std::to_string(duplicate) +
            " reorder " + std::to_string(reorder) + " corrupt " + std::to_string(corrupt) +
-           " mark " + std::to_string(mark) + " ppm, delay " + std::to_string(delay.count()) +
-           " ns + " + std::to_string(jitter.count()) + ", in bunches of " +
-           std::to_string(bunch.count());
+           " straggle " + std::to_string(straggle) + " mark " + std::to_string(mark) +
+           " ppm, delay " + std::to_string(delay.count()) + " ns + " +
+           std::to_string(jitter.count()) + ", in bunches of " + std::to_string(bunch.count());
 }
 
 Network::Network(test::SimWorld& world, const Weather& weather, std::uint64_t seed,
@@ -41,7 +42,7 @@ Network::Network(test::SimWorld& world, const Weather& weather, std::uint64_t se
       executor_(world),
       timer_(executor_, [this] { land(); }) {}
 
-void Network::transmit(base::Frame frame) {
+bool Network::transmit(base::Frame frame) {
     ++frames_;
     const bool lose = random_.chance_ppm(weather_.loss);
     const bool twice = random_.chance_ppm(weather_.duplicate);
@@ -55,9 +56,10 @@ void Network::transmit(base::Frame frame) {
         executor_.now() + weather_.delay + extra(weather_.jitter), last_ + base::Duration(1));
     const base::Duration behind = extra(std::chrono::microseconds(10));
     const std::uint64_t bit = random_.next();
+    const bool straggle = weather_.straggle > 0 && random_.chance_ppm(weather_.straggle);
     if (lose) {
         ++lost_;
-        return;
+        return false;
     }
     if (random_.chance_ppm(weather_.mark))
         (void)fabric::mark_congestion(frame, fabric::read_headers(frame));
@@ -67,12 +69,17 @@ void Network::transmit(base::Frame frame) {
         frame[at] ^= std::byte{1} << static_cast<int>(bit & 7);
     }
     if (twice) launch(frame, in_order + behind / 2);
-    if (late) {
+    if (straggle) {
+        ++stragglers_;
+        launch(std::move(frame),
+               in_order + std::chrono::microseconds(250) + extra(std::chrono::milliseconds(4)));
+    } else if (late) {
         launch(std::move(frame), in_order + behind);
     } else {
         last_ = in_order;
         launch(std::move(frame), in_order);
     }
+    return !twice && !late && !broken && !straggle;
 }
 
 void Network::launch(base::Frame frame, base::TimePoint arrival) {

@@ -20,7 +20,8 @@ struct Weather {
     std::uint32_t duplicate = 0;
     std::uint32_t reorder = 0;
     std::uint32_t corrupt = 0;
-    std::uint32_t mark = 0;  ///< congestion, on packets that can say so
+    std::uint32_t straggle = 0;  ///< later than most ACK timeouts
+    std::uint32_t mark = 0;      ///< congestion, on packets that can say so
     base::Duration delay = std::chrono::microseconds(1);
     base::Duration jitter{};
     base::Duration bunch{};  ///< frames of so long a time are brought together
@@ -28,7 +29,8 @@ struct Weather {
     /// Drawn from a seed: in a quarter of all cases clear, else up to a tenth of everything.
     static Weather of(std::uint64_t seed);
     [[nodiscard]] bool clear() const {
-        return loss == 0 && duplicate == 0 && reorder == 0 && corrupt == 0 && jitter.count() == 0;
+        return loss == 0 && duplicate == 0 && reorder == 0 && corrupt == 0 && straggle == 0 &&
+               jitter.count() == 0;
     }
     [[nodiscard]] std::string text() const;
 };
@@ -44,9 +46,11 @@ public:
     };
     Network(test::SimWorld& world, const Weather& weather, std::uint64_t seed, Listener& listener);
 
-    void transmit(base::Frame frame);
+    /// False if the frame does not arrive once, intact and in its order.
+    bool transmit(base::Frame frame);
     [[nodiscard]] std::uint64_t frames() const { return frames_; }
     [[nodiscard]] std::uint64_t lost() const { return lost_; }
+    [[nodiscard]] std::uint64_t stragglers() const { return stragglers_; }
 
 private:
     struct Flight {
@@ -66,6 +70,7 @@ private:
     Listener& listener_;
     std::uint64_t frames_ = 0;
     std::uint64_t lost_ = 0;
+    std::uint64_t stragglers_ = 0;
     std::uint64_t flights_ = 0;
     base::TimePoint last_{};   // nothing that is in order arrives before what went before it
     std::vector<Flight> air_;  // a heap

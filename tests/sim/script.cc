@@ -84,8 +84,9 @@ private:
             c.mtu = 256U << below(5);
             if (big_) c.mtu = 4096;
             c.timeout = static_cast<std::uint8_t>(6 + below(4));
-            c.retries = 7;
+            c.retries = chance(25) ? below(4) : 7;
             c.rnr_retry = chance(30) ? below(4) : 7;
+            c.scarce = c.rnr_retry <= 2 && chance(25);
             c.rnr_timer = 1 + below(8);
             c.reads = 1U << below(5);
             c.ring = 4096U << below(3);
@@ -222,8 +223,8 @@ private:
         const std::uint32_t length =
             std::min(need + (chance(50) ? 0 : below(99)), std::max(room(node), need));
         receive.sges = scatter(node, length);
-        // Without retries it has to be there before it is needed.
-        if (late && setup_->rnr_retry == 7 && chance(40))
+        // With few retries it has to be there before it is needed, or they may run out.
+        if (late && (setup_->rnr_retry == 7 || setup_->scarce) && chance(40))
             receive.at = std::chrono::microseconds(below(400));
         auto& receives = plan_->side[side].receives;
         if (!receives.empty()) receive.at = std::max(receive.at, receives.back().at);

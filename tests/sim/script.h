@@ -117,6 +117,7 @@ struct ConnectionSetup {
     std::uint32_t retries = 7;
     std::uint32_t rnr_retry = 7;
     std::uint32_t rnr_timer = 1;
+    bool scarce = false;       ///< receives may come too late for `rnr_retry`
     std::uint32_t reads = 16;  ///< depth of READs
     std::uint32_t ring = 8192;
     std::array<std::uint32_t, 2> psn{};  ///< first PSN of each side

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeded runs of several NICs on virtual time: see docs/testing.md.
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -56,14 +57,30 @@ std::optional<Arguments> parse(int argc, char** argv) {
 }
 
 struct Totals {
-    std::uint64_t runs = 0, operations = 0, frames = 0, lost = 0, errors = 0, worn_out = 0;
-    void add(const Outcome& outcome) {
+    std::uint64_t runs = 0, operations = 0, frames = 0, lost = 0, errors = 0, worn_out = 0,
+                  rnr_worn_out = 0, stragglers = 0, timeouts = 0;
+    // Runs that had
+    std::uint64_t with_stragglers = 0, with_timeouts = 0, with_few_retries = 0, with_scarce = 0,
+                  with_worn_out = 0, with_rnr_worn_out = 0;
+    void add(const Script& script, const Outcome& outcome) {
         ++runs;
         operations += outcome.operations;
         frames += outcome.frames;
         lost += outcome.lost;
         errors += outcome.errors;
         worn_out += outcome.worn_out;
+        rnr_worn_out += outcome.rnr_worn_out;
+        stragglers += outcome.stragglers;
+        timeouts += outcome.timeouts;
+        const auto any = [&](auto match) {
+            return std::ranges::any_of(script.connections, match) ? 1U : 0U;
+        };
+        with_few_retries += any([](const ConnectionSetup& c) { return c.retries < 4; });
+        with_scarce += any([](const ConnectionSetup& c) { return c.scarce; });
+        with_stragglers += outcome.stragglers > 0 ? 1 : 0;
+        with_timeouts += outcome.timeouts > 0 ? 1 : 0;
+        with_worn_out += outcome.worn_out > 0 ? 1 : 0;
+        with_rnr_worn_out += outcome.rnr_worn_out > 0 ? 1 : 0;
     }
 };
 
@@ -100,7 +117,7 @@ bool run_seed(std::uint64_t seed, const Arguments& arguments, Totals& totals) {
         if (arguments.only ? *arguments.only != path : path == Path::kMixed && seed % 4 != 0)
             continue;
         Outcome outcome = Simulation(script, path, weather, arguments.verbose).run();
-        totals.add(outcome);
+        totals.add(script, outcome);
         if (outcome.failure.empty() && wire) outcome.failure = differences(*wire, outcome);
         if (!outcome.failure.empty()) {
             std::printf(
@@ -137,8 +154,20 @@ int main(int argc, char** argv) {
     print("frames", totals.frames);
     print("lost", totals.lost);
     print("error completions", totals.errors);
+    print("stragglers", totals.stragglers);
+    print("timeouts", totals.timeouts);
     print("connections worn out by the network", totals.worn_out);
+    print("by late receives", totals.rnr_worn_out);
     std::printf("%llu failures; %.1f s\n", static_cast<unsigned long long>(failures), took.count());
+    std::printf(
+        "runs with stragglers %llu, timeouts %llu, fewer than 4 retries %llu, worn out %llu; "
+        "scarce receives %llu, worn out %llu\n",
+        static_cast<unsigned long long>(totals.with_stragglers),
+        static_cast<unsigned long long>(totals.with_timeouts),
+        static_cast<unsigned long long>(totals.with_few_retries),
+        static_cast<unsigned long long>(totals.with_worn_out),
+        static_cast<unsigned long long>(totals.with_scarce),
+        static_cast<unsigned long long>(totals.with_rnr_worn_out));
     return failures == 0 ? 0 : 1;
 }
 

@@ -178,7 +178,7 @@ void Simulation::on_transmit(Node& from, base::Frame frame) {
                   (packet->info().has(roce::kHasAeth) ? " syndrome " + hex(packet->aeth.syndrome)
                                                       : std::string()));
     if (!wrong.empty()) fail(*side, wrong);
-    network_.transmit(std::move(frame));
+    if (!network_.transmit(std::move(frame))) ++connections_[side->connection].disturbed;
 }
 
 void Simulation::on_arrival(std::span<const base::Frame> frames) {
@@ -209,6 +209,7 @@ void Simulation::begin(const Phase& phase) {
         Connection& connection = connections_[i];
         connection.plan = &phase.connections[i];
         connection.worn_out = connection.event_done = false;
+        connection.disturbed = 0;
         connection.frozen.clear();
         for (Side& side : connection.side) {
             side.plan = &connection.plan->side[side.index];
@@ -513,12 +514,24 @@ void Simulation::on_error(Side& side, const Completion& completion) {
         if (races(plan.plan))
             right = right || vendor == MANA_HW_RNIC_VE_RETRY ||
                     vendor == MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS;
-        if (vendor == MANA_HW_RNIC_VE_RETRY && op.vendor != vendor && !races(plan.plan)) {
-            // The network may wear a connection out, or the peer has failed for that reason.
-            // A peer that failed is silent, and its one NAK may have got lost.
-            right = path_ != Path::kLocal && !weather_.clear();
-            const rnic::Qp* peer = device(other(side));
-            if (peer != nullptr && peer->state() != MANA_HW_RNIC_QP_ERR) ++outcome_.worn_out;
+        const rnic::Qp* peer = device(other(side));
+        const bool silent = peer != nullptr && peer->state() == MANA_HW_RNIC_QP_ERR;
+        if (vendor == MANA_HW_RNIC_VE_RETRY && !races(plan.plan) &&
+            (op.vendor != vendor || !silent)) {
+            // Each try fails for a frame of its own. But a peer that has failed is silent, and its
+            // one NAK may have got lost; or it wore out itself.
+            const std::uint64_t needed = silent ? 1 : std::uint64_t{connection.setup->retries} + 1;
+            right = connection.worn_out || connection.disturbed >= needed;
+            if (!silent) ++outcome_.worn_out;
+            connection.worn_out = true;
+        }
+        if (vendor == MANA_HW_RNIC_VE_RNR_RETRY && op.vendor != vendor) {
+            // Its receive came later than the request; how often it is tried depends on time.
+            const auto& receives = other(side).plan->receives;
+            const std::size_t receive = takers_before(*side.plan, index);
+            right = connection.setup->scarce && op.takes_receive() && receive < receives.size() &&
+                    receives[receive].at > op.at;
+            ++outcome_.rnr_worn_out;
             connection.worn_out = true;
         }
     }
@@ -752,6 +765,8 @@ Outcome Simulation::run() {
     }
     outcome_.frames = network_.frames();
     outcome_.lost = network_.lost();
+    outcome_.stragglers = network_.stragglers();
+    for (const auto& node : nodes_) outcome_.timeouts += node->rnic.counters().timeouts.value();
     return outcome_;
 }
 

@@ -28,8 +28,11 @@ struct Outcome {
     std::uint64_t operations = 0;
     std::uint64_t frames = 0;
     std::uint64_t lost = 0;
-    std::uint64_t worn_out = 0;  ///< connections that ran out of retries though the peer lived
-    std::uint64_t errors = 0;    ///< error completions
+    std::uint64_t stragglers = 0;
+    std::uint64_t worn_out = 0;      ///< connections that ran out of retries though the peer lived
+    std::uint64_t rnr_worn_out = 0;  ///< whose receive came too late
+    std::uint64_t timeouts = 0;
+    std::uint64_t errors = 0;  ///< error completions
 };
 
 /// One run of a script over one kind of path. All NICs on one thread and on virtual time.
@@ -66,7 +69,8 @@ private:
         const ConnectionSetup* setup = nullptr;
         const ConnectionPlan* plan = nullptr;
         std::array<Side, 2> side;
-        bool worn_out = false;  ///< retries exceeded because of the network
+        bool worn_out = false;  ///< retries exceeded because of the network, or of a late receive
+        std::uint64_t disturbed = 0;  ///< frames of this phase that the network did something to
         bool event_done = false;
         std::uint32_t lives = 0;
         std::vector<std::byte> frozen;  ///< the victim's memory when it went away

@@ -146,6 +146,7 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
                             {"rx_bytes", qp.rx_bytes},
                             {"retries", qp.retries},
                             {"rnr_retries", qp.rnr_retries},
+                            {"credit_waits", qp.credit_waits},
                             {"errors", qp.errors},
                             {"rate_mbps", qp.rate_mbps}});
     }

@@ -33,6 +33,8 @@ namespace openmana::rnic {
     X(retries_exceeded, "rnic.requester.retries_exceeded",                                         \
       "QPs failed because the peer did not answer")                                                \
     X(fatal_errors, "rnic.qp.errors", "QPs that moved to ERR by themselves")                       \
+    X(credit_waits, "rnic.requester.credit_waits",                                                 \
+      "times that a send waited for credits of the peer")                                          \
     X(cnps, "rnic.cnp.received", "congestion notifications received")                              \
     X(cnps_ignored, "rnic.cnp.ignored", "congestion notifications for no QP that could slow down") \
     X(cnps_sent, "rnic.cnp.sent", "congestion notifications sent")                                 \

@@ -18,6 +18,7 @@
 #include "base/prefetch.h"
 #include "gdma/function.h"
 #include "rnic/congestion.h"
+#include "rnic/credits.h"
 #include "rnic/memory.h"
 #include "rnic/queue_format.h"
 #include "rnic/rnic.h"
@@ -231,10 +232,12 @@ private:
     void send_read(const SendWqe& wqe);
     void send_atomic(const SendWqe& wqe);
     bool send_packets(SendWqe& wqe, Budget& budget);
+    [[nodiscard]] bool credited(const SendWqe& wqe);
     [[nodiscard]] std::uint32_t psns_out() const;
     [[nodiscard]] std::uint32_t in_flight() const;
 
     bool on_ack(Psn psn);
+    void take_credits(roce::Aeth aeth);
     void on_nak(Psn psn, std::uint8_t syndrome);
     void on_read_response(const roce::Packet& packet);
     void on_atomic_response(const roce::Packet& packet);
@@ -264,7 +267,10 @@ private:
     std::uint32_t retry_left_ = 0;
     std::uint32_t rnr_left_ = 0;
     std::optional<Psn> resent_from_;
-    bool stalled_ = false;  // local path: as if the packet was lost; the timer decides
+    Credits credits_;
+    bool asking_ = false;      // the packet sent last was to ask for credits
+    bool no_credits_ = false;  // waits for some
+    bool stalled_ = false;     // local path: as if the packet was lost; the timer decides
     std::uint16_t failure_ = 0;
     bool failure_on_rreq_ = false;
     // The peer's QP on the local path, as long as that adapter has the same QPs; else a mere place.
@@ -276,6 +282,7 @@ private:
 public:
     std::uint64_t retries = 0;  ///< figures, too
     std::uint64_t rnr_retries = 0;
+    std::uint64_t credit_waits = 0;
     std::uint64_t timeouts = 0, sequence_naks = 0;
 };
 

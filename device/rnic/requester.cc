@@ -37,6 +37,8 @@ void Requester::start(Psn first) {
     // Nothing that counts with the old PSNs stays, even if the host changes them under way.
     queue_.clear();
     current_ = reads_out_ = read_psns_ = since_ack_request_ = 0;
+    credits_.start();
+    asking_ = no_credits_ = false;
     progress();
 }
 
@@ -94,6 +96,7 @@ bool Requester::turn() {
         // What is under way on the wire ends there; then the paths may change.
         if (peer != nullptr && una_ == send_psn_) {
             path = "local";
+            credits_.lift();  // the peer says at once what it has no receive for
             turn_local(*peer, budget);
         } else {
             path = "wire";
@@ -117,7 +120,10 @@ bool Requester::fetch() {
     if (!qp_.queues->sends_posted()) return false;
     SendWqe& taken = queue_.push();
     qp_.queues->fetch(taken, fetch_psn_);
-    if (!taken.local) fetch_psn_ = taken.last() + 1;
+    if (!taken.local) {
+        fetch_psn_ = taken.last() + 1;
+        taken.ssn = credits_.next();
+    }
     return true;
 }
 

@@ -60,6 +60,7 @@ std::vector<QpStatus> Rnic::qp_status() const {
         status.tx_bytes = qp->requester.bytes;
         status.retries = qp->requester.retries;
         status.rnr_retries = qp->requester.rnr_retries;
+        status.credit_waits = qp->requester.credit_waits;
         if (qp->limiter) status.rate_mbps = qp->limiter->rate_mbps();
         {
             const std::lock_guard lock(qp->responder.mutex);

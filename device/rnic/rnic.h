@@ -37,7 +37,7 @@ struct QpStatus {
     const char* path = "";   ///< "local", "wire" or "-"
     std::uint32_t remote_qpn = 0;
     std::uint64_t tx_messages = 0, tx_bytes = 0, rx_messages = 0, rx_bytes = 0;
-    std::uint64_t retries = 0, rnr_retries = 0, errors = 0;
+    std::uint64_t retries = 0, rnr_retries = 0, credit_waits = 0, errors = 0;
     std::uint32_t rate_mbps = 0;  ///< what congestion control allows; 0: no limit
 };
 

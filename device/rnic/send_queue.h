@@ -32,6 +32,7 @@ struct SendWqe {
     std::uint32_t value = 0;  ///< immediate, or rkey to invalidate
     std::uint64_t address = 0;
     std::uint32_t done = 0;       ///< READ: packets of data placed
+    Psn ssn{};                    ///< its number among the messages of the QP: see Credits
     std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
     // What only the extension has.
     std::uint8_t opcode = 0;  ///< MANA_HW_EXT_WQE_*, for the completion
@@ -48,6 +49,7 @@ struct SendWqe {
     [[nodiscard]] bool is_atomic() const { return kind == SegmentKind::kAtomic; }
     /// The answer is what finishes it, not an acknowledgement.
     [[nodiscard]] bool fetches() const { return is_read() || is_atomic(); }
+    [[nodiscard]] bool takes_receive() const { return kind == SegmentKind::kSend || immediate; }
     /// As new, but for the capacity of its vectors.
     void clear();
     /// Takes the fields over, with vendor error 0x21x in `error` if they make no sense. `expected`:

@@ -64,10 +64,37 @@ std::uint32_t Requester::in_flight() const {
     return psns_out() - read_psns_;
 }
 
+/// Whether the peer's credits let this message go on (IBTA 9.7.7.2).
+bool Requester::credited(const SendWqe& wqe) {
+    if (!credits_.limited() || !wqe.takes_receive()) return true;
+    bool go = credits_.allows(wqe.ssn);
+    if (!go && send_psn_ == wqe.first) go = credits_.may_ask(wqe.ssn);
+    // What was begun ends, but for a SEND whose first packet asks whether there is a receive.
+    else if (!go)
+        go = !asking_ || send_psn_ > wqe.first + 1 || una_ > wqe.first;
+    if (!go && !no_credits_) {
+        adapter_.counters.credit_waits.add();
+        ++credit_waits;
+    }
+    no_credits_ = !go;
+    return go;
+}
+
+void Requester::take_credits(roce::Aeth aeth) {
+    if (!credits_.limited() && roce::aeth_value(aeth.syndrome) == roce::kAckUnlimited) return;
+    Psn oldest = credits_.newest() + 1;
+    for (std::uint32_t i = 0; i < queue_.size(); ++i)
+        if (!queue_.at(i).local) {
+            oldest = queue_.at(i).ssn;
+            break;
+        }
+    credits_.take(aeth, oldest);
+}
+
 void Requester::turn_wire(Budget& budget) {
     while (budget.bytes > 0 && budget.wqes > 0 && failure_ == 0) {
         SendWqe* wqe = next();
-        if (wqe == nullptr) break;
+        if (wqe == nullptr || !credited(*wqe)) break;
         if (qp_.limiter && !qp_.limiter->open()) break;
         if (adapter_.hold_back(qp_)) break;
         const std::uint32_t under_way = psns_out();
@@ -130,6 +157,9 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     std::uint32_t count = std::min({wqe.packets - begun, room, affordable});
     if (qp_.limiter) count = std::min(count, kLimitedPackets);
+    // The receive of a SEND is taken by its first packet, that of a WRITE by its last.
+    asking_ = begun == 0 && wqe.kind == SegmentKind::kSend && !credits_.allows(wqe.ssn);
+    if (asking_) count = 1;
     const std::uint64_t fits = adapter_.network.transmit_room() / wqe.mtu;
     if (fits < count) count = std::max(1U, static_cast<std::uint32_t>(fits));
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
@@ -179,7 +209,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         packet.invalidate_rkey = wqe.value;
         ++since_ack_request_;
         packet.ack_request = last || since_ack_request_ >= std::min(kAckRequestEvery, window_) ||
-                             (i + 1 == count && count == room);
+                             (i + 1 == count && (count == room || asking_));
         packet.ack_request = packet.ack_request && reliable();
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;
@@ -209,9 +239,12 @@ void Requester::receive(const roce::Packet& packet) {
     switch (packet.info().operation) {
         case Operation::kAcknowledge:
             switch (roce::aeth_kind(syndrome)) {
-                case roce::AethKind::kAck:
-                    on_ack(packet.psn);
+                case roce::AethKind::kAck: {
+                    // A peer may say its last ACK again, to give credits.
+                    const bool last = packet.psn == una_ - 1;
+                    if (on_ack(packet.psn) || last) take_credits(packet.aeth);
                     break;
+                }
                 case roce::AethKind::kNak:
                 case roce::AethKind::kRnrNak:
                     on_nak(packet.psn, syndrome);
@@ -266,6 +299,7 @@ void Requester::on_atomic_response(const roce::Packet& packet) {
     if (!place_original(queue_.front(), packet.atomic_original)) return;
     advance_to(psn + 1);
     complete_front();
+    take_credits(packet.aeth);
     progress();
 }
 
@@ -338,6 +372,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     if (!last && current_ > 0 && read_psns_ > 0) --read_psns_;
     advance_to(expected + 1);
     if (last) complete_front();
+    if (packet.info().has(roce::kHasAeth)) take_credits(packet.aeth);
     progress();
 }
 

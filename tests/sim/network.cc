@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fabric/frame_headers.h"
+#include "roce/aeth.h"
 
 namespace openmana::sim {
 
@@ -11,6 +12,10 @@ Weather Weather::of(std::uint64_t seed) {
     base::Random random(seed ^ 0x5741'7468'6572ULL);
     Weather weather;
     weather.delay = std::chrono::nanoseconds(300 + random.below(5000));
+    // Of a stream of its own, so that the rest of a seed is what it was.
+    base::Random credit_random(seed ^ 0x63'7265'6469'7473ULL);
+    if (credit_random.below(3) == 0)
+        weather.credits = 1 + static_cast<std::uint32_t>(credit_random.below(1000000));
     if (random.below(4) == 0) return weather;
     const auto up_to = [&](std::uint32_t most) {
         return random.below(3) == 0 ? 0 : static_cast<std::uint32_t>(random.below(most + 1));
@@ -29,8 +34,8 @@ Weather Weather::of(std::uint64_t seed) {
 std::string Weather::text() const {
     return "loss " + std::to_string(loss) + " duplicate " + std::to_string(duplicate) +
            " reorder " + std::to_string(reorder) + " corrupt " + std::to_string(corrupt) +
-           " straggle " + std::to_string(straggle) + " mark " + std::to_string(mark) +
-           " ppm, delay " + std::to_string(delay.count()) + " ns + " +
+           " straggle " + std::to_string(straggle) + " mark " + std::to_string(mark) + " credits " +
+           std::to_string(credits) + " ppm, delay " + std::to_string(delay.count()) + " ns + " +
            std::to_string(jitter.count()) + ", in bunches of " + std::to_string(bunch.count());
 }
 
@@ -38,6 +43,7 @@ Network::Network(test::SimWorld& world, const Weather& weather, std::uint64_t se
                  Listener& listener)
     : weather_(weather),
       random_(seed ^ 0x6672'616d'6573ULL),
+      credit_random_(seed ^ 0x6c69'6d69'74ULL),
       listener_(listener),
       executor_(world),
       timer_(executor_, [this] { land(); }) {}
@@ -61,6 +67,7 @@ bool Network::transmit(base::Frame frame) {
         ++lost_;
         return false;
     }
+    if (weather_.credits != 0) give_credits(frame);
     if (random_.chance_ppm(weather_.mark))
         (void)fabric::mark_congestion(frame, fabric::read_headers(frame));
     if (broken) {
@@ -80,6 +87,21 @@ bool Network::transmit(base::Frame frame) {
         launch(std::move(frame), in_order);
     }
     return !twice && !late && !broken && !straggle;
+}
+
+/// Makes of an acknowledgement what a peer would say that has other limits. They need not be true:
+/// credits are advice, and what is sent without any is told to wait.
+void Network::give_credits(base::Frame& frame) {
+    const bool wanted = credit_random_.chance_ppm(weather_.credits);
+    const auto code = static_cast<std::uint8_t>(credit_random_.below(8));
+    auto packet = roce::parse(frame);
+    if (!wanted || !packet || !packet->info().has(roce::kHasAeth) ||
+        roce::aeth_kind(packet->aeth.syndrome) != roce::AethKind::kAck)
+        return;
+    packet->aeth.syndrome = roce::ack_syndrome(code);
+    base::Frame limited;
+    roce::encode(*packet, limited);
+    frame = std::move(limited);
 }
 
 void Network::launch(base::Frame frame, base::TimePoint arrival) {

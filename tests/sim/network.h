@@ -22,6 +22,7 @@ struct Weather {
     std::uint32_t corrupt = 0;
     std::uint32_t straggle = 0;  ///< later than most ACK timeouts
     std::uint32_t mark = 0;      ///< congestion, on packets that can say so
+    std::uint32_t credits = 0;   ///< acknowledgements that name a limit, at random
     base::Duration delay = std::chrono::microseconds(1);
     base::Duration jitter{};
     base::Duration bunch{};  ///< frames of so long a time are brought together
@@ -62,11 +63,13 @@ private:
             return arrival != other.arrival ? arrival > other.arrival : number > other.number;
         }
     };
+    void give_credits(base::Frame& frame);
     void launch(base::Frame frame, base::TimePoint arrival);
     void land();
 
     const Weather weather_;
     base::Random random_;
+    base::Random credit_random_;
     Listener& listener_;
     std::uint64_t frames_ = 0;
     std::uint64_t lost_ = 0;

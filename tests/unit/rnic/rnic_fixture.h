@@ -43,6 +43,7 @@ public:
     std::function<void(Node& from, const base::Frame&)> on_send;
     /// Gives a NIC what arrives for it; if there is none, the network does.
     std::function<void(Node& to, const base::Frame&)> on_arrival;
+    std::function<void(roce::Packet&)> edit;  ///< what a peer of another make would have sent
     std::vector<Node*> nodes;
     std::vector<roce::Packet> sent;       ///< all frames, without their payload
     std::vector<std::size_t> sent_bytes;  ///< payload bytes of each
@@ -117,6 +118,13 @@ inline void TestNetwork::transmit(Node& from, base::Frame frame) {
     if (on_send) on_send(from, frame);
     auto packet = roce::parse(frame);
     ASSERT_TRUE(packet) << packet.error().text;
+    if (edit) {
+        edit(*packet);
+        base::Frame edited;
+        roce::encode(*packet, edited);
+        frame = std::move(edited);
+        packet = roce::parse(frame);
+    }
     const Fate what = fate ? fate(*packet) : Fate{};
     sent_bytes.push_back(packet->payload.size());
     sent.push_back(*packet);

@@ -174,7 +174,13 @@ SendWqe* Requester::next() {
     if (!begun && wqe.fence && reads_out_ > 0) return nullptr;
     // SQD ends what was begun, and begins nothing (ROCE 6.4).
     if (wqe.first >= next_psn_ && qp_.state() == MANA_HW_RNIC_QP_SQD) return nullptr;
-    if (wqe.fetches() && reads_out_ >= std::max(1U, qp_.attributes.max_read_out)) return nullptr;
+    if (wqe.fetches() && reads_out_ >= qp_.attributes.max_read_out) {
+        if (qp_.attributes.max_read_out != 0) return nullptr;
+        // None is allowed, so waiting would be for ever (ROCE 3.3).
+        wqe.error = MANA_HW_RNIC_VE_TX_UNSUPPORTED;
+        if (current_ == 0) fail(wqe.error);
+        return nullptr;
+    }
     return &wqe;
 }
 

@@ -418,7 +418,7 @@ bool ExtHost::connect(const ExtQp& qp, std::uint32_t psn, const Peer& peer, cons
         .put<std::uint32_t>(88, path.retries)
         .put<std::uint32_t>(92, path.rnr_retries)
         .put<std::uint8_t>(176, path.timeout)
-        .put<std::uint8_t>(177, 16);
+        .put<std::uint8_t>(177, path.reads_out);
     return host_.call(rts.fit()).ok();
 }
 

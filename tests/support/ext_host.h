@@ -106,6 +106,7 @@ struct ExtPath {
     std::uint8_t timeout = 14;
     std::uint32_t retries = 7;
     std::uint32_t rnr_retries = 7;
+    std::uint8_t reads_out = 16;
     std::uint32_t access = MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE |
                            MANA_HW_RNIC_QP_ACCESS_REMOTE_READ |
                            MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC;

@@ -367,6 +367,23 @@ TEST_F(ExtPathTest, UcGoesOnBehindALostMessageOfOnePacket) {
     EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
 }
 
+/// A depth of no READs at all: one that is posted is an error, not something that waits for ever.
+TEST_P(ExtVerbsTest, ReadWithoutADepthIsAnError) {
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_READ, MANA_HW_EXT_WQE_FETCH_ADD}) {
+        ExtLink::Options options;
+        options.path.reads_out = 0;
+        open(options);
+        link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x80000));
+        link->a.post(link->wr(opcode, 0, 8, 0x90000));
+        link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 8, 0x90000));
+        ASSERT_TRUE(link->run(3));
+        EXPECT_EQ(link->sent[0].status, 0);
+        EXPECT_EQ(link->sent[1].status, 2) << "local QP operation";
+        EXPECT_EQ(link->sent[2].status, 5);
+        EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
+    }
+}
+
 // ---- UD
 
 class ExtUdTest : public ExtVerbsTest {

@@ -39,6 +39,7 @@ enum Status : std::uint8_t {
     kRemoteOperation = 11,
     kRetryExceeded = 12,
     kRnrRetryExceeded = 13,
+    kRemoteAborted = 16,
 };
 
 std::uint8_t send_status(std::uint16_t vendor) {
@@ -638,6 +639,13 @@ void ExtQueues::received(const Receive& receive, const Received& message) {
     cqe.value = message.immediate || message.invalidate ? message.value : 0;
     cqe.source_qpn = qp_.attributes.dest_qpn;
     post(qp_.recv_cq, cqe, false, message.solicited);
+}
+
+/// A receive of an SRQ may not stay with one of its queue pairs, where it may never be used.
+bool ExtQueues::abandoned(const Receive& receive) {
+    if (srq_ == nullptr) return false;
+    complete_receive(receive, {kRemoteAborted, MANA_HW_RNIC_VE_RX_OPCODE});
+    return true;
 }
 
 void ExtQueues::received_datagram(const Receive& receive, const roce::Packet& packet,

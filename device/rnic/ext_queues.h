@@ -104,6 +104,7 @@ public:
     void datagram_done() override;
     Take take(Receive& receive) override;
     void received(const Receive& receive, const Received& message) override;
+    bool abandoned(const Receive& receive) override;
     void received_datagram(const Receive& receive, const roce::Packet& packet,
                            std::uint32_t length) override;
     bool stops_sends_only(std::uint16_t vendor) const override;

@@ -108,6 +108,7 @@ private:
     Answer refuse(const Segment& segment, roce::NakCode code, std::uint16_t receive_error);
     /// UC: drops the segment and the message that it belongs to.
     Answer lose(const Segment& segment);
+    void abandon();
     [[nodiscard]] bool follows(const Segment& segment);
     [[nodiscard]] Answer nak_sequence();
     QueueFormat::Take take_receive();

@@ -93,6 +93,12 @@ public:
     /// The next receive. Held.
     [[nodiscard]] virtual Take take(Receive& receive) = 0;
     virtual void received(const Receive& receive, const Received& message) = 0;
+    /// UC: the message that had taken it will not be whole. False if the next one may have it.
+    /// Held.
+    [[nodiscard]] virtual bool abandoned(const Receive& receive) {
+        (void)receive;
+        return false;
+    }
     /// A datagram with `length` bytes, GRH area included.
     virtual void received_datagram(const Receive& receive, const roce::Packet& packet,
                                    std::uint32_t length) = 0;

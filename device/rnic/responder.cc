@@ -68,9 +68,15 @@ Answer Responder::refuse(const Segment& segment, NakCode code, std::uint16_t rec
 
 Answer Responder::lose(const Segment& segment) {
     qp_.adapter.counters.drop_unreliable.add();
-    message_ = SegmentKind::kInvalid;
+    abandon();
     expected_ = segment.psn + segment.packets;
     return {};
+}
+
+/// UC: the message in progress will not be whole.
+void Responder::abandon() {
+    message_ = SegmentKind::kInvalid;
+    if (taken_ && qp_.queues->abandoned(receive_)) taken_ = false;
 }
 
 /// UC (ROCE 5.2): a message that is not whole is abandoned; the next one that starts is taken, at
@@ -78,7 +84,7 @@ Answer Responder::lose(const Segment& segment) {
 bool Responder::follows(const Segment& segment) {
     const SegmentKind before = segment.first ? SegmentKind::kInvalid : segment.kind;
     if (segment.psn == expected_ && message_ == before) return true;
-    message_ = SegmentKind::kInvalid;
+    abandon();
     expected_ = segment.psn;
     return segment.first;
 }

@@ -30,7 +30,7 @@ using test::ExtWr;
 enum class Path : std::uint8_t { kWire, kLocal, kMixed };
 constexpr const char* kPathNames[] = {"wire", "local", "mixed"};
 
-constexpr std::uint8_t kRemoteAccess = 10, kFlushed = 5, kRetryExceeded = 12;
+constexpr std::uint8_t kRemoteAccess = 10, kFlushed = 5, kRetryExceeded = 12, kRemoteAborted = 16;
 constexpr std::uint32_t kSlot = 3072;     ///< bytes of one WRITE or READ at most
 constexpr std::uint32_t kReceive = 1500;  ///< of one receive
 constexpr std::uint64_t kTargets = 0x80000;
@@ -517,6 +517,12 @@ private:
     }
     void check_received(Connection& c, const mana_hw_ext_cqe& cqe) {
         if (cqe.status == kFlushed && c.failed) return;
+        if (cqe.status == kRemoteAborted && !c.reliable && c.shared) {
+            // A message that did not come whole; the connections that share wait for theirs.
+            const gdma::Sge sge = link_.b.sge(cqe.cookie, kReceive + 4);
+            link_.b.srq->post(cqe.cookie, std::span(&sge, 1));
+            return;
+        }
         if (cqe.status != 0) return fail("a receive with status " + std::to_string(cqe.status));
         std::uint32_t number = 0;
         std::memcpy(&number, link_.b.node->ram.at(link_.b.buffer + cqe.cookie), 4);

@@ -344,6 +344,60 @@ TEST_F(ExtPathTest, UcDropsAMessageWithAGap) {
     }
 }
 
+/// What a message took from a shared queue is not kept for the next one of the same queue pair.
+// ROCE 10: 121
+TEST_F(ExtPathTest, UcEndsAReceiveOfASharedQueue) {
+    for (const roce::Opcode opcode :
+         {roce::Opcode::kUcSendFirst, roce::Opcode::kUcSendMiddle, roce::Opcode::kUcSendLast}) {
+        SCOPED_TRACE(int{static_cast<std::uint8_t>(opcode)});
+        ExtLink::Options options;
+        options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+        options.srq = true;
+        link = std::make_unique<ExtLink>(false, options);
+        int lost = 0;
+        link->network.fate = [&](const roce::Packet& packet) {
+            Fate fate;
+            fate.lose = packet.opcode == opcode && lost++ == 0;
+            return fate;
+        };
+        for (std::uint32_t i = 1; i <= 3; ++i) link->b.recv(i, 0x80000 + 0x2000 * i, 8192);
+        const bool taken = opcode != roce::Opcode::kUcSendFirst;
+        link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
+        link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 64, 5000));
+        ASSERT_TRUE(link->run(2, taken ? 2 : 1));
+        link->idle();
+        ASSERT_EQ(link->received.size(), taken ? 2U : 1U);
+        if (taken) {
+            EXPECT_EQ(link->received[0].cookie, 1U);
+            EXPECT_EQ(link->received[0].status, 16) << "aborted";
+        }
+        EXPECT_EQ(link->received.back().status, 0);
+        EXPECT_EQ(link->received.back().cookie, taken ? 2U : 1U);
+        EXPECT_TRUE(link->same(64, taken ? 0x84000 : 0x82000, 5000));
+        EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_RTS});
+    }
+}
+
+/// Too long for it, and a WRITE with immediate and a bad key.
+TEST_F(ExtPathTest, UcRefusalEndsAReceiveOfASharedQueue) {
+    ExtLink::Options options;
+    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    options.srq = true;
+    link = std::make_unique<ExtLink>(false, options);
+    for (std::uint32_t i = 1; i <= 3; ++i) link->b.recv(i, 0x80000, 100);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 200));
+    ExtWr write = link->wr(MANA_HW_EXT_WQE_WRITE_IMM, 0, 10, 0x90000);
+    write.rkey ^= 1;
+    link->a.post(write);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 100));
+    ASSERT_TRUE(link->run(3, 3));
+    for (const auto& cqe : link->sent) EXPECT_EQ(cqe.status, 0);
+    EXPECT_EQ(link->received[0].status, 16);
+    EXPECT_EQ(link->received[1].status, 16);
+    EXPECT_EQ(link->received[2].status, 0);
+    EXPECT_EQ(link->received[2].cookie, 3U);
+}
+
 // ROCE 10: 122
 TEST_F(ExtPathTest, UcGoesOnBehindALostMessageOfOnePacket) {
     ExtLink::Options options;

@@ -752,7 +752,9 @@ void ExtQueues::send_failed(std::uint16_t vendor, bool) {
 
 void ExtQueues::receive_failed(roce::NakCode code, std::uint16_t vendor) {
     if (vendor != 0 && qp_.responder.taken()) {
-        complete_receive(qp_.responder.receive(), {receive_status(vendor), vendor});
+        const bool access = code == roce::NakCode::kRemoteAccess;
+        const std::uint8_t status = access ? std::uint8_t{kLocalAccess} : receive_status(vendor);
+        complete_receive(qp_.responder.receive(), {status, vendor});
         qp_.responder.drop_receive();
         return;
     }

@@ -222,7 +222,7 @@ Answer Responder::execute(const Segment& segment) {
                                        segment.length, gdma::kRemoteWrite, to, qp_.qpn());
         if (fault != gdma::MrFault::kNone) {
             counters.remote_access.add();
-            return refuse(segment, NakCode::kRemoteAccess, 0);
+            return refuse(segment, NakCode::kRemoteAccess, taken_ ? MANA_HW_RNIC_VE_RX_RKEY : 0);
         }
     }
     copy_spans(segment.payload, to, segment.length);

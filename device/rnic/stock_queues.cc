@@ -372,7 +372,9 @@ void StockQueues::send_failed(std::uint16_t vendor, bool on_read_queue) {
     if (adapter_.error_cqes()) hold_timer_.arm(kHold);
 }
 
-void StockQueues::receive_failed(roce::NakCode, std::uint16_t vendor) {
+void StockQueues::receive_failed(roce::NakCode code, std::uint16_t vendor) {
+    // A WRITE with immediate and a bad key: both sides are flushed, as for one without.
+    if (code == roce::NakCode::kRemoteAccess) return;
     if (vendor != 0 && adapter_.error_cqes()) report_receive_error(vendor);
 }
 

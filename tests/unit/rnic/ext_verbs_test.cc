@@ -438,6 +438,30 @@ TEST_P(ExtVerbsTest, ReadWithoutADepthIsAnError) {
     }
 }
 
+/// One that takes its receive is told by that receive, one that does not by the event.
+// ROCE 10: 86
+TEST_P(ExtVerbsTest, WriteWithImmediateAndABadKeyIsToldOnce) {
+    for (const std::uint32_t length : {10U, 3000U})
+        for (const bool late : {false, true}) {
+            open();
+            if (!late) link->b.recv(1, 0x80000, 64);
+            ExtWr wr = link->wr(MANA_HW_EXT_WQE_WRITE_IMM, 0, length, 0x90000);
+            wr.rkey ^= 1;
+            link->a.post(wr);
+            link->idle();
+            if (late) link->b.recv(1, 0x80000, 64);
+            ASSERT_TRUE(link->run(1, 1));
+            link->idle(std::chrono::milliseconds(200));
+            EXPECT_EQ(link->sent[0].status, 10);
+            ASSERT_EQ(link->received.size(), 1U);
+            // Of several packets the first is refused, before the last takes a receive; the local
+            // path has no packets.
+            const bool taken = length == 10 || GetParam();
+            EXPECT_EQ(link->received[0].status, taken ? 8 : 5);
+            EXPECT_EQ(link->b.had_event(link->b.qp.qpn, MANA_HW_EXT_EVENT_QP_ACCESS_ERROR), !taken);
+        }
+}
+
 // ---- UD
 
 class ExtUdTest : public ExtVerbsTest {

@@ -245,6 +245,26 @@ bool RdmaHost::to_state(const HostQp& qp, std::uint32_t state) {
     return call(request.fit()).ok();
 }
 
+void RdmaHost::put_path(Request& request, const Peer& peer, std::uint16_t udp_port) const {
+    put_reversed(request, 104, gid_);
+    put_reversed(request, 120, peer.gid);
+    put_reversed(request, 136, mac_);
+    put_reversed(request, 142, peer.mac);
+    const std::uint8_t type =
+        roce::is_ipv4(peer.gid) ? MANA_HW_RNIC_ADDRESS_IPV4 : MANA_HW_RNIC_ADDRESS_IPV6;
+    request.put<std::uint8_t>(148, type)
+        .put<std::uint8_t>(149, type)
+        .put<std::uint8_t>(150, 64)
+        .put<std::uint16_t>(152, udp_port)
+        .put<std::uint16_t>(154, 4791);
+}
+
+bool RdmaHost::set_path(const HostQp& qp, const Peer& peer, std::uint16_t udp_port) {
+    Request request = state_request(qp, MANA_HW_RNIC_ATTR_ADDRESS, MANA_HW_RNIC_QP_SQD);
+    put_path(request, peer, udp_port);
+    return call(request.fit()).ok();
+}
+
 bool RdmaHost::connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uint32_t mtu,
                        std::uint8_t timeout, std::uint32_t retries, const QpLimits& limits) {
     Request init = state_request(qp, MANA_HW_RNIC_ATTR_ACCESS, MANA_HW_RNIC_QP_INIT);
@@ -261,17 +281,7 @@ bool RdmaHost::connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uin
         .put<std::uint32_t>(80, peer.qpn)
         .put<std::uint32_t>(84, limits.reads_in)
         .put<std::uint32_t>(96, limits.rnr_timer);
-    put_reversed(rtr, 104, gid_);
-    put_reversed(rtr, 120, peer.gid);
-    put_reversed(rtr, 136, mac_);
-    put_reversed(rtr, 142, peer.mac);
-    const std::uint8_t type =
-        roce::is_ipv4(peer.gid) ? MANA_HW_RNIC_ADDRESS_IPV4 : MANA_HW_RNIC_ADDRESS_IPV6;
-    rtr.put<std::uint8_t>(148, type)
-        .put<std::uint8_t>(149, type)
-        .put<std::uint8_t>(150, 64)
-        .put<std::uint16_t>(152, 0xc123)
-        .put<std::uint16_t>(154, 4791);
+    put_path(rtr, peer, 0xc123);
     if (!call(rtr.fit()).ok()) return false;
 
     Request rts = state_request(qp,

@@ -117,6 +117,8 @@ public:
     bool connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uint32_t mtu = 1024,
                  std::uint8_t timeout = 14, std::uint32_t retries = 7,
                  const QpLimits& limits = QpLimits());
+    /// The address of a drained connection, and the UDP port that its packets come from.
+    bool set_path(const HostQp& qp, const Peer& peer, std::uint16_t udp_port);
     /// The PSN and ring positions begin anew, as after a RESET.
     bool reset(HostQp& qp);
 
@@ -144,6 +146,7 @@ private:
     std::optional<std::uint64_t> region_of(HostQp& qp, const RingMemory& ring);
     [[nodiscard]] Request state_request(const HostQp& qp, std::uint64_t mask,
                                         std::uint32_t state) const;
+    void put_path(Request& request, const Peer& peer, std::uint16_t udp_port) const;
     void retire(HostQp& qp, std::uint32_t psn, std::vector<Completion>& out);
 
     HwcDriver hwc_;

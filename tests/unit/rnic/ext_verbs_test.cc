@@ -555,7 +555,7 @@ TEST_P(ExtUdTest, ReceiveBeyondItsRegionServesWhatFits) {
     EXPECT_EQ(link->b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
 }
 
-// ROCE 10: 117
+// ROCE 10: 107, 117
 TEST_P(ExtUdTest, LocalErrorsStopTheSendQueue) {
     struct Case {
         std::function<void(ExtWr&)> spoil;
@@ -1230,6 +1230,24 @@ TEST_P(ExtFastRegisterTest, BadRegistrationsAreRefused) {
     open_privileged();
     ASSERT_EQ(done(registration(key->rkey)).status, 0);
     EXPECT_EQ(done(registration(key->rkey + 1)).status, 6) << "valid already";
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_FAST_REGISTER, MANA_HW_EXT_WQE_LOCAL_INV}) {
+        open_privileged();
+        auto& host = link->a.node->host;
+        const DriverPd own = host.pd;
+        host.pd = *host.hwc().create_pd();
+        const auto foreign = link->a.host->create_key(MANA_HW_EXT_MR_FAST_REGISTER, 4);
+        host.pd = own;
+        ASSERT_TRUE(foreign);
+        ExtWr wr = registration(foreign->rkey);
+        wr.opcode = opcode;
+        wr.value = foreign->rkey;
+        EXPECT_EQ(done(wr).status, 6) << "of another PD";
+    }
+    open_privileged();
+    ExtWr invalidate;
+    invalidate.opcode = MANA_HW_EXT_WQE_LOCAL_INV;
+    invalidate.value = link->a.mr.rkey;
+    EXPECT_EQ(done(invalidate).status, 6) << "a normal region";
 }
 
 // ROCE 10: 137

@@ -76,6 +76,48 @@ TEST_F(StatesTest, WorkWaitsForTheStateThatDoesIt) {
     EXPECT_EQ(link->a.error(true), unsigned{MANA_HW_RNIC_VE_FLUSHED});
 }
 
+// ROCE 10: 107
+TEST_F(StatesTest, NothingIsSentBeforeRts) {
+    open();
+    for (const std::uint32_t state :
+         {MANA_HW_RNIC_QP_RESET, MANA_HW_RNIC_QP_INIT, MANA_HW_RNIC_QP_RTR}) {
+        SCOPED_TRACE(kNames[state]);
+        ASSERT_TRUE(reset_both());
+        ASSERT_TRUE(to_state(link->a, state));
+        write(1, 10);
+        link->a.recv(2, 0, 64);
+        link->idle(milliseconds(200));
+        EXPECT_TRUE(sent().empty());
+        EXPECT_TRUE(link->a.done.empty());
+        EXPECT_TRUE(link->a.node->host.fatal_eq.drain().empty());
+        EXPECT_STREQ(link->a.state(), kNames[state]);
+    }
+    ASSERT_TRUE(reset_both());
+    link->connect(Connection::Options());
+    write(3, 10);
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+}
+
+// ROCE 10: 107
+TEST_F(StatesTest, WhatIsPostedInSqdWaits) {
+    open();
+    ASSERT_TRUE(to_state(link->a, MANA_HW_RNIC_QP_SQD));
+    link->a.recv(9, 0, 64);
+    write(1, 10, 0, false);
+    read(2, 10);
+    link->idle(milliseconds(200));
+    EXPECT_TRUE(sent().empty());
+    EXPECT_TRUE(link->a.done.empty());
+    roce::Packet p = to(link->a, Opcode::kSendOnly, Connection::kPsnB);
+    inject(link->a, p, 10);
+    ASSERT_EQ(link->a.done.size(), 1U) << "the receive serves";
+    EXPECT_EQ(link->a.done[0].id, 9U);
+    ASSERT_TRUE(to_state(link->a, MANA_HW_RNIC_QP_RTS));
+    ASSERT_TRUE(link->run(3));
+    expect_ok(3);
+}
+
 // ROCE 10: 108
 TEST_F(StatesTest, ErrFlushesEachQueueOnce) {
     open();
@@ -220,6 +262,25 @@ TEST_F(StatesTest, SqdFinishesWhatItBegan) {
     ASSERT_TRUE(to_state(link->a, MANA_HW_RNIC_QP_RTS));
     ASSERT_TRUE(link->run(5));
     expect_ok(5);
+}
+
+// ROCE 10: 115
+TEST_F(StatesTest, DrainedQueueTakesANewPath) {
+    open();
+    write(1, 10);
+    ASSERT_TRUE(link->run(1));
+    ASSERT_TRUE(to_state(link->a, MANA_HW_RNIC_QP_SQD));
+    const Peer to_b{link->b.node->host.gid(), link->b.node->host.mac(), link->b.qp->qpn(),
+                    Connection::kPsnB};
+    write(2, 10);
+    ASSERT_TRUE(link->a.node->host.set_path(*link->a.qp, to_b, 0xd234));
+    ASSERT_TRUE(to_state(link->a, MANA_HW_RNIC_QP_RTS));
+    ASSERT_TRUE(link->run(2));
+    expect_ok(2);
+    ASSERT_EQ(sent().size(), 4U);
+    EXPECT_EQ(sent()[0].udp_source_port, 0xc123);
+    EXPECT_EQ(sent()[2].udp_source_port, 0xd234);
+    EXPECT_EQ(sent()[2].psn, Psn(0x101)) << "the PSNs go on";
 }
 
 // ROCE 10: 116

@@ -408,6 +408,9 @@ TEST_F(WireTest, RnrInTheMiddleOfAStream) {
         link->post(link->wr(MANA_HW_RNIC_WQE_SEND, i, 64 * i, 64), i == 9);
     ASSERT_TRUE(link->run(5, 5));
     EXPECT_EQ(naks(), 0U) << "no sequence NAK follows the RNR NAK";
+    EXPECT_EQ(link->b.node->rnic.counters().rnr_naks_sent.value(), 1U) << "nor another";
+    link->idle(std::chrono::microseconds(100));
+    EXPECT_EQ(link->b.node->rnic.counters().rnr_naks_sent.value(), 1U);
     for (std::uint64_t i = 5; i < 10; ++i) link->b.recv(i, 64 * i, 64);
     ASSERT_TRUE(link->run(10, 10));
     EXPECT_TRUE(same(0, 0, 640));

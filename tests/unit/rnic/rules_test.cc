@@ -26,17 +26,22 @@ protected:
             inject(link->b, p, c.bytes);
         }
     }
-    static constexpr std::size_t kIp = 14, kUdp = kIp + 20;
+    static constexpr std::size_t kIp = 14;
+    static std::size_t ip_bytes() { return over_ipv6() ? 40 : 20; }
+    static std::size_t udp() { return kIp + ip_bytes(); }
     /// Makes header checksum and ICRC of a changed frame right again.
     static void seal(base::Frame& frame) {
-        std::byte* const ip = frame.data() + kIp;
-        std::uint32_t sum = 0;
-        base::store_be<std::uint16_t>(ip + 10, 0);
-        for (std::size_t i = 0; i < 20; i += 2) sum += base::load_be<std::uint16_t>(ip + i);
-        sum = (sum & 0xffff) + (sum >> 16);
-        base::store_be<std::uint16_t>(ip + 10, static_cast<std::uint16_t>(~sum));
+        if (!over_ipv6()) {
+            std::byte* const ip = frame.data() + kIp;
+            std::uint32_t sum = 0;
+            base::store_be<std::uint16_t>(ip + 10, 0);
+            for (std::size_t i = 0; i < 20; i += 2) sum += base::load_be<std::uint16_t>(ip + i);
+            sum = (sum & 0xffff) + (sum >> 16);
+            base::store_be<std::uint16_t>(ip + 10, static_cast<std::uint16_t>(~sum));
+        }
         const std::span<const std::byte> all = std::span<const std::byte>(frame).subspan(kIp);
-        const std::uint32_t icrc = roce::icrc(all.first(20), all.subspan(20, all.size() - 24));
+        const std::size_t ip = ip_bytes();
+        const std::uint32_t icrc = roce::icrc(all.first(ip), all.subspan(ip, all.size() - ip - 4));
         base::store_le<std::uint32_t>(frame.data() + frame.size() - 4, icrc);
     }
     void expect_invalid_request(std::uint32_t psn) {
@@ -53,10 +58,10 @@ TEST_F(RulesTest, PacketsForSomebodyElse) {
     roce::Packet good = to(link->b, Opcode::kWriteOnly, 0x100);
     good.reth.length = 10;
     roce::Packet p = good;
-    p.source = ipv4_gid(9);
+    p.source = test_gid(9);
     inject(link->b, p, 10);
     EXPECT_EQ(at_b().drop_address.value(), 1U);
-    const roce::Gid second = ipv4_gid(77);
+    const roce::Gid second = test_gid(77);
     ASSERT_TRUE(link->b.node->host.config_address(second, true));
     p = good;
     p.destination = second;
@@ -193,7 +198,7 @@ TEST_F(RulesTest, ReservedOpcodes) {
         p.payload = payload;
         base::Frame frame;
         roce::encode(p, frame);
-        frame[kUdp + 8] = static_cast<std::byte>(opcode);
+        frame[udp() + 8] = static_cast<std::byte>(opcode);
         seal(frame);
         link->b.recv(1, 0, 64);
         link->b.node->rnic.receive(frame);
@@ -238,10 +243,10 @@ TEST_F(RulesTest, PadThatIsNotThatOfTheLength) {
         p.payload = payload;
         base::Frame frame;
         roce::encode(p, frame);
-        frame[kUdp + 8 + 1] |= static_cast<std::byte>(pad << 4);
+        frame[udp() + 8 + 1] |= static_cast<std::byte>(pad << 4);
         // Payload and pad are a multiple of four whatever the pad says; not so without one byte.
         frame.erase(frame.end() - 5);
-        for (const std::size_t at : {kIp + 2, kUdp + 4}) {
+        for (const std::size_t at : {kIp + (over_ipv6() ? 4 : 2), udp() + 4}) {
             const auto length = base::load_be<std::uint16_t>(frame.data() + at);
             base::store_be<std::uint16_t>(frame.data() + at,
                                           static_cast<std::uint16_t>(length - 1));

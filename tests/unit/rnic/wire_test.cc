@@ -523,7 +523,7 @@ TEST_F(WireTest, OtherSourcesAreDropped) {
     open();
     roce::Packet p;
     p.destination_mac = link->b.node->host.mac();
-    p.source = ipv4_gid(9);
+    p.source = test_gid(9);
     p.destination = link->b.node->host.gid();
     p.opcode = Opcode::kWriteOnly;
     p.destination_qpn = roce::Qpn(link->b.qp->qpn());

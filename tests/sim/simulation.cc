@@ -305,6 +305,7 @@ void Simulation::post_sends(Side& side) {
 void Simulation::happen(Connection& connection) {
     connection.event_done = true;
     poll();
+    poll();  // an error of the first made the host move to ERR, which flushes the rest
     Side& side = connection.side[0];
     Node& peer = *connection.side[1].node;
     trace(side, name(connection.plan->plan));

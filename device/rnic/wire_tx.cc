@@ -68,7 +68,8 @@ std::uint32_t Requester::in_flight() const {
 bool Requester::credited(const SendWqe& wqe) {
     if (!credits_.limited() || !wqe.takes_receive()) return true;
     bool go = credits_.allows(wqe.ssn);
-    if (!go && send_psn_ == wqe.first) go = credits_.may_ask(wqe.ssn);
+    // With all before it acknowledged it may ask, even if a NAK said so, which tells no credits.
+    if (!go && send_psn_ == wqe.first) go = credits_.may_ask(wqe.ssn) || una_ == send_psn_;
     // What was begun ends, but for a SEND whose first packet asks whether there is a receive.
     else if (!go)
         go = !asking_ || send_psn_ > wqe.first + 1 || una_ > wqe.first;

@@ -125,6 +125,20 @@ protected:
     std::size_t seen = 0;
 };
 
+TEST_F(CreditsTest, ANakNamesNoCreditsAndLetsTheNextAsk) {
+    mute();
+    for (std::uint64_t i = 0; i < 3; ++i) link->b.recv(i, 65536, 4096);
+    for (std::uint64_t i = 1; i <= 3; ++i) send(i, 10);
+    EXPECT_EQ(requests(), (Words{"SO100", "SO101", "SO102"}));
+    ack(0x100, 1, kNone);
+    roce::Packet nak = to(link->a, Opcode::kAcknowledge, 0x102);
+    nak.aeth = {roce::nak_syndrome(roce::NakCode::kSequenceError), 2};
+    inject(link->a, nak);
+    EXPECT_EQ(requests(), Words{"SO102"}) << "two beyond what was allowed, and yet the oldest";
+    ack(0x102, 3, kNone);
+    EXPECT_EQ(link->a.node->rnic.qp_status().at(0).credit_waits, 0U);
+}
+
 TEST_F(CreditsTest, SendsKeepToThePeersReceives) {
     mute();
     for (std::uint64_t i = 0; i < 4; ++i) link->b.recv(i, 65536, 4096);

@@ -60,10 +60,6 @@ UniqueFd UnixListener::accept() const {
     return UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-bool UnixListener::must_pause(int error) {
-    return error != EAGAIN && error != EINTR && error != ECONNABORTED;
-}
-
 std::optional<pid_t> peer_process(const UniqueFd& socket) {
     ucred peer{};
     socklen_t bytes = sizeof peer;

@@ -3,11 +3,9 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
 
@@ -24,13 +22,9 @@ public:
     UnixListener& operator=(UnixListener&&) = delete;
 
     [[nodiscard]] int fd() const { return fd_.get(); }
-    /// The next client (non-blocking, close-on-exec), or an invalid descriptor if none waits.
-    /// After the latter `must_pause` says whether one may wait all the same, whom nothing can be
-    /// done for now (no descriptor, no memory): who watches the socket, which stays readable, would
-    /// spin.
+    /// The next client (non-blocking, close-on-exec), or an invalid descriptor if none can be had;
+    /// errno then says why. `Acceptor` knows what to do about it.
     [[nodiscard]] UniqueFd accept() const;
-    [[nodiscard]] static bool must_pause(int error);
-    static constexpr Duration kPause = std::chrono::milliseconds(100);
 
 private:
     UnixListener(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}

@@ -35,17 +35,11 @@ base::UniqueFd connect_now(const std::string& path) {
 }  // namespace
 
 StreamUplink::StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
-                           std::optional<base::UnixListener> listener)
+                           std::unique_ptr<base::Acceptor> acceptor)
     : Uplink(loop, network, config.name),
       path_(config.path),
-      listener_(std::move(listener)),
-      retry_(loop,
-             [this] {
-                 if (listener_)
-                     watch_listener();
-                 else
-                     try_connect();
-             }),
+      acceptor_(std::move(acceptor)),
+      retry_(loop, [this] { try_connect(); }),
       input_(kInputBytes) {}
 
 base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop& loop,
@@ -53,16 +47,19 @@ base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop
                                                                  const UplinkConfig& config) {
     if (config.path.empty() || config.path.size() >= sizeof(sockaddr_un::sun_path))
         return base::fail(base::ErrorCode::kInvalidArgument, "not a path that a socket can have");
-    std::optional<base::UnixListener> listener;
+    std::unique_ptr<base::Acceptor> acceptor;
     if (config.listen) {
-        TRY(auto created, base::UnixListener::create(config.path));
-        listener.emplace(std::move(created));
+        TRY(acceptor,
+            base::Acceptor::create(loop, config.path, "uplink accept: uplink=" + config.name));
     }
     std::unique_ptr<StreamUplink> uplink(
-        new StreamUplink(loop, network, config, std::move(listener)));
-    if (uplink->listener_) {
-        TRY_VOID(loop.add(uplink->listener_->fd(), EPOLLIN,
-                          [raw = uplink.get()](std::uint32_t) { raw->accept(); }));
+        new StreamUplink(loop, network, config, std::move(acceptor)));
+    if (uplink->acceptor_) {
+        uplink->acceptor_->start([raw = uplink.get()](base::UniqueFd fd) {
+            // Others wait in the socket's queue until this one goes.
+            raw->acceptor_->hold();
+            raw->adopt(std::move(fd));
+        });
     } else {
         uplink->try_connect();
     }
@@ -73,7 +70,6 @@ StreamUplink::~StreamUplink() {
     // No frame comes once the switch has let go of the port.
     network_.detach(*this);
     if (fd_) loop_.remove(fd_.get());
-    if (listener_) loop_.remove(listener_->fd());
 }
 
 bool StreamUplink::connected() const {
@@ -87,27 +83,6 @@ void StreamUplink::try_connect() {
         adopt(std::move(fd));
     else
         retry_.arm(kRetry);
-}
-
-void StreamUplink::accept() {
-    base::UniqueFd fd = listener_->accept();
-    const int error = errno;
-    if (!fd && !base::UnixListener::must_pause(error)) return;
-    // Others wait in the listener's queue until this one goes.
-    loop_.remove(listener_->fd());
-    if (fd) {
-        pausing_ = false;
-        adopt(std::move(fd));
-        return;
-    }
-    if (!std::exchange(pausing_, true))
-        OM_WARN("uplink accept: uplink={} reason={}", name_, std::strerror(error));
-    retry_.arm(base::UnixListener::kPause);
-}
-
-void StreamUplink::watch_listener() {
-    if (!loop_.add(listener_->fd(), EPOLLIN, [this](std::uint32_t) { accept(); }))
-        OM_ERROR("uplink end: uplink={} reason=cannot watch its socket", name_);
 }
 
 void StreamUplink::adopt(base::UniqueFd fd) {
@@ -132,8 +107,8 @@ void StreamUplink::disconnect(const char* reason) {
         fd_.reset();
         unsent_.clear();
     }
-    if (listener_)
-        watch_listener();
+    if (acceptor_)
+        acceptor_->resume();
     else
         retry_.arm(kRetry);
 }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
+#include "base/acceptor.h"
 #include "base/executor.h"
 #include "base/fd.h"
-#include "base/unix_socket.h"
 #include "fabric/uplink.h"
 
 namespace openmana::fabric {
@@ -34,10 +34,8 @@ public:
 
 private:
     StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
-                 std::optional<base::UnixListener> listener);
+                 std::unique_ptr<base::Acceptor> acceptor);
     void try_connect();
-    void accept();
-    void watch_listener();
     void adopt(base::UniqueFd fd);
     void serve(std::uint32_t events);
     bool read();
@@ -47,9 +45,8 @@ private:
     void want_output();
 
     const std::string path_;
-    std::optional<base::UnixListener> listener_;
-    base::Timer retry_;     // of a client
-    bool pausing_ = false;  // the listener, for it has no descriptor for who waits; said so once
+    const std::unique_ptr<base::Acceptor> acceptor_;  // of a server
+    base::Timer retry_;                               // of a client
     std::vector<std::byte> input_;
     std::size_t filled_ = 0;
     mutable std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone

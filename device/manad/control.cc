@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/log.h"
@@ -15,31 +14,19 @@ namespace openmana::manad {
 base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLoop& loop,
                                                                    const std::string& path,
                                                                    Handler handler) {
-    TRY(auto listener, base::UnixListener::create(path));
+    TRY(auto acceptor, base::Acceptor::create(loop, path, "control accept:"));
     std::unique_ptr<ControlServer> server(
-        new ControlServer(loop, std::move(listener), std::move(handler)));
-    TRY_VOID(loop.add(server->listener_.fd(), EPOLLIN,
-                      [raw = server.get()](std::uint32_t) { raw->accept(); }));
+        new ControlServer(loop, std::move(acceptor), std::move(handler)));
+    server->acceptor_->start(
+        [raw = server.get()](base::UniqueFd fd) { raw->adopt(std::move(fd)); });
     return server;
 }
 
 ControlServer::~ControlServer() {
     for (const auto& [fd, client] : clients_) loop_.remove(fd);
-    loop_.remove(listener_.fd());
 }
 
-void ControlServer::accept() {
-    base::UniqueFd fd = listener_.accept();
-    if (!fd) {
-        const int error = errno;
-        if (!base::UnixListener::must_pause(error)) return;
-        if (!std::exchange(pausing_, true))
-            OM_WARN("control accept: reason={}", std::strerror(error));
-        (void)loop_.modify(listener_.fd(), 0);
-        accept_again_.arm(base::UnixListener::kPause);
-        return;
-    }
-    pausing_ = false;
+void ControlServer::adopt(base::UniqueFd fd) {
     if (clients_.size() >= kMaxClients) {
         OM_DEBUG("control drop: reason=too many connections");
         return;

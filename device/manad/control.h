@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/epoll.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,8 +8,10 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/acceptor.h"
 #include "base/event_loop.h"
-#include "base/unix_socket.h"
+#include "base/fd.h"
+#include "base/result.h"
 
 namespace openmana::manad {
 
@@ -43,12 +43,9 @@ private:
         std::string output;
         bool finished = false;  // no more requests will come; close when the output is gone
     };
-    ControlServer(base::EventLoop& loop, base::UnixListener listener, Handler handler)
-        : loop_(loop),
-          listener_(std::move(listener)),
-          handler_(std::move(handler)),
-          accept_again_(loop, [this] { (void)loop_.modify(listener_.fd(), EPOLLIN); }) {}
-    void accept();
+    ControlServer(base::EventLoop& loop, std::unique_ptr<base::Acceptor> acceptor, Handler handler)
+        : loop_(loop), acceptor_(std::move(acceptor)), handler_(std::move(handler)) {}
+    void adopt(base::UniqueFd fd);
     void serve(int fd, std::uint32_t events);
     bool receive(Client& client);
     void answer(Client& client, const std::string& line);
@@ -56,11 +53,9 @@ private:
     void drop(int fd);
 
     base::EventLoop& loop_;
-    base::UnixListener listener_;
+    std::unique_ptr<base::Acceptor> acceptor_;
     Handler handler_;
     std::unordered_map<int, Client> clients_;
-    base::Timer accept_again_;
-    bool pausing_ = false;  // said so once
 };
 
 }  // namespace openmana::manad

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/unix_socket.h"
 
 namespace openmana::vfio_user {
 
@@ -51,40 +52,22 @@ void collect_fds(msghdr& header, FdBatch& batch) {
 
 Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
                                                const std::string& path, std::string name) {
-    TRY(auto listener, base::UnixListener::create(path));
-    std::unique_ptr<Server> server(new Server(loop, backend, std::move(listener), std::move(name)));
-    Server* self = server.get();
-    TRY_VOID(
-        loop.add(self->listener_.fd(), EPOLLIN, [self](std::uint32_t) { self->on_listener(); }));
+    TRY(auto acceptor, base::Acceptor::create(loop, path, "vfio_user accept: nic=" + name));
+    std::unique_ptr<Server> server(new Server(loop, backend, std::move(acceptor), std::move(name)));
+    server->acceptor_->start(
+        [self = server.get()](UniqueFd client) { self->adopt(std::move(client)); });
     return server;
 }
 
-Server::Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener,
-               std::string name)
-    : loop_(loop),
-      backend_(backend),
-      name_(std::move(name)),
-      listener_(std::move(listener)),
-      accept_again_(loop, [this] { (void)loop_.modify(listener_.fd(), EPOLLIN); }) {}
+Server::Server(base::EventLoop& loop, DeviceBackend& backend,
+               std::unique_ptr<base::Acceptor> acceptor, std::string name)
+    : loop_(loop), backend_(backend), name_(std::move(name)), acceptor_(std::move(acceptor)) {}
 
 Server::~Server() {
-    loop_.remove(listener_.fd());
     if (session_) end_client();
 }
 
-void Server::on_listener() {
-    if (session_) return;
-    UniqueFd client = listener_.accept();
-    if (!client) {
-        const int error = errno;
-        if (!base::UnixListener::must_pause(error)) return;
-        if (!std::exchange(pausing_, true))
-            OM_WARN("vfio_user accept: nic={} reason={}", name_, std::strerror(error));
-        (void)loop_.modify(listener_.fd(), 0);
-        accept_again_.arm(base::UnixListener::kPause);
-        return;
-    }
-    pausing_ = false;
+void Server::adopt(UniqueFd client) {
     if (auto added = loop_.add(client.get(), EPOLLIN, [this](std::uint32_t) { on_client(); });
         !added) {
         OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, added.error().text,
@@ -95,7 +78,7 @@ void Server::on_listener() {
     session_.emplace(backend_, counters_, name_);
     if (const auto process = base::peer_process(client_)) follower_.emplace(*process);
     blocked_ = false;
-    (void)loop_.modify(listener_.fd(), 0);
+    acceptor_->hold();
     counters_.clients.add();
     OM_INFO("client connect: nic={}", name_);
 }
@@ -106,7 +89,7 @@ void Server::end_client() {
     follower_.reset();
     client_.reset();
     backend_.client_gone();
-    (void)loop_.modify(listener_.fd(), EPOLLIN);
+    acceptor_->resume();
 }
 
 void Server::on_client() {

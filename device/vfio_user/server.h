@@ -5,12 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "base/acceptor.h"
 #include "base/cpu_follower.h"
 #include "base/event_loop.h"
-#include "base/executor.h"
 #include "base/fd.h"
 #include "base/result.h"
-#include "base/unix_socket.h"
 #include "vfio_user/counters.h"
 #include "vfio_user/device_backend.h"
 #include "vfio_user/session.h"
@@ -35,9 +34,9 @@ public:
     [[nodiscard]] bool connected() const { return session_.has_value(); }
 
 private:
-    Server(base::EventLoop& loop, DeviceBackend& backend, base::UnixListener listener,
+    Server(base::EventLoop& loop, DeviceBackend& backend, std::unique_ptr<base::Acceptor> acceptor,
            std::string name);
-    void on_listener();
+    void adopt(base::UniqueFd client);
     void on_client();
     base::Result<void> serve();
     base::Result<void> receive();
@@ -48,9 +47,7 @@ private:
     DeviceBackend& backend_;
     const std::string name_;
     Counters counters_;
-    base::UnixListener listener_;
-    base::Timer accept_again_;
-    bool pausing_ = false;  // said so once
+    std::unique_ptr<base::Acceptor> acceptor_;
     base::UniqueFd client_;
     std::optional<Session> session_;
     std::optional<base::CpuFollower> follower_;  // of the client's CPU

@@ -47,8 +47,15 @@ static inline struct gdma_dev *compat_rdma_device(struct gdma_dev *mdev)
 #define compat_deregister_device(gdev) mana_gd_deregister_device(gdev)
 #define COMPAT_RAW_WITH_RDMA true
 #else
-#define compat_register_device(gdev) 0
-#define compat_deregister_device(gdev) ((void)(gdev))
+static inline int compat_register_device(struct gdma_dev *gdev)
+{
+	return 0;
+}
+
+static inline void compat_deregister_device(struct gdma_dev *gdev)
+{
+}
+
 #define COMPAT_RAW_WITH_RDMA false
 #endif
 

@@ -101,8 +101,7 @@ err_destroy:
 int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		      struct ib_udata *udata)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
 	struct mana_uapi_create_cq_resp response = {};
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);

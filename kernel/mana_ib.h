@@ -489,6 +489,13 @@ to_mana_ucontext(struct ib_ucontext *ibcontext)
 	return container_of(ibcontext, struct mana_ib_ucontext, ibcontext);
 }
 
+/* The context of the process that makes a call. */
+static inline struct mana_ib_ucontext *to_user_context(struct ib_udata *udata)
+{
+	return rdma_udata_to_drv_context(udata, struct mana_ib_ucontext,
+					 ibcontext);
+}
+
 static inline struct mana_ib_pd *to_mana_pd(struct ib_pd *ibpd)
 {
 	return container_of(ibpd, struct mana_ib_pd, ibpd);

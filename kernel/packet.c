@@ -86,8 +86,7 @@ int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 			     const struct mana_uapi_create_raw_qp *request,
 			     struct ib_udata *udata)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	const struct ib_qp_cap *cap = &attr->cap;
 	struct mana_ib_packets *packets;
@@ -327,8 +326,7 @@ int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
 			     const struct mana_uapi_packet_queue *from,
 			     struct ib_udata *udata)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
 	struct mana_ib_packet_owner owner = {
 		.port = netdev_priv(dev->eth->ports[0]),
@@ -428,9 +426,10 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 	int err = -ENOMEM;
 	u32 i;
 
-	BUILD_BUG_ON(MANA_UAPI_RSS_FIELDS != MANA_HW_EXT_SPREAD_FIELDS ||
-		     MANA_UAPI_RSS_QUEUES != MANA_HW_EXT_SPREAD_ENTRIES ||
-		     MANA_UAPI_RSS_KEY_BYTES != MANA_HW_EXT_SPREAD_KEY_BYTES);
+	/* What the provider asks for is handed to the device as it is. */
+	BUILD_BUG_ON(MANA_UAPI_RSS_FIELDS != MANA_HW_EXT_SPREAD_FIELDS);
+	BUILD_BUG_ON(MANA_UAPI_RSS_QUEUES != MANA_HW_EXT_SPREAD_ENTRIES);
+	BUILD_BUG_ON(MANA_UAPI_RSS_KEY_BYTES != MANA_HW_EXT_SPREAD_KEY_BYTES);
 	if (request->port)
 		return -EOPNOTSUPP;
 	packets = kzalloc(sizeof(*packets), GFP_KERNEL);

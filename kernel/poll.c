@@ -196,16 +196,18 @@ static bool mana_ib_completion_of(struct mana_ib_dev *dev,
 				  const struct mana_hw_cqe *entry,
 				  struct ib_wc *wc)
 {
+	u32 queue;
+
 	memset(wc, 0, sizeof(*wc));
 	switch (entry->data[0]) {
 	case MANA_HW_EXT_CQE:
 		return mana_ib_ext_completion(dev, entry, wc);
 	case MANA_HW_RNIC_CQE_UD:
 	case MANA_HW_RNIC_CQE_UD_IMM:
-		if (entry->word & MANA_HW_CQE_IS_SQ)
-			return mana_ib_stock_send(
-				dev, entry->word & MANA_HW_CQE_QUEUE_ID, wc);
-		return mana_ib_stock_receive(dev, entry, wc);
+		if (!(entry->word & MANA_HW_CQE_IS_SQ))
+			return mana_ib_stock_receive(dev, entry, wc);
+		queue = entry->word & MANA_HW_CQE_QUEUE_ID;
+		return mana_ib_stock_send(dev, queue, wc);
 	default:
 		return false;
 	}

@@ -30,8 +30,7 @@ static int mana_ib_user_ext(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    const struct mana_uapi_create_qp *request,
 			    struct ib_udata *udata)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct mana_hw_ext_create_qp_req create = {
 		.doorbell_page = context->doorbell_page,

@@ -229,9 +229,9 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 		if (err && !(dev->gone && state == IB_QPS_ERR))
 			return err;
 	} else if (qp->format == MANA_IB_QP_PACKET) {
-		err = mana_ib_modify_packet_qp(
-			qp, state, mask & IB_QP_PORT ? attr->port_num : 0,
-			udata);
+		u32 port = mask & IB_QP_PORT ? attr->port_num : 0;
+
+		err = mana_ib_modify_packet_qp(qp, state, port, udata);
 		if (err)
 			return err;
 	}

@@ -4,12 +4,6 @@
 
 #include <linux/log2.h>
 
-static struct mana_ib_ucontext *mana_ib_user(struct ib_udata *udata)
-{
-	return rdma_udata_to_drv_context(udata, struct mana_ib_ucontext,
-					 ibcontext);
-}
-
 /* Where the device wants a queue of the provider. */
 static const u8 mana_ib_rc_queue[MANA_UAPI_QP_QUEUES] = {
 	[MANA_UAPI_QP_REQUESTER_SQ] = MANA_HW_RNIC_REQUESTER_SQ,
@@ -37,7 +31,7 @@ int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	}
 	err = mana_ib_cmd_create_rc_qp(dev, qp, regions,
 				       mana_ib_doorbell_page(dev,
-							     mana_ib_user(udata)),
+							     to_user_context(udata)),
 				       attr);
 	if (err)
 		goto err_destroy_regions;
@@ -140,6 +134,6 @@ int mana_ib_create_stock_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 {
 	qp->format = MANA_IB_QP_STOCK_UD;
 	if (udata)
-		return mana_ib_user_ud(qp, attr, request, mana_ib_user(udata));
+		return mana_ib_user_ud(qp, attr, request, to_user_context(udata));
 	return mana_ib_kernel_ud(qp, attr);
 }

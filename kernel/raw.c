@@ -112,8 +112,7 @@ static void mana_ib_destroy_object(struct mana_ib_dev *dev,
 int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			  struct ib_udata *udata)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct mana_ib_pd *pd = to_mana_pd(qp->ibqp.pd);
 	struct mana_ib_cq *cq = to_mana_cq(attr->send_cq);
@@ -371,8 +370,7 @@ static void mana_ib_give_receive_side(struct mana_ib_qp *qp)
 int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			  struct ib_udata *udata)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct ib_rwq_ind_table *table = attr->rwq_ind_tbl;
 	u32 count = 1U << table->log_ind_tbl_size;

@@ -10,8 +10,7 @@
 static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata,
 			    u32 limit)
 {
-	struct mana_ib_ucontext *context = rdma_udata_to_drv_context(
-		udata, struct mana_ib_ucontext, ibcontext);
+	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
 	struct mana_uapi_create_srq request;
 	u64 region;

@@ -139,3 +139,14 @@ def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, varia
     # With INITRD=No the kernel package does not make an initramfs that nobody uses.
     env = dict(os.environ, LC_ALL="C", INITRD="No")
     run_logged(argv, log, f"mmdebstrap of {suite}", env=env)
+
+
+def extract(target: Path, suite: str, packages: list[str], kept: tuple[str, ...], log: Path
+            ) -> None:
+    """Puts the files `kept` (paths below /) of `packages` and of what these depend on into the
+    directory `target`. Nothing is installed."""
+    archive = target / "packages.tar"
+    bootstrap(archive, suite, packages, log, variant="extract")
+    run_logged(["tar", "-xf", os.fspath(archive), "-C", os.fspath(target), "--no-same-owner",
+                *(f"./{name}" for name in kept)], log, f"unpacking {' '.join(packages)}")
+    archive.unlink()

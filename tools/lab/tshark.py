@@ -12,7 +12,7 @@ from . import debian, host
 from .errors import LabError
 from .image import cache_lock, digest, new_entry
 from .paths import cache_dir, logs_dir
-from .proc import find_program, run_logged
+from .proc import find_program
 from .progress import Step
 
 SUITE = "trixie"
@@ -65,12 +65,7 @@ def _cached() -> Tshark:
                 log = logs_dir() / "tshark.log"
                 log.unlink(missing_ok=True)
                 with new_entry(final) as temp, Step(f"fetching tshark from {SUITE} (log: {log})"):
-                    tar = temp / "tshark.tar"
-                    debian.bootstrap(tar, SUITE, ["tshark"], log, variant="extract")
-                    run_logged(["tar", "-xf", os.fspath(tar), "-C", os.fspath(temp),
-                                "--no-same-owner", *(f"./{name}" for name in KEPT)], log,
-                               "unpacking tshark")
-                    tar.unlink()
+                    debian.extract(temp, SUITE, ["tshark"], KEPT, log)
     libs = final / "usr/lib/x86_64-linux-gnu"
     loader = final / "usr/lib64/ld-linux-x86-64.so.2"
     if not loader.exists():

@@ -382,6 +382,7 @@ void RdmaHost::retire(HostQp& qp, std::uint32_t psn, std::vector<Completion>& ou
         Completion done;
         done.id = qp.sends.front().id;
         done.type = MANA_HW_RNIC_CQE_ARMED;
+        done.signaled = qp.sends.front().signaled;
         out.push_back(done);
         qp.send_used -= qp.sends.front().bytes;
         qp.sends.pop_front();

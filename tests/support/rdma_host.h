@@ -39,6 +39,7 @@ struct Completion {
     std::uint32_t vendor = 0;  ///< vendor error; 0: success
     std::uint32_t length = 0;  ///< receives
     std::uint32_t immediate = 0;
+    bool signaled = true;  ///< false: the provider keeps it to itself
 };
 
 /// An RC QP with what its provider keeps of it (RNIC 3).

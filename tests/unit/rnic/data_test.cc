@@ -148,6 +148,37 @@ TEST_P(RcTest, ManyRequestsWrapTheRings) {
     EXPECT_EQ(link->a.node->rnic.counters().timeouts.value(), 0U);
 }
 
+// ROCE 10: 29
+TEST_P(RcTest, UnsignaledWorkFreesItsSlots) {
+    Connection::Options options;
+    options.ring = 1024;  // 16 WQEs
+    open(options);
+    constexpr std::uint64_t kCount = 1000;
+    std::uint64_t posted = 0;
+    std::size_t full = 0;
+    while (posted < kCount) {
+        SendWr wr = link->wr(MANA_HW_RNIC_WQE_WRITE, posted, 8 * posted, 8, 8 * posted);
+        wr.signaled = posted + 1 == kCount;
+        if (link->a.node->host.post_send(*link->a.qp, wr)) {
+            ++posted;
+        } else {
+            ++full;
+            ASSERT_TRUE(link->run(link->a.done.size() + 1)) << posted << " posted";
+        }
+    }
+    ASSERT_TRUE(link->run(kCount));
+    link->idle();
+    EXPECT_GE(full, 60U) << "the ring never was as short as it should be";
+    ASSERT_EQ(link->a.done.size(), kCount);
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(link->a.done[i].id, i);
+        EXPECT_EQ(link->a.done[i].vendor, 0U);
+        EXPECT_EQ(link->a.done[i].signaled, i + 1 == kCount) << "the application hears of the last";
+    }
+    EXPECT_EQ(link->a.node->rnic.counters().timeouts.value(), 0U);
+    EXPECT_TRUE(same(0, 0, 8 * kCount));
+}
+
 // ROCE 10: 20, 21
 TEST_P(RcTest, PsnWrapsInsideAMessage) {
     Connection::Options options;

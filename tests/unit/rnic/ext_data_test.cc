@@ -102,6 +102,36 @@ TEST_P(ExtRcTest, OnlySignaledRequestsComplete) {
     EXPECT_EQ(link->sent[0].cookie, position);
 }
 
+/// A provider learns of free slots by CQEs alone, and refuses what would be the 17th; the test sees
+/// in B's memory that the device is done with those before it.
+// ROCE 10: 29
+TEST_P(ExtRcTest, UnsignaledWorkFreesItsSlots) {
+    constexpr std::uint32_t kCount = 1000, kSlots = 16;
+    ExtLink::Options options;
+    options.a.sq_bytes = kSlots * MANA_HW_EXT_WQE_UNIT;  // a WRITE of one SGE takes one
+    open(options);
+    ExtWr wr;
+    std::uint32_t last = 0;
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+        wr = link->wr(MANA_HW_EXT_WQE_WRITE, 8 * i, 8, 0x90000 + 8 * i);
+        if (i + 1 < kCount) wr.flags = 0;
+        last = link->a.qp.sq_producer;
+        link->a.post(wr);
+        if (i % kSlots == kSlots - 1) {
+            ASSERT_TRUE(link->world.run_until([&] { return link->same(0, 0x90000, 8 * (i + 1)); },
+                                              std::chrono::seconds(60)))
+                << i;
+        }
+    }
+    ASSERT_TRUE(link->run(1));
+    link->idle();
+    ASSERT_EQ(link->sent.size(), 1U);
+    EXPECT_EQ(link->sent[0].status, 0);
+    EXPECT_EQ(link->sent[0].cookie, last);
+    EXPECT_EQ(link->a.node->rnic.counters().timeouts.value(), 0U);
+    EXPECT_TRUE(link->same(0, 0x90000, 8 * kCount));
+}
+
 TEST_P(ExtRcTest, ManyRequestsWrapTheRingsAndTheCq) {
     ExtLink::Options options;
     options.a.sq_bytes = 1024;

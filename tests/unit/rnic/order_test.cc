@@ -225,25 +225,6 @@ TEST_F(OrderTest, SolicitedBitIsOnTheLastPacketOfWhatCompletesAReceive) {
         EXPECT_EQ(p.solicited, p.opcode == Opcode::kSendLast || p.opcode == Opcode::kWriteLastImm);
 }
 
-// ROCE 10: 29
-TEST_F(OrderTest, UnsignaledWorkFreesItsSlots) {
-    Connection::Options options;
-    options.ring = 1024;  // 16 WQEs
-    open(options);
-    std::uint64_t posted = 0;
-    while (posted < 1000) {
-        SendWr wr = link->wr(MANA_HW_RNIC_WQE_WRITE, posted, 0, 8, 8 * (posted % 100));
-        wr.signaled = posted == 999;
-        if (link->a.node->host.post_send(*link->a.qp, wr)) {
-            ++posted;
-        } else {
-            ASSERT_TRUE(link->run(link->a.done.size() + 1));
-        }
-    }
-    ASSERT_TRUE(link->run(1000));
-    expect_ok(1000);
-}
-
 // ROCE 10: 31
 TEST_F(OrderTest, WriteLeavesTheReceiveToTheSend) {
     open();

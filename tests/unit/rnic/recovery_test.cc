@@ -217,6 +217,24 @@ TEST_F(RecoveryTest, AckInsideAReadCompletesNothing) {
     EXPECT_TRUE(same(1 << 20, 1 << 20, 4 * 1024));
 }
 
+/// An ACK that names a response in the middle, as a peer makes it that answers an old duplicate:
+/// the responses up to there are not here for it, and are asked for.
+// ROCE 10: 59
+TEST_F(RecoveryTest, AckInTheMiddleOfAReadMovesNothing) {
+    open();
+    lose([](const roce::Packet& p) { return p.info().response && p.psn >= Psn(0x101); }, 3);
+    read(1, 4 * 1024);
+    link->idle();
+    inject(link->a, to(link->a, Opcode::kAcknowledge, 0x102));
+    EXPECT_TRUE(link->a.done.empty());
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+    EXPECT_EQ(story(), (Words{"RR100", "RF100", "RM101", "RM102", "RL103", "RR101", "RF101",
+                              "RM102", "RL103"}));
+    EXPECT_EQ(sent()[5].reth.length, 3U * 1024);
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 4 * 1024));
+}
+
 // ROCE 10: 62
 TEST_F(RecoveryTest, LateAckEndsTheRetransmission) {
     Connection::Options options;
@@ -442,6 +460,74 @@ TEST_F(RecoveryTest, FourTriesThenBothQueuesAreFlushed) {
     EXPECT_EQ(link->a.error(false), unsigned{MANA_HW_RNIC_VE_RETRY});
     ASSERT_TRUE(link->run(2));
     EXPECT_EQ(link->a.error(true), unsigned{MANA_HW_RNIC_VE_FLUSHED});
+}
+
+/// Two retries, in a network that loses all answers until it is mended. After the first timeout
+/// `progress` brings one of them after all: one retry is left then, and two are needed.
+class RefillTest : public RecoveryTest {
+protected:
+    void two_retries_more_after(const std::function<void()>& work,
+                                const std::function<void()>& progress,
+                                std::uint64_t costs_of_progress, std::size_t works) {
+        Connection::Options options;
+        options.timeout = 8;
+        options.retries = 2;
+        open(options);
+        link->network.fate = [](const roce::Packet& p) { return Fate{p.info().response}; };
+        work();
+        ASSERT_TRUE(timeouts_reach(1));
+        progress();
+        ASSERT_TRUE(timeouts_reach(2 - costs_of_progress));
+        link->idle(microseconds(100));  // what was sent again is lost as well
+        EXPECT_EQ(at_a().retries_exceeded.value(), 0U);
+        link->network.fate = nullptr;
+        ASSERT_TRUE(link->run(works));
+        expect_ok(works);
+    }
+    bool timeouts_reach(std::uint64_t count) {
+        return link->world.run_until([&] { return at_a().timeouts.value() >= count; },
+                                     std::chrono::seconds(1));
+    }
+};
+
+// ROCE 10: 80
+TEST_F(RefillTest, AnAckInTheMiddleOfAMessageGivesAllRetriesBack) {
+    two_retries_more_after([&] { write(1, 4 * 1024); },
+                           [&] { inject(link->a, to(link->a, Opcode::kAcknowledge, 0x101)); }, 0,
+                           1);
+    EXPECT_TRUE(same(2048, 2048, 2048));
+}
+
+// ROCE 10: 80
+TEST_F(RefillTest, AnAckOfOneOfTwoMessagesGivesAllRetriesBack) {
+    two_retries_more_after(
+        [&] {
+            write(1, 10);
+            write(2, 10, 4096);
+        },
+        [&] { inject(link->a, to(link->a, Opcode::kAcknowledge, 0x100)); }, 0, 2);
+}
+
+// ROCE 10: 80
+TEST_F(RefillTest, AReadResponseGivesAllRetriesBack) {
+    two_retries_more_after(
+        [&] { read(1, 4 * 1024); },
+        [&] { inject(link->a, to(link->a, Opcode::kReadResponseFirst, 0x100), 1024); }, 0, 1);
+    EXPECT_TRUE(same((1 << 20) + 1024, (1 << 20) + 1024, 3 * 1024));
+}
+
+/// The WRITE is done by it, and the loss that it shows of the READ's first response costs one of
+/// the retries that this gave back.
+// ROCE 10: 80
+TEST_F(RefillTest, AReadResponseThatAcknowledgesTheWorkBeforeGivesAllRetriesBack) {
+    two_retries_more_after(
+        [&] {
+            write(1, 10);
+            read(2, 4 * 1024);
+        },
+        [&] { inject(link->a, to(link->a, Opcode::kReadResponseMiddle, 0x102), 1024); }, 1, 2);
+    EXPECT_EQ(at_a().implicit_naks.value(), 1U);
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 4 * 1024));
 }
 
 // ROCE 10: 78

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients of a manad NIC in this process that leave without a word, hundreds of them, with all
+// kinds of objects in use: the memory that the device takes from the heap does not grow with them.
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <mana/ext.h>
+#include <mana/rnic_queue.h>
+#include <spdlog/spdlog.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "fabric/switch.h"
+#include "manad/nic_server.h"
+#include "support/ext_host.h"
+#include "support/rdma_host.h"
+#include "support/remote_nic.h"
+
+namespace openmana::test {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
+constexpr int kPairs = 6;  ///< of each kind, in each round
+constexpr std::uint32_t kBufferBytes = 65536;
+
+/// What a guest has when it ends without a word: `kPairs` connections between queue pairs of its
+/// own, stock and extended, with traffic, each with completion queues, a PD and a region of its
+/// own.
+bool fill_with_objects(RemoteNic& nic) {
+    RdmaHost host(nic, nic.ram(), nic.irq(), test_mac(1), ipv4_gid(1));
+    host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
+    if (!host.bring_up()) return false;
+    ExtHost ext(host);
+    const base::GuestAddr buffer = host.ram().alloc(kBufferBytes);
+    for (int i = 0; i < kPairs; ++i) {
+        const auto pd = host.hwc().create_pd();
+        if (!pd || !host.hwc().create_mr(*pd, buffer, kBufferBytes, 15)) return false;
+        const auto mr = host.hwc().create_mr(host.pd, buffer, kBufferBytes, 15);
+        auto cq = host.create_cq();
+        auto from = cq ? host.create_rc(*cq, *cq) : nullptr;
+        auto to = from ? host.create_rc(*cq, *cq) : nullptr;
+        if (!mr || !to) return false;
+        if (!host.connect(*to, 999, {host.gid(), host.mac(), from->qpn(), 4242}) ||
+            !host.connect(*from, 4242, {host.gid(), host.mac(), to->qpn(), 999}))
+            return false;
+        const SendWr write{.opcode = MANA_HW_RNIC_WQE_WRITE,
+                           .sges = {{buffer.value(), gdma::Key(mr->lkey), 4096}},
+                           .remote_address = buffer.value() + 32768,
+                           .rkey = mr->rkey,
+                           .id = 1};
+        if (!host.post_send(*from, write)) return false;
+
+        auto ext_cq = ext.create_cq(16);
+        auto srq = ext.create_srq();
+        if (!ext_cq || !srq || !ext.create_key(MANA_HW_EXT_MR_FAST_REGISTER, 4)) return false;
+        auto first = ext.create_qp(*ext_cq, *ext_cq);
+        auto second = ext.create_qp(*ext_cq, *ext_cq, {.srq = &*srq});
+        if (!first || !second ||
+            !ext.connect(*second, 999, {host.gid(), host.mac(), first->qpn, 4242}) ||
+            !ext.connect(*first, 4242, {host.gid(), host.mac(), second->qpn, 999}))
+            return false;
+        const gdma::Sge sge{buffer.value(), gdma::Key(mr->lkey), 64};
+        srq->post(1, std::span(&sge, 1));
+        ExtWr send;
+        send.sges = {sge};
+        ext.post(*first, send);
+    }
+    return nic.alive();
+}
+
+class MemoryTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        spdlog::set_level(spdlog::level::off);
+        char name[] = "/tmp/openmana-memory-XXXXXX";
+        ASSERT_NE(::mkdtemp(name), nullptr);
+        folder_ = name;
+        manad::NicOptions options;
+        options.socket = folder_ + "/a";
+        options.nic.name = "a";
+        options.nic.mac = test_mac(1);
+        auto server = manad::NicServer::create(options, switch_);
+        ASSERT_TRUE(server.has_value());
+        server_ = std::move(*server);
+        server_->start();
+    }
+    void TearDown() override {
+        if (server_) server_->stop();
+        server_.reset();
+        std::filesystem::remove_all(folder_);
+    }
+    /// Whether the server has noticed that its client is gone.
+    [[nodiscard]] bool client_gone() {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (std::chrono::steady_clock::now() < end) {
+            bool connected = true;
+            server_->call([&] { connected = server_->client_connected(); });
+            if (!connected) return true;
+            std::this_thread::yield();
+        }
+        return false;
+    }
+    /// Bytes that the heap has given out, to all threads.
+    [[nodiscard]] std::size_t in_use() {
+        std::size_t bytes = 0;
+        server_->call([&] {
+            const struct mallinfo2 info = ::mallinfo2();
+            bytes = info.uordblks + info.hblkhd;
+        });
+        return bytes;
+    }
+
+    std::string folder_;
+    base::SystemClock clock_;
+    fabric::Switch switch_{clock_};
+    std::unique_ptr<manad::NicServer> server_;
+};
+
+TEST_F(MemoryTest, ClientsThatLeaveTheirObjectsCostNoMemory) {
+    if (kSanitized) GTEST_SKIP() << "a sanitizer's own allocator does not tell what is in use";
+    // Ids are new ones first, so that tables grow up to what the device can have: the first third.
+    constexpr int kRounds = 300, kSettled = 100;
+    // A queue pair that stays behind in each round has 500 bytes here, beside its block of a pool:
+    // three times as much.
+    constexpr std::size_t kMost = 32768;
+    std::size_t settled = 0;
+    std::size_t last = 0;
+    for (int round = 1; round <= kRounds; ++round) {
+        SCOPED_TRACE("round " + std::to_string(round));
+        {
+            const auto client = RemoteNic::attach(folder_ + "/a");
+            ASSERT_NE(client, nullptr);
+            ASSERT_TRUE(fill_with_objects(*client));
+        }
+        ASSERT_TRUE(client_gone());
+        last = in_use();
+        if (round == kSettled) settled = last;
+    }
+    EXPECT_LT(last, settled + kMost);
+    RecordProperty("bytes_settled", std::to_string(settled));
+    RecordProperty("bytes_last", std::to_string(last));
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -64,6 +64,7 @@ void establish(test::Choices& choices, fuzz::FuzzNic& nic) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     test::InputChoices choices({data, size});
     test::SimWorld world;
+    fuzz::Time time(world);
     fabric::Switch network(world);
     fuzz::FuzzNic nic(world, network, 1, 1U << 20);
     test::HostileDriver driver(nic.nic.function(), nic.ram, nic.irq,
@@ -102,12 +103,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 }
                 break;
             default:
-                world.advance(std::chrono::microseconds(choices.value<std::uint16_t>()));
+                time.pass(std::chrono::microseconds(choices.value<std::uint16_t>()));
                 break;
         }
         world.run_until_idle();
     }
-    world.advance(std::chrono::seconds(1));
+    time.pass(std::chrono::seconds(1));
     if (!mapped)
         (void)nic.memory.map_host(nic.ram.start(), {nic.ram.at(nic.ram.start()), nic.ram.size()});
     return 0;

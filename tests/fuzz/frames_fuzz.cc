@@ -107,6 +107,7 @@ base::Frame ethernet(test::Choices& choices) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     test::InputChoices choices({data, size});
     test::SimWorld world;
+    fuzz::Time time(world);
     fabric::Switch network(world);
     Hole hole(network);
     fuzz::FuzzNic nic(world, network, 1);
@@ -165,12 +166,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 break;
             }
             default:
-                world.advance(std::chrono::milliseconds(choices.byte()));
+                time.pass(std::chrono::milliseconds(choices.byte()));
                 break;
         }
         if (!choices.chance(64)) world.run_until_idle();
     }
-    world.advance(std::chrono::seconds(1));
+    time.pass(std::chrono::seconds(1));
     fuzz::require(driver.canary_alive(), "memory outside all MRs was written");
     return 0;
 }

@@ -21,6 +21,28 @@ namespace openmana::fuzz {
 /// Inputs that go on for longer find nothing new and are slow.
 constexpr unsigned kMaxSteps = 200;
 
+/// Lets virtual time go on, for as many timers as one input may have: a QP whose peer has no
+/// receive tries again every 2.56 ms, a thousand times for nothing new.
+class Time {
+public:
+    static constexpr unsigned kMaxTimers = 256;
+    explicit Time(test::SimWorld& world) : world_(world) {}
+    void pass(base::Duration delay) {
+        base::TimePoint last = world_.now();
+        const auto enough = [&] {
+            if (left_ != 0 && world_.now() != last) --left_;
+            last = world_.now();
+            return left_ == 0;
+        };
+        (void)world_.run_until(enough, delay);
+        world_.run_until_idle();
+    }
+
+private:
+    test::SimWorld& world_;
+    unsigned left_ = kMaxTimers;
+};
+
 /// A whole NIC with guest memory, on virtual time.
 struct FuzzNic {
     FuzzNic(test::SimWorld& world, fabric::Switch& network, std::uint8_t host,
@@ -43,26 +65,34 @@ struct FuzzNic {
 };
 
 /// A cable between two switches: what is behind it is no NIC of ours, so that traffic takes the
-/// wire path.
+/// wire path. It breaks after as many frames as one input may send: the timers of those who wait
+/// for an answer come next.
 class Cable {
 public:
-    Cable(fabric::Switch& a, fabric::Switch& b) : left_(a, right_), right_(b, left_) {}
+    static constexpr unsigned kMaxFrames = 1024;
+    Cable(fabric::Switch& a, fabric::Switch& b)
+        : left_(a, right_, frames_), right_(b, left_, frames_) {}
 
 private:
     class End final : public fabric::Port {
     public:
-        End(fabric::Switch& own, End& other) : own_(own), other_(other) {
+        End(fabric::Switch& own, End& other, unsigned& frames)
+            : own_(own), other_(other), frames_(frames) {
             own_.attach(*this, nullptr);
         }
         ~End() override { own_.detach(*this); }
         void deliver(std::span<const std::byte> frame) override {
+            if (frames_ == kMaxFrames) return;
+            ++frames_;
             other_.own_.forward(other_, frame);
         }
 
     private:
         fabric::Switch& own_;
         End& other_;
+        unsigned& frames_;
     };
+    unsigned frames_ = 0;
     End left_;
     End right_;
 };

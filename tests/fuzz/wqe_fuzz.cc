@@ -29,6 +29,7 @@ bool join(test::HostileDriver& a, test::HostileDriver& b) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     test::InputChoices choices({data, size});
     test::SimWorld world;
+    fuzz::Time time(world);
     fabric::Switch network(world);
     fabric::Switch far_network(world);
     const bool wire = choices.chance(128);
@@ -98,9 +99,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 break;
         }
         if (!choices.chance(64)) world.run_until_idle();
-        if (choices.chance(32)) world.advance(std::chrono::milliseconds(choices.byte()));
+        if (choices.chance(32)) time.pass(std::chrono::milliseconds(choices.byte()));
     }
-    world.advance(std::chrono::seconds(2));
+    time.pass(std::chrono::seconds(2));
     fuzz::require(a.canary_alive() && b.canary_alive(), "memory outside all MRs was written");
     if (!mapped)
         (void)far.memory.map_host(far.ram.start(), {far.ram.at(far.ram.start()), far.ram.size()});

@@ -9,6 +9,7 @@
 #include <mana/rnic_queue.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace openmana::test {
 namespace {
@@ -461,7 +462,8 @@ bool HostileDriver::bring_up(bool ethernet) {
     ethernet_ = false;
     data_ = ram_.alloc(kDataBytes);
     canary_ = ram_.alloc(kCanaryBytes);
-    std::ranges::fill(ram_.bytes(canary_, kCanaryBytes), kCanary);
+    std::memset(ram_.bytes(canary_, kCanaryBytes).data(), std::to_integer<int>(kCanary),
+                kCanaryBytes);
     if (on_page)
         for (std::uint64_t at = 0; at < kDataBytes; at += GuestRam::kPage)
             on_page(data_.value() + at);
@@ -478,7 +480,9 @@ bool HostileDriver::bring_up(bool ethernet) {
 
 bool HostileDriver::canary_alive() const {
     const auto bytes = ram_.bytes(canary_, kCanaryBytes);
-    return std::ranges::all_of(bytes, [](std::byte b) { return b == kCanary; });
+    // All the same: the first as it was, and each like the one before it.
+    return bytes[0] == kCanary &&
+           std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 /// Interface up, as the driver does it (GDMA 7): one queue each way.

@@ -110,10 +110,17 @@ std::uint32_t DriverWq::post(std::span<const std::byte> oob, std::span<const gdm
 
 std::uint32_t DriverWq::post_raw(std::span<const std::byte> wqe) {
     const std::uint32_t start = head_;
-    for (std::size_t i = 0; i < wqe.size(); ++i)
-        *ring.at((std::uint64_t{start} + i) % ring.bytes) = wqe[i];
     head_ += static_cast<std::uint32_t>((wqe.size() + MANA_HW_WQE_UNIT - 1) / MANA_HW_WQE_UNIT *
                                         MANA_HW_WQE_UNIT);
+    // In steps that cross neither a page nor the end.
+    for (std::uint64_t offset = start; !wqe.empty();) {
+        const std::uint64_t at = offset % ring.bytes;
+        const std::size_t n = std::min<std::uint64_t>(
+            {wqe.size(), ring.bytes - at, GuestRam::kPage - at % GuestRam::kPage});
+        std::memcpy(ring.at(at), wqe.data(), n);
+        wqe = wqe.subspan(n);
+        offset += n;
+    }
     return start;
 }
 

@@ -28,6 +28,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             case 2:
                 driver.work(choices);
                 break;
+            case 7:
+                // No other target sends Ethernet frames.
+                if ((setup & 0x10) != 0)
+                    driver.ethernet_work(choices);
+                else
+                    driver.request(choices);
+                break;
             default:
                 driver.request(choices);
                 break;

@@ -44,6 +44,9 @@ def main() -> None:
         source = random.Random(target)
         for number in range(8):
             write(target, number, source.randbytes(unit // 4 << (number // 2)))
+    # Ethernet frames from the guest: steps of the kind 7, where one begins with that byte.
+    source = random.Random("ethernet")
+    write("hwc", 8, b"\x11" + b"".join(b"\x07" + source.randbytes(90) for _ in range(12)))
     texts = [b"\x01" + line.encode() for line in LINES]
     texts += [b"\x00" + text.encode() for text in REQUESTS]
     for number, text in enumerate(texts):

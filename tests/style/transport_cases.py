@@ -25,10 +25,11 @@ NOTES = {
     113: "served at once; the event of extended queue pairs only",
     115: "the event of extended queue pairs only",
     117: "UD queues of the stock ABI have no error completions and no SQE",
-    125: "the kernel's check, made before the device hears of it",
+    125: "uverbs' check, before the driver or the device hears of it; stock: of an RC queue pair",
 }
 #: Those that a program of its own shows.
-PROGRAMS = {64: "sim.seeds", 120: "sim.seeds"}
+PROGRAMS = {64: "sim.seeds", 120: "sim.seeds",
+            125: "tests/vm: errors, a Q_Key with the high bit without CAP_NET_RAW"}
 MARK = re.compile(r"// ROCE 10: ([\d, ]+)$")
 TEST = re.compile(r"TEST(?:_F|_P)?\((\w+),\s*(\w+)\)")
 HEAD = """# The transport's test cases

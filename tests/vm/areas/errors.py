@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors as the stock providers report them (RNIC 3.9), by rdma_errors.c."""
+"""Errors as the stock providers report them (RNIC 3.9), by rdma_errors.c, and one of the kernel's,
+by qkey.c."""
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import time
@@ -268,3 +270,38 @@ def overrun(context: Context) -> None:
 
 
 AREA.add("CQ overrun: the owner is told, and all else goes on", overrun)
+
+
+def privileged_qkey(context: Context) -> None:
+    """A Q_Key with the high bit is for who has CAP_NET_RAW, unless the system's switch lets
+    everybody. The kernel's uverbs look at the attribute before they ask the driver, whatever the
+    kind of queue pair: where programs have no UD ones, an RC one is asked with, and what the driver
+    says of it then is not looked at."""
+    peer = context.a
+    kind = "ud" if extended(context) else "rc"
+
+    def ask(who: str) -> tuple[int, int]:
+        said = peer.out([context.program(peer, "qkey.c"), peer.rdma, kind, who])
+        found = re.fullmatch(r"privileged (\d+) common (\d+)\n", said)
+        if found is None:
+            raise CaseFailed(f"qkey.c as {who} said {said!r}")
+        return int(found[1]), int(found[2])
+
+    def allowed(what: str, answers: tuple[int, ...]) -> None:
+        wrong = any(answers) if kind == "ud" else errno.EPERM in answers
+        check(not wrong, f"{what}, {kind}: errors {answers}")
+
+    privileged, common = ask("user")
+    check(privileged == errno.EPERM, f"a user's privileged Q_Key, {kind}: error {privileged}")
+    allowed("a user's common Q_Key", (common,))
+    allowed("root's Q_Keys", ask("root"))
+    switch = "rdma system set privileged-qkey"
+    peer.run(f"{switch} on")
+    try:
+        allowed("a user's Q_Keys, all may", ask("user"))
+    finally:
+        peer.run(f"{switch} off")
+    context.note(kind)
+
+
+AREA.add("a Q_Key with the high bit without CAP_NET_RAW", privileged_qkey, smoke=True)

@@ -15,6 +15,7 @@ import time
 import unittest
 import unittest.mock
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import pyverbs_table  # noqa: E402
 from areas import dpdk, errors, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
                      check, with_headers)
-from programs import rows_of  # noqa: E402
+from programs import perftest, rows_of  # noqa: E402
 
 from lab.errors import CommandFailed, CommandTimeout, GuestDied, LabError  # noqa: E402
 from lab.guest import GuestSpec, Result  # noqa: E402
@@ -574,6 +575,21 @@ class PiecesTest(unittest.TestCase):
 ---------------------------------------------------------------------------------------
 """
         self.assertEqual([row[0] for row in rows_of(text)], ["2", "65536"])
+
+    def test_a_table_of_zeros_fails_unless_perftest_knew_no_clock(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            context = Context(FakeLab(Path(name), ("forky", "forky")), "forky")
+            client = unittest.mock.Mock()
+            for said, good in (("Correlation coefficient r^2: 0.886816 < 0.9", True), ("", False)):
+                client.run.return_value = Result(" 65536  200  0.00  0.00  0.000000\n", said, 0)
+                context.begin(10)
+                run = partial(perftest, context, "ib_write_bw", server=unittest.mock.Mock(),
+                              client=client)
+                if good:
+                    self.assertEqual(len(run()), 1)
+                    self.assertIn("could not tell", " ".join(context.notes))
+                else:
+                    self.assertRaisesRegex(CaseFailed, "nothing measured", run)
 
     def test_completions_are_compared_in_order(self) -> None:
         with tempfile.TemporaryDirectory() as name:

@@ -101,6 +101,17 @@ def rows_of(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if re.match(r"^\s*\d+\s+\d+\s", line)]
 
 
+# perftest compares the CPU's counter with the time of day when it starts. On a busy host the guest
+# may be held up meanwhile; then all is done and checked as ever, but each figure is zero.
+CLOCK_UNKNOWN = "Correlation coefficient"
+
+
+def measured(tool: str, rows: list[list[str]]) -> bool:
+    """Whether the table has a figure."""
+    # bandwidth: size, iterations, peak, average; latency: ..., min, max, typical
+    return any(float(row[3] if "_bw" in tool else row[4]) > 0 for row in rows)
+
+
 def perftest(context: Context, tool: str, *options: str, server: Peer | None = None,
              client: Peer | None = None, rdma_cm: bool = False, gid: int | None = None,
              sizes: int = 1, timeout: float = 90.0) -> list[list[str]]:
@@ -133,9 +144,9 @@ def perftest(context: Context, tool: str, *options: str, server: Peer | None = N
     rows = rows_of(result.stdout)
     check(len(rows) == sizes, f"{tool} {' '.join(options)}: {len(rows)} rows in its table, "
           f"expected {sizes}")
-    # bandwidth: size, iterations, peak, average; latency: ..., min, max, typical
-    largest = max(float(row[3] if "_bw" in tool else row[4]) for row in rows)
-    check(largest > 0, f"{tool} {' '.join(options)}: nothing measured")
+    if not measured(tool, rows):
+        check(CLOCK_UNKNOWN in result.stderr, f"{tool} {' '.join(options)}: nothing measured")
+        context.note(f"{tool} could not tell how fast the guest's clock runs")
     return rows
 
 

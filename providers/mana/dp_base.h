@@ -89,12 +89,14 @@ static inline void mana_doorbell(void *page, uint32_t offset, uint64_t value)
 }
 #endif
 
+#define MANA_PSN_WINDOW 0x800000u /* PSNs of less than this many packets can be compared */
+
 /* a is newer than b, in PSN arithmetic (RNIC 0). */
 static inline bool mana_psn_after(uint32_t a, uint32_t b)
 {
 	uint32_t distance = (a - b) & MANA_HW_RNIC_24BIT;
 
-	return distance != 0 && distance < 0x800000;
+	return distance != 0 && distance < MANA_PSN_WINDOW;
 }
 
 /* Smallest power of two that is not below n; 0 if there is none. */

@@ -232,7 +232,13 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
 	if (bytes > MANA_HW_SQ_WQE_MAX_BYTES)
 		return EINVAL;
-	if (mana_ring_space(&qp->sends.ring) < bytes)
+	packets = gather.length ? (gather.length - 1) / qp->mtu + 1 : 1;
+	last_psn = (qp->next_psn + packets - 1) & MANA_HW_RNIC_24BIT;
+	if (packets >= MANA_PSN_WINDOW)
+		return EINVAL;
+	/* A PSN further ahead would look like one that is done. */
+	if (!mana_psn_after(last_psn, mana_load_relaxed(&qp->acked)) ||
+	    mana_ring_space(&qp->sends.ring) < bytes)
 		return ENOMEM;
 	if (read) {
 		read_bytes = mana_recv_wqe_bytes(mana_at_least_one(gather.count));
@@ -245,8 +251,6 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	if (gather.sge == &gather.copied)
 		mana_inline_copy(&qp->sends.inline_slots, qp->sends.head & qp->sends.mask, wr);
 
-	packets = gather.length ? (gather.length - 1) / qp->mtu + 1 : 1;
-	last_psn = (qp->next_psn + packets - 1) & MANA_HW_RNIC_24BIT;
 	padding = (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge);
 	start = qp->sends.ring.producer;
 
@@ -514,7 +518,7 @@ static void take_armed(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	/* The top bits of the syndrome tell an ACK from the rest. */
 	if (cqe->msn_syndrome >> 29 || !mana_psn_after(psn, qp->acked))
 		return;
-	qp->acked = psn;
+	mana_store_release(&qp->acked, psn);
 	make_ready(cq, &qp->send_side);
 	arm_next(qp);
 }
@@ -535,7 +539,7 @@ static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	/* The PSN lies in the failing WQE, or is the one before it (RNIC 3.9). */
 	done = ((cqe->psn_opcode & MANA_HW_RNIC_24BIT) - 1) & MANA_HW_RNIC_24BIT;
 	if (qp->dp.format == MANA_DP_RC && mana_psn_after(done, qp->acked))
-		qp->acked = done;
+		mana_store_release(&qp->acked, done);
 	fail_side(cq, &qp->send_side, vendor);
 }
 

@@ -43,7 +43,7 @@ struct mana_stock_qp {
 
 	/* the pollers */
 	uint32_t sent_tail;
-	uint32_t acked; /* PSN up to which sends are done */
+	uint32_t acked; /* PSN up to which sends are done; the poster looks at it */
 	uint32_t arm_scan; /* sends before this index were looked at for arming */
 	uint32_t recv_tail;
 	struct mana_stock_side send_side;

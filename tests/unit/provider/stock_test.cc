@@ -240,6 +240,32 @@ TEST_F(StockTest, ErrorsAsWithTheStockProvider) {
     EXPECT_EQ(recv(9), EINVAL);
 }
 
+// PSNs tell what is done only as long as fewer than half of them are outstanding.
+TEST_F(StockTest, OutstandingPsnsStayComparable) {
+    constexpr std::uint32_t kLongest = 0x80000000;  // 2^21 packets
+    for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(send(i, kLongest), 0);
+    const auto psn = qp.next_psn;
+    EXPECT_EQ(send(3, kLongest), ENOMEM);
+    EXPECT_EQ(send(3, kLongest, true, MANA_HW_EXT_WQE_READ), ENOMEM);
+    EXPECT_EQ(qp.next_psn, psn);
+    EXPECT_EQ(qp.sends.head, 3U);
+    EXPECT_EQ(qp.read.producer, 0U);
+    ASSERT_EQ(send(3, kLongest - 1024), 0);
+    EXPECT_EQ(send(4, 0), ENOMEM);
+    EXPECT_TRUE(cq.poll().empty());
+    (void)sink.take();
+    cq.armed(kRreq, 100 + 0x200000 - 1);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wr_id, 0U);
+    EXPECT_EQ(sink.take(),
+              (Rung{{0x408, (uint64_t{100 + 0x400000 - 1} << 32) | 0x01000000 | kRreq}}));
+    EXPECT_EQ(send(4, kLongest), 0);
+    // No room could ever be enough for this one.
+    qp.mtu = 256;
+    EXPECT_EQ(send(5, kLongest), EINVAL);
+}
+
 // The device of this project names the PSN before the failing one.
 TEST_F(StockTest, ErrorPsnMayBeTheAckedOne) {
     for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(send(i, 8), 0);

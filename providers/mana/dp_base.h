@@ -55,6 +55,9 @@ static inline void mana_full_barrier(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__asm__ volatile("mfence" ::: "memory");
+#elif defined(__aarch64__)
+	/* the compiler's fence ends at the CPUs' domain, where the device may not be */
+	__asm__ volatile("dmb osh" ::: "memory");
 #else
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
@@ -68,6 +71,8 @@ static inline void mana_write_barrier(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__asm__ volatile("sfence" ::: "memory");
+#elif defined(__aarch64__)
+	__asm__ volatile("dsb st" ::: "memory");
 #else
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif

@@ -56,11 +56,27 @@ static int init_rwq(struct ibv_wq *ibv_wq, struct manadv_rwq *out)
 	return 0;
 }
 
+/* No driver so far tells a PD's number, or lets its range be chosen. */
+static int init_pd(void)
+{
+	return EOPNOTSUPP;
+}
+
+struct ibv_pd *manadv_alloc_pd(struct ibv_context *ibv_ctx, uint32_t flags)
+{
+	if (flags) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	return ibv_alloc_pd(ibv_ctx);
+}
+
 int manadv_init_obj(struct manadv_obj *obj, uint64_t obj_type)
 {
 	int ret = 0;
 
-	if (obj_type & ~(uint64_t)(MANADV_OBJ_QP | MANADV_OBJ_CQ | MANADV_OBJ_RWQ))
+	if (obj_type & ~(uint64_t)(MANADV_OBJ_QP | MANADV_OBJ_CQ | MANADV_OBJ_RWQ |
+				    MANADV_OBJ_PD))
 		return EINVAL;
 	if (obj_type & MANADV_OBJ_QP)
 		ret = init_qp(obj->qp.in, obj->qp.out);
@@ -68,5 +84,7 @@ int manadv_init_obj(struct manadv_obj *obj, uint64_t obj_type)
 		ret = init_cq(obj->cq.in, obj->cq.out);
 	if (!ret && (obj_type & MANADV_OBJ_RWQ))
 		ret = init_rwq(obj->rwq.in, obj->rwq.out);
+	if (!ret && (obj_type & MANADV_OBJ_PD))
+		ret = init_pd();
 	return ret;
 }

@@ -56,6 +56,10 @@ struct manadv_rwq {
 	void *db_page;
 };
 
+struct manadv_pd {
+	uint32_t pdn;
+};
+
 struct manadv_obj {
 	struct {
 		struct ibv_qp *in;
@@ -71,15 +75,28 @@ struct manadv_obj {
 		struct ibv_wq *in;
 		struct manadv_rwq *out;
 	} rwq;
+
+	/* rdma-core 65; the last, so that older programs may give an object without it */
+	struct {
+		struct ibv_pd *in;
+		struct manadv_pd *out;
+	} pd;
 };
 
 enum manadv_obj_type {
 	MANADV_OBJ_QP = 1 << 0,
 	MANADV_OBJ_CQ = 1 << 1,
 	MANADV_OBJ_RWQ = 1 << 2,
+	MANADV_OBJ_PD = 1 << 3,
+};
+
+enum {
+	MANADV_PD_FLAGS_SHORT_PDN = 1 << 0, /* a number of 16 bits */
 };
 
 int manadv_init_obj(struct manadv_obj *obj, uint64_t obj_type);
+
+struct ibv_pd *manadv_alloc_pd(struct ibv_context *context, uint32_t flags);
 
 #ifdef __cplusplus
 }

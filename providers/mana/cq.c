@@ -20,6 +20,7 @@
 static void destroy_memory(struct mana_cq *cq, struct mana_context *ctx)
 {
 	mana_buffer_free(&cq->buffer, ctx, MANA_RES_CQ);
+	mana_leave_parent(cq->parent);
 	free(cq);
 }
 
@@ -112,6 +113,7 @@ static struct mana_cq *create(struct ibv_context *context, uint32_t cqe,
 	if (!cq)
 		return NULL;
 	cq->parent = parent;
+	mana_enter_parent(parent);
 	mana_lock_init(&cq->lock, single_threaded || mana_single_threaded(parent));
 	if (ctx->has_allocators)
 		ret = create_external(cq, ctx, cqe, channel, comp_vector);

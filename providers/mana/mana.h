@@ -63,7 +63,11 @@ struct mana_pd {
 	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment,
 		       uint64_t resource_type);
 	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type);
-	int users; /* PDs: the program, parent domains over it, AHs with a slot */
+	/*
+	 * PDs: the program, parent domains over it, AHs with a slot. Parent domains:
+	 * the queues that were made in it.
+	 */
+	int users;
 	pthread_mutex_t av_lock;
 	struct mana_av_block *av_blocks;
 };
@@ -138,6 +142,7 @@ struct mana_qp {
 
 struct mana_wq {
 	struct ibv_wq ibv_wq;
+	struct mana_pd *parent;
 	struct mana_buffer buffer;
 	/* for the direct-verbs interface */
 	uint32_t wqe_bytes;
@@ -264,6 +269,19 @@ static inline bool mana_has(const struct mana_context *ctx, uint64_t feature)
 static inline bool mana_single_threaded(const struct mana_pd *pd)
 {
 	return pd && pd->td;
+}
+
+/* A queue in a parent domain, or (NULL) in none: it frees its memory there. */
+static inline void mana_enter_parent(struct mana_pd *parent)
+{
+	if (parent)
+		__atomic_fetch_add(&parent->users, 1, __ATOMIC_RELAXED);
+}
+
+static inline void mana_leave_parent(struct mana_pd *parent)
+{
+	if (parent)
+		__atomic_fetch_sub(&parent->users, 1, __ATOMIC_RELEASE);
 }
 
 /* buffer.c */

@@ -24,6 +24,7 @@ static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
 	mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
 	for (unsigned int i = 0; i < MANA_UAPI_QP_QUEUES; i++)
 		mana_buffer_free(&qp->queue[i], ctx, MANA_RES_QP);
+	mana_leave_parent(qp->parent);
 	free(qp);
 }
 
@@ -121,6 +122,7 @@ struct ibv_qp *mana_create_packet_qp(struct ibv_context *context, struct ibv_qp_
 	if (!qp)
 		return NULL;
 	qp->parent = mana_parent(attr->pd);
+	mana_enter_parent(qp->parent);
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
 	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));
@@ -226,6 +228,7 @@ static void free_wq(struct mana_wq *wq, struct mana_context *ctx)
 	mana_packet_free(&wq->packet);
 	mana_buffer_free(&wq->buffer, ctx, MANA_RES_QP);
 	mana_buffer_free(&wq->cq_ring, ctx, MANA_RES_QP);
+	mana_leave_parent(wq->parent);
 	free(wq);
 }
 
@@ -279,6 +282,8 @@ struct ibv_wq *mana_create_packet_wq(struct ibv_context *context, struct ibv_wq_
 	if (!wq)
 		return NULL;
 	wq->has_path = true;
+	wq->parent = parent;
+	mana_enter_parent(parent);
 	wq->ibv_wq.post_recv = mana_post_wq_recv;
 	mana_lock_init(&wq->lock, mana_single_threaded(parent));
 	ret = create_wq(wq, context, parent, attr);

@@ -88,6 +88,8 @@ struct ibv_pd *mana_alloc_parent_domain(struct ibv_context *context,
 
 static int dealloc_parent_domain(struct mana_pd *pd)
 {
+	if (__atomic_load_n(&pd->users, __ATOMIC_ACQUIRE))
+		return EBUSY;
 	if (pd->td)
 		__atomic_fetch_sub(&pd->td->users, 1, __ATOMIC_RELAXED);
 	mana_put_pd(pd->protection);

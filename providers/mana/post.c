@@ -35,7 +35,10 @@ static const uint8_t opcodes[] = {
 
 static int fill_bind(struct mana_qp *qp, const struct ibv_send_wr *wr, struct mana_dp_send *send)
 {
-	if (!wr->bind_mw.mw)
+	if (!qp->extended || !mana_ext_has_opcode(&qp->ext, MANA_HW_EXT_WQE_BIND_MW))
+		return EOPNOTSUPP;
+	/* A batch that is given up puts the old key back, and would undo this bind's. */
+	if (!wr->bind_mw.mw || __atomic_load_n(&to_mmw(wr->bind_mw.mw)->binder, __ATOMIC_ACQUIRE))
 		return EINVAL;
 	return mana_fill_bind(qp, to_mmw(wr->bind_mw.mw), wr->bind_mw.rkey,
 			      &wr->bind_mw.bind_info, &send->bind);

@@ -26,6 +26,7 @@ static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
 	mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
 	for (unsigned int i = 0; i < MANA_UAPI_QP_QUEUES; i++)
 		mana_buffer_free(&qp->queue[i], ctx, MANA_RES_QP);
+	mana_leave_parent(qp->parent);
 	free(qp);
 }
 
@@ -182,13 +183,14 @@ static int alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes)
 int mana_create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t sends,
 		       struct mana_dp_inline *slots)
 {
-	uint32_t stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
+	uint32_t stride;
 	int ret;
 
-	if (!stride)
+	if (!attr->cap.max_inline_data)
 		return 0;
-	if (stride > MANA_HW_PAGE_BYTES)
+	if (attr->cap.max_inline_data > MANA_HW_PAGE_BYTES)
 		return EINVAL;
+	stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
 	ret = alloc_inline(qp, attr->pd, (size_t)sends * stride);
 	if (ret)
 		return ret;
@@ -328,6 +330,7 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 	if (!qp)
 		return NULL;
 	qp->parent = mana_parent(attr->pd);
+	mana_enter_parent(qp->parent);
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
 	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));
@@ -496,17 +499,22 @@ static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, in
 int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct mana_qp *qp = to_mqp(ibv_qp);
+	enum ibv_qp_state old = ibv_qp->state;
 	struct ibv_modify_qp cmd = {};
+	bool resets;
 	int ret;
 
 	if (mask & IBV_QP_RATE_LIMIT)
 		return EOPNOTSUPP;
 	if (mana_is_packet_qp(qp))
 		return mana_modify_packet_qp(qp, attr, mask);
-	if (!qp->is_raw && !qp->extended && (mask & IBV_QP_STATE) &&
-	    attr->qp_state == IBV_QPS_RESET)
+	resets = !qp->is_raw && !qp->extended && (mask & IBV_QP_STATE) &&
+		 attr->qp_state == IBV_QPS_RESET;
+	if (resets)
 		set_permissions(qp, IBV_QPS_RESET);
 	ret = ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
+	if (ret && resets)
+		set_permissions(qp, old);
 	if (!ret && !qp->is_raw)
 		entered_state(qp, attr, mask);
 	return ret;

@@ -19,6 +19,7 @@ static void destroy_memory(struct mana_srq *srq, struct mana_context *ctx)
 {
 	mana_ext_srq_free(&srq->dp);
 	mana_buffer_free(&srq->buffer, ctx, MANA_RES_SRQ);
+	mana_leave_parent(srq->parent);
 	free(srq);
 }
 
@@ -44,6 +45,7 @@ static struct mana_srq *prepare(struct ibv_pd *pd, const struct ibv_srq_attr *at
 	if (!srq)
 		return NULL;
 	srq->parent = mana_parent(pd);
+	mana_enter_parent(srq->parent);
 	srq->max_recv = attr->max_wr;
 	srq->max_sge = attr->max_sge;
 	mana_lock_init(&srq->lock, mana_single_threaded(srq->parent));

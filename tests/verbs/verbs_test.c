@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The provider's verbs, with this program as libibverbs' commands and the kernel: what they refuse,
+ * what they ask the kernel for, what is as before after an error. The data path has tests of its
+ * own.
+ */
+#include <errno.h>
+#include <infiniband/cmd_ioctl.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mana.h"
+
+static unsigned int failures;
+
+#define CHECK(condition)                                                    \
+    do {                                                                    \
+        if (!(condition)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            ++failures;                                                     \
+        }                                                                   \
+    } while (0)
+
+/* The kernel: everything works, but what a test wants refused. */
+static int refuse_modify;
+static uint32_t next_id = 0x100;
+
+int ibv_cmd_alloc_pd(struct ibv_context* context, struct ibv_pd* pd, struct ibv_alloc_pd* cmd,
+                     size_t cmd_size, struct ib_uverbs_alloc_pd_resp* resp, size_t resp_size) {
+    (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
+    pd->context = context;
+    pd->handle = next_id++;
+    return 0;
+}
+int mana_query_port(struct ibv_context* context, uint8_t port, struct ibv_port_attr* attr) {
+    (void)context, (void)port;
+    attr->active_mtu = IBV_MTU_1024;
+    return 0;
+}
+int ibv_cmd_dealloc_pd(struct ibv_pd* pd) {
+    return (void)pd, 0;
+}
+struct ibv_pd* ibv_alloc_pd(struct ibv_context* context) {
+    return mana_alloc_pd(context);
+}
+int ibv_cmd_create_cq(struct ibv_context* context, int cqe, struct ibv_comp_channel* channel,
+                      int comp_vector, struct ibv_cq* cq, struct ibv_create_cq* cmd,
+                      size_t cmd_size, struct ib_uverbs_create_cq_resp* resp, size_t resp_size) {
+    (void)channel, (void)comp_vector, (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
+    cq->context = context;
+    cq->cqe = cqe;
+    return 0;
+}
+int ibv_cmd_destroy_cq(struct ibv_cq* cq) {
+    return (void)cq, 0;
+}
+int ibv_cmd_create_qp_ex(struct ibv_context* context, struct verbs_qp* qp,
+                         struct ibv_qp_init_attr_ex* attr, struct ibv_create_qp* cmd,
+                         size_t cmd_size, struct ib_uverbs_create_qp_resp* resp, size_t resp_size) {
+    (void)cmd, (void)cmd_size;
+    uint32_t* ids = (uint32_t*)(resp + 1);
+    for (size_t i = 0; i < (resp_size - sizeof(*resp)) / sizeof(*ids); ++i) ids[i] = next_id++;
+    qp->qp.context = context;
+    qp->qp.pd = attr->pd;
+    qp->qp.qp_type = attr->qp_type;
+    qp->qp.state = IBV_QPS_RESET;
+    return 0;
+}
+int ibv_cmd_destroy_qp(struct ibv_qp* qp) {
+    return (void)qp, 0;
+}
+int ibv_cmd_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask,
+                      struct ibv_modify_qp* cmd, size_t cmd_size) {
+    (void)cmd, (void)cmd_size;
+    if (refuse_modify) return refuse_modify;
+    if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
+    return 0;
+}
+int ibv_cmd_create_srq(struct ibv_pd* pd, struct ibv_srq* srq, struct ibv_srq_init_attr* attr,
+                       struct ibv_create_srq* cmd, size_t cmd_size,
+                       struct ib_uverbs_create_srq_resp* resp, size_t resp_size) {
+    (void)attr, (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
+    srq->context = pd->context;
+    return 0;
+}
+int ibv_cmd_destroy_srq(struct ibv_srq* srq) {
+    return (void)srq, 0;
+}
+int ibv_cmd_reg_mr(struct ibv_pd* pd, void* address, size_t length, uint64_t hca_va, int access,
+                   struct verbs_mr* mr, struct ibv_reg_mr* cmd, size_t cmd_size,
+                   struct ib_uverbs_reg_mr_resp* resp, size_t resp_size) {
+    (void)pd, (void)address, (void)length, (void)hca_va, (void)access, (void)mr;
+    (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
+    return 0;
+}
+int ibv_cmd_dereg_mr(struct verbs_mr* mr) {
+    return (void)mr, 0;
+}
+int ibv_dontfork_range(void* base, size_t size) {
+    return (void)base, (void)size, 0;
+}
+int ibv_dofork_range(void* base, size_t size) {
+    return (void)base, (void)size, 0;
+}
+
+/* The last ioctl: what it was given, by attribute. */
+static struct {
+    unsigned int calls;
+    uint16_t object, method;
+    uint64_t value[8];
+    int answer;
+} asked;
+
+int execute_ioctl(struct ibv_context* context, struct ibv_command_buffer* cmd) {
+    (void)context;
+    ++asked.calls;
+    asked.object = cmd->hdr.object_id;
+    asked.method = cmd->hdr.method_id;
+    for (const struct ib_uverbs_attr* attr = cmd->hdr.attrs; attr != cmd->next_attr; ++attr)
+        if (attr->attr_id - 0x1000u < 8) asked.value[attr->attr_id - 0x1000u] = attr->data;
+    return asked.answer;
+}
+
+static struct mana_context* make_context(bool extended) {
+    struct mana_context* ctx = calloc(1, sizeof(*ctx));
+    if (!ctx) abort();
+    pthread_mutex_init(&ctx->table_lock, NULL);
+    ctx->doorbell = calloc(1, MANA_DOORBELL_PAGE_BYTES);
+    if (extended) {
+        ctx->caps.features = ~0ULL;
+        ctx->caps.max_send_wr = ctx->caps.max_recv_wr = ctx->caps.max_srq_wr = 64;
+        ctx->caps.max_send_sge = ctx->caps.max_recv_sge = ctx->caps.max_srq_sge = 4;
+        ctx->caps.max_inline_bytes = 128;
+        ctx->caps.max_cqe = 1024;
+    }
+    return ctx;
+}
+
+static void free_context(struct mana_context* ctx) {
+    mana_dp_table_free(&ctx->sq_table);
+    mana_dp_table_free(&ctx->rq_table);
+    free(ctx->doorbell);
+    free(ctx);
+}
+
+static struct ibv_qp* make_qp(struct ibv_pd* pd, struct ibv_cq* cq, enum ibv_qp_type type,
+                              uint32_t inline_bytes) {
+    struct ibv_qp_init_attr attr = {.send_cq = cq,
+                                    .recv_cq = cq,
+                                    .cap = {8, 8, 1, 1, inline_bytes},
+                                    .qp_type = type,
+                                    .sq_sig_all = 1};
+    return mana_create_qp(pd, &attr);
+}
+
+static unsigned int held;
+
+static void* take(struct ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) {
+    (void)pd, (void)context, (void)type;
+    ++held;
+    return aligned_alloc(alignment, size);
+}
+
+static void give_back(struct ibv_pd* pd, void* context, void* memory, uint64_t type) {
+    (void)pd, (void)context, (void)type;
+    --held;
+    free(memory);
+}
+
+static void parent_domain_outlives_its_queues(void) {
+    struct mana_context* ctx = make_context(true);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_parent_domain_init_attr attr = {.pd = pd,
+                                               .comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
+                                               .alloc = take,
+                                               .free = give_back};
+    struct ibv_pd* parent = mana_alloc_parent_domain(context, &attr);
+    struct ibv_cq_init_attr_ex cq_attr = {
+        .cqe = 16, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = parent};
+    struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 8, .max_sge = 1}};
+    struct ibv_cq_ex* cq = mana_create_cq_ex(context, &cq_attr);
+    CHECK(mana_dealloc_pd(parent) == EBUSY);
+    struct ibv_srq* srq = mana_create_srq(parent, &srq_attr);
+    struct ibv_qp* qp = make_qp(parent, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, 0);
+    CHECK(held == 3);
+    CHECK(!mana_destroy_qp(qp));
+    CHECK(!mana_destroy_cq(ibv_cq_ex_to_cq(cq)));
+    CHECK(mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_destroy_srq(srq));
+    CHECK(held == 0);
+    CHECK(mana_dealloc_pd(pd) == EBUSY);
+    CHECK(!mana_dealloc_pd(parent));
+    CHECK(!mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+static void refused_reset_changes_nothing(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    struct ibv_cq* cq = mana_create_cq(&ctx->ibv_ctx.context, 16, NULL, 0);
+    struct ibv_qp* qp = make_qp(pd, cq, IBV_QPT_RC, 0);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    struct ibv_recv_wr wr = {.wr_id = 1}, *bad = NULL;
+    CHECK(mana_post_recv(qp, &wr, &bad) == EINVAL && bad == &wr);
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    CHECK(!mana_post_recv(qp, &wr, &bad));
+    attr.qp_state = IBV_QPS_RESET;
+    refuse_modify = EINVAL;
+    CHECK(mana_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT) == EINVAL);
+    refuse_modify = 0;
+    CHECK(!mana_post_recv(qp, &wr, &bad));
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    CHECK(mana_post_recv(qp, &wr, &bad) == EINVAL);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+static void inline_data_is_bounded(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    struct ibv_cq* cq = mana_create_cq(&ctx->ibv_ctx.context, 16, NULL, 0);
+    errno = 0;
+    CHECK(!make_qp(pd, cq, IBV_QPT_RC, UINT32_MAX) && errno == EINVAL);
+    CHECK(!make_qp(pd, cq, IBV_QPT_RC, 4097) && errno == EINVAL);
+    struct ibv_qp* qp = make_qp(pd, cq, IBV_QPT_RC, 4096);
+    CHECK(qp && !mana_destroy_qp(qp));
+    CHECK(!mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+static int bind_by_post(struct ibv_qp* qp, struct ibv_mw* mw) {
+    struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW, .bind_mw = {.mw = mw, .rkey = 0x901}};
+    struct ibv_send_wr* bad = NULL;
+    int ret = mana_post_send(qp, &wr, &bad);
+    CHECK(!ret || bad == &wr);
+    return ret;
+}
+
+static void binds_are_refused(bool extended) {
+    struct mana_context* ctx = make_context(extended);
+    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    struct ibv_cq* cq = mana_create_cq(&ctx->ibv_ctx.context, 16, NULL, 0);
+    struct ibv_qp* qp = make_qp(pd, cq, extended ? IBV_QPT_UD : IBV_QPT_RC, 0);
+    struct ibv_pd other = {.context = &ctx->ibv_ctx.context, .handle = pd->handle + 1};
+    struct mana_mw mw = {.ibv_mw = {.pd = &other}, .key = 0x900};
+    CHECK(bind_by_post(qp, NULL) == EOPNOTSUPP);
+    CHECK(bind_by_post(qp, &mw.ibv_mw) == EOPNOTSUPP);
+    CHECK(!mana_destroy_qp(qp));
+    if (extended) {
+        qp = make_qp(pd, cq, IBV_QPT_RC, 0);
+        to_mqp(qp)->ext.can_send = true;
+        CHECK(bind_by_post(qp, NULL) == EINVAL);
+        CHECK(bind_by_post(qp, &mw.ibv_mw) == EPERM);
+        mw.ibv_mw.pd = pd;
+        mw.binder = to_mqp(qp); /* as in a batch of another */
+        CHECK(bind_by_post(qp, &mw.ibv_mw) == EINVAL);
+        CHECK(mw.key == 0x900);
+        mw.binder = NULL;
+        CHECK(!bind_by_post(qp, &mw.ibv_mw));
+        CHECK(mw.key == 0x901);
+        CHECK(!mana_destroy_qp(qp));
+    }
+    CHECK(!mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+static void device_memory_is_copied_by_the_driver(void) {
+    struct mana_context* ctx = make_context(true);
+    struct mana_dm dm = {.vdm = {.dm = {.context = &ctx->ibv_ctx.context}, .handle = 77}};
+    uint8_t memory[64];
+    mana_set_dm_copies(&dm);
+    CHECK(dm.vdm.dm.memcpy_to_dm(&dm.vdm.dm, 0, memory, 4) == EOPNOTSUPP);
+    CHECK(dm.vdm.dm.memcpy_from_dm(memory, &dm.vdm.dm, 0, 4) == EOPNOTSUPP);
+    ctx->caps.flags = MANA_UAPI_CONTEXT_DM_COPIES;
+    CHECK(dm.vdm.dm.memcpy_to_dm(&dm.vdm.dm, 2, memory, 4) == EINVAL);
+    CHECK(dm.vdm.dm.memcpy_from_dm(memory, &dm.vdm.dm, 0, 6) == EINVAL);
+    CHECK(asked.calls == 0);
+    CHECK(dm.vdm.dm.memcpy_to_dm(&dm.vdm.dm, 8, memory, 12) == 0);
+    CHECK(asked.calls == 1 && asked.object == UVERBS_OBJECT_DM);
+    CHECK(asked.method == MANA_UAPI_METHOD_COPY_DM);
+    const uint64_t to[] = {77, 8, (uintptr_t)memory, 12, MANA_UAPI_COPY_TO_DM};
+    CHECK(!memcmp(asked.value, to, sizeof(to)));
+    asked.answer = EFAULT;
+    CHECK(dm.vdm.dm.memcpy_from_dm(memory, &dm.vdm.dm, 1ULL << 33, 4) == EFAULT);
+    const uint64_t from[] = {77, 1ULL << 33, (uintptr_t)memory, 4, MANA_UAPI_COPY_FROM_DM};
+    CHECK(!memcmp(asked.value, from, sizeof(from)));
+    free_context(ctx);
+}
+
+static void direct_verbs_of_pds(void) {
+    struct mana_context* ctx = make_context(true);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = manadv_alloc_pd(context, 0);
+    struct manadv_pd out = {};
+    struct manadv_obj obj = {.pd = {pd, &out}};
+    CHECK(pd);
+    CHECK(!manadv_alloc_pd(context, MANADV_PD_FLAGS_SHORT_PDN) && errno == EOPNOTSUPP);
+    CHECK(manadv_init_obj(&obj, MANADV_OBJ_PD) == EOPNOTSUPP);
+    CHECK(manadv_init_obj(&obj, 1 << 4) == EINVAL);
+    CHECK(!mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+int main(void) {
+    parent_domain_outlives_its_queues();
+    refused_reset_changes_nothing();
+    inline_data_is_bounded();
+    binds_are_refused(false);
+    binds_are_refused(true);
+    device_memory_is_copied_by_the_driver();
+    direct_verbs_of_pds();
+    if (failures) return 1;
+    puts("the provider's verbs: ok");
+    return 0;
+}

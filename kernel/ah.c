@@ -68,11 +68,16 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	const struct rdma_ah_attr *attr = init->ah_attr;
 	struct mana_uapi_create_ah_resp response = {};
 	struct mana_ib_ah *ah = to_mana_ah(ibah);
+	u8 mac[ETH_ALEN];
+	int err;
 
 	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE ||
 	    !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH) || !attr->grh.sgid_attr)
 		return -EINVAL;
 
+	err = mana_ib_source_mac(attr->grh.sgid_attr, mac);
+	if (err)
+		return err;
 	ah->attr = *attr;
 	ah->attr.grh.sgid_attr = NULL;
 	mana_ib_fill_ud(ah, attr);

@@ -4,6 +4,7 @@
 
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
+#include <linux/if_vlan.h>
 #include <linux/rtnetlink.h>
 #include <net/addrconf.h>
 #include <rdma/ib_addr.h>
@@ -229,6 +230,21 @@ int mana_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
 		return -EINVAL;
 	*pkey = MANA_IB_DEFAULT_PKEY;
 	return 0;
+}
+
+/*
+ * MAC that packets with a GID come from. The device knows of no VLANs, so those of a
+ * VLAN's address would leave without a tag, into another network.
+ */
+int mana_ib_source_mac(const struct ib_gid_attr *sgid, u8 *mac)
+{
+	u16 vlan;
+	int err;
+
+	err = rdma_read_gid_l2_fields(sgid, &vlan, mac);
+	if (err)
+		return err;
+	return vlan < VLAN_N_VID ? -EOPNOTSUPP : 0;
 }
 
 int mana_ib_add_gid(const struct ib_gid_attr *attr, void **context)

@@ -38,7 +38,7 @@ static int mana_ib_fill_address(const struct mana_ib_qp *qp,
 
 	if (ah->type != RDMA_AH_ATTR_TYPE_ROCE || !sgid)
 		return -EINVAL;
-	err = rdma_read_gid_l2_fields(sgid, NULL, mac);
+	err = mana_ib_source_mac(sgid, mac);
 	if (err)
 		return err;
 

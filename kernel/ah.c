@@ -71,6 +71,9 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	u8 mac[ETH_ALEN];
 	int err;
 
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
 	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE ||
 	    !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH) || !attr->grh.sgid_attr)
 		return -EINVAL;

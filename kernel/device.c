@@ -69,9 +69,8 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 	const struct mana_ib_limits *limits = &dev->limits;
 	const struct mana_ib_ext_limits *ext = &dev->ext;
 
-	if (udata && udata->inlen &&
-	    !ib_is_udata_cleared(udata, 0, udata->inlen))
-		return -EINVAL;
+	if (mana_ib_udata_empty(udata))
+		return -EOPNOTSUPP;
 
 	memset(attr, 0, sizeof(*attr));
 	attr->vendor_id = MANA_IB_VENDOR;

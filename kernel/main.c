@@ -3,6 +3,7 @@
 #include "cmd.h"
 
 #include <linux/dma-mapping.h>
+#include <linux/uaccess.h>
 #include <net/mana/mana_auxiliary.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -28,12 +29,27 @@ int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
 }
 
-/* Answers with as much as the provider has room for. */
+/* Answers with as much as the provider has room for; what we do not know is zero. */
 int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 		      size_t bytes)
 {
-	return ib_copy_to_udata(udata, (void *)response,
-				min(bytes, udata->outlen));
+	int err;
+
+	err = ib_copy_to_udata(udata, (void *)response,
+			       min(bytes, udata->outlen));
+	if (err || udata->outlen <= bytes)
+		return err;
+	return clear_user(udata->outbuf + bytes, udata->outlen - bytes) ?
+		       -EFAULT :
+		       0;
+}
+
+/* A command of which the provider's part has no meaning yet, or of the kernel. */
+int mana_ib_udata_empty(struct ib_udata *udata)
+{
+	if (!udata || !udata->inlen)
+		return 0;
+	return ib_is_udata_cleared(udata, 0, udata->inlen) ? 0 : -EOPNOTSUPP;
 }
 
 /* The interface stands for a firmware, which no NIC tells of: 1.0.EXTENSION. */

@@ -134,7 +134,8 @@ struct ib_mr *mana_ib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 {
 	struct ib_umem *umem;
 
-	if (!mana_ib_access_valid(to_mana_dev(ibpd->device), access))
+	if (mana_ib_udata_empty(udata) ||
+	    !mana_ib_access_valid(to_mana_dev(ibpd->device), access))
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = compat_umem_get(ibpd->device, start, length, access);
 	if (IS_ERR(umem))
@@ -251,7 +252,8 @@ struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	struct mana_ib_mr *mr = to_mana_mr(ibmr);
 	bool in_place = mana_ib_has(dev, MANA_HW_EXT_REREGISTRATION);
 
-	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
+	if (mana_ib_udata_empty(udata) ||
+	    flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!mr->umem || mr->handle == MANA_IB_NO_HANDLE)
 		return ERR_PTR(-EOPNOTSUPP);

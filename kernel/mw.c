@@ -10,7 +10,11 @@ int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 		.pd = to_mana_pd(ibmw->pd)->handle,
 	};
 	u32 lkey;
+	int err;
 
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
 	switch (ibmw->type) {
 	case IB_MW_TYPE_1:
 		request.type = MANA_HW_MR_WINDOW_TYPE1;

@@ -8,6 +8,9 @@ int mana_ib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	struct mana_ib_pd *pd = to_mana_pd(ibpd);
 	int err;
 
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
 	err = mana_ib_cmd_create_pd(dev, !udata, &pd->handle, &pd->id);
 	if (err) {
 		ibdev_dbg(&dev->ibdev, "no PD: %pe\n", ERR_PTR(err));

@@ -147,7 +147,7 @@ int mana_ib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	struct mana_ib_dev *dev = to_mana_dev(ibsrq->device);
 	struct mana_ib_srq *srq = to_mana_srq(ibsrq);
 
-	if (mask & ~IB_SRQ_LIMIT)
+	if (mana_ib_udata_empty(udata) || mask & ~IB_SRQ_LIMIT)
 		return -EOPNOTSUPP;
 	if (!(mask & IB_SRQ_LIMIT))
 		return 0;

@@ -39,6 +39,9 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 	struct mana_uapi_context_resp response;
 	int err;
 
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
 	err = mana_ib_cmd_alloc_doorbell_page(dev, &context->doorbell_page);
 	if (err) {
 		ibdev_dbg(&dev->ibdev, "no doorbell page: %pe\n", ERR_PTR(err));

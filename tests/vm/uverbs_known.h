@@ -435,6 +435,96 @@ static int mr_of(struct worker* w, const struct base* b, uint64_t start, uint64_
     return plainly(w, &c);
 }
 
+/* Commands without a part of the driver's: what has no meaning yet must be zero. */
+static int with_part(struct worker* w, uint32_t number, const void* core, uint32_t core_bytes,
+                     uint32_t answer_bytes, uint8_t byte) {
+    struct command c = {.number = number,
+                        .core_bytes = core_bytes,
+                        .answer_bytes = answer_bytes,
+                        .driver_bytes = 16,
+                        .driver = {[15] = byte}};
+
+    memcpy(c.core, core, core_bytes);
+    return plainly(w, &c);
+}
+
+static int pd_part(struct worker* w, uint8_t byte) {
+    struct ib_uverbs_alloc_pd core = {0};
+    int err = with_part(w, IB_USER_VERBS_CMD_ALLOC_PD, &core, sizeof core,
+                        sizeof(struct ib_uverbs_alloc_pd_resp), byte);
+
+    return err ? err : destroy(w, K_PD, answered(w, 0));
+}
+
+static int pd_zero_part(struct worker* w, const struct base* b) {
+    (void)b;
+    return pd_part(w, 0);
+}
+
+static int pd_used_part(struct worker* w, const struct base* b) {
+    (void)b;
+    return pd_part(w, 1);
+}
+
+static int mr_used_part(struct worker* w, const struct base* b) {
+    struct ib_uverbs_reg_mr core = {.start = (uintptr_t)w->process->arena,
+                                    .length = PAGE,
+                                    .hca_va = (uintptr_t)w->process->arena,
+                                    .pd_handle = b->pd,
+                                    .access_flags = 1};
+
+    return with_part(w, IB_USER_VERBS_CMD_REG_MR, &core, sizeof core,
+                     sizeof(struct ib_uverbs_reg_mr_resp), 1);
+}
+
+static int mw_used_part(struct worker* w, const struct base* b) {
+    struct ib_uverbs_alloc_mw core = {.pd_handle = b->pd, .mw_type = 1};
+
+    return with_part(w, IB_USER_VERBS_CMD_ALLOC_MW, &core, sizeof core,
+                     sizeof(struct ib_uverbs_alloc_mw_resp), 1);
+}
+
+static int srq_used_part(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_srq core = {.srq_handle = b->srq, .attr_mask = 2, .srq_limit = 1};
+
+    return with_part(w, IB_USER_VERBS_CMD_MODIFY_SRQ, &core, sizeof core, 0, 1);
+}
+
+static int qp_used_part(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp core = {.qp_handle = b->qp, .attr_mask = 1, .qp_state = 6};
+
+    return with_part(w, IB_USER_VERBS_CMD_MODIFY_QP, &core, sizeof core, 0, 1);
+}
+
+/* A provider that is newer than the driver finds zero in what the driver does not know. */
+static int cq_answer_longer(struct worker* w, const struct base* b) {
+    enum { MORE = 24 };
+    struct mana_uapi_create_cq driver = cq_of(w, MANA_UAPI_CQ_RNIC);
+    struct ib_uverbs_ex_create_cq core = {.cqe = 64, .comp_channel = -1};
+    const uint32_t known = sizeof(struct mana_uapi_create_cq_resp);
+    const uint32_t at = sizeof(struct ib_uverbs_ex_create_cq_resp) + known;
+    struct command c = {.number = IB_USER_VERBS_EX_CMD_CREATE_CQ,
+                        .extended = true,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_ex_create_cq_resp),
+                        .driver_bytes = sizeof driver,
+                        .driver_answer_bytes = known + MORE};
+    bool zero = true;
+    int err;
+
+    (void)b;
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    w->spoilt = false;
+    memset(w->out, 0xa5, 512);
+    err = by_write(w, &c);
+    if (err) return err;
+    for (uint32_t i = 0; i < MORE; i++) zero = zero && !w->out[at + i];
+    if (w->out[at + MORE] != 0xa5) zero = false;
+    err = destroy(w, K_CQ, answered(w, 0));
+    return err || zero ? err : EUCLEAN;
+}
+
 static int mr_on_demand(struct worker* w, const struct base* b) {
     return mr_of(w, b, (uintptr_t)w->process->arena, PAGE, 1 | 1 << 6);
 }
@@ -1242,6 +1332,13 @@ static const struct known known_cases[] = {
     {"a CQ without the driver's part", cq_no_payload, EINVAL, ANY},
     {"a CQ with a longer driver's part, zero", cq_longer, 0, RDMA},
     {"a CQ with a longer driver's part, in use", cq_longer_used, EOPNOTSUPP, ANY},
+    {"a CQ with room for a longer answer", cq_answer_longer, 0, ANY},
+    {"a PD with a driver's part, zero", pd_zero_part, 0, ANY},
+    {"a PD with a driver's part, in use", pd_used_part, EOPNOTSUPP, ANY},
+    {"an MR with a driver's part, in use", mr_used_part, EOPNOTSUPP, ANY},
+    {"a memory window with a driver's part, in use", mw_used_part, EOPNOTSUPP, RDMA},
+    {"a limit with a driver's part, in use", srq_used_part, EOPNOTSUPP, RDMA},
+    {"a state with a driver's part, in use", qp_used_part, EOPNOTSUPP, RDMA},
     {"a CQ in the middle of a page", cq_odd_address, EINVAL, RDMA},
     {"a CQ where no memory is", cq_in_hole, EFAULT, RDMA},
     {"a CQ in memory that may be read only", cq_read_only, EFAULT, RDMA},

@@ -782,8 +782,7 @@ int mana_ib_cmd_qp_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 }
 
 int mana_ib_cmd_create_srq(struct mana_ib_dev *dev, struct mana_ib_srq *srq,
-			   u64 region, u32 ring_bytes, u32 limit,
-			   u32 doorbell_page)
+			   u64 region, u32 ring_bytes, u32 doorbell_page)
 {
 	struct mana_hw_ext_create_srq_req request = {
 		.adapter = dev->adapter,
@@ -792,7 +791,6 @@ int mana_ib_cmd_create_srq(struct mana_ib_dev *dev, struct mana_ib_srq *srq,
 		.ring_bytes = ring_bytes,
 		.stride = srq->stride,
 		.doorbell_page = doorbell_page,
-		.limit = limit,
 	};
 	struct mana_hw_ext_create_srq_resp response;
 	int err;

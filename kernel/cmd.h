@@ -70,8 +70,7 @@ int mana_ib_cmd_query_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 int mana_ib_cmd_qp_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 			    u64 *values);
 int mana_ib_cmd_create_srq(struct mana_ib_dev *dev, struct mana_ib_srq *srq,
-			   u64 region, u32 ring_bytes, u32 limit,
-			   u32 doorbell_page);
+			   u64 region, u32 ring_bytes, u32 doorbell_page);
 int mana_ib_cmd_modify_srq(struct mana_ib_dev *dev, struct mana_ib_srq *srq,
 			   u32 limit);
 int mana_ib_cmd_query_srq(struct mana_ib_dev *dev, struct mana_ib_srq *srq,

@@ -7,8 +7,7 @@
 #define MANA_IB_SRQ_STRIDE_MIN 32
 #define MANA_IB_SRQ_STRIDE_MAX 1024
 
-static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata,
-			    u32 limit)
+static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata)
 {
 	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
@@ -37,7 +36,7 @@ static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata,
 	if (err)
 		return err;
 	err = mana_ib_cmd_create_srq(dev, srq, region, request.ring_bytes,
-				     limit, context->doorbell_page);
+				     context->doorbell_page);
 	if (err) {
 		mana_ib_cmd_destroy_region(dev, region);
 		mana_ib_release_umem(dev, srq->umem);
@@ -55,7 +54,7 @@ static void mana_ib_free_srq_memory(struct mana_ib_dev *dev,
 	kvfree(srq->free);
 }
 
-static int mana_ib_kernel_srq(struct mana_ib_srq *srq, u32 limit)
+static int mana_ib_kernel_srq(struct mana_ib_srq *srq)
 {
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
 	/* At least two strides: the device wants rings of 64 bytes. */
@@ -80,7 +79,7 @@ static int mana_ib_kernel_srq(struct mana_ib_srq *srq, u32 limit)
 		goto err_free;
 	srq->record = srq->buffer.cpu + ring_bytes;
 	err = mana_ib_cmd_create_srq(dev, srq, srq->buffer.region, ring_bytes,
-				     limit, dev->gdev->doorbell);
+				     dev->gdev->doorbell);
 	if (err)
 		goto err_free;
 	srq->buffer.region = 0;
@@ -102,18 +101,18 @@ int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 	if (attr->srq_type != IB_SRQT_BASIC)
 		return -EOPNOTSUPP;
 	if (!attr->attr.max_wr || attr->attr.max_wr > dev->ext.max_srq_wr ||
-	    attr->attr.max_sge > dev->ext.max_srq_sge ||
-	    attr->attr.srq_limit > attr->attr.max_wr)
+	    attr->attr.max_sge > dev->ext.max_srq_sge)
 		return -EINVAL;
 
 	srq->max_wr = attr->attr.max_wr;
 	srq->max_sge = max(1U, attr->attr.max_sge);
 	spin_lock_init(&srq->lock);
 	mana_ib_target_init(&srq->target);
+	/* A limit has no meaning here: an SRQ is armed when it is modified. */
 	if (udata)
-		err = mana_ib_user_srq(srq, udata, attr->attr.srq_limit);
+		err = mana_ib_user_srq(srq, udata);
 	else
-		err = mana_ib_kernel_srq(srq, attr->attr.srq_limit);
+		err = mana_ib_kernel_srq(srq);
 	if (err) {
 		ibdev_dbg(&dev->ibdev, "no SRQ: %pe\n", ERR_PTR(err));
 		return err;

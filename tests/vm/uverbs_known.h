@@ -392,6 +392,38 @@ static int srq_too_many(struct worker* w, const struct base* b) {
     return srq_of(w, b, 64, PAGE / 64 + 1);
 }
 
+/* A limit is for those who modify an SRQ (ibv_create_srq(3)): here none is armed. */
+static int srq_made_with_limit(struct worker* w, const struct base* b) {
+    struct ib_uverbs_create_srq core = {
+        .pd_handle = b->pd, .max_wr = 16, .max_sge = 1, .srq_limit = 0x5a5a5a5a};
+    struct mana_uapi_create_srq driver = {
+        .buffer = (uintptr_t)w->process->arena, .ring_bytes = PAGE, .stride = 64};
+    struct command c = {.number = IB_USER_VERBS_CMD_CREATE_SRQ,
+                        .core_bytes = sizeof core,
+                        .answer_bytes = sizeof(struct ib_uverbs_create_srq_resp),
+                        .driver_bytes = sizeof driver,
+                        .driver_answer_bytes = sizeof(struct mana_uapi_create_srq_resp)};
+    struct ib_uverbs_query_srq question = {0};
+    struct command query = {.number = IB_USER_VERBS_CMD_QUERY_SRQ,
+                            .core_bytes = sizeof question,
+                            .answer_bytes = sizeof(struct ib_uverbs_query_srq_resp)};
+    struct ib_uverbs_query_srq_resp told;
+    uint32_t srq;
+    int err;
+
+    memcpy(c.core, &core, sizeof core);
+    memcpy(c.driver, &driver, sizeof driver);
+    err = plainly(w, &c);
+    if (err) return err;
+    srq = answered(w, 0);
+    question.srq_handle = srq;
+    memcpy(query.core, &question, sizeof question);
+    err = plainly(w, &query);
+    memcpy(&told, w->out, sizeof told);
+    if (destroy(w, K_SRQ, srq) || (!err && told.srq_limit)) return EPROTO;
+    return err;
+}
+
 static int srq_tags(struct worker* w, const struct base* b) {
     struct ib_uverbs_create_xsrq core = {
         .srq_type = 2, .pd_handle = b->pd, .max_wr = 16, .max_sge = 1, .cq_handle = b->cq};
@@ -1367,6 +1399,7 @@ static const struct known known_cases[] = {
     {"a PD that goes before its objects", qp_in_use_pd, EBUSY, RDMA},
     {"an SRQ without stride", srq_no_stride, EINVAL, RDMA},
     {"an SRQ with more receives than room", srq_too_many, EINVAL, RDMA},
+    {"an SRQ made with a limit", srq_made_with_limit, 0, RDMA},
     {"an SRQ that matches tags", srq_tags, EOPNOTSUPP, RDMA},
     {"an SRQ with another size", srq_size, EOPNOTSUPP, RDMA},
     {"an SRQ with a limit beyond its size", srq_limit, EINVAL, RDMA},

@@ -18,7 +18,7 @@ from .debug_kernel import headers
 from .errors import LabError
 from .image import Image, cache_lock, cpio, digest, get_image
 from .paths import ROOT, cache_dir, logs_dir
-from .proc import find_program, run_logged
+from .proc import find_program, run_logged, tail
 from .roots import Root, get_root
 
 SIDES = ("stock", "ours")
@@ -56,6 +56,18 @@ DESTDIR=/build/out cmake -P rdma-core/build/providers/mana/cmake_install.cmake
 cd out
 ls usr/lib/x86_64-linux-gnu/libibverbs/libmana-rdmav*.so
 rm -rf /build/rdma-core
+"""
+# Not mana.c and import.c, the device's entry points: they need libibverbs itself.
+CHECK_PROVIDER = """set -e
+cd /build
+newer=
+if grep -q 'struct ibv_fd_arr \\*fd_arr' rdma-core/libibverbs/driver.h; then
+    newer=-DMANA_NEWER_COMMANDS
+fi
+gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined $newer \
+    -isystem rdma-core/build/include -Iinclude -Iproviders/mana -o verbs_test \
+    tests/verbs/*.c $(ls providers/mana/*.c | grep -v -E '/(mana|import)[.]c$')
+./verbs_test
 """
 MAKE_PERFTEST = """set -e
 cd /build
@@ -161,6 +173,20 @@ def build_provider(image: Image, root: Root | None = None) -> Path:
     key = digest("provider-1", place.key, CONFIGURE_RDMA_CORE, MAKE_PROVIDER,
                  sources_digest("providers", "include"))
     return built(f"provider-{image.suite}", key, what, make)
+
+
+def check_provider(image: Image) -> str:
+    """Runs the test of our provider's verbs (tests/verbs) with a suite's compiler and rdma-core,
+    under sanitizers; gives its last line, or a LabError with what went wrong."""
+    root = get_root(image)
+    log = logs_dir() / f"provider-check-{image.suite}.log"
+    log.unlink(missing_ok=True)
+    base = _rdma_core(root)
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".check-") as temp:
+        copy_sources(Path(temp), "providers", "include", "tests/verbs")
+        root.run(["sh", "-c", CHECK_PROVIDER], log, f"the test of our provider for {image.suite}",
+                 {Path(temp): "/build", base: "/build/rdma-core"})
+    return tail(log)
 
 
 def _move_out(out: Path, target: Path) -> None:

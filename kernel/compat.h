@@ -315,6 +315,12 @@ static inline int compat_counter_unbind_qp(struct ib_qp *ibqp, u32 port)
 #define COMPAT_COUNTER_OBJECT_OPS
 #endif
 
+#ifdef HAVE_COUNTER_INIT
+#define COMPAT_COUNTER_INIT_OPS .counter_init = mana_ib_counter_init,
+#else
+#define COMPAT_COUNTER_INIT_OPS
+#endif
+
 #ifdef HAVE_QUERY_PORT_SPEED
 #define COMPAT_PORT_SPEED_OPS .query_port_speed = mana_ib_query_port_speed,
 #else

@@ -100,6 +100,13 @@ struct rdma_hw_stats *mana_ib_counter_stats(struct rdma_counter *counter)
 	return mana_ib_alloc_port_stats(counter->device, counter->port);
 }
 
+#ifdef HAVE_COUNTER_INIT
+/* What the core made says it all; but the core does not do without this. */
+void mana_ib_counter_init(struct rdma_counter *counter)
+{
+}
+#endif
+
 /* The core's counter and ours; made when the first QP is bound. */
 static struct mana_ib_counter *mana_ib_get_counter(struct mana_ib_dev *dev,
 						   struct rdma_counter *counter)
@@ -143,6 +150,8 @@ int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
 	}
 	list_move_tail(&qp->counter_entry, &own->qps);
 	qp->counter = own;
+	/* By this the core finds the counter's QPs, and unbinds those that end. */
+	ibqp->counter = counter;
 out:
 	mutex_unlock(&dev->counter_lock);
 	return err;
@@ -175,6 +184,7 @@ int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 		mana_ib_add_counters(dev, qp, qp->counter->passed);
 		list_del_init(&qp->counter_entry);
 		qp->counter = NULL;
+		ibqp->counter = NULL;
 	}
 	mutex_unlock(&dev->counter_lock);
 	return 0;

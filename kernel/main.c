@@ -175,6 +175,7 @@ static const struct ib_device_ops mana_ib_multicast_ops = {
 
 static const struct ib_device_ops mana_ib_counter_ops = {
 	COMPAT_COUNTER_OBJECT_OPS
+	COMPAT_COUNTER_INIT_OPS
 	.counter_alloc_stats = mana_ib_counter_stats,
 	.counter_bind_qp = compat_counter_bind_qp,
 	.counter_dealloc = mana_ib_counter_dealloc,

@@ -7,8 +7,10 @@ The titles are the command lines, so that a failed one can be run by hand.
 
 from __future__ import annotations
 
-import re
+import json
+import time
 from functools import partial
+from typing import Any
 
 from areas.lifecycle import traffic
 from harness import Area, Context, check
@@ -134,18 +136,36 @@ def vlan_address(context: Context) -> None:
         b.run("ip link del tagged 2>/dev/null || true")
 
 
-@AREA.case("rdma statistic: counters of a program's queue pairs, bound by themselves")
+@AREA.case("rdma statistic: counters of a program's queue pairs, bound by themselves and by hand")
 def qp_counters(context: Context) -> None:
     peer = context.b
-    mode = f"rdma statistic qp set link {peer.rdma}/1 auto"
-    peer.run(f"{mode} type on")
+    link = f"link {peer.rdma}/1"
+    gone = f"! rdma statistic qp show {link} | grep -q cntn"
+
+    def counters() -> list[dict[str, Any]]:
+        rows = json.loads(peer.out("rdma -j statistic qp show"))
+        return [row for row in rows if row and row["ifname"] == peer.rdma]
+
+    peer.run(f"rdma statistic qp set {link} auto type on")
     try:
         traffic(context)
-        text = peer.out(f"rdma statistic qp show link {peer.rdma}/1")
-        check(re.search(r"cntn \d+ .*lqpn \d+", text, re.S), f"no counter of a queue pair: {text}")
-        check(any(int(value) for value in re.findall(r"^\s+\w+ (\d+)", text, re.M)) or
-              re.search(r"\b[a-z_]+ [1-9]\d*", text.partition("lqpn")[2]),
-              f"the counter counts nothing: {text}")
+        shown = counters()
+        check(len(shown) == 1 and shown[0]["lqpn"], f"not one counter with queue pairs: {shown}")
+        before = shown[0]["tx_bytes"]
+        time.sleep(0.5)
+        check(counters()[0]["tx_bytes"] > before, f"the counter counts nothing: {shown}")
+        context.end()
+        peer.until(gone, "the counter outlives its queue pair", 20)
+        peer.run(f"rdma statistic qp set {link} auto off")
+
+        traffic(context)
+        rows = json.loads(peer.out(f"rdma -j resource show qp {link}"))
+        qpn = next(row["lqpn"] for row in rows if row["type"] == "RC")
+        peer.run(f"rdma statistic qp bind {link} lqpn {qpn}")
+        shown = counters()
+        check(len(shown) == 1 and shown[0]["lqpn"] == [qpn], f"QP {qpn} is not bound: {shown}")
+        peer.run(f"rdma statistic qp unbind {link} cntn {shown[0]['cntn']} lqpn {qpn}")
+        peer.until(gone, "the counter outlives its last queue pair", 20)
     finally:
         context.end()
-        peer.run(f"{mode} off")
+        peer.run(f"rdma statistic qp set {link} auto off", check=False)

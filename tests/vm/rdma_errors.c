@@ -14,7 +14,8 @@
 
 enum { SLOT = 16384, SLOTS = 8, SIZE = SLOT * SLOTS, RECEIVES = 3, SENDS = 4, DEPTH = 16 };
 enum { ID_RECEIVE = 0x100 };
-enum { OVERRUN = 80 }; /* messages, more than the CQ of a QP holds */
+/* Messages, more than the CQ of a QP holds: asked for 64, our provider makes 128. */
+enum { OVERRUN = 160 };
 
 enum mode {
     M_WRONG_RKEY,

@@ -126,8 +126,8 @@ def perftest(context: Context, tool: str, *options: str, server: Peer | None = N
         words += ["-x", str(gid)]
     listener = server.spawn([tool, "-d", server.rdma, *words])
     if rdma_cm:
-        server.until("rdma resource show cm_id | grep -q LISTEN", f"'{listener.text}' does not "
-                     "listen", 30)
+        server.until(f"rdma resource show cm_id | grep LISTEN | grep -q ':{port} '",
+                     f"'{listener.text}' does not listen", 30)
     else:
         server.wait_listening(port, listener)
     result = client.run([tool, "-d", client.rdma, *words, server.ip()], timeout=timeout,

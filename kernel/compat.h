@@ -316,7 +316,12 @@ static inline int compat_counter_unbind_qp(struct ib_qp *ibqp, u32 port)
 #endif
 
 #ifdef HAVE_COUNTER_INIT
-#define COMPAT_COUNTER_INIT_OPS .counter_init = mana_ib_counter_init,
+/* What the core made says it all; but the core does not do without this. */
+static inline void compat_counter_init(struct rdma_counter *counter)
+{
+}
+
+#define COMPAT_COUNTER_INIT_OPS .counter_init = compat_counter_init,
 #else
 #define COMPAT_COUNTER_INIT_OPS
 #endif

@@ -100,13 +100,6 @@ struct rdma_hw_stats *mana_ib_counter_stats(struct rdma_counter *counter)
 	return mana_ib_alloc_port_stats(counter->device, counter->port);
 }
 
-#ifdef HAVE_COUNTER_INIT
-/* What the core made says it all; but the core does not do without this. */
-void mana_ib_counter_init(struct rdma_counter *counter)
-{
-}
-#endif
-
 /* The core's counter and ours; made when the first QP is bound. */
 static struct mana_ib_counter *mana_ib_get_counter(struct mana_ib_dev *dev,
 						   struct rdma_counter *counter)

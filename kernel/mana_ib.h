@@ -822,9 +822,6 @@ int mana_ib_get_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 struct rdma_hw_stats *mana_ib_counter_stats(struct rdma_counter *counter);
 int mana_ib_counter_update(struct rdma_counter *counter);
 int mana_ib_counter_dealloc(struct rdma_counter *counter);
-#ifdef HAVE_COUNTER_INIT
-void mana_ib_counter_init(struct rdma_counter *counter);
-#endif
 
 /* restrack.c */
 int mana_ib_fill_qp(struct sk_buff *msg, struct ib_qp *ibqp);

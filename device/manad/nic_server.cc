@@ -5,6 +5,7 @@
 
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/short_slice.h"
 
 namespace openmana::manad {
 namespace {
@@ -51,6 +52,9 @@ void NicServer::start() {
     thread_ = std::thread([this] {
         ::pthread_setname_np(::pthread_self(),
                              ("nic-" + nic_->config().name).substr(0, 15).c_str());
+        if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)
+            OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", nic_->config().name,
+                    asked.error().text, asked.error().detail);
         loop_->run();
     });
 }

@@ -4,6 +4,7 @@ group."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import queue
@@ -20,38 +21,45 @@ from .errors import LabError
 
 # PR_SET_PDEATHSIG belongs to the thread that forked: the child is killed when that *thread* ends.
 # So all children are started by one thread that lives as long as the process.
-_jobs: queue.SimpleQueue[tuple[Future[Any], list[str], dict[str, Any]]] = queue.SimpleQueue()
+_jobs: queue.SimpleQueue[tuple[Future[Any], list[str], int, dict[str, Any]]] = queue.SimpleQueue()
 _starter_lock = threading.Lock()
 _starter: threading.Thread | None = None
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def _prepare(nice: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if nice:
+        with contextlib.suppress(PermissionError):
+            os.nice(nice)
 
 
 def _start_loop() -> None:
     while True:
-        future, argv, kwargs = _jobs.get()
+        future, argv, nice, kwargs = _jobs.get()
         try:
-            future.set_result(subprocess.Popen(argv, start_new_session=True,
-                                               preexec_fn=_die_with_parent, **kwargs))
+            # Of our session: where the scheduler groups tasks by session ("autogroup"), nice values
+            # count among those of one session only.
+            future.set_result(subprocess.Popen(argv, process_group=0,
+                                               preexec_fn=lambda: _prepare(nice), **kwargs))
         except BaseException as error:  # handed over to the waiting thread
             future.set_exception(error)
-        del future, argv, kwargs
+        del future, argv, nice, kwargs
 
 
-def spawn(argv: list[str], **kwargs: Any) -> subprocess.Popen[bytes]:
-    """Popen in its own session; the child dies when this process dies, however it dies."""
+def spawn(argv: list[str], nice: int = 0, **kwargs: Any) -> subprocess.Popen[bytes]:
+    """Popen in its own process group; the child dies when this process dies, however it dies.
+
+    `nice` is added to its nice value, as far as that is allowed."""
     global _starter
     with _starter_lock:
         if _starter is None or not _starter.is_alive():
             _starter = threading.Thread(target=_start_loop, daemon=True, name="starter")
             _starter.start()
     future: Future[Any] = Future()
-    _jobs.put((future, [os.fspath(arg) for arg in argv], kwargs))
+    _jobs.put((future, [os.fspath(arg) for arg in argv], nice, kwargs))
     try:
         return future.result()
     except FileNotFoundError as error:

@@ -36,7 +36,7 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 {
 	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
 	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
-	struct mana_uapi_context_resp response;
+	struct mana_uapi_context_resp response = {};
 	int err;
 
 	err = mana_ib_udata_empty(udata);
@@ -47,7 +47,8 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 		ibdev_dbg(&dev->ibdev, "no doorbell page: %pe\n", ERR_PTR(err));
 		return err;
 	}
-	mana_ib_describe_context(dev, &response);
+	if (udata->outlen > MANA_UAPI_CONTEXT_STOCK_BYTES)
+		mana_ib_describe_context(dev, &response);
 	err = mana_ib_udata_out(udata, &response, sizeof(response));
 	if (err)
 		mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);

@@ -12,8 +12,9 @@
 #define MANA_UAPI_VERSION 1
 
 /*
- * Answer to "allocate context": empty in the stock pair, so a stock driver
- * leaves it zero.
+ * Answer to "allocate context". In the stock pair it is empty, or (rdma-core 65) a
+ * mask of 8 bytes with what the driver has; ours has none of that, and says so with
+ * zeros to who asks for no more. A stock driver leaves the rest zero.
  */
 struct mana_uapi_context_resp {
 	__u32 bytes; /* of this answer that the driver knows; 0: a stock driver */
@@ -30,6 +31,8 @@ struct mana_uapi_context_resp {
 	__u32 clock_khz;
 	__u32 reserved;
 };
+
+#define MANA_UAPI_CONTEXT_STOCK_BYTES 8
 
 #define MANA_UAPI_CONTEXT_USER_UD (1u << 0) /* UD QPs in the stock queue format exist */
 #define MANA_UAPI_CONTEXT_DMAC (1u << 1) /* "create AH" answers with the destination MAC */

@@ -131,20 +131,33 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 	return 0;
 }
 
+/* What fits frames of that size; the smallest one is there always. */
+static enum ib_mtu mana_ib_mtu(int ethernet)
+{
+	return iboe_get_mtu(ethernet) ? : IB_MTU_256;
+}
+
+/* What the NIC takes at most, whatever the interfaces are set to. */
+enum ib_mtu mana_ib_max_mtu(const struct mana_ib_dev *dev)
+{
+	return mana_ib_mtu(dev->gc->adapter_mtu - ETH_HLEN);
+}
+
 int mana_ib_query_port(struct ib_device *ibdev, u32 port,
 		       struct ib_port_attr *attr)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibdev);
 	struct net_device *ndev;
-	bool up, knows_speed;
+	bool running, up, knows_speed;
 
 	ndev = ib_device_get_netdev(ibdev, port);
 	if (!ndev)
 		return -EINVAL;
 
-	up = netif_running(ndev) && netif_carrier_ok(ndev);
-	attr->max_mtu = IB_MTU_4096;
-	attr->active_mtu = iboe_get_mtu(ndev->mtu);
+	running = netif_running(ndev);
+	up = running && netif_carrier_ok(ndev);
+	attr->max_mtu = mana_ib_max_mtu(dev);
+	attr->active_mtu = mana_ib_mtu(ndev->mtu);
 	knows_speed = ndev->ethtool_ops &&
 		      ndev->ethtool_ops->get_link_ksettings;
 	dev_put(ndev);
@@ -160,7 +173,9 @@ int mana_ib_query_port(struct ib_device *ibdev, u32 port,
 		attr->phys_state = IB_PORT_PHYS_STATE_LINK_UP;
 	} else {
 		attr->state = IB_PORT_DOWN;
-		attr->phys_state = IB_PORT_PHYS_STATE_DISABLED;
+		/* An interface that is up waits for its link. */
+		attr->phys_state = running ? IB_PORT_PHYS_STATE_POLLING :
+					     IB_PORT_PHYS_STATE_DISABLED;
 	}
 	attr->pkey_tbl_len = 1;
 	attr->max_msg_sz = MANA_IB_MAX_MESSAGE;
@@ -318,10 +333,10 @@ u32 mana_ib_netdev_mtu(struct mana_ib_dev *dev, u32 port)
 
 	ndev = ib_device_get_netdev(&dev->ibdev, port);
 	if (ndev) {
-		mtu = iboe_get_mtu(ndev->mtu);
+		mtu = mana_ib_mtu(ndev->mtu);
 		dev_put(ndev);
 	}
-	return ib_mtu_enum_to_int(mtu ? mtu : IB_MTU_256);
+	return ib_mtu_enum_to_int(mtu);
 }
 
 static void mana_ib_port_event(struct mana_ib_dev *dev, u32 port,

@@ -607,6 +607,7 @@ int mana_ib_associate_netdevs(struct mana_ib_dev *dev);
 int mana_ib_configure_macs(struct mana_ib_dev *dev);
 int mana_ib_watch_netdevs(struct mana_ib_dev *dev);
 void mana_ib_unwatch_netdevs(struct mana_ib_dev *dev);
+enum ib_mtu mana_ib_max_mtu(const struct mana_ib_dev *dev);
 u32 mana_ib_netdev_mtu(struct mana_ib_dev *dev, u32 port);
 
 /* events.c */

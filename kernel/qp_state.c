@@ -6,6 +6,8 @@
 #include <rdma/ib_cache.h>
 
 #define MANA_IB_DEFAULT_HOPS 64
+#define MANA_IB_MAX_TIME 31 /* codes of 5 bits */
+#define MANA_IB_MAX_TRIES 7 /* of 3 bits */
 
 static bool mana_ib_on_ethernet(const struct mana_ib_qp *qp)
 {
@@ -79,7 +81,14 @@ static int mana_ib_check_attr(const struct mana_ib_dev *dev,
 	    attr->max_dest_rd_atomic > dev->limits.max_read_in)
 		return -EINVAL;
 	if (mask & IB_QP_PATH_MTU && (attr->path_mtu < IB_MTU_256 ||
-				      attr->path_mtu > IB_MTU_4096))
+				      attr->path_mtu > mana_ib_max_mtu(dev)))
+		return -EINVAL;
+	if ((mask & IB_QP_TIMEOUT && attr->timeout > MANA_IB_MAX_TIME) ||
+	    (mask & IB_QP_MIN_RNR_TIMER &&
+	     attr->min_rnr_timer > MANA_IB_MAX_TIME))
+		return -EINVAL;
+	if ((mask & IB_QP_RETRY_CNT && attr->retry_cnt > MANA_IB_MAX_TRIES) ||
+	    (mask & IB_QP_RNR_RETRY && attr->rnr_retry > MANA_IB_MAX_TRIES))
 		return -EINVAL;
 	return 0;
 }

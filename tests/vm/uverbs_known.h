@@ -392,6 +392,95 @@ static int srq_too_many(struct worker* w, const struct base* b) {
     return srq_of(w, b, 64, PAGE / 64 + 1);
 }
 
+/* What the table of the verbs wants for each step. */
+enum {
+    TO_INIT = 1 | 1 << 3 | 1 << 4 | 1 << 5,
+    TO_RTR = 1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 15 | 1 << 17 | 1 << 20,
+    TO_RTS = 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16,
+};
+enum { INIT = 1, RTR, RTS };
+
+static int step(struct worker* w, struct ib_uverbs_modify_qp core, uint32_t mask, uint8_t state) {
+    struct command c = {.number = IB_USER_VERBS_CMD_MODIFY_QP, .core_bytes = sizeof core};
+
+    core.attr_mask = mask;
+    core.qp_state = state;
+    memcpy(c.core, &core, sizeof core);
+    return plainly(w, &c);
+}
+
+static const struct ib_uverbs_modify_qp usual_path = {
+    .port_num = 1,
+    .path_mtu = 3,
+    .dest_qp_num = 99,
+    .timeout = 31,
+    .retry_cnt = 7,
+    .rnr_retry = 7,
+    .min_rnr_timer = 31,
+    .dest = {.is_global = 1,
+             .port_num = 1,
+             .sgid_index = 1,
+             .hop_limit = 64,
+             .dgid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 1}}};
+
+/* An RC QP that goes to RTS, or as far as it is let. */
+static int connected(struct worker* w, const struct base* b, struct ib_uverbs_modify_qp* path) {
+    int err;
+
+    memset(w->process->arena, 0, ARENA); /* the record says how much is posted */
+    err = qp_of_type(w, b, IB_UVERBS_QPT_RC);
+    if (err) return err;
+    path->qp_handle = answered(w, 0);
+    err = step(w, *path, TO_INIT, INIT);
+    if (!err) err = step(w, *path, TO_RTR, RTR);
+    return err ? err : step(w, *path, TO_RTS, RTS);
+}
+
+static int with_path(struct worker* w, const struct base* b, struct ib_uverbs_modify_qp path) {
+    int err = connected(w, b, &path);
+
+    return destroy(w, K_QP, path.qp_handle) ? EPROTO : err;
+}
+
+static int path_at_limits(struct worker* w, const struct base* b) {
+    return with_path(w, b, usual_path);
+}
+
+static int path_timeout(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp path = usual_path;
+
+    path.timeout = 32;
+    return with_path(w, b, path);
+}
+
+static int path_retries(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp path = usual_path;
+
+    path.retry_cnt = 8;
+    return with_path(w, b, path);
+}
+
+static int path_rnr_retries(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp path = usual_path;
+
+    path.rnr_retry = 8;
+    return with_path(w, b, path);
+}
+
+static int path_rnr_timer(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp path = usual_path;
+
+    path.min_rnr_timer = 32;
+    return with_path(w, b, path);
+}
+
+static int path_mtu(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp path = usual_path;
+
+    path.path_mtu = 6;
+    return with_path(w, b, path);
+}
+
 /* A limit is for those who modify an SRQ (ibv_create_srq(3)): here none is armed. */
 static int srq_made_with_limit(struct worker* w, const struct base* b) {
     struct ib_uverbs_create_srq core = {
@@ -1428,6 +1517,12 @@ static const struct known known_cases[] = {
     {"a QP in a state that is none", modify_no_state, EINVAL, RDMA},
     {"a QP whose path migrates", modify_migration, EOPNOTSUPP, RDMA},
     {"a QP with another size", modify_size, EOPNOTSUPP, RDMA},
+    {"a QP with the longest times and most retries", path_at_limits, 0, ADDRESS},
+    {"a QP with a timeout of 6 bits", path_timeout, EINVAL, ADDRESS},
+    {"a QP with 8 retries", path_retries, EINVAL, ADDRESS},
+    {"a QP with 8 retries of a receiver that is not ready", path_rnr_retries, EINVAL, ADDRESS},
+    {"a QP with a receiver's timer of 6 bits", path_rnr_timer, EINVAL, ADDRESS},
+    {"a QP with an MTU that there is not", path_mtu, EINVAL, ADDRESS},
     {"a QP with a rate limit", modify_rate, EOPNOTSUPP, RDMA},
     {"a PD that goes before its objects", qp_in_use_pd, EBUSY, RDMA},
     {"an SRQ without stride", srq_no_stride, EINVAL, RDMA},

@@ -64,7 +64,8 @@ static void mana_ib_qp_event(struct mana_ib_dev *dev, u32 id,
 	/* An extended QP is asked for its state when that matters. */
 	if (type == IB_EVENT_QP_FATAL && qp->format == MANA_IB_QP_STOCK_RC)
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
-	if (type == IB_EVENT_SQ_DRAINED && !qp->attr.en_sqd_async_notify)
+	if (type == IB_EVENT_SQ_DRAINED &&
+	    !READ_ONCE(qp->attr.en_sqd_async_notify))
 		goto out;
 	if (qp->ibqp.event_handler) {
 		event.device = &dev->ibdev;

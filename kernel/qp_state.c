@@ -198,6 +198,17 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 	}
 }
 
+/* Whether the end of a drain is told: asked for with the step to SQD, and until the next. */
+static bool mana_ib_tells_drained(const struct mana_ib_qp *qp,
+				  const struct ib_qp_attr *attr, int mask)
+{
+	if (!(mask & IB_QP_STATE) ||
+	    (qp->state == IB_QPS_SQD && attr->qp_state == IB_QPS_SQD))
+		return qp->attr.en_sqd_async_notify;
+	return attr->qp_state == IB_QPS_SQD &&
+	       mask & IB_QP_EN_SQD_ASYNC_NOTIFY && attr->en_sqd_async_notify;
+}
+
 /* In RESET and INIT a QP stays until we change that. */
 static bool mana_ib_device_knows_state(const struct mana_ib_qp *qp)
 {
@@ -210,6 +221,7 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct mana_hw_ext_query_qp_resp now;
+	bool told = qp->attr.en_sqd_async_notify;
 	enum ib_qp_state state;
 	int err;
 
@@ -230,13 +242,15 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 	if (err)
 		return err;
 	/* The event may come before the answer. */
-	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
-		qp->attr.en_sqd_async_notify = attr->en_sqd_async_notify;
+	WRITE_ONCE(qp->attr.en_sqd_async_notify,
+		   mana_ib_tells_drained(qp, attr, mask));
 	if (!mana_ib_on_ethernet(qp)) {
 		err = mana_ib_send_attr(dev, qp, attr, mask, state);
 		/* A device that is gone has no objection to the end. */
-		if (err && !(dev->gone && state == IB_QPS_ERR))
+		if (err && !(dev->gone && state == IB_QPS_ERR)) {
+			WRITE_ONCE(qp->attr.en_sqd_async_notify, told);
 			return err;
+		}
 	} else if (qp->format == MANA_IB_QP_PACKET) {
 		u32 port = mask & IB_QP_PORT ? attr->port_num : 0;
 

@@ -392,13 +392,15 @@ static int srq_too_many(struct worker* w, const struct base* b) {
     return srq_of(w, b, 64, PAGE / 64 + 1);
 }
 
-/* What the table of the verbs wants for each step. */
+/* What the table of the verbs wants for each step, and for the notice of a drain. */
 enum {
     TO_INIT = 1 | 1 << 3 | 1 << 4 | 1 << 5,
     TO_RTR = 1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 15 | 1 << 17 | 1 << 20,
     TO_RTS = 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16,
+    TO_STATE = 1,
+    NOTICE = 1 << 2,
 };
-enum { INIT = 1, RTR, RTS };
+enum { INIT = 1, RTR, RTS, SQD };
 
 static int step(struct worker* w, struct ib_uverbs_modify_qp core, uint32_t mask, uint8_t state) {
     struct command c = {.number = IB_USER_VERBS_CMD_MODIFY_QP, .core_bytes = sizeof core};
@@ -479,6 +481,32 @@ static int path_mtu(struct worker* w, const struct base* b) {
 
     path.path_mtu = 6;
     return with_path(w, b, path);
+}
+
+/* Whether an event of a drained QP comes within a time; others are passed over. */
+static bool drained(struct worker* w, int ms) {
+    struct ib_uverbs_async_event_desc event;
+    struct pollfd wait = {.fd = w->process->async_fd, .events = POLLIN};
+
+    while (poll(&wait, 1, ms) > 0)
+        if (read(wait.fd, &event, sizeof event) == sizeof event &&
+            event.event_type == 5) /* IB_EVENT_SQ_DRAINED */
+            return true;
+    return false;
+}
+
+/* Who asks for the notice of a drain gets it, once; the next drain is another. */
+static int drain_told_once(struct worker* w, const struct base* b) {
+    struct ib_uverbs_modify_qp path = usual_path;
+    int err = connected(w, b, &path);
+
+    path.en_sqd_async_notify = 1;
+    if (!err) err = step(w, path, TO_STATE | NOTICE, SQD);
+    if (!err && !drained(w, 10000)) err = ETIMEDOUT;
+    if (!err) err = step(w, path, TO_STATE, RTS);
+    if (!err) err = step(w, path, TO_STATE, SQD);
+    if (!err && drained(w, 500)) err = EUCLEAN;
+    return destroy(w, K_QP, path.qp_handle) ? EPROTO : err;
 }
 
 /* A limit is for those who modify an SRQ (ibv_create_srq(3)): here none is armed. */
@@ -1523,6 +1551,7 @@ static const struct known known_cases[] = {
     {"a QP with 8 retries of a receiver that is not ready", path_rnr_retries, EINVAL, ADDRESS},
     {"a QP with a receiver's timer of 6 bits", path_rnr_timer, EINVAL, ADDRESS},
     {"a QP with an MTU that there is not", path_mtu, EINVAL, ADDRESS},
+    {"a QP that is drained twice, and tells of it once", drain_told_once, 0, ADDRESS},
     {"a QP with a rate limit", modify_rate, EOPNOTSUPP, RDMA},
     {"a PD that goes before its objects", qp_in_use_pd, EBUSY, RDMA},
     {"an SRQ without stride", srq_no_stride, EINVAL, RDMA},

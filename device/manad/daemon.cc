@@ -2,8 +2,8 @@
 #include "manad/daemon.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 
+#include "base/heap.h"
 #include "base/log.h"
 
 namespace openmana::manad {
@@ -19,13 +19,6 @@ template <typename Counters>
 void add_counters(json& into, const Counters& counters) {
     counters.visit(
         [&](const base::CounterInfo& info, std::uint64_t value) { into[info.name] = value; });
-}
-
-/// What this process has allocated and not given back, of all threads; 0 under sanitizers, which
-/// have an allocator of their own.
-std::size_t heap_bytes() {
-    const struct mallinfo2 info = ::mallinfo2();
-    return info.uordblks + info.hblkhd;
 }
 
 }  // namespace
@@ -119,7 +112,7 @@ json Daemon::status() {
                         {"objects", objects},
                         {"socket", nic->socket()}});
     }
-    return {{"ok", true}, {"nics", rows}, {"heap_bytes", heap_bytes()}};
+    return {{"ok", true}, {"nics", rows}, {"heap_bytes", base::heap_bytes()}};
 }
 
 json Daemon::stats(const std::vector<NicServer*>& nics) {

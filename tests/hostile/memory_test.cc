@@ -2,7 +2,6 @@
 // Clients of a manad NIC in this process that leave without a word, hundreds of them, with all
 // kinds of objects in use: the memory that the device takes from the heap does not grow with them.
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <mana/ext.h>
 #include <mana/rnic_queue.h>
 #include <spdlog/spdlog.h>
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "fabric/switch.h"
 #include "manad/nic_server.h"
 #include "support/ext_host.h"
@@ -117,13 +117,10 @@ protected:
         }
         return false;
     }
-    /// Bytes that the heap has given out, to all threads.
+    /// Of the heap, while the server is idle.
     [[nodiscard]] std::size_t in_use() {
         std::size_t bytes = 0;
-        server_->call([&] {
-            const struct mallinfo2 info = ::mallinfo2();
-            bytes = info.uordblks + info.hblkhd;
-        });
+        server_->call([&] { bytes = base::heap_bytes(); });
         return bytes;
     }
 

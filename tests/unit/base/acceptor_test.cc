@@ -77,6 +77,20 @@ protected:
     std::vector<UniqueFd> others;
 };
 
+/// With a process that has no descriptors left, for a while.
+class AcceptorShortageTest : public AcceptorTest {
+protected:
+    void SetUp() override {
+        if (!kCanBeWithoutFds) GTEST_SKIP() << "a sanitizer needs descriptors";
+    }
+    /// A client comes in the shortage: the acceptor says so and pauses.
+    void connect_in_vain() {
+        connect();
+        const NoMoreFds none;
+        run_for(10ms);
+    }
+};
+
 TEST_F(AcceptorTest, HandsOverEachClient) {
     start();
     connect();
@@ -129,8 +143,7 @@ TEST_F(AcceptorTest, AHoldFromAnotherHandlerOfTheSameTurnCounts) {
     EXPECT_EQ(taken, 1u);
 }
 
-TEST_F(AcceptorTest, WithoutDescriptorsItSleepsSaysSoOnceAndServesLater) {
-    if (!kCanBeWithoutFds) GTEST_SKIP() << "a sanitizer needs descriptors";
+TEST_F(AcceptorShortageTest, WithoutDescriptorsItSleepsSaysSoOnceAndServesLater) {
     start();
     connect();
     {
@@ -150,29 +163,19 @@ TEST_F(AcceptorTest, WithoutDescriptorsItSleepsSaysSoOnceAndServesLater) {
     EXPECT_EQ(log.str(), kWarning);
 }
 
-TEST_F(AcceptorTest, TheNextShortageIsSaidAgain) {
-    if (!kCanBeWithoutFds) GTEST_SKIP() << "a sanitizer needs descriptors";
+TEST_F(AcceptorShortageTest, TheNextShortageIsSaidAgain) {
     start();
     for (std::size_t i = 1; i <= 2; ++i) {
-        connect();
-        {
-            const NoMoreFds none;
-            run_for(10ms);
-        }
+        connect_in_vain();
         run_until_clients(i);
     }
     EXPECT_EQ(log.str(), std::string(kWarning) + kWarning);
 }
 
-TEST_F(AcceptorTest, AHoldOutlastsThePause) {
-    if (!kCanBeWithoutFds) GTEST_SKIP() << "a sanitizer needs descriptors";
+TEST_F(AcceptorShortageTest, AHoldOutlastsThePause) {
     start();
-    connect();
-    {
-        const NoMoreFds none;
-        run_for(10ms);
-        EXPECT_EQ(log.str(), kWarning);
-    }
+    connect_in_vain();
+    EXPECT_EQ(log.str(), kWarning);
     acceptor->hold();
     const auto turns = counter.turns;
     run_for(Acceptor::kPause * 3 / 2);
@@ -182,26 +185,20 @@ TEST_F(AcceptorTest, AHoldOutlastsThePause) {
     run_until_clients(1);
 }
 
-TEST_F(AcceptorTest, AResumeWithoutAHoldDoesNotShortenThePause) {
-    if (!kCanBeWithoutFds) GTEST_SKIP() << "a sanitizer needs descriptors";
+TEST_F(AcceptorShortageTest, AResumeWithoutAHoldDoesNotShortenThePause) {
     TimePoint taken{};
     acceptor->start([&](UniqueFd client) {
         taken = loop->now();
         clients.push_back(std::move(client));
     });
-    connect();
     const TimePoint before = loop->now();
-    {
-        const NoMoreFds none;
-        run_for(10ms);
-    }
+    connect_in_vain();
     acceptor->resume();
     run_until_clients(1);
     EXPECT_GE(taken - before, Acceptor::kPause);
 }
 
-TEST_F(AcceptorTest, MayGoWhileItPauses) {
-    if (!kCanBeWithoutFds) GTEST_SKIP() << "a sanitizer needs descriptors";
+TEST_F(AcceptorShortageTest, MayGoWhileItPauses) {
     start();
     connect();
     const NoMoreFds none;

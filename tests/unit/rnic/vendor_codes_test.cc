@@ -23,27 +23,24 @@ protected:
         std::byte* const at = ring.at(offset);
         base::store_le<std::uint32_t>(at, to(base::load_le<std::uint32_t>(at)));
     }
-    /// A's work request fails with the code, at once.
-    void expect_send_error(std::uint32_t vendor) {
+    /// The one work request of a host fails with the code.
+    template <typename Host>
+    void expect_error(Host& host, bool receive, std::uint64_t id, std::uint32_t vendor) {
         link->idle();
-        ASSERT_EQ(link->a.done.size(), 1U);
-        EXPECT_FALSE(link->a.done[0].receive);
-        EXPECT_EQ(link->a.done[0].type, unsigned{MANA_HW_RNIC_CQE_ERROR});
-        EXPECT_EQ(link->a.done[0].vendor, vendor);
-        EXPECT_EQ(link->a.done[0].id, 1U);
-        EXPECT_STREQ(link->a.state(), "ERR");
+        ASSERT_EQ(host.done.size(), 1U);
+        EXPECT_EQ(host.done[0].receive, receive);
+        EXPECT_EQ(host.done[0].type, unsigned{MANA_HW_RNIC_CQE_ERROR});
+        EXPECT_EQ(host.done[0].vendor, vendor);
+        EXPECT_EQ(host.done[0].id, id);
+        EXPECT_STREQ(host.state(), "ERR");
+    }
+    /// A's does, at once.
+    void expect_send_error(std::uint32_t vendor) {
+        expect_error(link->a, false, 1, vendor);
         EXPECT_STREQ(link->b.state(), "RTS");
         EXPECT_TRUE(sent().empty());
     }
-    void expect_receive_error(std::uint32_t vendor) {
-        link->idle();
-        ASSERT_EQ(link->b.done.size(), 1U);
-        EXPECT_TRUE(link->b.done[0].receive);
-        EXPECT_EQ(link->b.done[0].type, unsigned{MANA_HW_RNIC_CQE_ERROR});
-        EXPECT_EQ(link->b.done[0].vendor, vendor);
-        EXPECT_EQ(link->b.done[0].id, 9U);
-        EXPECT_STREQ(link->b.state(), "ERR");
-    }
+    void expect_receive_error(std::uint32_t vendor) { expect_error(link->b, true, 9, vendor); }
     /// A WRITE with one word of its WQE changed.
     void write_changed(std::size_t offset, const std::function<std::uint32_t(std::uint32_t)>& to) {
         open();

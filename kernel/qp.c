@@ -170,6 +170,8 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 	qp->state = IB_QPS_RESET;
 	qp->handle = MANA_IB_NO_HANDLE;
 	qp->attr.cap = attr->cap;
+	/* The step to INIT says it anew; that of a GSI QP does not. */
+	qp->attr.port_num = max(1U, attr->port_num);
 	mutex_init(&qp->mutex);
 	mana_ib_target_init(&qp->target);
 	qp->send_flush.qp = qp;

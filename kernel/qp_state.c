@@ -186,7 +186,7 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 		}
 		break;
 	case IB_QPS_RTR:
-		qp->mtu = mana_ib_netdev_mtu(dev, max(1U, qp->attr.port_num));
+		qp->mtu = mana_ib_netdev_mtu(dev, qp->attr.port_num);
 		break;
 	case IB_QPS_ERR:
 		/* The public format of datagrams knows no flush. */

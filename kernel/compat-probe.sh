@@ -50,6 +50,7 @@ in_struct COUNTER_PORT $verbs ib_device_ops '(\*counter_bind_qp)([^;]*u32 port)'
 in_struct COUNTER_OBJECT $verbs ib_device_ops 'DECLARE_RDMA_OBJ_SIZE(rdma_counter)'
 in_struct COUNTER_INIT $verbs ib_device_ops '(\*counter_init)('
 in_struct QUERY_PORT_SPEED $verbs ib_device_ops '(\*query_port_speed)('
+in_struct ROBUST_UDATA $verbs ib_device_ops 'uverbs_robust_udata:1;'
 in_header CORE_PORT_EVENTS $verbs 'ib_dispatch_port_state_event('
 [ -e "$include/rdma/iter.h" ] && yes RDMA_ITER
 in_header UMEM_GET_VA rdma/ib_umem.h 'ib_umem_get_va('

@@ -326,6 +326,16 @@ static inline void compat_counter_init(struct rdma_counter *counter)
 #define COMPAT_COUNTER_INIT_OPS
 #endif
 
+/*
+ * Newer cores tell providers that each command's part of theirs is checked, and its
+ * answer filled to the end: mana_ib_udata_*() alone see these.
+ */
+#ifdef HAVE_ROBUST_UDATA
+#define COMPAT_ROBUST_UDATA_OPS .uverbs_robust_udata = true,
+#else
+#define COMPAT_ROBUST_UDATA_OPS
+#endif
+
 #ifdef HAVE_QUERY_PORT_SPEED
 #define COMPAT_PORT_SPEED_OPS .query_port_speed = mana_ib_query_port_speed,
 #else

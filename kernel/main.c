@@ -44,12 +44,19 @@ int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 		       0;
 }
 
-/* A command of which the provider's part has no meaning yet, or of the kernel. */
+/*
+ * A command of which the provider's part has no meaning yet, or of the kernel. Zero is
+ * the answer, where there is room for one.
+ */
 int mana_ib_udata_empty(struct ib_udata *udata)
 {
-	if (!udata || !udata->inlen)
+	if (!udata)
 		return 0;
-	return ib_is_udata_cleared(udata, 0, udata->inlen) ? 0 : -EOPNOTSUPP;
+	if (udata->inlen && !ib_is_udata_cleared(udata, 0, udata->inlen))
+		return -EOPNOTSUPP;
+	if (udata->outlen && clear_user(udata->outbuf, udata->outlen))
+		return -EFAULT;
+	return 0;
 }
 
 /* The interface stands for a firmware, which no NIC tells of: 1.0.EXTENSION. */
@@ -69,6 +76,7 @@ static const struct ib_device_ops mana_ib_ops = {
 
 	COMPAT_CREATE_CQ_OPS,
 	COMPAT_PORT_SPEED_OPS
+	COMPAT_ROBUST_UDATA_OPS
 	.alloc_pd = mana_ib_alloc_pd,
 	.alloc_ucontext = mana_ib_alloc_ucontext,
 	.create_qp = mana_ib_create_qp,

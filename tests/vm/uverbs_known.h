@@ -615,6 +615,27 @@ static int pd_used_part(struct worker* w, const struct base* b) {
     return pd_part(w, 1);
 }
 
+/* Room for an answer that there is none of ends in zeros too. */
+static int pd_answer(struct worker* w, const struct base* b) {
+    enum { ROOM = 16, AT = sizeof(struct ib_uverbs_alloc_pd_resp) };
+    struct command c = {.number = IB_USER_VERBS_CMD_ALLOC_PD,
+                        .core_bytes = sizeof(struct ib_uverbs_alloc_pd),
+                        .answer_bytes = AT,
+                        .driver_answer_bytes = ROOM};
+    bool zero = true;
+    int err;
+
+    (void)b;
+    w->spoilt = false;
+    memset(w->out, 0xa5, 512);
+    err = by_write(w, &c);
+    if (err) return err;
+    for (uint32_t i = 0; i < ROOM; i++) zero = zero && !w->out[AT + i];
+    if (w->out[AT + ROOM] != 0xa5) zero = false;
+    err = destroy(w, K_PD, answered(w, 0));
+    return err || zero ? err : EUCLEAN;
+}
+
 static int mr_used_part(struct worker* w, const struct base* b) {
     struct ib_uverbs_reg_mr core = {.start = (uintptr_t)w->process->arena,
                                     .length = PAGE,
@@ -1516,6 +1537,7 @@ static const struct known known_cases[] = {
     {"a CQ with a longer driver's part, in use", cq_longer_used, EOPNOTSUPP, ANY},
     {"a CQ with room for a longer answer", cq_answer_longer, 0, ANY},
     {"a PD with a driver's part, zero", pd_zero_part, 0, ANY},
+    {"a PD with room for an answer", pd_answer, 0, ANY},
     {"a PD with a driver's part, in use", pd_used_part, EOPNOTSUPP, ANY},
     {"an MR with a driver's part, in use", mr_used_part, EOPNOTSUPP, ANY},
     {"a memory window with a driver's part, in use", mw_used_part, EOPNOTSUPP, RDMA},

@@ -142,7 +142,6 @@ int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
 		goto out;
 	}
 	list_move_tail(&qp->counter_entry, &own->qps);
-	qp->counter = own;
 	/* By this the core finds the counter's QPs, and unbinds those that end. */
 	ibqp->counter = counter;
 out:
@@ -170,13 +169,14 @@ int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_counter *own;
 
 	mutex_lock(&dev->counter_lock);
-	if (qp->counter) {
+	if (!list_empty(&qp->counter_entry)) {
+		own = xa_load(&dev->counters, ibqp->counter->id);
 		/* What a device that fails has not told is lost. */
-		mana_ib_add_counters(dev, qp, qp->counter->passed);
+		mana_ib_add_counters(dev, qp, own->passed);
 		list_del_init(&qp->counter_entry);
-		qp->counter = NULL;
 		ibqp->counter = NULL;
 	}
 	mutex_unlock(&dev->counter_lock);

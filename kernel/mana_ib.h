@@ -370,7 +370,6 @@ struct mana_ib_packets {
  * @packets: of a raw packet QP with both queues
  * @counter_base: device counters when the QP was bound to its counter
  * @counter_entry: in the list of that counter
- * @counter: it
  */
 struct mana_ib_qp {
 	struct ib_qp ibqp;
@@ -401,7 +400,6 @@ struct mana_ib_qp {
 	struct mana_ib_packets *packets;
 	u64 counter_base[MANA_IB_VF_COUNTERS];
 	struct list_head counter_entry;
-	struct mana_ib_counter *counter;
 };
 
 /* A counter of the core, and the QPs that are bound to it. */

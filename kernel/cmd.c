@@ -81,6 +81,8 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 		dev->waiting = waiting;
 		WRITE_ONCE(dev->silent, true);
 	}
+	/* Not from here: who waits for an answer may hold a QP's mutex. */
+	schedule_work(&dev->lost_work);
 	/* Before and after that the core has no use for events. */
 	if (READ_ONCE(dev->announced))
 		ib_dispatch_event(&event);

@@ -77,6 +77,25 @@ out:
 	mana_ib_target_put(&qp->target);
 }
 
+/* The device was given up, and completes nothing of the kernel's QPs any more. */
+void mana_ib_end_qps(struct work_struct *work)
+{
+	struct mana_ib_dev *dev =
+		container_of(work, struct mana_ib_dev, lost_work);
+	struct mana_ib_qp *qp;
+	unsigned long id;
+
+	/* Each may go meanwhile: it is used with a reference alone. */
+	xa_for_each(&dev->qps, id, qp) {
+		qp = mana_ib_event_get(&dev->qps, id, struct mana_ib_qp);
+		if (!qp)
+			continue;
+		if (qp->kernel)
+			mana_ib_end_qp(qp);
+		mana_ib_target_put(&qp->target);
+	}
+}
+
 static void mana_ib_srq_event(struct mana_ib_dev *dev, u32 id,
 			      enum ib_event_type type)
 {

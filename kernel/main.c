@@ -318,6 +318,7 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	xa_init_flags(&dev->cqs, XA_FLAGS_LOCK_IRQ);
 	/* No interrupt uses it, but to lockdep the tables' locks are one. */
 	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
+	INIT_WORK(&dev->lost_work, mana_ib_end_qps);
 	mutex_init(&dev->counter_lock);
 	mutex_init(&dev->hook_lock);
 	mutex_init(&dev->raw_lock);
@@ -326,6 +327,8 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 
 static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
 {
+	/* There are no more requests, so nothing starts it again. */
+	cancel_work_sync(&dev->lost_work);
 	xa_destroy(&dev->qps);
 	xa_destroy(&dev->sqs);
 	xa_destroy(&dev->srqs);

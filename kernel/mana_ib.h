@@ -13,6 +13,7 @@
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 
 #include "compat.h"
@@ -90,6 +91,7 @@ struct mana_ib_ext_limits {
  * @registered: we registered @gdev and have to take that back
  * @notifying: @netdev_events is registered
  * @gone: the device does not answer any more
+ * @lost_work: ends the kernel's QPs when that is so
  * @silent: a second request was not answered either; Ethernet waits no more
  * @waiting: how long it did before, in ms
  * @announced: the core takes events
@@ -126,6 +128,7 @@ struct mana_ib_dev {
 	bool registered;
 	bool notifying;
 	bool gone;
+	struct work_struct lost_work;
 	bool silent;
 	u32 waiting;
 	bool announced;
@@ -620,6 +623,7 @@ void mana_ib_mute_cq(struct mana_ib_cq *cq);
 void mana_ib_unhook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq);
 int mana_ib_track(struct xarray *table, u32 id, void *object);
 void mana_ib_untrack(struct xarray *table, u32 id);
+void mana_ib_end_qps(struct work_struct *work);
 
 /* region.c */
 int mana_ib_create_region(struct mana_ib_dev *dev, struct ib_umem *umem,
@@ -701,6 +705,7 @@ int mana_ib_create_extended(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp);
 int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		      struct ib_udata *udata);
+void mana_ib_end_qp(struct mana_ib_qp *qp);
 int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		     struct ib_qp_init_attr *init);
 

@@ -198,6 +198,36 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 	}
 }
 
+/*
+ * Software completes what a device does not that is gone. Who drains a QP with an SRQ
+ * waits for the event, for a minute if need be.
+ */
+static void mana_ib_end_by_software(struct mana_ib_qp *qp)
+{
+	struct ib_event event = { .device = qp->ibqp.device,
+				  .element.qp = &qp->ibqp,
+				  .event = IB_EVENT_QP_LAST_WQE_REACHED };
+	bool ended = qp->flush;
+
+	mana_ib_start_flush(qp);
+	if (!ended && qp->ibqp.srq && qp->ibqp.event_handler)
+		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
+}
+
+/**
+ * mana_ib_end_qp - a QP of the kernel goes to ERR with its device, which is gone
+ * @qp: QP with a reference; one in RESET stays there
+ */
+void mana_ib_end_qp(struct mana_ib_qp *qp)
+{
+	mutex_lock(&qp->mutex);
+	if (qp->state != IB_QPS_RESET) {
+		WRITE_ONCE(qp->state, IB_QPS_ERR);
+		mana_ib_end_by_software(qp);
+	}
+	mutex_unlock(&qp->mutex);
+}
+
 /* Whether the end of a drain is told: asked for with the step to SQD, and until the next. */
 static bool mana_ib_tells_drained(const struct mana_ib_qp *qp,
 				  const struct ib_qp_attr *attr, int mask)
@@ -263,7 +293,7 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 		mana_ib_follow_state(dev, qp, state);
 	WRITE_ONCE(qp->state, state);
 	if (dev->gone && qp->kernel && state == IB_QPS_ERR)
-		mana_ib_start_flush(qp);
+		mana_ib_end_by_software(qp);
 	return 0;
 }
 

@@ -116,12 +116,16 @@ def device_number(peer: Peer) -> int:
 def reset(peer: Peer) -> None:
     """FLR under the driver's feet. The parent of 6.12 does nothing about it: the function is bound
     anew. That of 7.2 resets a silent device by itself, and has to be let do it (docs/kernel.md)."""
-    at = address(peer)
     before = device_number(peer)
-    peer.run(f"echo 1 >/sys/bus/pci/devices/{at}/reset && sleep 2", timeout=60)
+    peer.run(f"echo 1 >/sys/bus/pci/devices/{address(peer)}/reset && sleep 2", timeout=60)
+    bring_back(peer, before)
+
+
+def bring_back(peer: Peer, before: int) -> None:
+    """After the reset of a device that had this number."""
     if peer.suite == "trixie":
-        peer.run(f"echo 1 >/sys/bus/pci/devices/{at}/remove && echo 1 >/sys/bus/pci/rescan",
-                 timeout=120)
+        peer.run(f"echo 1 >/sys/bus/pci/devices/{address(peer)}/remove && "
+                 "echo 1 >/sys/bus/pci/rescan", timeout=120)
         return
     peer.until(f"[ $(rdma dev show | sed -n 's/^\\([0-9]*\\): mana_.*/\\1/p') -gt {before} ] "
                "2>/dev/null", "the parent driver did not bring the device back", RECOVERY)

@@ -4,10 +4,12 @@ the first guest, with a RAM disk; what is written over the network is read back 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from areas.lifecycle import replace
+from areas.lifecycle import address, reload_rdma, replace, works
+from areas.module import RESET_MESSAGES, bring_back, device_number
 from harness import Area, Context, Peer, check
 from programs import configure
 
@@ -27,11 +29,12 @@ def ram_disk(peer: Peer) -> None:
              "mount -t configfs configfs /sys/kernel/config; }")
 
 
-def export_nvme(peer: Peer) -> None:
-    """An NVMe target with the RAM disk behind it."""
+def export_nvme(peer: Peer, options: str = "") -> None:
+    """An NVMe target with the RAM disk behind it; `options` are those of nvmet_rdma."""
     ram_disk(peer)
     peer.run(f"""set -e
-modprobe -a nvmet nvmet_rdma
+modprobe nvmet
+modprobe nvmet_rdma {options}
 cd {NVMET}
 mkdir subsystems/{NAME}
 echo 1 >subsystems/{NAME}/attr_allow_any_host
@@ -171,6 +174,34 @@ def nvme_crash(context: Context) -> None:
         disconnect_nvme(b)
     finally:
         withdraw_nvme(a)
+
+
+@AREA.case("NVMe over RDMA: a target with shared receives leaves a NIC that was reset",
+           timeout=300.0)
+def nvme_lost(context: Context) -> None:
+    """Who drains a queue pair with an SRQ waits a minute for the event that nothing comes any more;
+    a device that was given up sends none."""
+    a, b = context.a, context.b
+    context.expect_kernel(a, RESET_MESSAGES)
+    context.expect_kernel(a, r"nvmet: ctrl \d+ (keep-alive timer .*|fatal error .*)")
+    context.expect_kernel(b, r"nvme nvme\d+: .*|block nvme\w+: .*")
+    export_nvme(a, "use_srq=1")
+    try:
+        connect_nvme(b, a)
+        check("srqn" in a.out("rdma resource show srq"), "the target has no SRQ")
+        number = device_number(a)
+        a.run(f"echo 1 >/sys/bus/pci/devices/{address(a)}/reset")
+        begin = time.monotonic()
+    finally:
+        withdraw_nvme(a)
+    seconds = time.monotonic() - begin
+    context.note(f"{seconds:.0f} s")
+    check(seconds < 75 * context.patience, f"the target left the device after {seconds:.0f} s")
+    disconnect_nvme(b)
+    bring_back(a, number)
+    a.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "the RDMA device did not come back", 30)
+    reload_rdma(b)  # the core keeps CQs for its users
+    works(context, a, b)
 
 
 @AREA.case("NFS over RDMA: files written, read back and compared on both sides", timeout=300.0)

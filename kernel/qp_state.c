@@ -336,6 +336,10 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 			attr->sq_psn = now.sq_psn;
 			attr->rq_psn = now.rq_psn;
 			attr->sq_draining = now.sq_draining;
+		} else if (dev->gone) {
+			/* What is known stays so, but that nothing works. */
+			attr->qp_state = IB_QPS_ERR;
+			err = 0;
 		}
 	}
 	mutex_unlock(&qp->mutex);

@@ -10,18 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "mana.h"
+#include "verbs_test.h"
 
-static unsigned int failures;
-
-#define CHECK(condition)                                                    \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            ++failures;                                                     \
-        }                                                                   \
-    } while (0)
+unsigned int failures;
 
 /* The kernel: everything works, but what a test wants refused. */
 static int refuse_modify;
@@ -98,11 +91,86 @@ int ibv_cmd_reg_mr(struct ibv_pd* pd, void* address, size_t length, uint64_t hca
 int ibv_cmd_dereg_mr(struct verbs_mr* mr) {
     return (void)mr, 0;
 }
+/* Of the ranges that fork shall leave out: bytes, and calls to come. */
+static size_t kept_from_forks;
+static unsigned int dontforks;
+static int refuse_dontfork;
+
 int ibv_dontfork_range(void* base, size_t size) {
-    return (void)base, (void)size, 0;
+    (void)base;
+    if (refuse_dontfork) return errno = refuse_dontfork, -1;
+    ++dontforks;
+    kept_from_forks += size;
+    return 0;
 }
 int ibv_dofork_range(void* base, size_t size) {
-    return (void)base, (void)size, 0;
+    (void)base;
+    kept_from_forks -= size;
+    return 0;
+}
+int ibv_cmd_rereg_mr(struct verbs_mr* mr, uint32_t flags, void* address, size_t length,
+                     uint64_t hca_va, int access, struct ibv_pd* pd, struct ibv_rereg_mr* cmd,
+                     size_t cmd_size, struct ib_uverbs_rereg_mr_resp* resp, size_t resp_size) {
+    (void)mr, (void)flags, (void)address, (void)length, (void)hca_va, (void)access, (void)pd;
+    (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
+    return 0;
+}
+int ibv_cmd_alloc_mw(struct ibv_pd* pd, enum ibv_mw_type type, struct ibv_mw* mw,
+                     struct ibv_alloc_mw* cmd, size_t cmd_size,
+                     struct ib_uverbs_alloc_mw_resp* resp, size_t resp_size) {
+    (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
+    mw->context = pd->context;
+    mw->pd = pd;
+    mw->type = type;
+    mw->rkey = 0x900;
+    return 0;
+}
+int ibv_cmd_dealloc_mw(struct ibv_mw* mw) {
+    return (void)mw, 0;
+}
+int ibv_cmd_create_ah(struct ibv_pd* pd, struct ibv_ah* ah, struct ibv_ah_attr* attr,
+                      struct ib_uverbs_create_ah_resp* resp, size_t resp_size) {
+    (void)attr, (void)resp, (void)resp_size;
+    ah->context = pd->context;
+    return 0;
+}
+int ibv_cmd_destroy_ah(struct ibv_ah* ah) {
+    return (void)ah, 0;
+}
+int ibv_query_gid(struct ibv_context* context, uint8_t port, int index, union ibv_gid* gid) {
+    (void)context, (void)port, (void)index;
+    memset(gid, 0, sizeof(*gid));
+    return 0;
+}
+int ibv_cmd_modify_qp_ex(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask,
+                         struct ibv_modify_qp_ex* cmd, size_t cmd_size,
+                         struct ib_uverbs_ex_modify_qp_resp* resp, size_t resp_size) {
+    (void)cmd, (void)cmd_size;
+    uint32_t* ids = (uint32_t*)(resp + 1);
+    for (size_t i = 0; i < (resp_size - sizeof(*resp)) / sizeof(*ids); ++i) ids[i] = next_id++;
+    return ibv_cmd_modify_qp(qp, attr, mask, NULL, 0);
+}
+int ibv_cmd_create_wq(struct ibv_context* context, struct ibv_wq_init_attr* attr, struct ibv_wq* wq,
+                      struct ibv_create_wq* cmd, size_t cmd_size,
+                      struct ib_uverbs_ex_create_wq_resp* resp, size_t resp_size) {
+    (void)cmd, (void)cmd_size;
+    uint32_t* ids = (uint32_t*)(resp + 1);
+    for (size_t i = 0; i < (resp_size - sizeof(*resp)) / sizeof(*ids); ++i) ids[i] = next_id++;
+    wq->context = context;
+    wq->pd = attr->pd;
+    wq->cq = attr->cq;
+    wq->wq_num = next_id++;
+    wq->state = IBV_WQS_RESET;
+    return 0;
+}
+int ibv_cmd_modify_wq(struct ibv_wq* wq, struct ibv_wq_attr* attr, struct ibv_modify_wq* cmd,
+                      size_t cmd_size) {
+    (void)cmd, (void)cmd_size;
+    if (attr->attr_mask & IBV_WQ_ATTR_STATE) wq->state = attr->wq_state;
+    return 0;
+}
+int ibv_cmd_destroy_wq(struct ibv_wq* wq) {
+    return (void)wq, 0;
 }
 
 /* The last ioctl: what it was given, by attribute. */
@@ -123,7 +191,7 @@ int execute_ioctl(struct ibv_context* context, struct ibv_command_buffer* cmd) {
     return asked.answer;
 }
 
-static struct mana_context* make_context(bool extended) {
+struct mana_context* make_context(bool extended) {
     struct mana_context* ctx = calloc(1, sizeof(*ctx));
     if (!ctx) abort();
     pthread_mutex_init(&ctx->table_lock, NULL);
@@ -138,11 +206,19 @@ static struct mana_context* make_context(bool extended) {
     return ctx;
 }
 
-static void free_context(struct mana_context* ctx) {
+void free_context(struct mana_context* ctx) {
     mana_dp_table_free(&ctx->sq_table);
     mana_dp_table_free(&ctx->rq_table);
     free(ctx->doorbell);
     free(ctx);
+}
+
+void write_cqe(struct mana_dp_cq* cq, uint32_t number, const void* data, size_t bytes,
+               uint32_t queue_id, bool is_sq) {
+    struct mana_hw_cqe* cqe = &cq->ring[number & (cq->entries - 1)];
+    memcpy(cqe->data, data, bytes);
+    cqe->word = queue_id | (is_sq ? MANA_HW_CQE_IS_SQ : 0) |
+                ((number + cq->entries) >> cq->shift & MANA_HW_OWNER_MASK) << MANA_HW_OWNER_SHIFT;
 }
 
 static struct ibv_qp* make_qp(struct ibv_pd* pd, struct ibv_cq* cq, enum ibv_qp_type type,
@@ -155,29 +231,36 @@ static struct ibv_qp* make_qp(struct ibv_pd* pd, struct ibv_cq* cq, enum ibv_qp_
     return mana_create_qp(pd, &attr);
 }
 
-static unsigned int held;
+/* What a parent domain's allocator gave and has not got back, by the kind of object. */
+static unsigned int held, held_of[4];
 
 static void* take(struct ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) {
-    (void)pd, (void)context, (void)type;
+    (void)pd, (void)context;
     ++held;
+    ++held_of[type & 3];
     return aligned_alloc(alignment, size);
 }
 
 static void give_back(struct ibv_pd* pd, void* context, void* memory, uint64_t type) {
-    (void)pd, (void)context, (void)type;
+    (void)pd, (void)context;
     --held;
+    --held_of[type & 3];
     free(memory);
+}
+
+static struct ibv_pd* make_parent(struct ibv_pd* pd) {
+    struct ibv_parent_domain_init_attr attr = {.pd = pd,
+                                               .comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
+                                               .alloc = take,
+                                               .free = give_back};
+    return mana_alloc_parent_domain(pd->context, &attr);
 }
 
 static void parent_domain_outlives_its_queues(void) {
     struct mana_context* ctx = make_context(true);
     struct ibv_context* context = &ctx->ibv_ctx.context;
     struct ibv_pd* pd = mana_alloc_pd(context);
-    struct ibv_parent_domain_init_attr attr = {.pd = pd,
-                                               .comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
-                                               .alloc = take,
-                                               .free = give_back};
-    struct ibv_pd* parent = mana_alloc_parent_domain(context, &attr);
+    struct ibv_pd* parent = make_parent(pd);
     struct ibv_cq_init_attr_ex cq_attr = {
         .cqe = 16, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = parent};
     struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 8, .max_sge = 1}};
@@ -185,15 +268,56 @@ static void parent_domain_outlives_its_queues(void) {
     CHECK(mana_dealloc_pd(parent) == EBUSY);
     struct ibv_srq* srq = mana_create_srq(parent, &srq_attr);
     struct ibv_qp* qp = make_qp(parent, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, 0);
-    CHECK(held == 3);
+    CHECK(held == 3 && held_of[1] == 1 && held_of[2] == 1 && held_of[3] == 1);
+    CHECK(dontforks == 0);
     CHECK(!mana_destroy_qp(qp));
     CHECK(!mana_destroy_cq(ibv_cq_ex_to_cq(cq)));
     CHECK(mana_dealloc_pd(parent) == EBUSY);
     CHECK(!mana_destroy_srq(srq));
-    CHECK(held == 0);
+    CHECK(held == 0 && kept_from_forks == 0);
     CHECK(mana_dealloc_pd(pd) == EBUSY);
     CHECK(!mana_dealloc_pd(parent));
     CHECK(!mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+/* The reader of completions need not end its poll to arm the CQ. */
+static void cq_is_armed_within_a_poll(bool extended) {
+    struct mana_context* ctx = make_context(extended);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16};
+    struct ibv_poll_cq_attr none = {};
+    struct ibv_cq_ex* cq = mana_create_cq_ex(context, &cq_attr);
+    struct ibv_qp* qp = make_qp(pd, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, 0);
+    struct mana_dp_cq* dp = &ex_to_mcq(cq)->dp;
+    const struct mana_hw_ext_cqe sent = {.type = MANA_HW_EXT_CQE};
+    const struct mana_hw_rnic_recv_cqe received = {.type = MANA_HW_RNIC_CQE_SEND};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    struct ibv_recv_wr wr = {.wr_id = 7}, *bad;
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    CHECK(!mana_post_recv(qp, &wr, &bad));
+    if (extended)
+        write_cqe(dp, 0, &sent, sizeof(sent), qp->qp_num, true);
+    else
+        write_cqe(dp, 0, &received, sizeof(received), qp->qp_num, false);
+    alarm(20);
+    CHECK(!cq->start_poll(cq, &none));
+    CHECK(!mana_arm_cq(ibv_cq_ex_to_cq(cq), 0));
+    if (extended) {
+        CHECK(dp->record->arm == 1u << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
+        CHECK(dp->record->consumer == dp->entries); /* the batch is not over */
+    } else {
+        const uint64_t* rung = (uint64_t*)((uint8_t*)ctx->doorbell + MANA_HW_DB_CQ);
+        CHECK(*rung == mana_hw_entry_doorbell(dp->id, dp->entries + 1, 1));
+    }
+    CHECK(cq->next_poll(cq) == ENOENT);
+    cq->end_poll(cq);
+    if (extended) CHECK(dp->record->consumer == dp->entries + 1);
+    CHECK(!mana_arm_cq(ibv_cq_ex_to_cq(cq), 0));
+    CHECK(cq->start_poll(cq, &none) == ENOENT);
+    alarm(0);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(ibv_cq_ex_to_cq(cq)) && !mana_dealloc_pd(pd));
     free_context(ctx);
 }
 
@@ -306,6 +430,8 @@ static void direct_verbs_of_pds(void) {
 
 int main(void) {
     parent_domain_outlives_its_queues();
+    cq_is_armed_within_a_poll(false);
+    cq_is_armed_within_a_poll(true);
     refused_reset_changes_nothing();
     inline_data_is_bounded();
     binds_are_refused(false);

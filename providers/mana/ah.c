@@ -192,6 +192,7 @@ struct ibv_ah *mana_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		errno = ret;
 		return NULL;
 	}
+	ah->parent = mana_enter_parent_of(pd);
 	return &ah->ibv_ah;
 }
 
@@ -203,6 +204,7 @@ int mana_destroy_ah(struct ibv_ah *ibv_ah)
 	if (ret)
 		return ret;
 	return_slot(ah);
+	mana_leave_parent(ah->parent);
 	free(ah);
 	return 0;
 }

@@ -33,24 +33,6 @@ void mana_unimport_pd(struct ibv_pd *pd)
 	mana_put_pd(to_mpd(pd));
 }
 
-struct ibv_mr *mana_import_mr(struct ibv_pd *pd, uint32_t handle)
-{
-	struct verbs_mr *vmr = calloc(1, sizeof(*vmr));
-
-	if (!vmr)
-		return NULL;
-	if (ibv_cmd_query_mr(pd, vmr, handle)) {
-		free(vmr);
-		return NULL;
-	}
-	return &vmr->ibv_mr;
-}
-
-void mana_unimport_mr(struct ibv_mr *mr)
-{
-	free(verbs_get_mr(mr));
-}
-
 struct ibv_dm *mana_import_dm(struct ibv_context *context, uint32_t handle)
 {
 	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_DM, MANA_UAPI_METHOD_QUERY_DM, 2);

@@ -65,7 +65,7 @@ struct mana_pd {
 	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type);
 	/*
 	 * PDs: the program, parent domains over it, AHs with a slot. Parent domains:
-	 * the queues that were made in it.
+	 * the objects that were made in it, which point to it.
 	 */
 	int users;
 	pthread_mutex_t av_lock;
@@ -162,9 +162,15 @@ struct mana_rwq_ind_table {
 	struct ibv_wq *wq[MANA_UAPI_RSS_QUEUES];
 };
 
+struct mana_mr {
+	struct verbs_mr vmr;
+	struct mana_pd *parent;
+};
+
 struct mana_ah {
 	struct ibv_ah ibv_ah;
 	struct mana_dp_av av;
+	struct mana_pd *parent;
 	struct mana_pd *pd; /* whose block the stock address vector is in */
 	struct mana_av_block *block;
 	unsigned int slot;
@@ -172,6 +178,7 @@ struct mana_ah {
 
 struct mana_mw {
 	struct ibv_mw ibv_mw;
+	struct mana_pd *parent;
 	uint32_t key; /* as the newest bind made it */
 	/* from ibv_wr_bind_mw to the end of its batch */
 	struct mana_qp *binder;
@@ -233,6 +240,11 @@ static inline struct mana_ah *to_mah(struct ibv_ah *ah)
 	return container_of(ah, struct mana_ah, ibv_ah);
 }
 
+static inline struct mana_mr *to_mmr(struct verbs_mr *vmr)
+{
+	return container_of(vmr, struct mana_mr, vmr);
+}
+
 static inline struct mana_mw *to_mmw(struct ibv_mw *mw)
 {
 	return container_of(mw, struct mana_mw, ibv_mw);
@@ -271,7 +283,10 @@ static inline bool mana_single_threaded(const struct mana_pd *pd)
 	return pd && pd->td;
 }
 
-/* A queue in a parent domain, or (NULL) in none: it frees its memory there. */
+/*
+ * An object in a parent domain, or (NULL) in none. Queues free their memory there,
+ * and of all the application may read the PD.
+ */
 static inline void mana_enter_parent(struct mana_pd *parent)
 {
 	if (parent)
@@ -285,10 +300,15 @@ static inline void mana_leave_parent(struct mana_pd *parent)
 }
 
 /* buffer.c */
-#define MANA_RES_QP 1ULL
-#define MANA_RES_CQ 2ULL
-#define MANA_RES_SRQ 3ULL
-/* Zeroed, page aligned, kept out of forked children. 0 or an errno. */
+/* What the allocator of a parent domain is told: the driver, and what the memory is for. */
+#define MANA_RES(number) ((uint64_t)RDMA_DRIVER_MANA << 32 | (number))
+#define MANA_RES_QP MANA_RES(1)
+#define MANA_RES_CQ MANA_RES(2)
+#define MANA_RES_SRQ MANA_RES(3)
+/*
+ * Zeroed, page aligned, kept out of forked children: by the allocator, if the parent
+ * domain has one. 0 or an errno.
+ */
 int mana_buffer_alloc(struct mana_buffer *buffer, struct mana_pd *parent, size_t length,
 		      uint64_t resource_type);
 /* From the context's external allocators. */
@@ -320,6 +340,14 @@ static inline struct mana_pd *mana_protection(struct mana_pd *pd)
 static inline struct mana_pd *mana_parent(struct ibv_pd *pd)
 {
 	return pd && to_mpd(pd)->protection ? to_mpd(pd) : NULL;
+}
+/* The same, for an object that is made in it. */
+static inline struct mana_pd *mana_enter_parent_of(struct ibv_pd *pd)
+{
+	struct mana_pd *parent = mana_parent(pd);
+
+	mana_enter_parent(parent);
+	return parent;
 }
 
 /* mr.c */

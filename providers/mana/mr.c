@@ -8,9 +8,20 @@
 
 #include "mana.h"
 
-static struct verbs_mr *alloc_mr(void)
+static struct verbs_mr *alloc_mr(struct ibv_pd *pd)
 {
-	return calloc(1, sizeof(struct verbs_mr));
+	struct mana_mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->parent = mana_enter_parent_of(pd);
+	return &mr->vmr;
+}
+
+static void free_mr(struct verbs_mr *vmr)
+{
+	mana_leave_parent(to_mmr(vmr)->parent);
+	free(to_mmr(vmr));
 }
 
 /* The MR, or NULL and errno once the command gave `ret`. */
@@ -18,7 +29,7 @@ static struct ibv_mr *finish_mr(struct verbs_mr *vmr, int ret)
 {
 	if (!ret)
 		return &vmr->ibv_mr;
-	free(vmr);
+	free_mr(vmr);
 	errno = ret;
 	return NULL;
 }
@@ -28,7 +39,7 @@ struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint
 {
 	struct ib_uverbs_reg_mr_resp resp = {};
 	struct ibv_reg_mr cmd = {};
-	struct verbs_mr *vmr = alloc_mr();
+	struct verbs_mr *vmr = alloc_mr(pd);
 
 	if (!vmr)
 		return NULL;
@@ -39,7 +50,7 @@ struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint
 struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 				  int fd, int access)
 {
-	struct verbs_mr *vmr = alloc_mr();
+	struct verbs_mr *vmr = alloc_mr(pd);
 
 	if (!vmr)
 		return NULL;
@@ -52,9 +63,15 @@ int mana_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd, void *addr
 {
 	struct ib_uverbs_rereg_mr_resp resp;
 	struct ibv_rereg_mr cmd;
+	int ret;
 
-	return ibv_cmd_rereg_mr(vmr, flags, address, length, (uintptr_t)address, access, pd, &cmd,
-				sizeof(cmd), &resp, sizeof(resp));
+	ret = ibv_cmd_rereg_mr(vmr, flags, address, length, (uintptr_t)address, access, pd, &cmd,
+			       sizeof(cmd), &resp, sizeof(resp));
+	if (!ret && (flags & IBV_REREG_MR_CHANGE_PD)) {
+		mana_leave_parent(to_mmr(vmr)->parent);
+		to_mmr(vmr)->parent = mana_enter_parent_of(pd);
+	}
+	return ret;
 }
 
 int mana_dereg_mr(struct verbs_mr *vmr)
@@ -63,7 +80,7 @@ int mana_dereg_mr(struct verbs_mr *vmr)
 
 	if (ret)
 		return ret;
-	free(vmr);
+	free_mr(vmr);
 	return 0;
 }
 
@@ -105,6 +122,20 @@ void mana_set_dm_copies(struct mana_dm *dm)
 	dm->vdm.dm.memcpy_from_dm = copy_from_dm;
 }
 
+struct ibv_mr *mana_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	struct verbs_mr *vmr = alloc_mr(pd);
+
+	if (!vmr)
+		return NULL;
+	return finish_mr(vmr, ibv_cmd_query_mr(pd, vmr, handle));
+}
+
+void mana_unimport_mr(struct ibv_mr *mr)
+{
+	free_mr(verbs_get_mr(mr));
+}
+
 struct ibv_dm *mana_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
 	struct mana_dm *dm;
@@ -142,7 +173,7 @@ struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t
 			      size_t length, unsigned int access)
 {
 	struct mana_dm *dm = to_mdm(ibv_dm);
-	struct verbs_mr *vmr = alloc_mr();
+	struct verbs_mr *vmr = alloc_mr(pd);
 
 	if (!vmr)
 		return NULL;
@@ -165,6 +196,7 @@ struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 		errno = ret;
 		return NULL;
 	}
+	mw->parent = mana_enter_parent_of(pd);
 	mw->key = mw->ibv_mw.rkey;
 	return &mw->ibv_mw;
 }
@@ -175,6 +207,7 @@ int mana_dealloc_mw(struct ibv_mw *ibv_mw)
 
 	if (ret)
 		return ret;
+	mana_leave_parent(to_mmw(ibv_mw)->parent);
 	free(to_mmw(ibv_mw));
 	return 0;
 }

@@ -121,8 +121,7 @@ struct ibv_qp *mana_create_packet_qp(struct ibv_context *context, struct ibv_qp_
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
-	qp->parent = mana_parent(attr->pd);
-	mana_enter_parent(qp->parent);
+	qp->parent = mana_enter_parent_of(attr->pd);
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
 	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));

@@ -329,8 +329,7 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
-	qp->parent = mana_parent(attr->pd);
-	mana_enter_parent(qp->parent);
+	qp->parent = mana_enter_parent_of(attr->pd);
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
 	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));

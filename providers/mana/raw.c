@@ -122,6 +122,13 @@ static int create_rss(struct mana_qp *qp, struct mana_context *ctx,
 	return 0;
 }
 
+static void free_raw_qp(struct mana_qp *qp, struct mana_context *ctx)
+{
+	mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
+	mana_leave_parent(qp->parent);
+	free(qp);
+}
+
 struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	const uint32_t rss = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
@@ -149,13 +156,13 @@ struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_ini
 	if (!qp)
 		return NULL;
 	qp->is_raw = true;
+	qp->parent = mana_enter_parent_of(attr->pd);
 	qp->cap = attr->cap;
 	mana_lock_init(&qp->sq_lock, false);
 	mana_lock_init(&qp->rq_lock, false);
 	ret = attr->comp_mask & rss ? create_rss(qp, ctx, &request) : create_sq(qp, ctx, &request);
 	if (ret) {
-		mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
-		free(qp);
+		free_raw_qp(qp, ctx);
 		errno = ret;
 		return NULL;
 	}
@@ -169,9 +176,15 @@ int mana_destroy_raw_qp(struct mana_qp *qp)
 
 	if (ret)
 		return ret;
-	mana_buffer_free(&qp->buffer, ctx, MANA_RES_QP);
-	free(qp);
+	free_raw_qp(qp, ctx);
 	return 0;
+}
+
+static void free_raw_wq(struct mana_wq *wq, struct mana_context *ctx)
+{
+	mana_buffer_free(&wq->buffer, ctx, MANA_RES_QP);
+	mana_leave_parent(wq->parent);
+	free(wq);
 }
 
 struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
@@ -196,6 +209,7 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 	wq = calloc(1, sizeof(*wq));
 	if (!wq)
 		return NULL;
+	wq->parent = mana_enter_parent_of(attr->pd);
 	wq->ibv_wq.post_recv = mana_post_wq_recv;
 	wq->max_wr = attr->max_wr;
 	wq->bytes = ring_bytes(attr->max_wr, attr->max_sge, RECV_HEAD_BYTES);
@@ -207,8 +221,7 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 					&resp, sizeof(resp));
 	}
 	if (ret) {
-		mana_buffer_free(&wq->buffer, ctx, MANA_RES_QP);
-		free(wq);
+		free_raw_wq(wq, ctx);
 		errno = ret;
 		return NULL;
 	}
@@ -233,8 +246,7 @@ int mana_destroy_wq(struct ibv_wq *ibv_wq)
 	ret = ibv_cmd_destroy_wq(ibv_wq);
 	if (ret)
 		return ret;
-	mana_buffer_free(&wq->buffer, to_mctx(ibv_wq->context), MANA_RES_QP);
-	free(wq);
+	free_raw_wq(wq, to_mctx(ibv_wq->context));
 	return 0;
 }
 

@@ -44,8 +44,7 @@ static struct mana_srq *prepare(struct ibv_pd *pd, const struct ibv_srq_attr *at
 	srq = calloc(1, sizeof(*srq));
 	if (!srq)
 		return NULL;
-	srq->parent = mana_parent(pd);
-	mana_enter_parent(srq->parent);
+	srq->parent = mana_enter_parent_of(pd);
 	srq->max_recv = attr->max_wr;
 	srq->max_sge = attr->max_sge;
 	mana_lock_init(&srq->lock, mana_single_threaded(srq->parent));

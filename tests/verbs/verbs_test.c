@@ -236,6 +236,7 @@ static unsigned int held, held_of[4];
 
 static void* take(struct ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) {
     (void)pd, (void)context;
+    CHECK(type >> 32 == RDMA_DRIVER_MANA && (uint32_t)type < 4);
     ++held;
     ++held_of[type & 3];
     return aligned_alloc(alignment, size);
@@ -278,6 +279,138 @@ static void parent_domain_outlives_its_queues(void) {
     CHECK(mana_dealloc_pd(pd) == EBUSY);
     CHECK(!mana_dealloc_pd(parent));
     CHECK(!mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+/* Its objects point to it, and a bind for one looks there. */
+static void parent_domain_outlives_its_objects(void) {
+    struct mana_context* ctx = make_context(true);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_pd* parent = make_parent(pd);
+    struct ibv_pd* second = make_parent(parent);
+    ctx->caps.flags = MANA_UAPI_CONTEXT_DMAC;
+
+    struct ibv_mr* mr = mana_reg_mr(parent, NULL, 64, 0, 0);
+    CHECK(mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
+    CHECK(mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_PD, second, NULL, 0, 0));
+    CHECK(mana_dealloc_pd(second) == EBUSY && mana_dealloc_pd(pd) == EBUSY);
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, 0));
+    CHECK(!mana_dealloc_pd(second));
+    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
+
+    struct ibv_mw* mw = mana_alloc_mw(parent, IBV_MW_TYPE_2);
+    CHECK(mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_dealloc_mw(mw));
+
+    struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1};
+    struct ibv_ah* ah = mana_create_ah(parent, &ah_attr);
+    CHECK(ah && mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_destroy_ah(ah));
+
+    struct ibv_cq* cq = mana_create_cq(context, 16, NULL, 0);
+    struct ibv_wq_init_attr wq_attr = {
+        .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = parent, .cq = cq};
+    struct ibv_wq* wq = mana_create_wq(context, &wq_attr);
+    CHECK(wq && mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_destroy_wq(wq));
+    struct ibv_qp* qp = make_qp(parent, cq, IBV_QPT_RAW_PACKET, 0);
+    CHECK(qp && mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_destroy_qp(qp));
+
+    CHECK(!mana_destroy_cq(cq));
+    CHECK(mana_dealloc_pd(pd) == EBUSY);
+    CHECK(!mana_dealloc_pd(parent));
+    CHECK(!mana_dealloc_pd(pd));
+    CHECK(held == 0);
+    free_context(ctx);
+}
+
+static void* take_pages(size_t size, void* data) {
+    (void)data;
+    ++held;
+    return aligned_alloc(4096, size);
+}
+
+static void give_pages_back(void* memory, void* data) {
+    (void)data;
+    --held;
+    free(memory);
+}
+
+static void parent_domain_outlives_direct_queues(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct manadv_ctx_allocators allocators = {take_pages, give_pages_back, NULL};
+    dontforks = 0;
+    CHECK(!manadv_set_context_attr(context, MANADV_CTX_ATTR_BUF_ALLOCATORS, &allocators));
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_pd* parent = make_parent(pd);
+    struct ibv_cq* cq = mana_create_cq(context, 16, NULL, 0);
+    struct ibv_wq_init_attr wq_attr = {
+        .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = parent, .cq = cq};
+    struct ibv_wq* wq = mana_create_wq(context, &wq_attr);
+    CHECK(wq && mana_dealloc_pd(parent) == EBUSY);
+    CHECK(!mana_destroy_wq(wq));
+    struct ibv_qp* qp = make_qp(parent, cq, IBV_QPT_RAW_PACKET, 0);
+    CHECK(qp && mana_dealloc_pd(parent) == EBUSY);
+    CHECK(held == 2 && dontforks == 0);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq));
+    CHECK(held == 0 && kept_from_forks == 0);
+    CHECK(!mana_dealloc_pd(parent) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+static void own_memory_is_kept_from_forks(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    dontforks = 0;
+    struct ibv_cq* cq = mana_create_cq(&ctx->ibv_ctx.context, 16, NULL, 0);
+    struct ibv_qp* qp = make_qp(pd, cq, IBV_QPT_RC, 64);
+    CHECK(dontforks == 6); /* the CQ, four queues, and inline data */
+    CHECK(kept_from_forks >= 6 * 4096);
+    const size_t before = kept_from_forks;
+    refuse_dontfork = ENOMEM;
+    errno = 0;
+    CHECK(!make_qp(pd, cq, IBV_QPT_RC, 64) && errno == ENOMEM);
+    CHECK(!mana_create_cq(&ctx->ibv_ctx.context, 16, NULL, 0) && errno == ENOMEM);
+    refuse_dontfork = 0;
+    CHECK(kept_from_forks == before);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
+    CHECK(kept_from_forks == 0);
+    free_context(ctx);
+}
+
+/* At least what was asked for, or EINVAL. */
+static void cqs_have_room_or_are_refused(bool extended) {
+    struct mana_context* ctx = make_context(extended);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    const int most = extended ? (int)ctx->caps.max_cqe : 1 << 22;
+    const int sizes[] = {1, 2, 63, 64, 65, 100, 1000, most / 2 + 1, most - 1, most};
+    const int refused[] = {0, -1, most + 1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+        struct ibv_cq* cq = mana_create_cq(context, sizes[i], NULL, 0);
+        CHECK(cq && cq->cqe >= sizes[i] && cq->cqe <= most);
+        if (cq) CHECK(!mana_destroy_cq(cq));
+    }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); ++i) {
+        errno = 0;
+        CHECK(!mana_create_cq(context, refused[i], NULL, 0) && errno == EINVAL);
+    }
+    struct ibv_cq_init_attr_ex attr = {.cqe = UINT32_MAX};
+    errno = 0;
+    CHECK(!mana_create_cq_ex(context, &attr) && errno == EINVAL);
+    attr.cqe = 16;
+    attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    struct ibv_cq_ex* cq = mana_create_cq_ex(context, &attr);
+    CHECK(extended ? cq != NULL : !cq && errno == EOPNOTSUPP);
+    if (cq) CHECK(!mana_destroy_cq(ibv_cq_ex_to_cq(cq)));
+    struct ibv_cq* plain = mana_create_cq(context, 16, NULL, 0);
+    CHECK(mana_resize_cq(plain, most + 1) == (extended ? EINVAL : EOPNOTSUPP));
+    CHECK(!mana_destroy_cq(plain));
+    CHECK(kept_from_forks == 0);
     free_context(ctx);
 }
 
@@ -430,6 +563,11 @@ static void direct_verbs_of_pds(void) {
 
 int main(void) {
     parent_domain_outlives_its_queues();
+    parent_domain_outlives_its_objects();
+    parent_domain_outlives_direct_queues();
+    own_memory_is_kept_from_forks();
+    cqs_have_room_or_are_refused(false);
+    cqs_have_room_or_are_refused(true);
     cq_is_armed_within_a_poll(false);
     cq_is_armed_within_a_poll(true);
     refused_reset_changes_nothing();

@@ -171,6 +171,10 @@ static void wr_bind_mw(struct ibv_qp_ex *qp_ex, struct ibv_mw *mw, uint32_t rkey
 	wqe = begin_wqe(qp, MANA_HW_EXT_WQE_BIND_MW, 0);
 	if (!wqe)
 		return;
+	if (MANA_UNLIKELY(!mw)) {
+		fail(qp);
+		return;
+	}
 	ret = mana_fill_bind(qp, to_mmw(mw), rkey, info, &bind);
 	if (!ret && !move_key(qp, to_mmw(mw), rkey))
 		ret = EINVAL;
@@ -185,7 +189,8 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qp_ex, struct ibv_ah *ah, uint32_t 
 {
 	struct mana_qp *qp = ex_to_mqp(qp_ex);
 
-	if (MANA_UNLIKELY(!qp->wr.open))
+	/* without an address the work request is not complete */
+	if (MANA_UNLIKELY(!qp->wr.open || !ah))
 		return;
 	mana_ext_wqe_ud((struct mana_hw_ext_ud *)(qp->wr.wqe.at + MANA_EXT_CONTROL_BYTES),
 			&to_mah(ah)->av, remote_qpn, remote_qkey);

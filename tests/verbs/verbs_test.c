@@ -576,6 +576,7 @@ int main(void) {
     binds_are_refused(true);
     device_memory_is_copied_by_the_driver();
     direct_verbs_of_pds();
+    check_posts();
     if (failures) return 1;
     puts("the provider's verbs: ok");
     return 0;

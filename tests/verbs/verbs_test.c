@@ -233,10 +233,14 @@ static struct ibv_qp* make_qp(struct ibv_pd* pd, struct ibv_cq* cq, enum ibv_qp_
 
 /* What a parent domain's allocator gave and has not got back, by the kind of object. */
 static unsigned int held, held_of[4];
+/* What it does instead: NULL, or leaves it to the provider. */
+static bool refuses, leaves_it;
 
 static void* take(struct ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) {
     (void)pd, (void)context;
     CHECK(type >> 32 == RDMA_DRIVER_MANA && (uint32_t)type < 4);
+    if (refuses) return NULL;
+    if (leaves_it) return IBV_ALLOCATOR_USE_DEFAULT;
     ++held;
     ++held_of[type & 3];
     return aligned_alloc(alignment, size);
@@ -379,6 +383,74 @@ static void own_memory_is_kept_from_forks(void) {
     refuse_dontfork = 0;
     CHECK(kept_from_forks == before);
     CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
+    CHECK(kept_from_forks == 0);
+    free_context(ctx);
+}
+
+static void allocators_may_refuse(void) {
+    struct mana_context* ctx = make_context(true);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_pd* parent = make_parent(pd);
+    struct ibv_cq_init_attr_ex cq_attr = {
+        .cqe = 16, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = parent};
+    struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 8, .max_sge = 1}};
+    struct ibv_cq* cq = mana_create_cq(context, 16, NULL, 0);
+    refuses = true;
+    errno = 0;
+    CHECK(!mana_create_cq_ex(context, &cq_attr) && errno == ENOMEM);
+    errno = 0;
+    CHECK(!mana_create_srq(parent, &srq_attr) && errno == ENOMEM);
+    errno = 0;
+    CHECK(!make_qp(parent, cq, IBV_QPT_RC, 0) && errno == ENOMEM);
+    errno = 0;
+    CHECK(!make_qp(parent, cq, IBV_QPT_RAW_PACKET, 64) && errno == ENOMEM);
+    refuses = false;
+    leaves_it = true;
+    dontforks = 0;
+    struct ibv_qp* qp = make_qp(parent, cq, IBV_QPT_RC, 0);
+    CHECK(qp && held == 0 && dontforks == 1);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq));
+    leaves_it = false;
+    CHECK(kept_from_forks == 0);
+    CHECK(!mana_dealloc_pd(parent) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+/* What drivers offer of the public format there is, and what it cannot have is EINVAL. */
+static void qps_have_room_or_are_refused(enum ibv_qp_type type, bool extended) {
+    struct mana_context* ctx = make_context(extended);
+    ctx->caps.flags = MANA_UAPI_CONTEXT_USER_UD;
+    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    struct ibv_cq* cq = mana_create_cq(&ctx->ibv_ctx.context, 16, NULL, 0);
+    const struct ibv_qp_cap most = extended ? (struct ibv_qp_cap){64, 64, 4, 4, 128}
+                                            : (struct ibv_qp_cap){8192, 8192, 29, 15, 4096};
+    const struct ibv_qp_cap good[] = {most, {0, 0, 0, 0, 0}, {1, 1, 0, 0, 1}, {7, 9, 3, 2, 33}};
+    struct ibv_qp_cap bad[] = {most, most, most, most, most, most};
+    bad[0].max_send_wr = UINT32_MAX;
+    bad[1].max_recv_wr = UINT32_MAX;
+    bad[2].max_send_sge++;
+    bad[3].max_recv_sge++;
+    bad[4].max_send_sge = UINT32_MAX;
+    bad[5].max_recv_sge = UINT32_MAX;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); ++i) {
+        struct ibv_qp_init_attr attr = {
+            .send_cq = cq, .recv_cq = cq, .cap = good[i], .qp_type = type};
+        struct ibv_qp* qp = mana_create_qp(pd, &attr);
+        CHECK(qp && attr.cap.max_send_wr >= good[i].max_send_wr &&
+              attr.cap.max_recv_wr >= good[i].max_recv_wr &&
+              attr.cap.max_send_sge >= good[i].max_send_sge &&
+              attr.cap.max_recv_sge >= good[i].max_recv_sge &&
+              attr.cap.max_inline_data >= good[i].max_inline_data);
+        if (qp) CHECK(!mana_destroy_qp(qp));
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
+        struct ibv_qp_init_attr attr = {
+            .send_cq = cq, .recv_cq = cq, .cap = bad[i], .qp_type = type};
+        errno = 0;
+        CHECK(!mana_create_qp(pd, &attr) && errno == EINVAL);
+    }
+    CHECK(!mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
     CHECK(kept_from_forks == 0);
     free_context(ctx);
 }
@@ -566,6 +638,12 @@ int main(void) {
     parent_domain_outlives_its_objects();
     parent_domain_outlives_direct_queues();
     own_memory_is_kept_from_forks();
+    allocators_may_refuse();
+    qps_have_room_or_are_refused(IBV_QPT_RC, false);
+    qps_have_room_or_are_refused(IBV_QPT_UD, false);
+    qps_have_room_or_are_refused(IBV_QPT_RC, true);
+    qps_have_room_or_are_refused(IBV_QPT_UC, true);
+    qps_have_room_or_are_refused(IBV_QPT_UD, true);
     cqs_have_room_or_are_refused(false);
     cqs_have_room_or_are_refused(true);
     cq_is_armed_within_a_poll(false);

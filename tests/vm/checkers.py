@@ -38,6 +38,9 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"DMA-API: (?:mana \S+ cacheline tracking EEXIST, overlapping|exceeded \d+ overlapping) .*"
      r" ib_umem_(?:get|dmabuf_\w+)\+",
      "a program may register a page twice; the core's mappings cannot say so to 6.12's checker"),
+    (r"DMA-API: (?:mana \S+ cacheline tracking EEXIST, overlapping|exceeded \d+ overlapping) .*"
+     r" nvme_rdma_alloc_qe\+",
+     "the NVMe host maps replies of 16 bytes, several in a cache line, one by one"),
     (r"unreferenced object .* mana_init_port\+",
      "the parent of 6.12 forgets its receive queues when a silent device cannot take them back"),
 )

@@ -515,6 +515,8 @@ class DebugKernelTest(unittest.TestCase):
         self.assertIn("debug_dma_map_sg", found[0].text)
         self.assertNotIn("link up", found[0].text)
         self.assertTrue(found[0].reason)
+        found = checkers.split_reports(DMA.format(mapper="nvme_rdma_alloc_qe").splitlines())
+        self.assertIn("NVMe", found[0].reason)
         found = checkers.split_reports(DMA.format(mapper="mana_ib_map").splitlines())
         self.assertFalse(found[0].reason)
 

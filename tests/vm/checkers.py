@@ -41,6 +41,9 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"DMA-API: (?:mana \S+ cacheline tracking EEXIST, overlapping|exceeded \d+ overlapping) .*"
      r" nvme_rdma_alloc_qe\+",
      "the NVMe host maps replies of 16 bytes, several in a cache line, one by one"),
+    (r"DMA-API: mana \S+ device driver frees DMA memory with different direction .*"
+     r" rds_dma_hdrs_free\+",
+     "RDS of 6.12 gives its headers back in another direction than it mapped them"),
     (r"unreferenced object .* mana_init_port\+",
      "the parent of 6.12 forgets its receive queues when a silent device cannot take them back"),
 )

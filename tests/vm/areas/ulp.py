@@ -293,6 +293,8 @@ RDS = """
 import hashlib, socket, sys
 own, other, port, role = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 sock = socket.socket(21, socket.SOCK_SEQPACKET)
+SOL_RDS, SO_RDS_TRANSPORT, RDS_TRANS_IB = 276, 8, 0
+sock.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, RDS_TRANS_IB)  # not TCP, nor what bind() finds
 sock.bind((own, port))
 sock.settimeout(60)
 def message(number):

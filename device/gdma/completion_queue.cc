@@ -20,10 +20,12 @@ CompletionQueue::CompletionQueue(Cqn id, DoorbellPage page, Ring ring, EventQueu
       ring_(std::move(ring)),
       entries_(static_cast<std::uint32_t>(ring_.bytes() / sizeof(mana_hw_cqe))),
       producer_(entries_),
-      armed_(armed) {}
+      armed_(armed),
+      told_(producer_) {}
 
 void CompletionQueue::event_locked() {
     armed_ = false;
+    told_ = producer_;
     if (eq_ != nullptr) eq_->post(EqeType::kCompletion, {id_.value(), 0, 0});
 }
 
@@ -118,8 +120,17 @@ bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t wrap = std::uint64_t{8} * entries_;
     const std::uint64_t newer = (producer_ % wrap + wrap - index % wrap) % wrap;
+    const bool counted_on = index % wrap == (armed_index_ + 1) % wrap;
+    armed_index_ = static_cast<std::uint32_t>(index % wrap);
     if (newer == 0 || newer >= std::uint64_t{4} * entries_) {
+        // Providers that arm once more without having read anything move the index on, and stay
+        // ahead as long as they read one entry for each arming.
+        if (counted_on && producer_ != told_) {
+            event_locked();
+            return true;
+        }
         armed_ = true;
+        told_ = producer_;
         return true;
     }
     event_locked();

@@ -45,10 +45,11 @@ public:
     /// armed. `solicited`: also if armed only for such.
     void post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq,
               bool solicited = true);
-    /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4. False if the consumer
-    /// had more unread entries than the ring holds when it armed: it has lost some. The consumer
-    /// finds that itself, by the owner bits; it may also have read on since it rang, so that this
-    /// is a hint and no error (RNIC 4.3).
+    /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4. An index that only
+    /// counts on from the last arming may be ahead of what was read: then an entry that had no
+    /// event has one now, too. False if the consumer had more unread entries than the ring holds
+    /// when it armed: it has lost some. The consumer finds that itself, by the owner bits; it may
+    /// also have read on since it rang, so that this is a hint and no error (RNIC 4.3).
     bool ring_doorbell(std::uint32_t index, bool arm);
     /// CQEs written since creation.
     [[nodiscard]] std::uint64_t posted() const;
@@ -67,6 +68,8 @@ private:
     std::uint32_t entries_;
     std::uint64_t producer_;  // starts at entries_: lap 1
     bool armed_;
+    std::uint64_t told_;             // the producer at the last event or arming
+    std::uint32_t armed_index_ = 0;  // of the last doorbell that armed, mod 8N
     std::unique_ptr<SharedWords> record_;
     std::function<void()> overrun_handler_;
     std::uint32_t consumer_ = 0;        // with a record: as last read from it

@@ -222,6 +222,30 @@ TEST_F(CompletionQueueTest, IndexAheadArms) {
     EXPECT_EQ(events(), 1U);
 }
 
+TEST_F(CompletionQueueTest, IndexThatOnlyMovedOnDoesNotHideANewEntry) {
+    // A provider that armed twice for nothing counts on from there, and is one ahead of what it has
+    // read for as long as it reads one entry for each arming.
+    for (const std::uint32_t ahead : {1U, 2U, 5U}) {
+        const std::uint32_t read = kCqes + static_cast<std::uint32_t>(cq.posted());
+        for (std::uint32_t i = 0; i <= ahead; ++i) cq.ring_doorbell(read + i, true);
+        cq.post({}, 1, false);
+        EXPECT_EQ(events(), 1U);
+        // Read that entry; the next one comes before the arming that waits for it.
+        cq.post({}, 1, false);
+        cq.ring_doorbell(read + ahead + 1, true);
+        EXPECT_EQ(events(), 1U) << ahead << " ahead";
+        cq.ring_doorbell(read + ahead + 2, true);
+        EXPECT_EQ(events(), 0U) << "it has had its event";
+        cq.post({}, 1, false);
+        EXPECT_EQ(events(), 1U);
+        // Reads all, and waits where nothing is new.
+        cq.ring_doorbell(kCqes + static_cast<std::uint32_t>(cq.posted()), true);
+        EXPECT_EQ(events(), 0U);
+        cq.post({}, 1, false);
+        EXPECT_EQ(events(), 1U);
+    }
+}
+
 TEST_F(CompletionQueueTest, UnarmedDoorbellLeavesTheArmedState) {
     cq.ring_doorbell(kCqes, true);
     cq.ring_doorbell(kCqes, false);

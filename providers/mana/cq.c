@@ -114,11 +114,13 @@ static struct mana_cq *create(struct ibv_context *context, uint32_t cqe,
 		return NULL;
 	cq->parent = parent;
 	mana_enter_parent(parent);
-	mana_lock_init(&cq->lock, single_threaded || mana_single_threaded(parent));
+	single_threaded = single_threaded || mana_single_threaded(parent);
+	mana_lock_init(&cq->lock, single_threaded);
 	if (ctx->has_allocators)
 		ret = create_external(cq, ctx, cqe, channel, comp_vector);
 	else
 		ret = create_hardware(cq, ctx, entries, extended, channel, comp_vector);
+	mana_lock_init(&cq->dp.arm_lock, single_threaded);
 	if (ret) {
 		destroy_memory(cq, ctx);
 		errno = ret;
@@ -146,15 +148,20 @@ int mana_destroy_cq(struct ibv_cq *ibv_cq)
 	return 0;
 }
 
+static void lock_unless_paused(const struct mana_cq *cq, struct mana_lock *lock)
+{
+	mana_lock(lock);
+	while (MANA_UNLIKELY(cq->paused)) {
+		mana_unlock(lock);
+		sched_yield();
+		mana_lock(lock);
+	}
+}
+
 /* While it is resized nobody reads the ring: a poll that finds it empty would lose an event. */
 void mana_cq_lock(struct mana_cq *cq)
 {
-	mana_lock(&cq->lock);
-	while (MANA_UNLIKELY(cq->paused)) {
-		mana_unlock(&cq->lock);
-		sched_yield();
-		mana_lock(&cq->lock);
-	}
+	lock_unless_paused(cq, &cq->lock);
 }
 
 void mana_cq_unlock(struct mana_cq *cq)
@@ -162,18 +169,37 @@ void mana_cq_unlock(struct mana_cq *cq)
 	mana_unlock(&cq->lock);
 }
 
-void mana_cq_pause(struct mana_cq *cq)
+void mana_cq_lock_all(struct mana_cq *cq)
 {
 	mana_cq_lock(cq);
+	mana_lock(&cq->dp.arm_lock);
+}
+
+void mana_cq_unlock_all(struct mana_cq *cq)
+{
+	mana_unlock(&cq->dp.arm_lock);
+	mana_unlock(&cq->lock);
+}
+
+void mana_cq_pause(struct mana_cq *cq)
+{
+	mana_cq_lock_all(cq);
 	cq->paused = true;
-	mana_cq_unlock(cq);
+	mana_cq_unlock_all(cq);
+}
+
+/* Locks what is paused. */
+static void relock_all(struct mana_cq *cq)
+{
+	mana_lock(&cq->lock);
+	mana_lock(&cq->dp.arm_lock);
 }
 
 void mana_cq_resume(struct mana_cq *cq)
 {
-	mana_lock(&cq->lock);
+	relock_all(cq);
 	cq->paused = false;
-	mana_unlock(&cq->lock);
+	mana_cq_unlock_all(cq);
 }
 
 int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
@@ -201,13 +227,13 @@ int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 	cmd.drv_payload.address = (uintptr_t)buffer.address;
 	cmd.drv_payload.entries = entries;
 
-	mana_cq_lock(cq);
+	mana_cq_lock_all(cq);
 	cq->paused = true;
 	mana_dp_cq_done(&cq->dp);
-	mana_cq_unlock(cq);
+	mana_cq_unlock_all(cq);
 	ret = ibv_cmd_resize_cq(ibv_cq, entries, &cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp,
 				sizeof(resp));
-	mana_lock(&cq->lock);
+	relock_all(cq);
 	if (!ret) {
 		struct mana_buffer old = cq->buffer;
 
@@ -218,7 +244,7 @@ int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 		ibv_cq->cqe = entries;
 	}
 	cq->paused = false;
-	mana_unlock(&cq->lock);
+	mana_cq_unlock_all(cq);
 	mana_buffer_free(&buffer, ctx, MANA_RES_CQ);
 	return ret;
 }
@@ -276,6 +302,7 @@ int mana_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 	return polled || ret >= 0 ? polled : ret;
 }
 
+/* Not under the lock of polling: the caller may be between start_poll and end_poll. */
 int mana_arm_cq(struct ibv_cq *ibv_cq, int solicited)
 {
 	struct mana_cq *cq = to_mcq(ibv_cq);
@@ -283,13 +310,13 @@ int mana_arm_cq(struct ibv_cq *ibv_cq, int solicited)
 
 	if (!cq->hardware)
 		return EOPNOTSUPP;
-	mana_cq_lock(cq);
+	lock_unless_paused(cq, &cq->dp.arm_lock);
 	ret = mana_dp_cq_arm(&cq->dp, solicited);
-	mana_cq_unlock(cq);
+	mana_unlock(&cq->dp.arm_lock);
 	return ret;
 }
 
-/* Without the lock: the reader of events may be between start_poll and end_poll. */
+/* Without a lock: the reader of events may be between start_poll and end_poll. */
 void mana_cq_event(struct ibv_cq *ibv_cq)
 {
 	mana_dp_cq_event(&to_mcq(ibv_cq)->dp);

@@ -4,9 +4,10 @@
  * libc and the headers of the hardware ABI, not libibverbs, so that they also
  * build into tests beside the device model.
  *
- * Nothing here locks. The caller serialises the posts of one queue and the polls
- * of one CQ; a post and a poll of the same QP may run at the same time, which is
- * why the indices that both look at are read and written as atomics.
+ * The caller serialises the posts of one queue, the polls of one CQ, and its
+ * armings; a post and a poll of the same QP may run at the same time, and so may a
+ * poll and an arming of the same CQ, which is why the indices that both look at are
+ * read and written as atomics.
  */
 #ifndef MANA_DP_BASE_H
 #define MANA_DP_BASE_H
@@ -38,6 +39,11 @@ static inline uint32_t mana_load_acquire(const uint32_t *word)
 static inline uint32_t mana_load_relaxed(const uint32_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static inline void mana_store_relaxed(uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 static inline void mana_store_release(uint32_t *word, uint32_t value)

@@ -30,27 +30,38 @@ static uint32_t counter_mask(const struct mana_dp_cq *cq)
 	return 8 * cq->entries - 1;
 }
 
+/*
+ * One that does not arm might undo an arming that came before it. So both are rung
+ * under the lock, and this one only if no arming has told the device meanwhile.
+ */
 void mana_dp_cq_tell(struct mana_dp_cq *cq)
 {
-	cq->told_at = cq->consumer;
-	mana_doorbell(cq->doorbell, MANA_HW_DB_CQ,
-		      mana_hw_entry_doorbell(cq->id, (cq->consumer - 1) & counter_mask(cq), 0));
+	mana_lock(&cq->arm_lock);
+	if (cq->consumer - cq->told_at >= MANA_DP_CQ_LAPS * cq->entries) {
+		mana_store_relaxed(&cq->told_at, cq->consumer);
+		mana_doorbell(cq->doorbell, MANA_HW_DB_CQ,
+			      mana_hw_entry_doorbell(cq->id, (cq->consumer - 1) & counter_mask(cq),
+						     0));
+	}
+	mana_unlock(&cq->arm_lock);
 }
 
 /*
  * Hardware seems to ignore an arming with the counter of the one before, so the
  * counter moves on even if nothing was polled meanwhile; not farther than a lap,
- * for it must not look older than the CQEs to come (RNIC 4.4).
+ * for it must not look older than the CQEs to come (RNIC 4.4). A poller may go on
+ * meanwhile: at worst the device sends an event for what was taken already.
  */
 static void arm_stock(struct mana_dp_cq *cq)
 {
-	uint32_t counter = cq->consumer;
+	uint32_t consumer = mana_load_relaxed(&cq->consumer);
+	uint32_t counter = consumer;
 
-	if (cq->was_armed && cq->armed_at - cq->consumer < cq->entries - 1)
+	if (cq->was_armed && cq->armed_at - consumer < cq->entries - 1)
 		counter = cq->armed_at + 1;
 	cq->was_armed = true;
 	cq->armed_at = counter;
-	cq->told_at = cq->consumer;
+	mana_store_relaxed(&cq->told_at, consumer);
 	mana_doorbell(cq->doorbell, MANA_HW_DB_CQ,
 		      mana_hw_entry_doorbell(cq->id, counter & counter_mask(cq), 1));
 }
@@ -90,8 +101,8 @@ int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
 		solicited = !mana_load_relaxed(&cq->any_events);
 	else
 		expect_event(cq);
+	/* The record's consumer is the poller's, and no event depends on it. */
 	cq->arm_sequence++;
-	mana_dp_cq_done(cq);
 	mana_store_release(&cq->record->arm,
 			   cq->arm_sequence << MANA_HW_EXT_ARM_SEQUENCE_SHIFT |
 				   (solicited ? MANA_HW_EXT_ARM_SOLICITED : 0));

@@ -5,6 +5,7 @@
 #include "dp_ext.h"
 #include "dp_stock.h"
 #include "dp_table.h"
+#include "lock.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,12 +21,17 @@ struct mana_dp_cq {
 	struct mana_hw_cqe *ring;
 	uint32_t entries; /* a power of two */
 	uint32_t shift; /* its logarithm */
-	uint32_t consumer;
+	uint32_t consumer; /* the poller's; arming a stock CQ looks at it */
 	bool overrun; /* owner bits of no lap: nothing more can be read */
 	struct mana_hw_ext_cq_record *record; /* extended CQs */
 	uint32_t arm_sequence;
 	uint32_t any_events; /* of armings for all completions, not fetched: 0 to 2 */
 	uint32_t told_at; /* the consumer that the device knows: record, or last doorbell */
+	/*
+	 * The caller's for arming: not the lock of polling, which a thread that arms
+	 * may hold. Where both are held, this is the inner one.
+	 */
+	struct mana_lock arm_lock;
 	/* stock CQs */
 	uint32_t id;
 	void *doorbell;
@@ -57,7 +63,7 @@ static inline int mana_dp_cq_poll(struct mana_dp_cq *cq, struct mana_completion 
 static inline void mana_dp_cq_done(struct mana_dp_cq *cq);
 
 /*
- * The next CQE sends an event. `solicited`: EOPNOTSUPP for stock CQs; all
+ * Under arm_lock; others may poll. The next CQE sends an event. `solicited`: EOPNOTSUPP for stock CQs; all
  * completions still count if that was asked for and no event came (IBTA 11.4.2.2).
  */
 int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited);
@@ -70,11 +76,12 @@ void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp);
 /* A QP that failed and shall be moved to ERR, or false. Each is named once. */
 bool mana_dp_cq_next_error(struct mana_dp_cq *cq, uint32_t *qpn);
 
-/* The ring was resized: CQEs not taken start at `consumer` of the new one. */
+/* Nobody polls or arms. The ring was resized: CQEs not taken start at `consumer` of the new one. */
 void mana_dp_cq_replace(struct mana_dp_cq *cq, void *ring, uint32_t entries,
 			struct mana_hw_ext_cq_record *record, uint32_t consumer);
 
-/* A stock CQ is rung at least every 4 laps (RNIC 8.2). */
+/* A stock CQ is rung at least every 4 laps (RNIC 8.2). Takes arm_lock. */
+#define MANA_DP_CQ_LAPS 4
 void mana_dp_cq_tell(struct mana_dp_cq *cq);
 
 /* The CQE at `position`, or NULL if the device has not written it. */
@@ -93,6 +100,11 @@ static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, u
 	return NULL;
 }
 
+static inline void mana_dp_cq_advance(struct mana_dp_cq *cq)
+{
+	mana_store_relaxed(&cq->consumer, cq->consumer + 1);
+}
+
 /* The same of the CQ's own ring, without raw packets. */
 static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_completion *c)
 {
@@ -106,7 +118,7 @@ static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_comple
 		cqe = mana_dp_cq_peek(cq, cq->consumer);
 		if (!cqe)
 			break;
-		cq->consumer++;
+		mana_dp_cq_advance(cq);
 		if (MANA_LIKELY(cqe->data[0] == MANA_HW_EXT_CQE)) {
 			uint32_t qpn = cqe->word & MANA_HW_CQE_QUEUE_ID;
 			struct mana_dp_qp *qp = cq->last;
@@ -148,7 +160,8 @@ static inline void mana_dp_cq_done(struct mana_dp_cq *cq)
 			return;
 		cq->told_at = cq->consumer;
 		mana_store_release(&cq->record->consumer, cq->consumer);
-	} else if (MANA_UNLIKELY(cq->consumer - cq->told_at >= 4 * cq->entries)) {
+	} else if (MANA_UNLIKELY(cq->consumer - mana_load_relaxed(&cq->told_at) >=
+				 MANA_DP_CQ_LAPS * cq->entries)) {
 		mana_dp_cq_tell(cq);
 	}
 }

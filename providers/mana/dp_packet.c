@@ -75,12 +75,20 @@ void mana_packet_reset(struct mana_packet_qp *qp)
 	reset_side(&qp->recv_side);
 }
 
+/* Its poller tells the device of this ring under the same lock. */
+static void arm_side(struct mana_packet_side *side)
+{
+	mana_lock(&side->ring.arm_lock);
+	mana_dp_cq_arm(&side->ring, false);
+	mana_unlock(&side->ring.arm_lock);
+}
+
 static void start_side(struct mana_packet_side *side, uint32_t cq_id)
 {
 	side->ring.id = cq_id;
 	side->ring.doorbell = side->qp->dp.doorbell;
 	if (side->wants_event)
-		mana_dp_cq_arm(&side->ring, false);
+		arm_side(side);
 }
 
 void mana_packet_start(struct mana_packet_qp *qp, uint32_t sq_id, uint32_t send_cq_id,
@@ -340,7 +348,7 @@ static bool poll_side(struct mana_packet_side *side, struct mana_completion *c)
 		uint32_t id = side->is_recv ? side->qp->receives.ring.id : side->qp->sends.ring.id;
 		bool found = false;
 
-		ring->consumer++;
+		mana_dp_cq_advance(ring);
 		if (is_sq != side->is_recv && (cqe->word & MANA_HW_CQE_QUEUE_ID) == id)
 			found = side->is_recv ? take_received(side->qp, (const void *)cqe->data, c) :
 						take_sent(side->qp, (const void *)cqe->data, c);
@@ -361,7 +369,7 @@ static bool poll_sides(struct mana_dp_cq *cq, struct mana_completion *c)
 
 	do {
 		if (poll_side(side, c)) {
-			cq->packets = side->next;
+			__atomic_store_n(&cq->packets, side->next, __ATOMIC_RELAXED);
 			return true;
 		}
 		side = side->next;
@@ -385,12 +393,14 @@ int mana_packet_poll(struct mana_dp_cq *cq, struct mana_completion *c)
 
 void mana_packet_arm(struct mana_dp_cq *cq)
 {
-	struct mana_packet_side *side = cq->packets;
+	/* Polls move on the start of the circle meanwhile. */
+	struct mana_packet_side *first = __atomic_load_n(&cq->packets, __ATOMIC_RELAXED);
+	struct mana_packet_side *side = first;
 
 	do {
 		side->wants_event = true;
 		if (side->ring.doorbell)
-			mana_dp_cq_arm(&side->ring, false);
+			arm_side(side);
 		side = side->next;
-	} while (side != cq->packets);
+	} while (side != first);
 }

@@ -61,15 +61,15 @@ int mana_packet_lay_out(const struct mana_packet_attr *attr, struct mana_packet_
 int mana_packet_init(struct mana_packet_qp *qp, const struct mana_packet_attr *attr,
 		     const struct mana_packet_layout *layout);
 void mana_packet_free(struct mana_packet_qp *qp);
-/* RESET: all that was posted is forgotten. No post and no poll is under way. */
+/* RESET: all that was posted is forgotten. Nobody posts, polls or arms. */
 void mana_packet_reset(struct mana_packet_qp *qp);
-/* INIT: the device has made the queues, with these ids. */
+/* INIT: the device has made the queues, with these ids. Nobody polls or arms, also in mana_packet_end. */
 void mana_packet_start(struct mana_packet_qp *qp, uint32_t sq_id, uint32_t send_cq_id,
 		       uint32_t rq_id, uint32_t recv_cq_id);
 /* ERR: the device has ended the queues; polling flushes what it did not complete. */
 void mana_packet_end(struct mana_packet_qp *qp);
 
-/* The CQ shows what this side completes, from now on or no longer. No poll is under way. */
+/* The CQ shows what this side completes, from now on or no longer. Nobody polls or arms. */
 void mana_packet_join(struct mana_dp_cq *cq, struct mana_packet_side *side);
 void mana_packet_leave(struct mana_dp_cq *cq, struct mana_packet_side *side);
 

@@ -17,6 +17,18 @@ struct mana_lock {
 
 #define MANA_LOCK_SPINS 1000u /* then the holder is probably not running */
 
+/* Leaves the core's other thread alone while this one waits. */
+static inline void mana_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield" ::: "memory");
+#else
+	__asm__ volatile("" ::: "memory");
+#endif
+}
+
 static inline void mana_lock_init(struct mana_lock *lock, bool single_threaded)
 {
 	lock->word = 0;
@@ -33,6 +45,8 @@ static inline void mana_lock(struct mana_lock *lock)
 		while (__atomic_load_n(&lock->word, __ATOMIC_RELAXED)) {
 			if (++spins % MANA_LOCK_SPINS == 0)
 				sched_yield();
+			else
+				mana_relax();
 		}
 	}
 }

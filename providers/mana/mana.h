@@ -78,7 +78,7 @@ struct mana_cq {
 	struct mana_lock lock;
 	struct mana_buffer buffer;
 	struct mana_pd *parent;
-	bool paused; /* poll waits; under lock */
+	bool paused; /* polls and armings wait; changes under lock and dp.arm_lock */
 	bool hardware; /* false: comes with a raw packet queue (manadv) */
 	uint32_t cq_id;
 	/* the completion that start_poll or next_poll found */
@@ -389,7 +389,13 @@ int mana_arm_cq(struct ibv_cq *cq, int solicited);
 void mana_cq_event(struct ibv_cq *cq);
 void mana_cq_lock(struct mana_cq *cq);
 void mana_cq_unlock(struct mana_cq *cq);
-/* From pause to resume polls wait, and no lock is held. One caller at a time gets there. */
+/* Armings wait, too, which may come from within a poll. */
+void mana_cq_lock_all(struct mana_cq *cq);
+void mana_cq_unlock_all(struct mana_cq *cq);
+/*
+ * From pause to resume polls and armings wait, and no lock is held. One caller at a
+ * time gets there.
+ */
 void mana_cq_pause(struct mana_cq *cq);
 void mana_cq_resume(struct mana_cq *cq);
 

@@ -94,12 +94,12 @@ static void change_cqs(struct mana_qp *qp,
 	struct mana_cq *send = cq_of(qp->dp.send_cq);
 	struct mana_cq *recv = cq_of(qp->dp.recv_cq);
 
-	mana_cq_lock(send);
+	mana_cq_lock_all(send);
 	change(&send->dp, &qp->packet.send_side);
-	mana_cq_unlock(send);
-	mana_cq_lock(recv);
+	mana_cq_unlock_all(send);
+	mana_cq_lock_all(recv);
 	change(&recv->dp, &qp->packet.recv_side);
-	mana_cq_unlock(recv);
+	mana_cq_unlock_all(recv);
 }
 
 struct ibv_qp *mana_create_packet_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -260,10 +260,10 @@ static int create_wq(struct mana_wq *wq, struct ibv_context *context, struct man
 	wq->packet.dp.qpn = wq->ibv_wq.wq_num;
 	wq->packet.dp.doorbell = to_mctx(context)->doorbell;
 	wq->packet.dp.recv_cq = &cq->dp;
-	mana_cq_lock(cq);
+	mana_cq_lock_all(cq);
 	mana_packet_join(&cq->dp, &wq->packet.recv_side);
 	mana_packet_start(&wq->packet, 0, 0, resp.drv_payload.wq_id, resp.drv_payload.cq_id);
-	mana_cq_unlock(cq);
+	mana_cq_unlock_all(cq);
 	return 0;
 }
 
@@ -333,9 +333,9 @@ int mana_destroy_packet_wq(struct mana_wq *wq)
 
 	if (ret)
 		return ret;
-	mana_cq_lock(cq);
+	mana_cq_lock_all(cq);
 	mana_packet_leave(&cq->dp, &wq->packet.recv_side);
-	mana_cq_unlock(cq);
+	mana_cq_unlock_all(cq);
 	free_wq(wq, ctx);
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verbs_test.h"
 
@@ -485,6 +486,46 @@ static void cqs_have_room_or_are_refused(bool extended) {
     free_context(ctx);
 }
 
+/* The reader of completions need not end its poll to arm the CQ. */
+static void cq_is_armed_within_a_poll(bool extended) {
+    struct mana_context* ctx = make_context(extended);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16};
+    struct ibv_poll_cq_attr none = {};
+    struct ibv_cq_ex* cq = mana_create_cq_ex(context, &cq_attr);
+    struct ibv_qp* qp = make_qp(pd, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, 0);
+    struct mana_dp_cq* dp = &ex_to_mcq(cq)->dp;
+    const struct mana_hw_ext_cqe sent = {.type = MANA_HW_EXT_CQE};
+    const struct mana_hw_rnic_recv_cqe received = {.type = MANA_HW_RNIC_CQE_SEND};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    struct ibv_recv_wr wr = {.wr_id = 7}, *bad;
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    CHECK(!mana_post_recv(qp, &wr, &bad));
+    if (extended)
+        write_cqe(dp, 0, &sent, sizeof(sent), qp->qp_num, true);
+    else
+        write_cqe(dp, 0, &received, sizeof(received), qp->qp_num, false);
+    alarm(20);
+    CHECK(!cq->start_poll(cq, &none));
+    CHECK(!mana_arm_cq(ibv_cq_ex_to_cq(cq), 0));
+    if (extended) {
+        CHECK(dp->record->arm == 1u << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
+        CHECK(dp->record->consumer == dp->entries); /* the batch is not over */
+    } else {
+        const uint64_t* rung = (uint64_t*)((uint8_t*)ctx->doorbell + MANA_HW_DB_CQ);
+        CHECK(*rung == mana_hw_entry_doorbell(dp->id, dp->entries + 1, 1));
+    }
+    CHECK(cq->next_poll(cq) == ENOENT);
+    cq->end_poll(cq);
+    if (extended) CHECK(dp->record->consumer == dp->entries + 1);
+    CHECK(!mana_arm_cq(ibv_cq_ex_to_cq(cq), 0));
+    CHECK(cq->start_poll(cq, &none) == ENOENT);
+    alarm(0);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(ibv_cq_ex_to_cq(cq)) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
 static void refused_reset_changes_nothing(void) {
     struct mana_context* ctx = make_context(false);
     struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
@@ -605,6 +646,8 @@ int main(void) {
     qps_have_room_or_are_refused(IBV_QPT_UD, true);
     cqs_have_room_or_are_refused(false);
     cqs_have_room_or_are_refused(true);
+    cq_is_armed_within_a_poll(false);
+    cq_is_armed_within_a_poll(true);
     refused_reset_changes_nothing();
     inline_data_is_bounded();
     binds_are_refused(false);

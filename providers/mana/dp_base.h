@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+#define MANA_ALWAYS_INLINE inline __attribute__((always_inline))
 #define MANA_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MANA_UNLIKELY(x) __builtin_expect(!!(x), 0)
 

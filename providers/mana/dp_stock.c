@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <assert.h>
+
 #include "dp_stock.h"
 
 #include "dp_cq.h"
@@ -89,17 +91,25 @@ void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn)
 		arm_send(qp, psn);
 }
 
-static const struct {
+/* What a send of RC is in the queue, in its completion, and at the peer. */
+struct kind {
+	uint8_t opcode; /* of mana_dp_send */
 	uint8_t rc;
 	uint8_t wc;
 	bool takes_receive;
-} send_opcodes[] = {
-	[MANA_HW_EXT_WQE_SEND] = { MANA_HW_RNIC_WQE_SEND, MANA_WC_SEND, true },
-	[MANA_HW_EXT_WQE_SEND_IMM] = { MANA_HW_RNIC_WQE_SEND_IMM, MANA_WC_SEND, true },
-	[MANA_HW_EXT_WQE_SEND_INV] = { 0, MANA_WC_SEND, true },
-	[MANA_HW_EXT_WQE_WRITE] = { MANA_HW_RNIC_WQE_WRITE, MANA_WC_RDMA_WRITE, false },
-	[MANA_HW_EXT_WQE_WRITE_IMM] = { MANA_HW_RNIC_WQE_WRITE_IMM, MANA_WC_RDMA_WRITE, true },
-	[MANA_HW_EXT_WQE_READ] = { MANA_HW_RNIC_WQE_READ, MANA_WC_RDMA_READ, false },
+};
+
+static const struct kind kinds[] = {
+	[MANA_HW_EXT_WQE_SEND] = { MANA_HW_EXT_WQE_SEND, MANA_HW_RNIC_WQE_SEND, MANA_WC_SEND,
+				   true },
+	[MANA_HW_EXT_WQE_SEND_IMM] = { MANA_HW_EXT_WQE_SEND_IMM, MANA_HW_RNIC_WQE_SEND_IMM,
+				       MANA_WC_SEND, true },
+	[MANA_HW_EXT_WQE_WRITE] = { MANA_HW_EXT_WQE_WRITE, MANA_HW_RNIC_WQE_WRITE,
+				    MANA_WC_RDMA_WRITE, false },
+	[MANA_HW_EXT_WQE_WRITE_IMM] = { MANA_HW_EXT_WQE_WRITE_IMM, MANA_HW_RNIC_WQE_WRITE_IMM,
+					MANA_WC_RDMA_WRITE, true },
+	[MANA_HW_EXT_WQE_READ] = { MANA_HW_EXT_WQE_READ, MANA_HW_RNIC_WQE_READ, MANA_WC_RDMA_READ,
+				   false },
 };
 
 /* The READ's scatter list goes out before its request (RNIC 3.6). */
@@ -124,23 +134,23 @@ static void post_scatter(struct mana_stock_qp *qp, const struct mana_dp_send *wr
 }
 
 /* Words of the OOB behind the SSN. */
-static void put_details(uint8_t *wqe, const struct mana_dp_send *wr, uint32_t length)
+static MANA_ALWAYS_INLINE void put_details(uint8_t *wqe, const struct mana_dp_send *wr,
+					   uint8_t opcode, uint32_t length)
 {
 	struct mana_hw_rnic_send_oob *oob =
 		(struct mana_hw_rnic_send_oob *)(wqe + sizeof(struct mana_hw_wqe_header));
 
-	memset(&oob->u, 0, sizeof(oob->u));
-	if (wr->opcode == MANA_HW_EXT_WQE_SEND)
-		return;
-	if (wr->opcode == MANA_HW_EXT_WQE_SEND_IMM) {
-		oob->u.send_immediate = wr->value;
+	if (opcode == MANA_HW_EXT_WQE_SEND || opcode == MANA_HW_EXT_WQE_SEND_IMM) {
+		memset(&oob->u, 0, sizeof(oob->u));
+		if (opcode == MANA_HW_EXT_WQE_SEND_IMM)
+			oob->u.send_immediate = wr->value;
 		return;
 	}
 	oob->u.rdma.address_high = (uint32_t)(wr->remote_address >> 32);
 	oob->u.rdma.address_low = (uint32_t)wr->remote_address;
 	oob->u.rdma.rkey = wr->rkey;
 	oob->u.rdma.length = length;
-	if (wr->opcode == MANA_HW_EXT_WQE_WRITE_IMM) {
+	if (opcode == MANA_HW_EXT_WQE_WRITE_IMM) {
 		struct mana_hw_rnic_send_oob_large *large =
 			(struct mana_hw_rnic_send_oob_large *)oob;
 
@@ -157,20 +167,21 @@ struct gather {
 	struct mana_dp_sge copied;
 };
 
-static int get_gather(const struct mana_stock_qp *qp, const struct mana_dp_send *wr,
-		      struct gather *gather)
+static MANA_ALWAYS_INLINE int get_gather(const struct mana_stock_qp *qp,
+					 const struct mana_dp_send *wr, struct gather *gather)
 {
 	uint64_t length;
 
-	if (wr->sge_count > qp->sends.max_sge)
+	if (MANA_UNLIKELY(wr->sge_count > qp->sends.max_sge))
 		return EINVAL;
-	length = mana_sges_length(wr->sge, wr->sge_count);
-	if (length > MANA_DP_MAX_MESSAGE)
+	length = MANA_LIKELY(wr->sge_count == 1) ? wr->sge->length :
+						   mana_sges_length(wr->sge, wr->sge_count);
+	if (MANA_UNLIKELY(length > MANA_DP_MAX_MESSAGE))
 		return EINVAL;
 	gather->sge = wr->sge;
 	gather->count = wr->sge_count;
 	gather->length = (uint32_t)length;
-	if ((wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
+	if (MANA_UNLIKELY(wr->flags & MANA_HW_EXT_WQE_INLINE) && length) {
 		if (length > qp->sends.inline_slots.stride || wr->opcode == MANA_HW_EXT_WQE_READ)
 			return EINVAL;
 		gather->copied = mana_inline_sge(&qp->sends.inline_slots,
@@ -182,40 +193,56 @@ static int get_gather(const struct mana_stock_qp *qp, const struct mana_dp_send 
 	return 0;
 }
 
-static uint32_t oob_flags(const struct mana_stock_qp *qp, const struct mana_dp_send *wr)
-{
-	uint32_t flags = 0;
+static_assert(MANA_HW_EXT_WQE_SIGNALED == true, "signal_all is that flag");
+static_assert(MANA_HW_EXT_WQE_SIGNALED << 6 == MANA_HW_RNIC_OOB_SIGNALED &&
+		      MANA_HW_EXT_WQE_SOLICITED << 6 == MANA_HW_RNIC_OOB_SOLICITED &&
+		      MANA_HW_EXT_WQE_FENCE << 3 == MANA_HW_RNIC_OOB_FENCE,
+	      "flags are moved");
 
-	if (wr->flags & MANA_HW_EXT_WQE_FENCE)
-		flags |= MANA_HW_RNIC_OOB_FENCE;
-	if (qp->sends.signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED))
-		flags |= MANA_HW_RNIC_OOB_SIGNALED;
-	if (wr->flags & MANA_HW_EXT_WQE_SOLICITED)
-		flags |= MANA_HW_RNIC_OOB_SOLICITED;
-	return flags;
+static inline uint32_t send_flags(const struct mana_stock_qp *qp, const struct mana_dp_send *wr)
+{
+	return wr->flags | qp->sends.signal_all;
+}
+
+static inline uint32_t oob_flags(uint32_t flags)
+{
+	return (flags & (MANA_HW_EXT_WQE_SIGNALED | MANA_HW_EXT_WQE_SOLICITED)) << 6 |
+	       (flags & MANA_HW_EXT_WQE_FENCE) << 3;
+}
+
+/* SGEs of zeros up to the end of the WQE: one, or none. */
+static inline void put_padding(uint8_t *at, uint32_t sges)
+{
+	for (; sges; sges--, at += sizeof(struct mana_hw_sge))
+		memset(at, 0, sizeof(struct mana_hw_sge));
 }
 
 /* Keeps what the completion needs, and makes the send visible to the poller. */
-static void remember(struct mana_stock_qp *qp, const struct mana_dp_send *wr, uint32_t last_psn,
-		     uint32_t length, uint32_t read_bytes)
+static inline void remember(struct mana_stock_qp *qp, const struct mana_dp_send *wr, uint8_t wc,
+			    uint32_t flags, uint32_t last_psn, uint32_t length,
+			    uint32_t read_bytes)
 {
-	struct mana_dp_sent *sent = &qp->sends.slot[qp->sends.head & qp->sends.mask];
+	uint32_t head = qp->sends.head;
+	struct mana_dp_sent *sent = &qp->sends.slot[head & qp->sends.mask];
 
 	sent->wr_id = wr->wr_id;
 	sent->last_psn = last_psn;
 	sent->end = qp->sends.ring.producer;
 	sent->length = length;
 	sent->read_bytes = (uint16_t)read_bytes;
-	sent->opcode = send_opcodes[wr->opcode].wc;
-	sent->signaled = qp->sends.signal_all || (wr->flags & MANA_HW_EXT_WQE_SIGNALED);
-	mana_store_release(&qp->sends.head, qp->sends.head + 1);
+	sent->opcode = wc;
+	sent->signaled = flags & MANA_HW_EXT_WQE_SIGNALED;
+	mana_store_release(&qp->sends.head, head + 1);
 }
 
-static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
+/* Inline with a constant `kind` where it is to be quick: much of the work is choosing. */
+static MANA_ALWAYS_INLINE int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr,
+				      const struct kind kind)
 {
 	uint8_t scratch[MANA_HW_SQ_WQE_MAX_BYTES];
-	bool read = wr->opcode == MANA_HW_EXT_WQE_READ;
-	bool large = wr->opcode == MANA_HW_EXT_WQE_WRITE_IMM;
+	bool read = kind.opcode == MANA_HW_EXT_WQE_READ;
+	bool large = kind.opcode == MANA_HW_EXT_WQE_WRITE_IMM;
+	uint32_t flags = send_flags(qp, wr);
 	struct mana_hw_wqe_header *header;
 	struct mana_hw_rnic_send_oob *oob;
 	struct gather gather;
@@ -225,20 +252,20 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	int ret;
 
 	ret = get_gather(qp, wr, &gather);
-	if (ret)
+	if (MANA_UNLIKELY(ret))
 		return ret;
 	sges = read ? 1 : mana_at_least_one(gather.count);
 	used = MANA_SEND_HEAD_BYTES + (sges + large) * (uint32_t)sizeof(struct mana_hw_sge);
 	bytes = mana_round_up(used, MANA_HW_WQE_UNIT);
-	if (bytes > MANA_HW_SQ_WQE_MAX_BYTES)
+	if (MANA_UNLIKELY(bytes > MANA_HW_SQ_WQE_MAX_BYTES))
 		return EINVAL;
-	packets = gather.length ? (gather.length - 1) / qp->mtu + 1 : 1;
+	packets = gather.length <= qp->mtu ? 1 : (gather.length - 1) / qp->mtu + 1;
 	last_psn = (qp->next_psn + packets - 1) & MANA_HW_RNIC_24BIT;
-	if (packets >= MANA_PSN_WINDOW)
+	if (MANA_UNLIKELY(packets >= MANA_PSN_WINDOW))
 		return EINVAL;
 	/* A PSN further ahead would look like one that is done. */
-	if (!mana_psn_after(last_psn, mana_load_relaxed(&qp->acked)) ||
-	    mana_ring_space(&qp->sends.ring) < bytes)
+	if (MANA_UNLIKELY(!mana_psn_after(last_psn, mana_load_relaxed(&qp->acked)) ||
+			  mana_ring_space(&qp->sends.ring) < bytes))
 		return ENOMEM;
 	if (read) {
 		read_bytes = mana_recv_wqe_bytes(mana_at_least_one(gather.count));
@@ -248,7 +275,7 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 			return ENOMEM;
 		post_scatter(qp, wr, read_bytes);
 	}
-	if (gather.sge == &gather.copied)
+	if (MANA_UNLIKELY(gather.sge == &gather.copied))
 		mana_inline_copy(&qp->sends.inline_slots, qp->sends.head & qp->sends.mask, wr);
 
 	padding = (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge);
@@ -262,20 +289,19 @@ static int rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 			(large ? MANA_HW_RNIC_OOB_CODE_SEND_LARGE : MANA_HW_RNIC_OOB_CODE_SEND)
 				<< MANA_HW_WQE_OOB_CODE_SHIFT |
 			qp->mtu << MANA_HW_WQE_DATA_UNIT_SHIFT |
-			(send_opcodes[wr->opcode].takes_receive ? MANA_HW_WQE_CHECK_SN : 0);
-	oob->flags_psn = send_opcodes[wr->opcode].rc | oob_flags(qp, wr) |
-			 qp->next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
+			(kind.takes_receive ? MANA_HW_WQE_CHECK_SN : 0);
+	oob->flags_psn = kind.rc | oob_flags(flags) | qp->next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
 	oob->ssn = qp->ssn;
-	put_details(wqe, wr, gather.length);
+	put_details(wqe, wr, kind.opcode, gather.length);
 	mana_put_sges(wqe + MANA_SEND_HEAD_BYTES + large * sizeof(struct mana_hw_sge), gather.sge,
 		 read ? 0 : gather.count);
-	memset(wqe + used, 0, bytes - used);
+	put_padding(wqe + used, padding);
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	qp->rollback->right = start / MANA_HW_WQE_UNIT;
 	qp->next_psn = (last_psn + 1) & MANA_HW_RNIC_24BIT;
 	qp->ssn = (qp->ssn + 1) & MANA_HW_RNIC_24BIT;
-	remember(qp, wr, last_psn, gather.length, read_bytes);
+	remember(qp, wr, kind.wc, flags, last_psn, gather.length, read_bytes);
 	return 0;
 }
 
@@ -283,6 +309,7 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 {
 	uint8_t scratch[MANA_HW_SQ_WQE_MAX_BYTES];
 	bool immediate = wr->opcode == MANA_HW_EXT_WQE_SEND_IMM;
+	uint32_t flags = send_flags(qp, wr);
 	struct mana_hw_wqe_header *header;
 	struct mana_hw_rnic_send_oob *oob;
 	struct mana_hw_sge *av;
@@ -317,7 +344,7 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 			MANA_HW_RNIC_OOB_CODE_SEND << MANA_HW_WQE_OOB_CODE_SHIFT |
 			MANA_HW_WQE_OOB_IN_SGL | qp->mtu << MANA_HW_WQE_DATA_UNIT_SHIFT;
 	oob->flags_psn = (immediate ? MANA_HW_RNIC_WQE_UD_SEND_IMM : MANA_HW_RNIC_WQE_UD_SEND) |
-			 oob_flags(qp, wr) | qp->next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
+			 oob_flags(flags) | qp->next_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
 	oob->ssn = wr->dest_qpn & MANA_HW_RNIC_24BIT;
 	memset(&oob->u, 0, sizeof(oob->u));
 	oob->u.ud.qkey = wr->qkey;
@@ -328,23 +355,41 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	av->length = sizeof(struct mana_hw_rnic_av);
 	if (gather.count)
 		mana_put_sges((uint8_t *)(av + 1), gather.sge, gather.count);
-	memset(wqe + used, 0, bytes - used);
+	put_padding(wqe + used, (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge));
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	qp->next_psn = (qp->next_psn + 1) & MANA_HW_RNIC_24BIT;
-	remember(qp, wr, 0, gather.length, 0);
+	remember(qp, wr, MANA_WC_SEND, flags, 0, gather.length, 0);
 	return 0;
+}
+
+/* The kinds of RC that are not worth code of their own. */
+static int other_rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
+{
+	return rc_send(qp, wr, kinds[wr->opcode]);
 }
 
 int mana_stock_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 {
-	if (!qp->sends.allowed || qp->send_side.failed)
+	if (MANA_UNLIKELY(!qp->sends.allowed || qp->send_side.failed))
 		return EINVAL;
-	if (wr->opcode > MANA_HW_EXT_WQE_READ || wr->opcode == MANA_HW_EXT_WQE_SEND_INV)
+	if (MANA_UNLIKELY(wr->opcode > MANA_HW_EXT_WQE_READ ||
+			  wr->opcode == MANA_HW_EXT_WQE_SEND_INV))
 		return EOPNOTSUPP;
-	if (qp->sends.head - mana_load_acquire(&qp->sent_tail) >= qp->sends.max)
+	if (MANA_UNLIKELY(qp->sends.head - mana_load_acquire(&qp->sent_tail) >= qp->sends.max))
 		return ENOMEM;
-	return qp->dp.format == MANA_DP_RC ? rc_send(qp, wr) : ud_send(qp, wr);
+	if (qp->dp.format != MANA_DP_RC)
+		return ud_send(qp, wr);
+	switch (wr->opcode) {
+	case MANA_HW_EXT_WQE_WRITE:
+		return rc_send(qp, wr, kinds[MANA_HW_EXT_WQE_WRITE]);
+	case MANA_HW_EXT_WQE_SEND:
+		return rc_send(qp, wr, kinds[MANA_HW_EXT_WQE_SEND]);
+	case MANA_HW_EXT_WQE_READ:
+		return rc_send(qp, wr, kinds[MANA_HW_EXT_WQE_READ]);
+	default:
+		return other_rc_send(qp, wr);
+	}
 }
 
 void mana_stock_ring_send(struct mana_stock_qp *qp)
@@ -383,7 +428,7 @@ int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_
 	header->word1 = sges | MANA_HW_RNIC_OOB_CODE_RECV << MANA_HW_WQE_OOB_CODE_SHIFT;
 	memset(header + 1, 0, sizeof(struct mana_hw_rnic_recv_oob));
 	used = MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
-	memset(wqe + used, 0, bytes - used);
+	put_padding(wqe + used, (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge));
 	mana_wqe_end(&qp->receives.ring, wqe, bytes);
 	recv->end = qp->receives.ring.producer;
 	mana_store_release(&qp->receives.head, qp->receives.head + 1);
@@ -543,7 +588,7 @@ static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	fail_side(cq, &qp->send_side, vendor);
 }
 
-static void fill_error(struct mana_stock_side *side, struct mana_completion *c)
+static __attribute__((noinline)) void fill_error(struct mana_stock_side *side, struct mana_completion *c)
 {
 	c->vendor_error = side->vendor_error;
 	c->status = mana_stock_status(side->vendor_error);
@@ -552,7 +597,7 @@ static void fill_error(struct mana_stock_side *side, struct mana_completion *c)
 	side->vendor_error = MANA_HW_RNIC_VE_FLUSHED;
 }
 
-static void begin_completion(const struct mana_stock_qp *qp, struct mana_completion *c)
+static inline void begin_completion(const struct mana_stock_qp *qp, struct mana_completion *c)
 {
 	memset(c, 0, sizeof(*c));
 	c->qpn = qp->dp.qpn;
@@ -598,11 +643,10 @@ static bool take_receive(struct mana_stock_qp *qp, const struct mana_hw_rnic_rec
 	return true;
 }
 
-/* The oldest send leaves the queue. */
-static void retire_send(struct mana_stock_qp *qp)
+/* The oldest send, which is `sent`, leaves the queue. */
+static MANA_ALWAYS_INLINE void retire_send(struct mana_stock_qp *qp,
+					   const struct mana_dp_sent *sent)
 {
-	const struct mana_dp_sent *sent = &qp->sends.slot[qp->sent_tail & qp->sends.mask];
-
 	if (sent->read_bytes)
 		mana_store_release(&qp->read.consumer, qp->read.consumer + sent->read_bytes);
 	mana_store_release(&qp->sends.ring.consumer, sent->end);
@@ -627,7 +671,7 @@ static bool take_datagram_sent(struct mana_stock_qp *qp, const struct mana_hw_rn
 	c->length = sent->length;
 	c->vendor_error = vendor;
 	c->status = mana_stock_status(vendor);
-	retire_send(qp);
+	retire_send(qp, sent);
 	return report;
 }
 
@@ -669,7 +713,8 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 }
 
 /* The next completion of a side with more than CQEs to go by; false if there is none. */
-static bool report_send(struct mana_stock_side *side, struct mana_completion *c)
+static MANA_ALWAYS_INLINE bool report_send(struct mana_stock_side *side,
+					   struct mana_completion *c)
 {
 	struct mana_stock_qp *qp = side->qp;
 	uint32_t head = mana_load_acquire(&qp->sends.head);
@@ -682,22 +727,22 @@ static bool report_send(struct mana_stock_side *side, struct mana_completion *c)
 		if (!done && !side->failed)
 			return false;
 		if (done && !sent->signaled) {
-			retire_send(qp);
+			retire_send(qp, sent);
 			continue;
 		}
 		begin_completion(qp, c);
 		c->wr_id = sent->wr_id;
 		c->opcode = sent->opcode;
 		c->length = sent->length;
-		if (!done)
+		if (MANA_UNLIKELY(!done))
 			fill_error(side, c);
-		retire_send(qp);
+		retire_send(qp, sent);
 		return true;
 	}
 	return false;
 }
 
-static bool report_receive(struct mana_stock_side *side, struct mana_completion *c)
+static __attribute__((noinline)) bool report_receive(struct mana_stock_side *side, struct mana_completion *c)
 {
 	struct mana_stock_qp *qp = side->qp;
 
@@ -710,9 +755,26 @@ static bool report_receive(struct mana_stock_side *side, struct mana_completion 
 	return true;
 }
 
-static bool report_side(struct mana_stock_side *side, struct mana_completion *c)
+static MANA_ALWAYS_INLINE bool report_side(struct mana_stock_side *side,
+					   struct mana_completion *c)
 {
-	return side->is_recv ? report_receive(side, c) : report_send(side, c);
+	return MANA_UNLIKELY(side->is_recv) ? report_receive(side, c) : report_send(side, c);
+}
+
+/* A send side with nothing left: what comes later makes it ready again. */
+static inline bool is_drained(const struct mana_stock_side *side)
+{
+	return !side->is_recv && side->qp->sent_tail == mana_load_acquire(&side->qp->sends.head);
+}
+
+static inline void next_ready(struct mana_dp_cq *cq)
+{
+	struct mana_stock_side *side = cq->ready;
+
+	side->ready = false;
+	cq->ready = side->next;
+	if (!cq->ready)
+		cq->ready_tail = &cq->ready;
 }
 
 bool mana_stock_report(struct mana_dp_cq *cq, struct mana_completion *c)
@@ -720,12 +782,12 @@ bool mana_stock_report(struct mana_dp_cq *cq, struct mana_completion *c)
 	while (cq->ready) {
 		struct mana_stock_side *side = cq->ready;
 
-		if (report_side(side, c))
+		if (MANA_LIKELY(report_side(side, c))) {
+			if (is_drained(side))
+				next_ready(cq);
 			return true;
-		side->ready = false;
-		cq->ready = side->next;
-		if (!cq->ready)
-			cq->ready_tail = &cq->ready;
+		}
+		next_ready(cq);
 	}
 	return false;
 }

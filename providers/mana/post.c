@@ -123,15 +123,16 @@ static int post_packets(struct mana_qp *qp, struct ibv_send_wr *wr, struct ibv_s
 
 static int post_stock(struct mana_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
-	struct mana_dp_send send = {};
+	bool datagrams = qp->dp.format == MANA_DP_UD;
+	struct mana_dp_send send;
 	int ret = 0;
 
 	mana_lock(&qp->sq_lock);
 	for (; wr; wr = wr->next) {
-		ret = convert(qp, wr, qp->dp.format == MANA_DP_UD, &send);
-		if (!ret)
+		ret = convert(qp, wr, datagrams, &send);
+		if (MANA_LIKELY(!ret))
 			ret = mana_stock_send(&qp->stock, &send);
-		if (ret) {
+		if (MANA_UNLIKELY(ret)) {
 			*bad_wr = wr;
 			break;
 		}

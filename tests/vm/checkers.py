@@ -44,6 +44,12 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"DMA-API: mana \S+ device driver frees DMA memory with different direction .*"
      r" rds_dma_hdrs_free\+",
      "RDS of 6.12 gives its headers back in another direction than it mapped them"),
+    (r"DMA-API: mana \S+ device driver tries to sync DMA memory it has not allocated .*"
+     r" isert_create_send_desc\+",
+     "iSER's target syncs a header before it maps it"),
+    (r"possible recursive locking .* rds_ib_laddr_check\+",
+     "RDS ends an identifier of the connection manager in the handler of another one; lockdep says"
+     " no more until a reboot"),
     (r"possible circular locking .* uverbs_user_mmap_disassociate\+.* rdma_umap_open\+",
      "the core of 6.12 takes the lock of mappings that go and that of a forked process's memory"
      " in both orders; lockdep says no more until a reboot"),
@@ -148,7 +154,8 @@ class Checkers:
         def look() -> None:
             self.scan([peer])
             self._lost += [f"{peer.name}: kernel: {words}, before a reboot"
-                           for words in self.leaks(peer) + self.given_up(peer)]
+                           for words in [*self.reports(peer, last=True), *self.leaks(peer),
+                                         *self.given_up(peer)]]
             self._excused.discard(peer.index)
 
         peer.guest.before_reboot = look

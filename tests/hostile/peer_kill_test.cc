@@ -188,6 +188,7 @@ TEST_F(PeerKillTest, TheOtherGoesOnAfterEachOfTwentyDeaths) {
     const json before = objects();
     ASSERT_TRUE(before.contains("objects"));
     std::int64_t heap_before = 0;
+    unsigned grown = 0;  // rounds in which the heap did
     for (std::uint32_t round = 0; round < 20; ++round) {
         SCOPED_TRACE("round " + std::to_string(round));
         auto victim = daemon(kVictim);
@@ -241,11 +242,14 @@ TEST_F(PeerKillTest, TheOtherGoesOnAfterEachOfTwentyDeaths) {
         ASSERT_TRUE(survivor_->running());
         EXPECT_TRUE(here_->nic->alive());
         EXPECT_EQ(objects(), before) << "left behind";
-        if (round == 9) heap_before = heap_bytes();
+        const std::int64_t heap = heap_bytes();
+        if (round >= 10 && heap - heap_before >= 8 << 10) ++grown;
+        heap_before = heap;
     }
-    // By the tenth round it has all the frames at hand that it uses at a time. The four queue pairs
-    // of a round would be 160 KiB in those that follow; tables grow by less.
-    EXPECT_LE(heap_bytes() - heap_before, 96 << 10);
+    // What a death left behind would be there in each round, the four queue pairs alone with 16
+    // KiB. Now and then a round has more frames on their way than any before, which are kept for
+    // later.
+    EXPECT_LE(grown, 5U) << "of ten rounds";
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ int mana_packet_send(struct mana_packet_qp *qp, const struct mana_dp_send *wr)
 	oob[0] = MANA_HW_ETH_TX_FORMAT_SHORT | (wr->checksums ? MANA_HW_EXT_TX_CHECKSUMS : 0) |
 		 qp->send_side.ring.id << MANA_HW_ETH_TX_CQ_SHIFT;
 	oob[1] = qp->sends.ring.id & MANA_HW_ETH_TX_SQ;
-	memset(wqe + used, 0, bytes - used);
+	mana_wqe_pad(wqe, used, bytes);
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	sent->wr_id = wr->wr_id;
@@ -224,7 +224,7 @@ int mana_packet_recv(struct mana_packet_qp *qp, uint64_t wr_id, const struct man
 	header->word1 = sge_count | MANA_HW_OOB_SMALL << MANA_HW_WQE_OOB_CODE_SHIFT;
 	memset(header + 1, 0, SHORT_OOB_BYTES);
 	used = MANA_RECV_HEAD_BYTES + sge_count * (uint32_t)sizeof(struct mana_hw_sge);
-	memset(wqe + used, 0, bytes - used);
+	mana_wqe_pad(wqe, used, bytes);
 	mana_wqe_end(&qp->receives.ring, wqe, bytes);
 	recv->end = qp->receives.ring.producer;
 	mana_store_release(&qp->receives.head, qp->receives.head + 1);

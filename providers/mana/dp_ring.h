@@ -200,6 +200,16 @@ static inline uint8_t *mana_wqe_begin(const struct mana_dp_ring *ring, uint32_t 
 	return bytes <= ring->bytes - offset ? ring->base + offset : scratch;
 }
 
+/*
+ * Zeros from `used` to the end of the WQE, both multiples of an SGE: one SGE or none,
+ * which a call of memset() would be dear for.
+ */
+static inline void mana_wqe_pad(uint8_t *wqe, uint32_t used, uint32_t bytes)
+{
+	for (; used < bytes; used += (uint32_t)sizeof(struct mana_hw_sge))
+		memset(wqe + used, 0, sizeof(struct mana_hw_sge));
+}
+
 static inline void mana_wqe_end(struct mana_dp_ring *ring, const uint8_t *wqe,
 				uint32_t bytes)
 {

@@ -122,7 +122,7 @@ static void post_scatter(struct mana_stock_qp *qp, const struct mana_dp_send *wr
 	uint32_t sges = mana_put_sges(wqe + MANA_RECV_HEAD_BYTES, wr->sge, wr->sge_count);
 	uint32_t used = MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
 
-	memset(wqe + used, 0, bytes - used);
+	mana_wqe_pad(wqe, used, bytes);
 	header->word0 = 0;
 	header->word1 = sges | MANA_HW_RNIC_OOB_CODE_RECV << MANA_HW_WQE_OOB_CODE_SHIFT |
 			MANA_HW_WQE_CHECK_SN;
@@ -210,13 +210,6 @@ static inline uint32_t oob_flags(uint32_t flags)
 	       (flags & MANA_HW_EXT_WQE_FENCE) << 3;
 }
 
-/* SGEs of zeros up to the end of the WQE: one, or none. */
-static inline void put_padding(uint8_t *at, uint32_t sges)
-{
-	for (; sges; sges--, at += sizeof(struct mana_hw_sge))
-		memset(at, 0, sizeof(struct mana_hw_sge));
-}
-
 /* Keeps what the completion needs, and makes the send visible to the poller. */
 static inline void remember(struct mana_stock_qp *qp, const struct mana_dp_send *wr, uint8_t wc,
 			    uint32_t flags, uint32_t last_psn, uint32_t length,
@@ -295,7 +288,7 @@ static MANA_ALWAYS_INLINE int rc_send(struct mana_stock_qp *qp, const struct man
 	put_details(wqe, wr, kind.opcode, gather.length);
 	mana_put_sges(wqe + MANA_SEND_HEAD_BYTES + large * sizeof(struct mana_hw_sge), gather.sge,
 		 read ? 0 : gather.count);
-	put_padding(wqe + used, padding);
+	mana_wqe_pad(wqe, used, bytes);
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	qp->rollback->right = start / MANA_HW_WQE_UNIT;
@@ -355,7 +348,7 @@ static int ud_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 	av->length = sizeof(struct mana_hw_rnic_av);
 	if (gather.count)
 		mana_put_sges((uint8_t *)(av + 1), gather.sge, gather.count);
-	put_padding(wqe + used, (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge));
+	mana_wqe_pad(wqe, used, bytes);
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 
 	qp->next_psn = (qp->next_psn + 1) & MANA_HW_RNIC_24BIT;
@@ -428,7 +421,7 @@ int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_
 	header->word1 = sges | MANA_HW_RNIC_OOB_CODE_RECV << MANA_HW_WQE_OOB_CODE_SHIFT;
 	memset(header + 1, 0, sizeof(struct mana_hw_rnic_recv_oob));
 	used = MANA_RECV_HEAD_BYTES + sges * (uint32_t)sizeof(struct mana_hw_sge);
-	put_padding(wqe + used, (bytes - used) / (uint32_t)sizeof(struct mana_hw_sge));
+	mana_wqe_pad(wqe, used, bytes);
 	mana_wqe_end(&qp->receives.ring, wqe, bytes);
 	recv->end = qp->receives.ring.producer;
 	mana_store_release(&qp->receives.head, qp->receives.head + 1);
@@ -588,7 +581,8 @@ static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	fail_side(cq, &qp->send_side, vendor);
 }
 
-static __attribute__((noinline)) void fill_error(struct mana_stock_side *side, struct mana_completion *c)
+static __attribute__((noinline)) void fill_error(struct mana_stock_side *side,
+						 struct mana_completion *c)
 {
 	c->vendor_error = side->vendor_error;
 	c->status = mana_stock_status(side->vendor_error);
@@ -742,7 +736,8 @@ static MANA_ALWAYS_INLINE bool report_send(struct mana_stock_side *side,
 	return false;
 }
 
-static __attribute__((noinline)) bool report_receive(struct mana_stock_side *side, struct mana_completion *c)
+static __attribute__((noinline)) bool report_receive(struct mana_stock_side *side,
+						     struct mana_completion *c)
 {
 	struct mana_stock_qp *qp = side->qp;
 

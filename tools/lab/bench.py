@@ -9,7 +9,7 @@ import re
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,11 @@ SLOW_SIZES = (8, 512, 4096, 65536, 1048576)
 QUICK_SIZES = (8, 4096, 65536, 1048576)
 PORT = 18515
 # Figures that are set beside each other are the best of as many runs, as those of memcpy are
-# (memcpy_bench.cc); of latencies the median, for a tail has no best. Beside stock all are compared.
+# (memcpy_bench.cc); of latencies the median, for a tail has no best.
 COMPARED_SIZES = (65536, 1048576)
 ROUNDS = 3
+# Beside stock all figures are compared, and by turns: what else the machine does is for both.
+ROUNDS_BESIDE_STOCK = 5
 POST_LIST = ("-l", "16")
 # Gb/s that Soft-RoCE and TCP are guessed to reach, to choose iterations that end in seconds.
 SLOW_GUESS = 0.05
@@ -40,12 +42,14 @@ STOCK = "MANA, all stock"
 
 @dataclass(frozen=True)
 class Route:
-    """A way between the two guests: a label, an RDMA device on each, the server's address."""
+    """A way between two guests: a label, the server's address, an RDMA device on each."""
 
     label: str
-    server_device: str
-    client_device: str
+    server: Guest
+    client: Guest
     address: str
+    server_device: str = ""
+    client_device: str = ""
     slow: bool = False
 
 
@@ -60,112 +64,134 @@ def table_rows(text: str) -> list[list[float]]:
 
 
 def iterations(size: int, slow: bool, quick: bool) -> int:
-    """How many messages of a size take about two seconds, within what perftest can count."""
+    """How many messages of a size take some tenths of a second, or a few, if each is slow."""
     if slow:
         count = int(SLOW_GUESS * 1e9 / 8 / max(size, 1024) * (1 if quick else 2))
         return max(10, min(count, 500 if quick else 2000))
-    return max(500, min(20000, (1 << 33) // max(size, 4096))) // (4 if quick else 1)
+    return max(500, min(100000, (1 << 33) // max(size, 4096))) // (4 if quick else 1)
+
+
+def perftest_row(route: Route, program: str, *options: str) -> list[float]:
+    """The last row of a perftest's table."""
+    text = perftest(route.server, route.client, program, "-F", *options, timeout=300,
+                    server_device=route.server_device, client_device=route.client_device,
+                    address=route.address)
+    rows = table_rows(text)
+    if not rows:
+        raise LabError(f"{program} printed no table: {text.strip()[-200:]}")
+    return rows[-1]
 
 
 class Bench:
-    """The measurements between two guests."""
+    """The measurements. What is measured of several routes is measured by turns."""
 
-    def __init__(self, lab: Lab, quick: bool, compare: bool = False) -> None:
-        self._lab = lab
-        self._server: Guest = lab.guests[0]
-        self._client: Guest = lab.guests[1]
+    def __init__(self, quick: bool) -> None:
         self._quick = quick
-        self._compare = compare
 
-    def _rounds(self, path: Route, compared: bool = False) -> int:
-        """How often a figure is measured; `compared`: also without stock beside it."""
-        return ROUNDS if not self._quick and (compared or self._compare and not path.slow) else 1
-
-    def _perftest(self, path: Route, program: str, *options: str) -> list[float]:
-        text = perftest(self._server, self._client, program, "-F", *options, timeout=300,
-                        server_device=path.server_device, client_device=path.client_device,
-                        address=path.address)
-        rows = table_rows(text)
-        if not rows:
-            raise LabError(f"{program} printed no table: {text.strip()[-200:]}")
-        return rows[-1]
-
-    def bandwidth(self, path: Route, program: str, *options: str) -> dict[int, float]:
-        """Gb/s by message size; with options only of the sizes that are compared."""
-        sizes = QUICK_SIZES if self._quick else SLOW_SIZES if path.slow else SIZES
-        found = {}
-        for size in COMPARED_SIZES if options else sizes:
-            count = max(16, iterations(size, path.slow, self._quick) // 16 * 16)  # lists of 16
-            found[size] = max(
-                self._perftest(path, program, "-N", "--report_gbits", "-s", str(size),
-                               "-n", str(count), *options)[3]
-                for _ in range(self._rounds(path, size in COMPARED_SIZES)))
-            say(f"{path.label} {' '.join((program, *options))} {chart.human_size(size)}: "
-                f"{found[size]:.3f} Gb/s")
+    def _by_turns(self, routes: Sequence[Route], program: str, *options: str,
+                  compared: bool = False) -> dict[str, list[list[float]]]:
+        """By route, the last row of perftest's table of each round; several rounds if the figure
+        is `compared`."""
+        rounds = (1 if self._quick else ROUNDS_BESIDE_STOCK if len(routes) > 1
+                  else ROUNDS if compared else 1)
+        found: dict[str, list[list[float]]] = {route.label: [] for route in routes}
+        for number in range(rounds):
+            for route in routes if number % 2 == 0 else reversed(routes):
+                found[route.label].append(perftest_row(route, program, *options))
         return found
 
-    def message_rate(self, path: Route, *options: str) -> float:
-        """8-byte writes a second."""
-        count = 1000 if path.slow else 50000 if self._quick else 200000
-        return max(
-            self._perftest(path, "ib_write_bw", "-N", "-s", "8", "-n", str(count), *options)[4]
-            for _ in range(self._rounds(path))) * 1e6
+    def bandwidth(self, routes: Sequence[Route], program: str, *options: str
+                  ) -> dict[str, dict[int, float]]:
+        """Gb/s by route and message size; with options only of the sizes that are compared."""
+        slow = routes[0].slow
+        sizes = QUICK_SIZES if self._quick else SLOW_SIZES if slow else SIZES
+        found: dict[str, dict[int, float]] = {route.label: {} for route in routes}
+        for size in COMPARED_SIZES if options else sizes:
+            count = max(16, iterations(size, slow, self._quick) // 16 * 16)  # lists of 16
+            measured = self._by_turns(routes, program, "-N", "--report_gbits", "-s", str(size),
+                                      "-n", str(count), *options, compared=size in COMPARED_SIZES)
+            for label, rows in measured.items():
+                found[label][size] = max(row[3] for row in rows)
+                say(f"{label} {' '.join((program, *options))} {chart.human_size(size)}: "
+                    f"{found[label][size]:.3f} Gb/s")
+        return found
 
-    def latency(self, path: Route, program: str, size: int = 8) -> dict[str, float]:
-        """Percentiles in microseconds."""
-        count = (200 if path.slow else 2000) if self._quick else (1000 if path.slow else 10000)
-        rows = [self._perftest(path, program, "-s", str(size), "-n", str(count))
-                for _ in range(self._rounds(path))]
-        row = [statistics.median(column) for column in zip(*rows, strict=True)]
-        # bytes, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
-        return {"min": row[2], "p50": row[4], "avg": row[5], "p99": row[7], "p99.9": row[8],
-                "max": row[3]}
+    def message_rate(self, routes: Sequence[Route], *options: str) -> dict[str, float]:
+        """8-byte writes a second, by route."""
+        count = 1000 if routes[0].slow else 50000 if self._quick else 200000
+        measured = self._by_turns(routes, "ib_write_bw", "-N", "-s", "8", "-n", str(count),
+                                  *options)
+        return {label: max(row[4] for row in rows) * 1e6 for label, rows in measured.items()}
 
-    def rdma(self, path: Route) -> dict[str, Any]:
-        """All of one RDMA device pair."""
-        result: dict[str, Any] = {"bandwidth_gbps": {}, "latency_us": {}}
+    def latency(self, routes: Sequence[Route], program: str, size: int = 8
+                ) -> dict[str, dict[str, float]]:
+        """Percentiles in microseconds, by route."""
+        slow = routes[0].slow
+        count = (200 if slow else 2000) if self._quick else (1000 if slow else 10000)
+        found = {}
+        for label, rows in self._by_turns(routes, program, "-s", str(size), "-n",
+                                          str(count)).items():
+            row = [statistics.median(column) for column in zip(*rows, strict=True)]
+            # bytes, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
+            found[label] = {"min": row[2], "p50": row[4], "avg": row[5], "p99": row[7],
+                            "p99.9": row[8], "max": row[3]}
+        return found
+
+    def rdma(self, *routes: Route) -> dict[str, dict[str, Any]]:
+        """All of the RDMA devices of some routes, by route."""
+        results: dict[str, dict[str, Any]] = {
+            route.label: {"bandwidth_gbps": {}, "latency_us": {}} for route in routes}
+
+        def keep(figures: dict[str, Any], kind: str, program: str) -> None:
+            for label, figure in figures.items():
+                results[label][kind][program] = figure
+
+        labels = " and ".join(results)
         for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
-            with Step(f"{path.label}: {program}", every=30):
-                result["bandwidth_gbps"][program] = self.bandwidth(path, program)
-        with Step(f"{path.label}: ib_write_bw with lists", every=30):
-            result["bandwidth_gbps"]["ib_write_bw, lists of 16"] = self.bandwidth(
-                path, "ib_write_bw", *POST_LIST)
+            with Step(f"{labels}: {program}", every=30):
+                keep(self.bandwidth(routes, program), "bandwidth_gbps", program)
+        with Step(f"{labels}: ib_write_bw with lists", every=30):
+            keep(self.bandwidth(routes, "ib_write_bw", *POST_LIST), "bandwidth_gbps",
+                 "ib_write_bw, lists of 16")
         for program in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):
-            with Step(f"{path.label}: {program}", every=30):
-                result["latency_us"][program] = self.latency(path, program)
-        with Step(f"{path.label}: message rate", every=30):
-            result["writes_per_second"] = self.message_rate(path)
-            if not path.slow:
-                result["writes_per_second_post_list_16"] = self.message_rate(path, *POST_LIST)
-        return result
+            with Step(f"{labels}: {program}", every=30):
+                keep(self.latency(routes, program), "latency_us", program)
+        with Step(f"{labels}: message rate", every=30):
+            for label, rate in self.message_rate(routes).items():
+                results[label]["writes_per_second"] = rate
+            if not routes[0].slow:
+                for label, rate in self.message_rate(routes, *POST_LIST).items():
+                    results[label]["writes_per_second_post_list_16"] = rate
+        return results
 
-    def tcp(self, label: str, address: str) -> dict[str, Any]:
+    def tcp(self, route: Route) -> dict[str, Any]:
         """iperf3 and a ping-pong."""
+        label, server, client = route.label, route.server, route.client
         seconds = "2" if self._quick else "4"
         bandwidth = {}
         for size in QUICK_SIZES if self._quick else SLOW_SIZES:
             with Step(f"{label}: iperf3 -l {chart.human_size(size)}", every=30):
-                server = self._server.spawn(["iperf3", "-s", "-1"])
+                listener = server.spawn(["iperf3", "-s", "-1"])
                 try:
-                    wait_listening(self._server, server, 5201)
-                    text = self._client.run(["iperf3", "-J", "-c", address, "-t", seconds, "-l",
-                                             str(size)], timeout=60).stdout
-                    server.wait(30)
+                    wait_listening(server, listener, 5201)
+                    text = client.run(["iperf3", "-J", "-c", route.address, "-t", seconds,
+                                       "-l", str(size)], timeout=60).stdout
+                    listener.wait(30)
                 finally:
-                    if server.status is None and self._server.alive:
-                        server.kill()
+                    if listener.status is None and server.alive:
+                        listener.kill()
                 bandwidth[size] = json.loads(text)["end"]["sum_received"]["bits_per_second"] / 1e9
         with Step(f"{label}: ping-pong"):
             paths = [guest.compile(GUEST_FILES / "tcp_pingpong.c", libs=())
-                     for guest in (self._server, self._client)]
-            server = self._server.spawn([paths[0], "18600"])
+                     for guest in (server, client)]
+            listener = server.spawn([paths[0], "18600"])
             try:
-                wait_listening(self._server, server, 18600)
-                text = self._client.run([paths[1], "18600", address, "8",
-                                         "300" if self._quick else "2000"], timeout=120).stdout
+                wait_listening(server, listener, 18600)
+                text = client.run([paths[1], "18600", route.address, "8",
+                                   "300" if self._quick else "2000"], timeout=120).stdout
             finally:
-                if server.status is None and self._server.alive:
-                    server.kill()
+                if listener.status is None and server.alive:
+                    listener.kill()
         words = text.split()
         latency = {words[i]: float(words[i + 1]) for i in range(0, len(words) - 1, 2)}
         return {"bandwidth_gbps": {"tcp": bandwidth}, "latency_us": {"tcp": latency},
@@ -174,10 +200,11 @@ class Bench:
 
 def soft_roce(lab: Lab) -> Route:
     """Sets Soft-RoCE up on the virtio NICs."""
-    for guest in lab.guests[:2]:
+    server, client = lab.guests
+    for guest in (server, client):
         guest.run(f"modprobe rdma_rxe && rdma link add rxe0 type rxe "
                   f"netdev {guest.virtio_interface()}")
-    return Route("Soft-RoCE", "rxe0", "rxe0", lab.guests[0].virtio_ip(), slow=True)
+    return Route("Soft-RoCE", server, client, server.virtio_ip(), "rxe0", "rxe0", slow=True)
 
 
 def memcpy() -> dict[int, float]:
@@ -297,9 +324,7 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
         "host": {"cpus": os.cpu_count(), "kernel": os.uname().release}, "paths": {}}
     with Step("host memcpy"):
         results["memcpy_gbps"] = memcpy()
-    measure(specs, mtu, quick, results, ext=ext, instructions=beside_stock)
-    if beside_stock:
-        measure_stock(stock_of(specs), mtu, quick, results)
+    measure(specs, mtu, quick, results, ext=ext, beside_stock=beside_stock)
     results["ratios"] = ratios(results)
     (output / "bench.json").write_text(json.dumps(results, indent=2) + "\n")
     if plot:
@@ -318,37 +343,36 @@ def stock_of(specs: list[GuestSpec]) -> list[GuestSpec]:
 def mana(lab: Lab, label: str) -> Route:
     """The route over the MANA NICs of the two guests."""
     server, client = lab.guests
-    return Route(label, server.rdma_device(), client.rdma_device(), server.ip())
-
-
-def measure_stock(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[str, Any]
-                  ) -> None:
-    """What is set beside ours: RDMA, and what posting and polling cost."""
-    with Lab(specs, nics=1, mtu=mtu, ext=False, name="bench") as lab:
-        lab.configure_network()
-        results["paths"][STOCK] = Bench(lab, quick, compare=True).rdma(mana(lab, STOCK))
-        results["instructions"][STOCK] = cost.count(lab.guests[1])
+    return Route(label, server, client, server.ip(), server.rdma_device(), client.rdma_device())
 
 
 def measure(specs: list[GuestSpec], mtu: int | None, quick: bool, results: dict[str, Any],
-            nics: int = 1, ext: bool = True, instructions: bool = False) -> None:
+            ext: bool = True, beside_stock: bool = False) -> None:
     """The part with guests."""
-    with Lab(specs, nics=nics, virtio=1, mtu=mtu, ext=ext, name="bench") as lab:
+    bench = Bench(quick)
+    with Lab(specs, nics=1, virtio=1, mtu=mtu, ext=ext, name="bench") as lab:
         lab.configure_network()
         results["guests"] = [{"suite": guest.spec.suite, "kernel": guest.image.version,
                               "driver": guest.spec.driver, "provider": guest.spec.provider,
                               "cpus": guest.spec.cpus, "accel": guest.machine.accel}
                              for guest in lab.guests]
-        bench = Bench(lab, quick, compare=instructions)
-        server = lab.guests[0]
-        steps: list[tuple[str, Callable[[], dict[str, Any]]]] = []
-        if nics:
-            steps.append(("MANA", lambda: bench.rdma(mana(lab, "MANA"))))
-            steps.append(("TCP over MANA", lambda: bench.tcp("TCP over MANA", server.ip())))
-        steps.append(("TCP over virtio", lambda: bench.tcp("TCP over virtio",
-                                                           server.virtio_ip())))
-        steps.append(("Soft-RoCE", lambda: bench.rdma(soft_roce(lab))))
-        for label, step in steps:
-            results["paths"][label] = step()
-        if instructions:
-            results["instructions"] = {"MANA": cost.count(lab.guests[1])}
+        server, client = lab.guests
+        if beside_stock:
+            measure_beside_stock(bench, lab, stock_of(specs), mtu, results)
+        else:
+            results["paths"] |= bench.rdma(mana(lab, "MANA"))
+        for label, address in (("TCP over MANA", server.ip()),
+                               ("TCP over virtio", server.virtio_ip())):
+            results["paths"][label] = bench.tcp(Route(label, server, client, address))
+        results["paths"] |= bench.rdma(soft_roce(lab))
+
+
+def measure_beside_stock(bench: Bench, lab: Lab, specs: list[GuestSpec], mtu: int | None,
+                         results: dict[str, Any]) -> None:
+    """RDMA, and what posting and polling cost, beside two more guests with stock software, which
+    are idle while the first two are measured, and the other way round."""
+    with Lab(specs, nics=1, mtu=mtu, ext=False, name="bench") as stock:
+        stock.configure_network()
+        results["paths"] |= bench.rdma(mana(lab, "MANA"), mana(stock, STOCK))
+        results["instructions"] = {label: cost.count(guests[1]) for label, guests in
+                                   (("MANA", lab.guests), (STOCK, stock.guests))}

@@ -169,9 +169,9 @@ def make_parser() -> argparse.ArgumentParser:
                        help="where to save (default: bench-results)")
     bench.add_argument("--quick", action="store_true", help="fewer sizes and iterations")
     bench.add_argument("--no-plot", action="store_true", help="save no plot")
-    bench.add_argument("--beside-stock", action="store_true", help="with ours: measures the same "
-                       "guests with stock driver and provider too, and counts the instructions "
-                       "of posting and polling of both")
+    bench.add_argument("--beside-stock", action="store_true", help="with ours: measures two "
+                       "guests with stock driver and provider too, by turns, and counts the "
+                       "instructions of posting and polling of both")
 
     kernel = commands.add_parser("kernel", help="build the debug kernel of a suite",
                                  description="Builds the kernel of --kernel debug, if the cache "

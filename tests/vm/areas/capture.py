@@ -58,7 +58,8 @@ for _version in (4, 6):
 
 def pinged(version: int, context: Context) -> None:
     """rping: connection management on QP1, then SENDs, READs and WRITEs."""
-    packets = both_links(context, version, lambda: cm.pinged(context, version))
+    packets = both_links(context, version,
+                         lambda: cm.rping("-V", context, version=version, count=10))
     count = summary(packets)
     for name in ("UD SEND", "SEND only", "READ request", "WRITE only", "ACK"):
         check(count[name] > 0, f"no {name} in {dict(count)}")

@@ -73,4 +73,4 @@ for _place in PLACES:
         AREA.add(f"error: {errors.MODES[_mode][0]}, {_place}", partial(
             placed, _place, partial(errors.run, _mode, ())))
     AREA.add(f"rping -V, {_place}", partial(
-        placed, _place, partial(cm.rping, False, "-V -S 4000")), **cm.ONLY)
+        placed, _place, partial(cm.rping, "-V -S 4000")), **cm.ONLY)

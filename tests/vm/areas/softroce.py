@@ -51,11 +51,6 @@ def verified(options: tuple[str, ...], context: Context) -> None:
     context.note(verify(context, *options).strip().removeprefix("verified: "))
 
 
-def pinged(version: int, context: Context) -> None:
-    """rping with data check."""
-    cm.pinged(context, version)
-
-
 for _tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
     add(_tool, partial(bandwidth, _tool, ("-s", "65536", "-n", "60")))
 # Soft-RoCE on an emulated CPU does not answer for half a second when it sends by itself: -u 18.
@@ -64,7 +59,7 @@ add("ib_write_bw -b -q 4", partial(bandwidth, "ib_write_bw", (
 add("ibv_rc_pingpong", partial(tools.pingpong, "-n 100 -c"))
 add("ibv_rc_pingpong with 256 KiB messages", partial(tools.pingpong, "-n 10 -s 262144 -c"))
 for _version in (4, 6):
-    add(f"rping over IPv{_version}", partial(pinged, _version), **cm.ONLY)
+    add(f"rping over IPv{_version}", partial(cm.rping, "-V", version=_version, count=10), **cm.ONLY)
 add("verified: all operations at all edges", partial(
     verified, ("--seed", "81", "--batch", "2", "--max", "262144", "--align", "1")))
 add("verified: random sizes, both directions, PSN wrap", partial(

@@ -45,7 +45,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
      r" rds_dma_hdrs_free\+",
      "RDS of 6.12 gives its headers back in another direction than it mapped them"),
     (r"DMA-API: mana \S+ device driver tries to sync DMA memory it has not allocated .*"
-     r" isert_create_send_desc\+",
+     r" isert_create_send_desc(\.isra\.\d+)?\+",
      "iSER's target syncs a header before it maps it"),
     (r"possible recursive locking .* rds_ib_laddr_check\+",
      "RDS ends an identifier of the connection manager in the handler of another one; lockdep says"

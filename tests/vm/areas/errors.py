@@ -208,15 +208,16 @@ def traffic(context: Context, background: bool = True, timeout: int = 60) -> tup
     """WRITEs from b to a, and an ib_write_bw of four queue pairs both ways; to be ended by who
     calls this. Returns the ends of the WRITEs when they flow."""
     a, b = context.a, context.b
+    seconds = round(timeout * context.patience)
     if background:
         port = context.port()
-        words = f"-F -b -q 4 -D {timeout} -s 32768 -p {port}"
+        words = f"-F -b -q 4 -D {seconds} -s 32768 -p {port}"
         listener = a.spawn(f"exec ib_write_bw -d {a.rdma} {words}")
         a.wait_listening(port, listener)
         b.spawn(f"exec ib_write_bw -d {b.rdma} {words} {a.ip()}")
     port = context.port()
     words = ["--port", str(port), "--mode", "lost-peer", "--length", "8192", "--timeout",
-             str(timeout)]
+             str(seconds)]
     server = a.spawn([context.program(a, "rdma_errors.c"), "--dev", a.rdma, "--server", *words])
     a.wait_listening(port, server)
     client = b.spawn([context.program(b, "rdma_errors.c"), "--dev", b.rdma, "--host", a.ip(),

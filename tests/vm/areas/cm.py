@@ -37,7 +37,9 @@ TRIES = 4
 
 def watched(peer: Peer, command: str) -> str:
     """The command as a peer is to run it. rping of rdma-core 56 waits for events all the time."""
-    return command if peer.suite == "trixie" else WATCHED.format(command=command, stuck=STUCK)
+    if peer.suite == "trixie":
+        return f"exec {command}"
+    return WATCHED.format(command=command, stuck=STUCK)
 
 
 def rping(options: str, context: Context, swap: bool = False, version: int = 4, count: int = 30

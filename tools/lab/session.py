@@ -310,6 +310,11 @@ class Lab:
                       'until [ "$(cat /sys/class/net/$n/carrier)" = 1 ]; do sleep 0.05; '
                       'i=$((i+1)); [ $i -lt 400 ] || { echo "$n has no carrier" >&2; exit 1; }',
                       "done; done"]
+            if len(names) > 1:
+                # One subnet on all of them: each answers for its own address alone, and believes
+                # a request that comes from another of its guest.
+                lines += [f"echo 1 >/proc/sys/net/ipv4/conf/all/{setting}"
+                          for setting in ("arp_ignore", "accept_local")]
             if names:
                 guest.run("\n".join(lines), timeout=60)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from areas import cm, errors
-from harness import Area, Context
+from harness import Area, Context, check
 from programs import ALL_SIZES, gbits, perftest, set_mtu, verify
 
 AREA = Area("placement", layout="one")
@@ -43,6 +43,19 @@ def run_verify(options: tuple[str, ...], sges: bool, mtu: int, context: Context)
             set_mtu(1500, context.a, context.b)
     context.note(said.strip().removeprefix("verified: "))
 
+
+def neighbours(context: Context) -> None:
+    """Two NICs of one guest, whichever asks first."""
+    ends = context.ends((0, 0), (0, 1))
+    for own, other in (ends, reversed(ends)):
+        # A ping asks: Linux answers one to its own address by itself, but not over a named device.
+        own.run(f"ip neigh flush dev {own.interface}; "
+                f"ping -c 1 -W {5 * context.patience:.0f} -I {own.interface} {other.ip()}")
+        found = own.out(f"ip neigh show dev {own.interface} to {other.ip()}")
+        check("lladdr" in found, f"{own.interface} has not found {other.ip()}: {found}")
+
+
+AREA.add("a NIC finds the other one of its guest, whoever asks", neighbours)
 
 for _place in PLACES:
     for _tool, _options, _sizes in (

@@ -37,8 +37,15 @@ static int mana_ib_status_errno(u32 status)
 }
 
 /*
+ * How long the parent waits is one number for a function, which may have two
+ * RDMA devices: who changes it for a while puts it back before the other looks.
+ */
+static DEFINE_MUTEX(mana_ib_probe_lock);
+
+/*
  * A request without effect: whether there is an answer, whatever it is. It is
  * not waited for as long as usual; `waiting` is how long that is from then on.
+ * The caller holds mana_ib_probe_lock.
  */
 static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
 {
@@ -72,6 +79,7 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 
 	if (xchg(&dev->gone, true))
 		return;
+	mutex_lock(&mana_ib_probe_lock);
 	/* Ethernet shares the channel, so it is cut off only for good reason. */
 	waiting = compat_set_waiting(dev->gc, 1);
 	if (waiting <= 1)
@@ -81,6 +89,7 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 		dev->waiting = waiting;
 		WRITE_ONCE(dev->silent, true);
 	}
+	mutex_unlock(&mana_ib_probe_lock);
 	/* Not from here: who waits for an answer may hold a QP's mutex. */
 	schedule_work(&dev->lost_work);
 	/* Before and after that the core has no use for events. */
@@ -97,10 +106,15 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 void mana_ib_leave_silent(struct mana_ib_dev *dev)
 {
 	bool present = pci_device_is_present(to_pci_dev(dev->gc->dev));
+	bool answers;
 
-	if (!dev->silent || (present && mana_ib_answers(dev, dev->waiting)))
+	if (!dev->silent)
 		return;
-	compat_forget_frames(dev->eth);
+	mutex_lock(&mana_ib_probe_lock);
+	answers = present && mana_ib_answers(dev, dev->waiting);
+	mutex_unlock(&mana_ib_probe_lock);
+	if (!answers)
+		compat_forget_frames(dev->eth);
 }
 
 /*

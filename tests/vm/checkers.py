@@ -50,6 +50,9 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"possible recursive locking .* rds_ib_laddr_check\+",
      "RDS ends an identifier of the connection manager in the handler of another one; lockdep says"
      " no more until a reboot"),
+    (r"possible circular locking .* nvmet_find_get_subsys\+.* nvmet_rdma_disable_port\+",
+     "the NVMe target takes its configuration's lock under that of its RDMA port and the other way"
+     " round; lockdep says no more until a reboot"),
     (r"possible circular locking .* uverbs_user_mmap_disassociate\+.* rdma_umap_open\+",
      "the core of 6.12 takes the lock of mappings that go and that of a forked process's memory"
      " in both orders; lockdep says no more until a reboot"),
@@ -60,9 +63,14 @@ KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
+# In front of a line: when, and on the console of a debug kernel which task or CPU
+# (dmesg sets a blank between).
+STAMP = re.compile(r"^\[\s*[\d.]+\](?: ?\[\s*([TC]\d+)\])?\s")
+
+
 def plain(line: str) -> str:
-    """A line of the console or of dmesg without its time."""
-    return re.sub(r"^\[\s*[\d.]+\]\s", "", line.strip("\r\n")).rstrip()
+    """A line of the console or of dmesg without its time and its caller."""
+    return STAMP.sub("", line.strip("\r\n")).rstrip()
 
 
 @dataclass(frozen=True)
@@ -84,32 +92,62 @@ class Report:
         return next((why for pattern, why in KNOWN if re.search(pattern, self.text, re.S)), "")
 
 
+class _Teller:
+    """What one task or CPU says: its reports, into a list that all share."""
+
+    def __init__(self, found: list[Report | None]) -> None:
+        self._found = found
+        self._lines: list[str] = []
+        self._place = -1  # of its newest report
+        self._before = ""
+        self._title = ""
+        self._end = re.compile("")
+
+    def hear(self, line: str) -> None:
+        """The next line."""
+        last = self._found[self._place] if self._place >= 0 else None
+        if not self._title and last is not None and (
+                line == BEHIND or BEHIND in last.lines and line[:1] == " "):
+            self._found[self._place] = replace(last, lines=(*last.lines, line))
+            return
+        if not self._title:
+            if not TITLE.search(line):
+                self._before = line
+                self._place = -1
+                return
+            self._title = line
+            self._end = next(last for first, last in ENDS if first.search(line))
+            self._lines = [self._before] if re.match(r"[-=]{6,}", self._before) else []
+            self._place = len(self._found)
+            self._found.append(None)
+        self._lines.append(line)
+        if self._end.match(line) or len(self._lines) == REPORT_LINES:
+            self.close(True)
+
+    def close(self, whole: bool) -> None:
+        """No line of the report follows."""
+        if self._title:
+            self._found[self._place] = Report(self._title, tuple(self._lines), whole)
+            self._before = self._title = ""
+
+
+def told(line: str) -> tuple[str, str]:
+    """Who says a line, and what."""
+    stamp = STAMP.match(line)
+    return (stamp[1] or "") if stamp else "", plain(line)
+
+
 def split_reports(lines: list[str]) -> list[Report]:
-    """The reports in the lines of a kernel log."""
-    found: list[Report] = []
-    current: list[str] = []
-    before = title = ""
-    behind = False
-    end = re.compile("")
-    for line in map(plain, lines):
-        behind = not title and bool(found) and (line == BEHIND or behind and line[:1] == " ")
-        if behind:
-            found[-1] = replace(found[-1], lines=(*found[-1].lines, line))
-            continue
-        if not title and not TITLE.search(line):
-            before = line
-            continue
-        if not title:
-            title = line
-            end = next(last for first, last in ENDS if first.search(line))
-            current = [before] if re.match(r"[-=]{6,}", before) else []
-        current.append(line)
-        if end.match(line) or len(current) == REPORT_LINES:
-            found.append(Report(title, tuple(current)))
-            before = title = ""
-    if title:
-        found.append(Report(title, tuple(current), whole=False))
-    return found
+    """The reports in the lines of a kernel log, in the order of their first lines. Two CPUs may
+    report at once: each caller's lines are put together."""
+    found: list[Report | None] = []
+    tellers: dict[str, _Teller] = {}
+    for line in lines:
+        who, words = told(line)
+        tellers.setdefault(who, _Teller(found)).hear(words)
+    for teller in tellers.values():
+        teller.close(False)
+    return [report for report in found if report is not None]
 
 
 def split_leaks(text: str) -> list[Report]:
@@ -140,8 +178,9 @@ class Checkers:
         unless this is the `last`."""
         found = split_reports(peer.guest.console().splitlines())
         fresh = found[self._judged.get(peer.index, 0):]
-        if fresh and not fresh[-1].whole and not last:
-            fresh.pop()
+        if not last:
+            fresh = fresh[:next((place for place, report in enumerate(fresh) if not report.whole),
+                                len(fresh))]
         self._judged[peer.index] = self._judged.get(peer.index, 0) + len(fresh)
         if any(report.title.startswith("DMA-API") for report in fresh):
             peer.run(f"echo 1 >{DMA_ERRORS}")

@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from checkers import Checkers  # noqa: E402
+from checkers import Checkers, plain  # noqa: E402
 from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
 
 CASE_TIMEOUT = 180.0
@@ -430,8 +430,8 @@ def with_headers(path: Path, known: set[str] | None = None) -> str:
 
 
 def normal(line: str) -> str:
-    """A kernel message without its time."""
-    return re.sub(r"^\[\s*[\d.]+\]\s*", "", line).strip()
+    """A kernel message without its time and its caller."""
+    return plain(line).strip()
 
 
 class KernelLog:

@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import checkers  # noqa: E402
+import harness  # noqa: E402
 import pyverbs_table  # noqa: E402
 from areas import dpdk, errors, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
@@ -357,7 +358,6 @@ class HarnessTest(unittest.TestCase):
         def leaks(context: Context) -> None:
             context.lab.manads[0].qps = 3
         self.area.add("leaks", leaks)
-        harness = sys.modules["harness"]
         patience = harness.CLEAN_PATIENCE
         harness.CLEAN_PATIENCE = 0.1
         try:
@@ -457,6 +457,35 @@ class DebugKernelTest(unittest.TestCase):
         self.assertIn("Memory state", found[1].text)
         self.assertNotIn("link up", found[1].text)
         self.assertFalse(checkers.split_reports(["[ 1.0] DMA-API: preallocated 65536 entries"]))
+
+    def test_reports_of_two_cpus_at_once_are_told_apart(self) -> None:
+        def stamped(text: str, caller: str) -> list[str]:
+            return [line.replace("]", f"][{caller:>5}]", 1) for line in text.splitlines()]
+
+        mixed = [line for pair in zip(stamped(DMA.format(mapper="ib_umem_get"), "T12"),
+                                      stamped(KASAN, "C1")) for line in pair]
+        found = checkers.split_reports(["[   11.000000][   T1] nothing", *mixed,
+                                        *stamped(KASAN, "C1")[8:]])
+        self.assertEqual([report.title[:12] for report in found], ["DMA-API: man", "BUG: KASAN: "])
+        self.assertTrue(all(report.whole for report in found))
+        self.assertTrue(found[0].reason)
+        self.assertFalse(found[1].reason)
+        self.assertNotIn("mana_ib_poll_cq", found[0].text)
+        self.assertNotIn("add_dma_entry", found[1].text)
+
+    def test_a_report_that_goes_on_holds_back_those_behind_it(self) -> None:
+        peer = self.context.a
+        told = checkers.Checkers()
+        begun = [line.replace("]", "][  T12]", 1) for line in LOCKS.splitlines(keepends=True)]
+        self.say("".join(begun[:-1]) + KASAN)
+        self.assertFalse(told.reports(peer))
+        self.say(begun[-1])
+        self.assertEqual(len(told.reports(peer)), 2)
+        self.assertFalse(told.reports(peer, last=True))
+
+    def test_a_message_is_the_same_with_its_caller(self) -> None:
+        for stamp in ("[   14.000007] ", "[   14.000007][    T7] ", "[   14.000007] [    T7] "):
+            self.assertEqual(harness.normal(f"{stamp}eth0: link up"), "eth0: link up")
 
     def test_a_report_fails_the_case_in_which_it_comes(self) -> None:
         self.area.add("good", lambda context: None)

@@ -171,11 +171,11 @@ AREA.add("a limit on what a guest receives, ib_read_bw",
 
 def limited_tcp(policy: str, receives: bool, counter: str, context: Context) -> None:
     """The limit on Ethernet holds within 5 % for what comes out of it, headers and all."""
-    limit = 50e6
+    limit = round(50e6 / context.patience)  # a debug kernel cannot fill more
     a, b = context.a, context.b
     limited_peer = a if receives else b
     port = context.port()
-    with under_policy(limited_peer, policy):
+    with under_policy(limited_peer, f"eth-limit={limit}{policy}"):
         listener = a.spawn(["iperf3", "-s", "-1", "-p", str(port)])
         a.wait_listening(port, listener)
         client = b.spawn(["iperf3", "-c", a.ip(), "-p", str(port), "-t", "8"])
@@ -189,9 +189,9 @@ def limited_tcp(policy: str, receives: bool, counter: str, context: Context) -> 
 
 # Both counters are behind the limit: what leaves the port, and what the guest is given.
 AREA.add("a limit on Ethernet that a guest sends, iperf3",
-         partial(limited_tcp, "eth-limit=50M", False, "fabric.port.tx_bytes"))
+         partial(limited_tcp, "", False, "fabric.port.tx_bytes"))
 AREA.add("a limit on Ethernet that a guest receives, iperf3",
-         partial(limited_tcp, "eth-limit=50M,dir=rx", True, "eth.rx.bytes"))
+         partial(limited_tcp, ",dir=rx", True, "eth.rx.bytes"))
 
 
 # Counters of manad for congestion: those of `rdma statistic`, by the names of the stock driver and
@@ -253,9 +253,10 @@ def congestion_counters(context: Context) -> None:
     check(all(gone[a.index][name] > 0 for name in ("rnic.ecn.received", "rnic.cnp.sent")),
           f"{a.name} got no marks: {gone[a.index]}")
     check(all(gone[b.index][name] > 0 for name in OF_PORT), f"{b.name}: {gone[b.index]}")
-    check(gone[b.index]["rnic.cnp.received"] == gone[a.index]["rnic.cnp.sent"],
-          f"{gone[a.index]['rnic.cnp.sent']} CNPs were sent, "
-          f"{gone[b.index]['rnic.cnp.received']} received")
+    # The last may come when the queue pair that it slows down has gone.
+    arrived = gone[b.index]["rnic.cnp.received"] + gone[b.index]["rnic.cnp.ignored"]
+    check(arrived == gone[a.index]["rnic.cnp.sent"],
+          f"{gone[a.index]['rnic.cnp.sent']} CNPs were sent, {arrived} received")
     compared = [peer for peer in (a, b) if has_statistics(peer)]
     for peer in compared:
         compare_statistics(peer)

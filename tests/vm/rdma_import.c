@@ -10,7 +10,7 @@
  * The two send to each other with completion events, and write into memory that both see. Events
  * come to the process whose queue pair it is. Then the owner is killed, with everything it has; the
  * importer goes on by itself, also with the owner's region. With --leaving nobody is killed: once
- * FILE is there the device is to go, both are told and end by the book.
+ * FILE is there the device is to go, both are told, get EIO for all they ask and end by the book.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -238,6 +238,36 @@ static void compare_dm(struct ibv_dm* dm, uint32_t round) {
             die(EXIT_WRONG, "device memory: byte %u is wrong", (unsigned)i);
 }
 
+static void fails(const char* what, bool failed, int err) {
+    if (!failed) die(EXIT_WRONG, "%s without a device", what);
+    if (err != EIO) die(EXIT_WRONG, "%s without a device: %s", what, strerror(err));
+}
+
+/* What the manual says of a device that is gone: whatever asks it ends with EIO. */
+static void expect_gone(struct side* side) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    struct ibv_qp_init_attr init;
+    struct ibv_port_attr port;
+    bool failed;
+    int err;
+
+    errno = 0;
+    failed = !ibv_alloc_pd(side->context);
+    fails("a PD", failed, errno);
+    errno = 0;
+    failed = !ibv_create_cq(side->context, DEPTH, NULL, NULL, 0);
+    fails("a CQ", failed, errno);
+    errno = 0;
+    failed = !ibv_reg_mr(side->pd, memory, PAGE, IBV_ACCESS_LOCAL_WRITE);
+    fails("an MR", failed, errno);
+    err = ibv_modify_qp(side->qp, &attr, IBV_QP_STATE);
+    fails("a queue pair's change", err, err);
+    err = ibv_query_qp(side->qp, &attr, IBV_QP_STATE, &init);
+    fails("a queue pair's state", err, err);
+    err = ibv_query_port(side->context, 1, &port);
+    fails("the port's state", err, err);
+}
+
 static void own(int sock) {
     struct side side = {.context = NULL};
     struct ibv_alloc_dm_attr dm_attr = {.length = DM_BYTES};
@@ -276,6 +306,7 @@ static void own(int sock) {
         hear(sock, &told, 1);
         if (open(leaving, O_CREAT | O_WRONLY, 0600) < 0) die(EXIT_SETUP, "cannot make %s", leaving);
         event(&side, IBV_EVENT_DEVICE_FATAL);
+        expect_gone(&side);
         destroy_side(&side);
         if (ibv_free_dm(dm) || ibv_dereg_mr(mr) || ibv_dealloc_pd(side.pd) ||
             ibv_close_device(side.context))
@@ -340,6 +371,7 @@ static void import(int sock, pid_t owner_pid) {
     if (leaving) {
         say(sock, "r", 1, -1);
         event(&side, IBV_EVENT_DEVICE_FATAL);
+        expect_gone(&side);
         destroy_side(&side);
         if (!ibv_memcpy_to_dm(dm, 0, memory, 4)) die(EXIT_WRONG, "a copy without a device");
         ibv_unimport_dm(dm);

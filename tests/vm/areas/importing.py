@@ -24,7 +24,8 @@ def killed(context: Context) -> None:
               f"with the stock driver the program said {ended.stdout!r}, {ended.stderr!r}")
 
 
-@AREA.case("the driver leaves the device of two processes", timeout=150)
+@AREA.case("the driver leaves the device of two processes: the event, EIO from then on",
+           timeout=150)
 def leaving(context: Context) -> None:
     peer = context.a
     if not context.has("driver"):

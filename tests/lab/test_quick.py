@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import email
 import json
 import os
 import re
@@ -211,6 +212,32 @@ class OursTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.base / "bound"), ["kept"])
         self.assertEqual(os.listdir(self.base / "mnt"), [])
         self.assertFalse(Path("/usr/forgotten").exists())
+
+
+class PatchTest(unittest.TestCase):
+    """perftest's patches, for the lab's version and for upstream: fit for sending."""
+
+    SERIES = ("perftest", "perftest-upstream")
+
+    def test_each_is_signed_off_by_its_author_and_says_what_it_is_for(self) -> None:
+        for path in (path for name in self.SERIES for path in (ours.PATCHES / name).iterdir()):
+            with self.subTest(path=path.name):
+                mail = email.message_from_bytes(path.read_bytes())
+                subject = " ".join(mail["Subject"].split())
+                self.assertRegex(subject, r"^\[PATCH [12]/2\] Perftest: [A-Z].*[^.]$")
+                message = mail.get_payload().partition("\n---\n")[0]
+                author = " ".join(mail["From"].split())
+                self.assertEqual(message.splitlines()[-1], f"Signed-off-by: {author}")
+                self.assertLessEqual(max(map(len, message.splitlines()[:-1])), 75)
+
+    def test_both_series_say_the_same(self) -> None:
+        texts = []
+        for name in self.SERIES:
+            mails = [email.message_from_bytes(path.read_bytes())
+                     for path in sorted((ours.PATCHES / name).iterdir())]
+            texts.append([(mail["Subject"], mail.get_payload().partition("\n---\n")[0])
+                          for mail in mails])
+        self.assertEqual(texts[0], texts[1])
 
 
 class DebugKernelTest(unittest.TestCase):

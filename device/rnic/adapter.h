@@ -85,8 +85,8 @@ struct Rnic::Impl final : base::Poller {
     void unwatch(ExtQueues& queues);
     State poll() override;
 
-    /// Gives a frame to the network, counting it. Its size.
-    std::size_t transmit(const roce::Packet& packet, Spans payload);
+    /// Gives a frame of the QP to the network, counting it. Its size.
+    std::size_t transmit(Qp& qp, const roce::Packet& packet, Spans payload);
     // congestion.cc
     void notify_congestion(Qp& qp, const roce::Packet& marked);
     void handle_cnp(const roce::Packet& cnp);

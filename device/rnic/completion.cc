@@ -19,11 +19,10 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
         const std::lock_guard lock(responder.mutex);
         if (state() == MANA_HW_RNIC_QP_ERR || state() == MANA_HW_RNIC_QP_RESET) return;
         set_state(queues->stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
-        ++errors;
     }
     OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", adapter.function.config().name, qpn(),
              vendor);
-    adapter.counters.fatal_errors.add();
+    tally(adapter.counters.fatal_errors, events.fatal_errors);
     if (type == QpType::kRc &&
         (vendor == MANA_HW_RNIC_VE_RETRY || vendor == MANA_HW_RNIC_VE_RNR_RETRY))
         adapter.network.connection_failed(connection(), vendor == MANA_HW_RNIC_VE_RETRY

@@ -35,7 +35,7 @@ Limiter::Limiter(Qp& qp)
 void Limiter::note() {
     Adapter& adapter = qp_.adapter;
     if (const std::uint32_t increases = dcqcn_.take_increases(); increases > 0)
-        adapter.counters.rate_increases.add(increases);
+        tally(adapter.counters.rate_increases, qp_.events.rate_increases, increases);
     adapter.current_rate_mbps = rate_mbps();
 }
 
@@ -50,7 +50,7 @@ void Limiter::wake(base::TimePoint when) {
 void Limiter::on_cnp() {
     const base::TimePoint now = qp_.adapter.function.executor().now();
     dcqcn_.on_cnp(now);
-    qp_.adapter.counters.rate_cuts.add();
+    tally(qp_.adapter.counters.rate_cuts, qp_.events.rate_cuts);
     note();
     wake(now + kIdleLook);
 }
@@ -77,7 +77,7 @@ bool Limiter::recovered() {
 void Qp::tend_limiter() {
     if (!limiter->recovered()) return;
     limiter.reset();
-    adapter.counters.rate_recoveries.add();
+    tally(adapter.counters.rate_recoveries, events.rate_recoveries);
     adapter.current_rate_mbps = adapter.line_rate_mbps();
 }
 
@@ -106,7 +106,7 @@ void Rnic::Impl::notify_congestion(Qp& qp, const roce::Packet& marked) {
     }
     make_cnp(cnp, marked);
     counters.cnps_sent.add();
-    transmit(cnp, {});
+    transmit(qp, cnp, {});
 }
 
 /// A CNP takes no PSN and is never answered. Wrong ones are ignored, like those for a QP that sends
@@ -118,7 +118,8 @@ void Rnic::Impl::handle_cnp(const roce::Packet& cnp) {
         counters.cnps_ignored.add();
         return;
     }
-    counters.cnps.add();
+    tally(counters.cnps, qp->events.cnps);
+    ++qp->requester.traffic.rx_packets;
     if (!qp->limiter) qp->limiter = std::make_unique<Limiter>(*qp);
     qp->limiter->on_cnp();
 }

@@ -5,9 +5,8 @@
 
 namespace openmana::rnic {
 
-// The first part are the counters that the guest can read (RNIC 2.11); the rest names what was
-// dropped and why.
-#define OM_RNIC_COUNTERS(X)                                                                        \
+// What goes wrong with a queue pair, or holds it up: rare.
+#define OM_RNIC_EVENT_COUNTERS(X)                                                                  \
     X(timeouts, "rnic.requester.timeouts", "local ACK timeouts")                                   \
     X(oos_naks, "rnic.requester.sequence_naks", "NAKs for a sequence error received")              \
     X(rnr_naks, "rnic.requester.rnr_naks", "RNR NAKs received")                                    \
@@ -27,33 +26,42 @@ namespace openmana::rnic {
     X(receive_qp_errors, "rnic.responder.operation_errors",                                        \
       "receive buffers that could not be used")                                                    \
     X(malformed_receives, "rnic.responder.malformed_wqes", "receive WQEs that make no sense")      \
-    X(malformed_sends, "rnic.requester.malformed_wqes", "send WQEs that make no sense")            \
     X(rnr_exceeded, "rnic.requester.rnr_retries_exceeded",                                         \
       "QPs failed because the peer had no receive")                                                \
     X(retries_exceeded, "rnic.requester.retries_exceeded",                                         \
       "QPs failed because the peer did not answer")                                                \
     X(fatal_errors, "rnic.qp.errors", "QPs that moved to ERR by themselves")                       \
-    X(credit_waits, "rnic.requester.credit_waits",                                                 \
-      "times that a send waited for credits of the peer")                                          \
     X(cnps, "rnic.cnp.received", "congestion notifications received")                              \
-    X(cnps_ignored, "rnic.cnp.ignored", "congestion notifications for no QP that could slow down") \
-    X(cnps_sent, "rnic.cnp.sent", "congestion notifications sent")                                 \
     X(rate_cuts, "rnic.rate.cuts", "times that congestion control lowered the rate of a QP")       \
     X(rate_increases, "rnic.rate.increases", "times that it raised one again")                     \
     X(rate_recoveries, "rnic.rate.recoveries", "QPs that are back at line rate")                   \
+    X(retransmits, "rnic.requester.retransmits", "times that a requester went back")               \
+    X(credit_waits, "rnic.requester.credit_waits",                                                 \
+      "times that a send waited for credits of the peer")
+
+// What it moves: counted with each message.
+#define OM_RNIC_TRAFFIC_COUNTERS(X)                                                \
+    X(tx_bytes, "rnic.tx.bytes", "payload bytes sent")                             \
+    X(rx_bytes, "rnic.rx.bytes", "payload bytes received")                         \
+    X(rx_sends, "rnic.rx.sends", "SENDs executed")                                 \
+    X(rx_writes, "rnic.rx.writes", "WRITEs executed")                              \
+    X(rx_reads, "rnic.rx.reads", "READs executed")                                 \
+    X(tx_packets, "rnic.tx.packets", "packets sent, or that the local path saved") \
+    X(rx_packets, "rnic.rx.packets", "packets received, or that the local path saved")
+
+// Of a port. What the guest can read (RNIC 2.11) is in the first two parts, which each queue pair
+// has as well; the rest names what was dropped and why.
+#define OM_RNIC_COUNTERS(X)                                                                        \
+    OM_RNIC_EVENT_COUNTERS(X)                                                                      \
+    OM_RNIC_TRAFFIC_COUNTERS(X)                                                                    \
+    X(malformed_sends, "rnic.requester.malformed_wqes", "send WQEs that make no sense")            \
+    X(cnps_ignored, "rnic.cnp.ignored", "congestion notifications for no QP that could slow down") \
+    X(cnps_sent, "rnic.cnp.sent", "congestion notifications sent")                                 \
     X(ecn_marked, "rnic.ecn.received", "packets received with a congestion mark")                  \
-    X(tx_bytes, "rnic.tx.bytes", "payload bytes sent")                                             \
-    X(rx_bytes, "rnic.rx.bytes", "payload bytes received")                                         \
-    X(rx_sends, "rnic.rx.sends", "SENDs executed")                                                 \
-    X(rx_writes, "rnic.rx.writes", "WRITEs executed")                                              \
-    X(rx_reads, "rnic.rx.reads", "READs executed")                                                 \
     X(rx_atomics, "rnic.rx.atomics", "atomics executed")                                           \
-    X(tx_packets, "rnic.tx.packets", "packets sent, or that the local path saved")                 \
-    X(rx_packets, "rnic.rx.packets", "packets received, or that the local path saved")             \
     X(tx_frames, "rnic.tx.frames", "frames sent")                                                  \
     X(rx_frames, "rnic.rx.frames", "frames received")                                              \
     X(local_visits, "rnic.local.visits", "steps on the local path")                                \
-    X(retransmits, "rnic.requester.retransmits", "times that a requester went back")               \
     X(ghosts, "rnic.requester.ghosts", "answers to what is not outstanding")                       \
     X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                   \
     X(error_cqes, "rnic.cqe.errors", "error completions written")                                  \
@@ -86,5 +94,28 @@ namespace openmana::rnic {
       "datagrams not sent: too long, or a buffer that cannot be read")
 
 OM_COUNTERS(RnicCounters, OM_RNIC_COUNTERS);
+
+/// Of one queue pair, from its creation to its end. Any thread may raise and read them.
+struct QpEvents {
+    OM_RNIC_EVENT_COUNTERS(OM_COUNTER_FIELD)
+};
+
+/// Of one side of a queue pair, as a part of what a message touches anyway: so they belong to those
+/// to whom the side belongs, and cost an addition.
+struct QpTraffic {
+#define OM_QP_TRAFFIC_FIELD(field, name, help) std::uint64_t field = 0;
+    OM_RNIC_TRAFFIC_COUNTERS(OM_QP_TRAFFIC_FIELD)
+#undef OM_QP_TRAFFIC_FIELD
+};
+
+/// Counts something for the port and, in the same place, for the queue pair that it happened to.
+inline void tally(base::Counter& port, base::Counter& own, std::uint64_t n = 1) {
+    port.add(n);
+    own.add(n);
+}
+inline void tally(base::Counter& port, std::uint64_t& own, std::uint64_t n = 1) {
+    port.add(n);
+    own += n;
+}
 
 }  // namespace openmana::rnic

@@ -324,27 +324,6 @@ std::uint32_t Rnic::Impl::ext_query_qp(const HwcRequest& request, HwcReply& repl
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::ext_query_qp_counters(const HwcRequest& request, HwcReply& reply) {
-    Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
-    if (qp == nullptr) return gdma::kHwcNotFound;
-    mana_hw_rnic_vf_counters_resp answer{};
-    answer.requester_rnr_naks = qp->requester.rnr_retries;
-    answer.requester_oos_naks = qp->requester.sequence_naks;
-    answer.requester_timeouts = qp->requester.timeouts;
-    answer.tx_bytes = qp->requester.bytes;
-    const std::lock_guard lock(qp->responder.mutex);
-    answer.rx_bytes = qp->responder.bytes;
-    answer.responder_rnr_naks = qp->responder.rnr_naks;
-    answer.responder_out_of_sequence = qp->responder.out_of_sequence;
-    answer.responder_duplicates = qp->responder.duplicates;
-    answer.rx_sends = qp->responder.sends;
-    answer.rx_writes = qp->responder.writes;
-    answer.rx_reads = qp->responder.reads;
-    answer.fatal_errors = qp->errors;
-    write_message(reply, answer);
-    return gdma::kHwcSuccess;
-}
-
 std::uint32_t Rnic::Impl::ext_modify_mr(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_modify_mr_req>(request);
     constexpr std::uint32_t kKnown =

@@ -332,7 +332,7 @@ void ExtQueues::fetch(SendWqe& wqe, Psn next) {
     const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, need);
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = wqe.fetches() ? scatter_error(fault) : gather_error(fault);
-    adapter_.counters.send_protection.add();
+    tally(adapter_.counters.send_protection, qp_.events.send_protection);
 }
 
 /// What the bytes of a WQE of a connected QP ask for; `error` tells what is wrong with it.
@@ -523,7 +523,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
         const gdma::MrFault fault =
             gather_payload(adapter_.keys(), qp_.pd.id, wqe, 0, wqe.length, *datagram.payload);
         if (fault != gdma::MrFault::kNone) {
-            adapter_.counters.send_protection.add();
+            tally(adapter_.counters.send_protection, qp_.events.send_protection);
             wqe.error = gather_error(fault);
         }
     }
@@ -556,8 +556,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
 void ExtQueues::datagrams_failed(std::uint16_t vendor) {
     const std::lock_guard lock(qp_.responder.mutex);
     qp_.set_state(stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
-    ++qp_.errors;
-    adapter_.counters.fatal_errors.add();
+    tally(adapter_.counters.fatal_errors, qp_.events.fatal_errors);
 }
 
 void ExtQueues::datagram_done() {

@@ -102,7 +102,7 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         const gdma::MrFault fault =
             gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, segment.length, from);
         if (fault != gdma::MrFault::kNone) {
-            adapter_.counters.send_protection.add();
+            tally(adapter_.counters.send_protection, qp_.events.send_protection);
             fail(gather_error(fault));
             return Step::kLeave;
         }
@@ -111,8 +111,8 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     }
     const Psn last = send_psn_ + (segment.packets - 1);
     const Answer answer = target.responder.execute(segment);
-    adapter_.counters.tx_packets.add(segment.packets);
-    target.adapter.counters.rx_packets.add(segment.packets);
+    tally(adapter_.counters.tx_packets, traffic.tx_packets, segment.packets);
+    tally(target.adapter.counters.rx_packets, target.responder.traffic.rx_packets, segment.packets);
     if (next_psn_ <= last) next_psn_ = last + 1;
     Step step = Step::kGo;
     if (answer.kind == Answer::Kind::kRead) {
@@ -182,7 +182,7 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     const gdma::MrFault fault =
         gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, length, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
-        adapter_.counters.send_protection.add();
+        tally(adapter_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
         return Step::kLeave;
     }

@@ -18,6 +18,7 @@
 #include "base/prefetch.h"
 #include "gdma/function.h"
 #include "rnic/congestion.h"
+#include "rnic/counters.h"
 #include "rnic/credits.h"
 #include "rnic/memory.h"
 #include "rnic/queue_format.h"
@@ -134,8 +135,6 @@ private:
     std::size_t next_read_ = 0;
 
 public:
-    std::uint64_t rnr_naks = 0, out_of_sequence = 0, duplicates = 0;  ///< figures: see below
-
     // From here on what each request needs: see Qp.
     /// Protects all of the responder, and every change of the QP's state.
     alignas(64) std::mutex mutex;
@@ -152,9 +151,8 @@ private:
     roce::Reth write_{};
 
 public:
-    std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
-    std::uint64_t bytes = 0;
-    std::uint64_t sends = 0, writes = 0, reads = 0;
+    std::uint64_t messages = 0;  ///< figure for QpStatus
+    QpTraffic traffic;           ///< what came by the local path, and datagrams
 };
 
 /// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
@@ -203,8 +201,8 @@ public:
     /// is due.
     void settle();
 
-    std::uint64_t messages = 0;  ///< figures for QpStatus and the counters of a QP
-    std::uint64_t bytes = 0;
+    std::uint64_t messages = 0;  ///< figure for QpStatus
+    QpTraffic traffic;           ///< what leaves, and what came over the wire
     const char* path = "-";
 
 private:
@@ -281,10 +279,7 @@ private:
     base::Timer rnr_timer_;
 
 public:
-    std::uint64_t retries = 0;  ///< figures, too
-    std::uint64_t rnr_retries = 0;
-    std::uint64_t credit_waits = 0;
-    std::uint64_t timeouts = 0, sequence_naks = 0;
+    std::uint64_t rnr_retries = 0;  ///< figure, too
 };
 
 /// Answers of the responder on the wire path, which leave in PSN order (ROCE 4.9, 4.11). Owner's
@@ -386,7 +381,7 @@ struct Qp {
     Responses responses{*this};
     base::TimePoint next_cnp{};  ///< no CNP before
     std::uint64_t life = 0;      ///< counts RESETs, for tasks on their way
-    std::uint64_t errors = 0;
+    QpEvents events;
     ReceiveBell receive_bell{*this};
     Responder responder{*this};
 

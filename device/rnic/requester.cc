@@ -206,7 +206,7 @@ bool Requester::ack_through(Psn psn) {
     }
     if (moved) progress();
     if (!complete) {
-        adapter_.counters.implicit_naks.add();
+        tally(adapter_.counters.implicit_naks, qp_.events.implicit_naks);
         retry(una_);
     }
     return complete;
@@ -228,8 +228,7 @@ void Requester::complete_front() {
     qp_.queues->finished(wqe);
     if (wqe.fetches() && reads_out_ > 0) --reads_out_;
     ++messages;
-    bytes += wqe.length;
-    adapter_.counters.tx_bytes.add(wqe.length);
+    tally(adapter_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
     queue_.pop();
     if (current_ > 0) --current_;
 }
@@ -258,8 +257,7 @@ void Requester::stall() {
 }
 
 void Requester::on_timeout() {
-    adapter_.counters.timeouts.add();
-    ++timeouts;
+    tally(adapter_.counters.timeouts, qp_.events.timeouts);
     resent_from_.reset();
     stalled_ = false;
     if (retry(una_, true) && turn()) adapter_.schedule(qp_);
@@ -271,13 +269,12 @@ void Requester::on_timeout() {
 bool Requester::retry(Psn psn, bool timed_out) {
     if (resent_from_ == psn) return false;
     if (retry_left_ == 0) {
-        adapter_.counters.retries_exceeded.add();
+        tally(adapter_.counters.retries_exceeded, qp_.events.retries_exceeded);
         fail(MANA_HW_RNIC_VE_RETRY);
         return false;
     }
     --retry_left_;
-    ++retries;
-    adapter_.counters.retransmits.add();
+    tally(adapter_.counters.retransmits, qp_.events.retransmits);
     shrink_window(timed_out ? kLeastAfterTimeout : kLeastAfterNak);
     rewind(psn);
     resent_from_ = psn;
@@ -321,6 +318,7 @@ bool Requester::on_ack(Psn psn) {
 
 void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     RnicCounters& counters = adapter_.counters;
+    QpEvents& events = qp_.events;
     const bool rnr = roce::aeth_kind(syndrome) == roce::AethKind::kRnrNak;
     const NakCode code = roce::nak_code(syndrome);
     const bool fatal = !rnr && code != NakCode::kSequenceError;
@@ -336,11 +334,11 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
         return;
     }
     if (rnr) {
-        counters.rnr_naks.add();
+        tally(counters.rnr_naks, events.rnr_naks);
         // Since the first of them nothing was sent that this could answer: a copy by the network.
         if (rnr_timer_.armed() && psn == send_psn_) return;
         if (rnr_left_ == 0 && qp_.attributes.rnr_retry != 7) {
-            counters.rnr_exceeded.add();
+            tally(counters.rnr_exceeded, events.rnr_exceeded);
             fail(MANA_HW_RNIC_VE_RNR_RETRY);
             return;
         }
@@ -352,21 +350,20 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     }
     switch (code) {
         case NakCode::kSequenceError:
-            counters.oos_naks.add();
-            ++sequence_naks;
+            tally(counters.oos_naks, events.oos_naks);
             // A NAK that follows an RNR NAK says nothing new.
             if (!rnr_timer_.armed()) retry(psn);
             return;
         case NakCode::kInvalidRequest:
-            counters.nak_invalid_request.add();
+            tally(counters.nak_invalid_request, events.nak_invalid_request);
             fail(MANA_HW_RNIC_VE_NAK_INVALID_REQUEST);
             return;
         case NakCode::kRemoteAccess:
-            counters.nak_access.add();
+            tally(counters.nak_access, events.nak_access);
             fail(MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS);
             return;
         case NakCode::kRemoteOperational:
-            counters.nak_operation.add();
+            tally(counters.nak_operation, events.nak_operation);
             fail(MANA_HW_RNIC_VE_NAK_REMOTE_OPERATION);
             return;
     }

@@ -45,8 +45,7 @@ Answer Responder::nak_sequence() {
 
 Answer Responder::fatal(NakCode code, std::uint16_t receive_error, bool nak) {
     RnicCounters& counters = qp_.adapter.counters;
-    counters.fatal_errors.add();
-    ++qp_.errors;
+    tally(counters.fatal_errors, qp_.events.fatal_errors);
     qp_.set_state(MANA_HW_RNIC_QP_ERR);
     qp_.queues->receive_failed(code, receive_error);
     qp_.adapter.post_to(qp_, [](Qp& qp) { qp.responder_failed(); });
@@ -56,7 +55,7 @@ Answer Responder::fatal(NakCode code, std::uint16_t receive_error, bool nak) {
 
 Answer Responder::refuse_read(Psn psn) {
     if (!qp_.responds()) return {};
-    qp_.adapter.counters.remote_access.add();
+    tally(qp_.adapter.counters.remote_access, qp_.events.remote_access);
     Answer answer = fatal(NakCode::kRemoteAccess, 0);
     answer.psn = psn;
     return answer;
@@ -125,8 +124,7 @@ Answer Responder::execute(const Segment& segment) {
     if (reliable) {
         const std::int32_t ahead = segment.psn - expected_;
         if (ahead > 0) {
-            counters.out_of_sequence.add();
-            ++out_of_sequence;
+            tally(counters.out_of_sequence, qp_.events.out_of_sequence);
             return nak_sent_ ? Answer{} : nak_sequence();
         }
         if (ahead < 0) return duplicate(segment);
@@ -162,8 +160,7 @@ Answer Responder::execute(const Segment& segment) {
         const QueueFormat::Take take = take_receive();
         if (take == QueueFormat::Take::kEmpty) {
             if (!reliable) return lose(segment);
-            counters.rnr_naks_sent.add();
-            ++rnr_naks;
+            tally(counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
             nak_sent_ = true;
             return {Answer::Kind::kRnr,
                     roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
@@ -172,7 +169,7 @@ Answer Responder::execute(const Segment& segment) {
                     {}};
         }
         if (take == QueueFormat::Take::kMalformed) {
-            counters.malformed_receives.add();
+            tally(counters.malformed_receives, qp_.events.malformed_receives);
             return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, reliable);
         }
     }
@@ -200,13 +197,13 @@ Answer Responder::execute(const Segment& segment) {
     to.clear();
     if (send) {
         if (offset_ > receive_.total || segment.length > receive_.total - offset_) {
-            counters.receive_too_long.add();
+            tally(counters.receive_too_long, qp_.events.receive_too_long);
             return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
         const gdma::MrFault fault = gather(adapter.keys(), receive_.pd, receive_.sges, offset_,
                                            segment.length, gdma::kLocalWrite, to, receive_check());
         if (fault != gdma::MrFault::kNone) {
-            counters.receive_qp_errors.add();
+            tally(counters.receive_qp_errors, qp_.events.receive_qp_errors);
             return fatal(NakCode::kRemoteOperational, scatter_error(fault), reliable);
         }
     } else {
@@ -221,14 +218,13 @@ Answer Responder::execute(const Segment& segment) {
                 adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd.id, write_.address + offset_,
                                        segment.length, gdma::kRemoteWrite, to, qp_.qpn());
         if (fault != gdma::MrFault::kNone) {
-            counters.remote_access.add();
+            tally(counters.remote_access, qp_.events.remote_access);
             return refuse(segment, NakCode::kRemoteAccess, taken_ ? MANA_HW_RNIC_VE_RX_RKEY : 0);
         }
     }
     copy_spans(segment.payload, to, segment.length);
     offset_ += segment.length;
-    bytes += segment.length;
-    counters.rx_bytes.add(segment.length);
+    tally(counters.rx_bytes, traffic.rx_bytes, segment.length);
     if (segment.invalidate && segment.last &&
         !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd.id, qp_.qpn())) {
         // Class J of ROCE 4.4.
@@ -239,8 +235,10 @@ Answer Responder::execute(const Segment& segment) {
     if (segment.last) {
         msn_ = (msn_ + 1) & Psn::kMask;
         ++messages;
-        (send ? counters.rx_sends : counters.rx_writes).add();
-        ++(send ? sends : writes);
+        if (send)
+            tally(counters.rx_sends, traffic.rx_sends);
+        else
+            tally(counters.rx_writes, traffic.rx_writes);
         if (send || segment.immediate) complete_receive(segment);
     }
     if (!segment.ack_request || !reliable)
@@ -257,12 +255,11 @@ Answer Responder::read(const Segment& segment) {
         qp_.adapter.keys().check(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
                                  segment.reth.length, gdma::kRemoteRead, qp_.qpn());
     if (fault != gdma::MrFault::kNone) {
-        counters.remote_access.add();
+        tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
     }
     remember(segment, packets_of(segment.reth.length, qp_.attributes.mtu), 0);
-    counters.rx_reads.add();
-    ++reads;
+    tally(counters.rx_reads, traffic.rx_reads);
     return {Answer::Kind::kRead,
             roce::kAckUnlimited,
             segment.psn,
@@ -293,7 +290,7 @@ Answer Responder::atomic(const Segment& segment) {
     if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
                                    kBytes, gdma::kRemoteAtomic, to,
                                    qp_.qpn()) != gdma::MrFault::kNone) {
-        counters.remote_access.add();
+        tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
     }
     // A region may lie in memory otherwise than its addresses say.
@@ -313,8 +310,7 @@ Answer Responder::atomic(const Segment& segment) {
 Answer Responder::duplicate(const Segment& segment) {
     RnicCounters& counters = qp_.adapter.counters;
     if (!segment.continued) {
-        counters.duplicates.add();
-        ++duplicates;
+        tally(counters.duplicates, qp_.events.duplicates);
     }
     if (segment.kind == SegmentKind::kRead) {
         const std::uint64_t mtu = qp_.attributes.mtu;
@@ -353,6 +349,7 @@ Answer Responder::duplicate(const Segment& segment) {
 bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {
     RnicCounters& counters = qp_.adapter.counters;
     const std::uint64_t needed = 40 + std::uint64_t{length};
+    ++traffic.rx_packets;
     if (!qp_.responds()) {
         counters.drop_state.add();
         return false;
@@ -387,8 +384,7 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     copy_spans(from, to, needed);
     taken_ = false;
     ++messages;
-    bytes += length;
-    counters.rx_bytes.add(length);
+    tally(counters.rx_bytes, traffic.rx_bytes, length);
     qp_.queues->received_datagram(receive_, packet, static_cast<std::uint32_t>(needed));
     return true;
 }

@@ -162,7 +162,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
             else
                 packet.opcode = last ? Opcode::kReadResponseLast : Opcode::kReadResponseMiddle;
             packet.psn = job.psn + job.done;
-            const std::size_t sent = adapter.transmit(packet, cut);
+            const std::size_t sent = adapter.transmit(qp_, packet, cut);
             if (qp_.limiter) qp_.limiter->charge(sent);
         }
     }
@@ -176,7 +176,7 @@ void Responses::send_aeth(const Answer& answer) {
     packet.psn = answer.psn;
     packet.aeth = {answer.syndrome, answer.msn};
     packet.atomic_original = answer.original;
-    qp_.adapter.transmit(packet, {});
+    qp_.adapter.transmit(qp_, packet, {});
 }
 
 }  // namespace openmana::rnic

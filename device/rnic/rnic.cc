@@ -57,16 +57,16 @@ std::vector<QpStatus> Rnic::qp_status() const {
         status.path = qp->requester.path;
         status.remote_qpn = qp->attributes.dest_qpn;
         status.tx_messages = qp->requester.messages;
-        status.tx_bytes = qp->requester.bytes;
-        status.retries = qp->requester.retries;
+        status.tx_bytes = qp->requester.traffic.tx_bytes;
+        status.retries = qp->events.retransmits.value();
         status.rnr_retries = qp->requester.rnr_retries;
-        status.credit_waits = qp->requester.credit_waits;
+        status.credit_waits = qp->events.credit_waits.value();
+        status.errors = qp->events.fatal_errors.value();
         if (qp->limiter) status.rate_mbps = qp->limiter->rate_mbps();
         {
             const std::lock_guard lock(qp->responder.mutex);
             status.rx_messages = qp->responder.messages;
-            status.rx_bytes = qp->responder.bytes;
-            status.errors = qp->errors;
+            status.rx_bytes = qp->responder.traffic.rx_bytes;
         }
         result.push_back(status);
     }
@@ -166,11 +166,11 @@ void Rnic::Impl::post_fatal_event(const Qp& qp) {
         (*eq)->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
 }
 
-std::size_t Rnic::Impl::transmit(const roce::Packet& packet, Spans payload) {
+std::size_t Rnic::Impl::transmit(Qp& qp, const roce::Packet& packet, Spans payload) {
     roce::encode(packet, payload, scratch.frame);
     const std::size_t bytes = scratch.frame.size();
     counters.tx_frames.add();
-    counters.tx_packets.add();
+    tally(counters.tx_packets, qp.requester.traffic.tx_packets);
     network.transmit_lent(scratch.frame);
     return bytes;
 }

@@ -124,7 +124,7 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
     const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalRead);
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = gather_error(fault);
-    adapter_.counters.send_protection.add();
+    tally(adapter_.counters.send_protection, qp_.events.send_protection);
 }
 
 void StockQueues::prefetch_sends(std::uint32_t position) const {
@@ -170,7 +170,7 @@ void StockQueues::take_scatter(SendWqe& wqe) {
         const gdma::MrFault fault =
             check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalWrite);
         wqe.error = fault == gdma::MrFault::kNone ? 0 : scatter_error(fault);
-        if (wqe.error != 0) adapter_.counters.send_protection.add();
+        if (wqe.error != 0) tally(adapter_.counters.send_protection, qp_.events.send_protection);
         return;
     }
 }

@@ -56,19 +56,18 @@ void Qp::send_datagram(Datagram& datagram) {
         return;
     }
     ++requester.messages;
-    requester.bytes += datagram.length;
-    counters.tx_bytes.add(datagram.length);
+    tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
     Rnic* peer =
         adapter.network.local_peer(adapter.owner, packet.destination, packet.destination_mac);
     requester.path = peer != nullptr ? "local" : "wire";
     if (peer == nullptr) {
         // Without ECT: a datagram QP has no rate that a notification could lower.
-        adapter.transmit(packet, *datagram.payload);
+        adapter.transmit(*this, packet, *datagram.payload);
         if (roce::is_multicast(packet.destination))
             adapter.deliver_to_group(packet, *datagram.payload, datagram.length);
         return;
     }
-    counters.tx_packets.add();
+    tally(counters.tx_packets, requester.traffic.tx_packets);
     Adapter& other = peer->impl();
     std::optional<base::Gate::Visit> visit;
     if (&other != &adapter) visit.emplace(other.function.gate());

@@ -164,6 +164,7 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         counters.drop_address.add();
         return;
     }
+    ++qp->requester.traffic.rx_packets;
     if (marked) notify_congestion(*qp, *packet);
     if (!qp->in_batch) {
         qp->in_batch = true;

@@ -74,8 +74,7 @@ bool Requester::credited(const SendWqe& wqe) {
     else if (!go)
         go = !asking_ || send_psn_ > wqe.first + 1 || una_ > wqe.first;
     if (!go && !no_credits_) {
-        adapter_.counters.credit_waits.add();
-        ++credit_waits;
+        tally(adapter_.counters.credit_waits, qp_.events.credit_waits);
     }
     no_credits_ = !go;
     return go;
@@ -130,7 +129,7 @@ void Requester::send_read(const SendWqe& wqe) {
     ++reads_out_;
     read_psns_ += wqe.packets - done - 1;
     ++current_;
-    const std::size_t sent = adapter_.transmit(packet, {});
+    const std::size_t sent = adapter_.transmit(qp_, packet, {});
     if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
@@ -144,7 +143,7 @@ void Requester::send_atomic(const SendWqe& wqe) {
     if (next_psn_ < send_psn_) next_psn_ = send_psn_;
     ++reads_out_;
     ++current_;
-    const std::size_t sent = adapter_.transmit(packet, {});
+    const std::size_t sent = adapter_.transmit(qp_, packet, {});
     if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
@@ -171,7 +170,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     from.clear();
     const gdma::MrFault fault = gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, left, from);
     if (fault != gdma::MrFault::kNone) {
-        adapter_.counters.send_protection.add();
+        tally(adapter_.counters.send_protection, qp_.events.send_protection);
         wqe.error = gather_error(fault);
         next();  // notes the failure if all earlier work is done
         return false;
@@ -214,7 +213,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         packet.ack_request = packet.ack_request && reliable();
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;
-        const std::size_t sent = adapter_.transmit(packet, cut);
+        const std::size_t sent = adapter_.transmit(qp_, packet, cut);
         if (qp_.limiter) {
             qp_.limiter->charge(sent);
             if (i + 1 < count && !qp_.limiter->open()) break;
@@ -272,7 +271,7 @@ bool Requester::place_original(SendWqe& wqe, std::uint64_t original) {
     const gdma::MrFault fault =
         gather(adapter_.keys(), qp_.pd.id, wqe.sges, 0, sizeof original, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
-        adapter_.counters.send_protection.add();
+        tally(adapter_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
         return false;
     }
@@ -326,7 +325,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     if (queue_.empty()) return;
     SendWqe& wqe = queue_.front();
     if (wqe.is_atomic() && wqe.first < psn) {
-        adapter_.counters.implicit_naks.add();
+        tally(adapter_.counters.implicit_naks, qp_.events.implicit_naks);
         retry(wqe.first);
         return;
     }
@@ -337,8 +336,8 @@ void Requester::on_read_response(const roce::Packet& packet) {
     const Psn expected = wqe.first + wqe.done;
     if (psn < expected) return;
     if (psn > expected) {
-        adapter_.counters.read_psn_mismatches.add();
-        adapter_.counters.implicit_naks.add();
+        tally(adapter_.counters.read_psn_mismatches, qp_.events.read_psn_mismatches);
+        tally(adapter_.counters.implicit_naks, qp_.events.implicit_naks);
         retry(expected);
         return;
     }
@@ -360,7 +359,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     const gdma::MrFault fault =
         gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, want, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
-        adapter_.counters.send_protection.add();
+        tally(adapter_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
         return;
     }
@@ -368,7 +367,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
                                        packet.payload.size());
     copy_spans(Spans(&payload, 1), to, want);
-    adapter_.counters.rx_bytes.add(want);
+    tally(adapter_.counters.rx_bytes, traffic.rx_bytes, want);
     ++wqe.done;
     if (!last && current_ > 0 && read_psns_ > 0) --read_psns_;
     advance_to(expected + 1);

@@ -205,7 +205,10 @@ struct mana_hw_ext_query_qp_resp {
 	uint32_t sq_draining;
 };
 MANA_HW_SIZE(struct mana_hw_ext_query_qp_resp, 48);
-/* QUERY_QP_COUNTERS is answered with struct mana_hw_rnic_vf_counters_resp, of this QP */
+/*
+ * QUERY_QP_COUNTERS is answered with struct mana_hw_rnic_vf_counters_resp, of
+ * this QP; nak_invalid_read, general_hardware_errors and current_rate are 0.
+ */
 
 /* SRQ: region = ring, record. */
 struct mana_hw_ext_create_srq_req {

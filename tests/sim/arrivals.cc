@@ -67,7 +67,7 @@ void Arrivals::count(const roce::Packet& packet, const std::function<void()>& de
 void Arrivals::request(rnic::Qp& qp, const roce::Packet& packet,
                        const std::function<void()>& deal) {
     const roce::Psn expected = qp.responder.expected();
-    const std::uint64_t bytes = qp.responder.bytes, messages = qp.responder.messages;
+    const std::uint64_t bytes = qp.responder.traffic.rx_bytes, messages = qp.responder.messages;
     const Operation operation = packet.info().operation;
     const bool fetches = operation == Operation::kReadRequest ||
                          operation == Operation::kCompareSwap || operation == Operation::kFetchAdd;
@@ -81,9 +81,9 @@ void Arrivals::request(rnic::Qp& qp, const roce::Packet& packet,
     deal();
     if (kind == nullptr) {
         // A packet of UC without data is a whole message.
-        const bool moved = qp.type == rnic::QpType::kRc
-                               ? qp.responder.expected() != expected
-                               : qp.responder.bytes != bytes || qp.responder.messages != messages;
+        const bool moved = qp.type == rnic::QpType::kRc ? qp.responder.expected() != expected
+                                                        : qp.responder.traffic.rx_bytes != bytes ||
+                                                              qp.responder.messages != messages;
         if (moved)
             kind = &taken_;
         else if (qp.state() == MANA_HW_RNIC_QP_ERR)

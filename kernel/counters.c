@@ -2,6 +2,9 @@
 /* Counters: of ports, of the device, and of sets of QPs. */
 #include "cmd.h"
 
+/* Marks what the device counts for a port alone, not for a QP. */
+static const char mana_ib_port_only[] = "port";
+
 /* In the order of the device's answer (RNIC 2.11). */
 static const struct rdma_stat_desc mana_ib_port_counters[] = {
 	{ .name = "requester_timeouts" },
@@ -15,13 +18,13 @@ static const struct rdma_stat_desc mana_ib_port_counters[] = {
 	{ .name = "nak_invalid_requests" },
 	{ .name = "nak_access_errors" },
 	{ .name = "nak_operation_errors" },
-	{ .name = "nak_invalid_reads" },
+	{ .name = "nak_invalid_reads", .priv = mana_ib_port_only },
 	{ .name = "responder_local_length_errors" },
 	{ .name = "requester_local_protection_errors" },
 	{ .name = "responder_remote_access_errors" },
 	{ .name = "responder_local_qp_errors" },
 	{ .name = "responder_malformed_wqes" },
-	{ .name = "general_hardware_errors" },
+	{ .name = "general_hardware_errors", .priv = mana_ib_port_only },
 	{ .name = "requester_rnr_retries_exceeded" },
 	{ .name = "requester_retries_exceeded" },
 	{ .name = "fatal_errors" },
@@ -29,7 +32,7 @@ static const struct rdma_stat_desc mana_ib_port_counters[] = {
 	{ .name = "congested_qps" },
 	{ .name = "rate_increases" },
 	{ .name = "recovered_qps" },
-	{ .name = "current_rate" },
+	{ .name = "current_rate", .priv = mana_ib_port_only },
 	{ .name = "duplicate_rx_requests" },
 	{ .name = "tx_bytes" },
 	{ .name = "rx_bytes" },
@@ -83,21 +86,97 @@ static int mana_ib_get_device_stats(struct mana_ib_dev *dev,
 	return stats->num_counters;
 }
 
+/* Adds what a QP has counted since it was bound. */
+static int mana_ib_add_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
+				u64 *sum)
+{
+	u64 now[MANA_IB_VF_COUNTERS];
+	unsigned int i;
+	int err;
+
+	err = mana_ib_cmd_qp_counters(dev, qp, now);
+	if (err)
+		return err;
+	for (i = 0; i < MANA_IB_VF_COUNTERS; i++)
+		sum[i] += now[i] - qp->counter_base[i];
+	return 0;
+}
+
+/* The same of all QPs that are bound to a counter. */
+static int mana_ib_add_bound(struct mana_ib_dev *dev,
+			     struct mana_ib_counter *own, u64 *sum)
+{
+	struct mana_ib_qp *qp;
+	int err;
+
+	list_for_each_entry(qp, &own->qps, counter_entry) {
+		err = mana_ib_add_counters(dev, qp, sum);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/*
+ * To a port's value the core adds those of the counters that QPs are bound to,
+ * and of counters that are gone: it expects a QP to be counted there or by the
+ * port. This device's port counts all of them. So what the core adds is taken
+ * off here; a difference below zero is made good by the core's sum. The port
+ * was asked first, or the sum of both would once go back.
+ */
+static int mana_ib_take_off_bound(struct mana_ib_dev *dev, u64 *values)
+{
+	u64 sum[MANA_IB_VF_COUNTERS];
+	struct mana_ib_counter *own;
+	unsigned long id;
+	unsigned int i;
+	int err = 0;
+
+	mutex_lock(&dev->counter_lock);
+	memcpy(sum, dev->counted, sizeof(sum));
+	xa_for_each(&dev->counters, id, own) {
+		err = mana_ib_add_bound(dev, own, sum);
+		if (err)
+			break;
+	}
+	mutex_unlock(&dev->counter_lock);
+	if (err)
+		return err;
+	for (i = 0; i < MANA_IB_VF_COUNTERS; i++)
+		values[i] -= sum[i];
+	return 0;
+}
+
 int mana_ib_get_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 		      u32 port, int index)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibdev);
+	u64 values[MANA_IB_VF_COUNTERS];
 	int err;
 
 	if (!port)
 		return mana_ib_get_device_stats(dev, stats);
-	err = mana_ib_cmd_vf_counters(dev, stats->value);
-	return err ? err : stats->num_counters;
+	err = mana_ib_cmd_vf_counters(dev, values);
+	if (!err && mana_ib_port_is_rdma(dev, port))
+		err = mana_ib_take_off_bound(dev, values);
+	if (err)
+		return err;
+	memcpy(stats->value, values, sizeof(values));
+	return stats->num_counters;
 }
 
 struct rdma_hw_stats *mana_ib_counter_stats(struct rdma_counter *counter)
 {
-	return mana_ib_alloc_port_stats(counter->device, counter->port);
+	struct rdma_hw_stats *stats;
+	unsigned int i;
+
+	stats = mana_ib_alloc_port_stats(counter->device, counter->port);
+	if (!stats)
+		return NULL;
+	for (i = 0; i < ARRAY_SIZE(mana_ib_port_counters); i++)
+		if (mana_ib_port_counters[i].priv == mana_ib_port_only)
+			__set_bit(i, stats->is_disabled);
+	return stats;
 }
 
 /* The core's counter and ours; made when the first QP is bound. */
@@ -149,33 +228,23 @@ out:
 	return err;
 }
 
-/* Adds what a QP has counted since it was bound. */
-static int mana_ib_add_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
-				u64 *sum)
-{
-	u64 now[MANA_IB_VF_COUNTERS];
-	unsigned int i;
-	int err;
-
-	err = mana_ib_cmd_qp_counters(dev, qp, now);
-	if (err)
-		return err;
-	for (i = 0; i < MANA_IB_VF_COUNTERS; i++)
-		sum[i] += now[i] - qp->counter_base[i];
-	return 0;
-}
-
 int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	u64 counted[MANA_IB_VF_COUNTERS] = {};
 	struct mana_ib_counter *own;
+	unsigned int i;
 
 	mutex_lock(&dev->counter_lock);
 	if (!list_empty(&qp->counter_entry)) {
 		own = xa_load(&dev->counters, ibqp->counter->id);
 		/* What a device that fails has not told is lost. */
-		mana_ib_add_counters(dev, qp, own->passed);
+		mana_ib_add_counters(dev, qp, counted);
+		for (i = 0; i < MANA_IB_VF_COUNTERS; i++) {
+			own->passed[i] += counted[i];
+			dev->counted[i] += counted[i];
+		}
 		list_del_init(&qp->counter_entry);
 		ibqp->counter = NULL;
 	}
@@ -187,8 +256,7 @@ int mana_ib_counter_update(struct rdma_counter *counter)
 {
 	struct mana_ib_dev *dev = to_mana_dev(counter->device);
 	struct mana_ib_counter *own;
-	struct mana_ib_qp *qp;
-	int err = 0;
+	int err;
 
 	mutex_lock(&dev->counter_lock);
 	own = xa_load(&dev->counters, counter->id);
@@ -197,11 +265,7 @@ int mana_ib_counter_update(struct rdma_counter *counter)
 		goto out;
 	}
 	memcpy(counter->stats->value, own->passed, sizeof(own->passed));
-	list_for_each_entry(qp, &own->qps, counter_entry) {
-		err = mana_ib_add_counters(dev, qp, counter->stats->value);
-		if (err)
-			break;
-	}
+	err = mana_ib_add_bound(dev, own, counter->stats->value);
 out:
 	mutex_unlock(&dev->counter_lock);
 	return err;

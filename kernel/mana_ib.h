@@ -114,7 +114,9 @@ struct mana_ib_ext_limits {
  * @srqs: SRQ id to SRQ
  * @cqs: CQ id to CQ, with the lock and the references of events
  * @counters: id to struct mana_ib_counter
- * @counter_lock: protects @counters and what is in them
+ * @counted: what QPs have counted while they were bound to a counter, without
+ *	those that still are
+ * @counter_lock: protects @counters, what is in them, and @counted
  * @packet_qpns: numbers of raw packet QPs with both queues
  * @netdev_events: of the ports' netdevs
  */
@@ -149,7 +151,8 @@ struct mana_ib_dev {
 	struct xarray srqs;
 	struct xarray cqs;
 	struct xarray counters;
-	struct mutex counter_lock; /* counters and their QPs */
+	u64 counted[MANA_IB_VF_COUNTERS];
+	struct mutex counter_lock; /* counters, their QPs, counted */
 	struct ida packet_qpns;
 	struct notifier_block netdev_events;
 };

@@ -21,77 +21,30 @@ mana_ext_attr attributes(bool datagrams = false) {
 }
 
 /// The provider's half of one side of an ExtLink.
-struct Provider {
-    explicit Provider(ExtLink::Side& side, mana_ext_attr attr) : side(side) {
-        sink.forward = [&side](std::uint32_t offset, std::uint64_t value) {
-            HwcDriver& driver = side.node->host.hwc();
-            driver.write64(driver.doorbell_offset(side.qp.page) + offset, value);
-        };
-        init_cq(send_cq, side.send_cq);
-        init_cq(recv_cq, side.recv_cq);
-        if (side.srq) {
-            mana_ext_srq_layout layout{};
-            OM_CHECK(mana_ext_srq_lay_out(64, 3, &layout) == 0);
-            OM_CHECK(layout.ring_bytes == side.srq->bytes && layout.stride == side.srq->stride);
-            OM_CHECK(mana_ext_srq_init(&srq, 64, 3, &layout, side.srq->memory.ring.at(0)) == 0);
-            attr.srq = &srq;
-        }
-        mana_ext_layout layout{};
-        OM_CHECK(mana_ext_lay_out(&attr, &layout) == 0);
-        OM_CHECK(mana_ext_init(&qp, &attr, &layout, side.qp.memory.ring.at(0)) == 0);
-        qp.sq_id = side.qp.sq_id;
-        qp.dp.qpn = side.qp.qpn;
-        qp.dp.doorbell = sink.page();
-        qp.dp.send_cq = &send_cq;
-        qp.dp.recv_cq = &recv_cq;
-        qp.can_send = true;
-        qp.can_recv = !attr.srq;
-        OM_CHECK(mana_dp_table_add(tables.rq.get(), qp.dp.qpn, &qp.dp) == 0);
-    }
-    ~Provider() {
-        mana_ext_free(&qp);
-        if (side.srq) mana_ext_srq_free(&srq);
-    }
-    Provider(const Provider&) = delete;
-    Provider& operator=(const Provider&) = delete;
-    void init_cq(mana_dp_cq& cq, const ExtCq& device) {
-        mana_dp_cq_init(&cq, device.memory.ring.at(0), device.entries,
-                        reinterpret_cast<mana_hw_ext_cq_record*>(device.memory.record()),
-                        tables.sq.get(), tables.rq.get());
-    }
+struct Provider : ExtProvider {
+    Provider(ExtLink::Side& side, const mana_ext_attr& attr)
+        : ExtProvider(side.node->host.hwc(), side.send_cq, side.recv_cq, side.qp, attr,
+                      side.srq ? &*side.srq : nullptr),
+          side(side) {}
     [[nodiscard]] mana_dp_sge sge(std::uint64_t offset, std::uint32_t length) const {
         return {side.buffer.value() + offset, length, side.mr.lkey};
     }
     int recv(std::uint64_t id, std::uint64_t offset, std::uint32_t length) {
-        const mana_dp_sge one = sge(offset, length);
-        if (side.srq) {
-            const int ret = mana_ext_srq_recv(&srq, id, &one, 1);
-            mana_ext_srq_ring(&srq);
-            return ret;
-        }
-        const int ret = mana_ext_recv(&qp, id, &one, 1);
-        mana_ext_ring_recv(&qp);
+        const int ret = ExtProvider::recv(id, sge(offset, length));
+        ring_recv(1);
         return ret;
     }
     int post(const mana_dp_send& wr) {
-        const int ret = mana_ext_send(&qp, &wr);
-        mana_ext_ring_send(&qp);
+        const int ret = send(wr);
+        ring_send();
         return ret;
     }
     void poll() {
-        mana_completion c{};
-        while (mana_dp_cq_poll(&send_cq, &c) > 0) sent.push_back(c);
-        mana_dp_cq_done(&send_cq);
-        while (mana_dp_cq_poll(&recv_cq, &c) > 0) received.push_back(c);
-        mana_dp_cq_done(&recv_cq);
+        EXPECT_TRUE(poll_all(send_cq, [this](const mana_completion& c) { sent.push_back(c); }));
+        EXPECT_TRUE(poll_all(recv_cq, [this](const mana_completion& c) { received.push_back(c); }));
     }
 
     ExtLink::Side& side;
-    DoorbellSink sink;
-    Tables tables;
-    mana_dp_cq send_cq{}, recv_cq{};
-    mana_ext_srq srq{};
-    mana_ext_qp qp{};
     std::vector<mana_completion> sent, received;
 };
 
@@ -99,14 +52,10 @@ class ExtDeviceTest : public ::testing::TestWithParam<bool> {
 protected:
     void open(std::uint32_t type = MANA_HW_EXT_QP_RC, bool srq = false) {
         const bool datagrams = type == MANA_HW_EXT_QP_UD;
-        mana_ext_layout layout{};
         const mana_ext_attr attr = attributes(datagrams);
-        OM_CHECK(mana_ext_lay_out(&attr, &layout) == 0);
         ExtLink::Options options;
+        options.a = options.b = queue_sizes(attr);
         options.a.type = options.b.type = type;
-        options.a.sq_bytes = options.b.sq_bytes = layout.sq_bytes;
-        options.a.rq_bytes = options.b.rq_bytes = layout.rq_bytes;
-        options.a.stride = options.b.stride = layout.rq_stride;
         options.srq = srq;
         options.connect = !datagrams;
         // The providers of an earlier link go before what they are attached to.
@@ -420,7 +369,7 @@ TEST_P(ExtDeviceTest, ReceivesRingNoDoorbell) {
         ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_SEND, 0, 8)), 0);
         ASSERT_TRUE(run(i + 1, i + 1));
     }
-    EXPECT_EQ(b->sink.count, 0U);
+    EXPECT_EQ(b->doorbells().count, 0U);
 }
 
 }  // namespace

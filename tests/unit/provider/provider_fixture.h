@@ -12,45 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "support/doorbell_sink.h"
-#include "support/hex.h"
+#include "support/provider_host.h"
 
 namespace openmana::test {
-
-/// Zeroed memory of a queue, aligned to a page as the provider's is.
-class QueueMemory {
-public:
-    explicit QueueMemory(std::size_t bytes)
-        : bytes_(bytes),
-          data_(
-              static_cast<std::uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
-        std::memset(data_, 0, (bytes + 4095) / 4096 * 4096);
-    }
-    ~QueueMemory() { std::free(data_); }
-    QueueMemory(const QueueMemory&) = delete;
-    QueueMemory& operator=(const QueueMemory&) = delete;
-    [[nodiscard]] std::uint8_t* data() const { return data_; }
-    [[nodiscard]] std::size_t size() const { return bytes_; }
-    [[nodiscard]] std::string hex(std::size_t offset, std::size_t length) const {
-        return to_hex(std::as_bytes(std::span(data_ + offset, length)));
-    }
-
-private:
-    std::size_t bytes_;
-    std::uint8_t* data_;
-};
-
-/// The QPs of a context by queue id.
-struct Tables {
-    Tables() : sq(std::make_unique<mana_dp_table>()), rq(std::make_unique<mana_dp_table>()) {}
-    ~Tables() {
-        mana_dp_table_free(sq.get());
-        mana_dp_table_free(rq.get());
-    }
-    Tables(const Tables&) = delete;
-    Tables& operator=(const Tables&) = delete;
-    std::unique_ptr<mana_dp_table> sq, rq;
-};
 
 /// A CQ whose device is the test.
 class TestCq {

@@ -14,59 +14,20 @@ constexpr std::uint32_t kAll =
 
 /// A NIC, its driver, and the provider's data path on one RC QP.
 struct End {
-    End(SimWorld& world, TestNetwork& network, std::uint8_t number) : node(world, network, number) {
-        OM_CHECK(node.host.bring_up());
-        HwcDriver& hwc = node.host.hwc();
-        sink.forward = [this](std::uint32_t offset, std::uint64_t value) {
-            HwcDriver& driver = node.host.hwc();
-            driver.write64(driver.doorbell_offset(node.host.device.page) + offset, value);
-        };
-        const RingMemory ring = hwc.alloc_ring(16384);
-        Request request(MANA_HW_RNIC_CREATE_CQ, 64, 48, MANA_HW_RNIC_DEVICE_TYPE);
-        request.put<std::uint64_t>(40, node.host.adapter)
-            .put<std::uint64_t>(48, hwc.create_region(ring).value())
-            .put<std::uint32_t>(56, node.host.eq.id)
-            .put<std::uint32_t>(60, node.host.device.page);
-        const Response response = node.host.call(request.fit());
-        OM_CHECK(response.ok());
-        DriverCq handle;
-        handle.handle = response.get<std::uint64_t>(32);
-        mana_dp_cq_init(&cq, ring.at(0), 256, nullptr, tables.sq.get(), tables.rq.get());
-        cq.id = response.get<std::uint32_t>(40);
-        cq.doorbell = sink.page();
-
-        host_qp = node.host.create_rc(handle, handle, 4096, 4096);
-        OM_CHECK(host_qp != nullptr);
-        mana_stock_attr attr{};
-        attr.format = MANA_DP_RC;
-        attr.queues.max_send = attr.queues.max_recv = 16;
-        attr.queues.max_send_sge = attr.queues.max_recv_sge = 2;
-        attr.queues.sq = bytes_of(host_qp->send.ring);
-        attr.read = bytes_of(host_qp->read.ring);
-        attr.queues.rq = bytes_of(host_qp->recv.ring);
-        OM_CHECK(mana_stock_init(&qp, &attr) == 0);
-        qp.sends.ring.id = host_qp->ids[0];
-        qp.read.id = host_qp->ids[3];
-        qp.receives.ring.id = qp.dp.qpn = host_qp->ids[4];
-        qp.dp.doorbell = sink.page();
-        qp.dp.send_cq = qp.dp.recv_cq = &cq;
-        OM_CHECK(mana_dp_table_add(tables.sq.get(), qp.sends.ring.id, &qp.dp) == 0);
-        OM_CHECK(mana_dp_table_add(tables.rq.get(), qp.read.id, &qp.dp) == 0);
-        OM_CHECK(mana_dp_table_add(tables.rq.get(), qp.receives.ring.id, &qp.dp) == 0);
+    End(SimWorld& world, TestNetwork& network, std::uint8_t number)
+        : node(world, network, number), provider(brought_up(node.host), StockLimits()) {
         buffer = node.ram.alloc(kMr);
-        mr = hwc.create_mr(node.host.pd, buffer, kMr, kAll).value();
+        mr = node.host.hwc().create_mr(node.host.pd, buffer, kMr, kAll).value();
         Connection::fill(at(0, kMr), number);
     }
-    ~End() { mana_stock_free(&qp); }
-    static std::uint8_t* bytes_of(const RingMemory& ring) {
-        return reinterpret_cast<std::uint8_t*>(ring.at(0));
+    static RdmaHost& brought_up(RdmaHost& host) {
+        OM_CHECK(host.bring_up());
+        return host;
     }
     void connect(const End& peer, std::uint32_t psn, std::uint32_t peer_psn) {
-        OM_CHECK(node.host.connect(
-            *host_qp, psn, {peer.node.host.gid(), peer.node.host.mac(), peer.qp.dp.qpn, peer_psn}));
-        qp.mtu = 1024;
-        mana_stock_start(&qp, psn);
-        qp.sends.allowed = qp.receives.allowed = true;
+        OM_CHECK(provider.connect(
+            psn, {peer.node.host.gid(), peer.node.host.mac(), peer.provider.qp.dp.qpn, peer_psn},
+            1024));
     }
     [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t length) {
         return node.ram.bytes(buffer + offset, length);
@@ -76,25 +37,19 @@ struct End {
     }
     int recv(std::uint64_t id, std::uint64_t offset, std::uint32_t length) {
         const mana_dp_sge one = sge(offset, length);
-        const int ret = mana_stock_recv(&qp, id, &one, 1);
-        if (ret == 0) mana_stock_ring_recv(&qp, 1);
+        const int ret = provider.recv(id, one);
+        if (ret == 0) provider.ring_recv(1);
         return ret;
     }
     void poll() {
-        mana_completion c{};
-        while (mana_dp_cq_poll(&cq, &c) > 0) done.push_back(c);
-        mana_dp_cq_done(&cq);
+        EXPECT_TRUE(provider.poll([this](const mana_completion& c) { done.push_back(c); }));
         std::uint32_t qpn = 0;
-        while (mana_dp_cq_next_error(&cq, &qpn))
-            EXPECT_TRUE(node.host.to_state(*host_qp, MANA_HW_RNIC_QP_ERR));
+        while (mana_dp_cq_next_error(&provider.cq, &qpn))
+            EXPECT_TRUE(node.host.to_state(*provider.host_qp, MANA_HW_RNIC_QP_ERR));
     }
 
     Node node;
-    DoorbellSink sink;
-    Tables tables;
-    mana_dp_cq cq{};
-    std::unique_ptr<HostQp> host_qp;
-    mana_stock_qp qp{};
+    StockProvider provider;
     base::GuestAddr buffer{};
     DriverMr mr;
     std::vector<mana_completion> done;
@@ -120,10 +75,10 @@ protected:
         wr.value = 0x11223344;
         wr.remote_address = b.buffer.value() + to;
         wr.rkey = b.mr.rkey;
-        const int ret = mana_stock_send(&a.qp, &wr);
+        const int ret = a.provider.send(wr);
         if (ret != 0) return ret;
         ++next_id;
-        mana_stock_ring_send(&a.qp);
+        a.provider.ring_send();
         return 0;
     }
     bool run(std::size_t sends, std::size_t receives = 0) {
@@ -227,7 +182,7 @@ TEST_P(StockDeviceTest, RemoteAccessErrorThenFlushes) {
 }
 
 TEST_P(StockDeviceTest, EventAfterArming) {
-    EXPECT_EQ(mana_dp_cq_arm(&a.cq, false), 0);
+    EXPECT_EQ(mana_dp_cq_arm(&a.provider.cq, false), 0);
     ASSERT_EQ(send(MANA_HW_EXT_WQE_WRITE, 0, 100), 0);
     world.advance(std::chrono::milliseconds(1));
     EXPECT_EQ(a.node.host.eq.drain().size(), 1U);

@@ -4,40 +4,21 @@
 #include <benchmark/benchmark.h>
 #include <mana/ext.h>
 
-#include "fabric/nic.h"
-#include "fabric/switch.h"
+#include "bench/bench_nic.h"
 #include "support/ext_host.h"
-#include "support/guest_ram.h"
-#include "support/rdma_host.h"
-#include "support/sim_executor.h"
 
 namespace openmana::test {
 namespace {
 
 constexpr std::uint64_t kBuffer = 1U << 20;
-constexpr std::uint32_t kAllAccess = 15;
 
-struct ExtEnd {
+struct ExtEnd : BenchHost {
     ExtEnd(SimWorld& world, fabric::Switch& network, std::uint8_t number)
-        : executor(world),
-          ram(memory),
-          nic(executor, memory, irq, network, config(number)),
-          host(nic.function(), ram, irq, test_mac(number), ipv4_gid(number)) {
-        host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
-    }
-    static fabric::NicConfig config(std::uint8_t number) {
-        fabric::NicConfig config;
-        config.name = number == 1 ? "a" : "b";
-        config.mac = test_mac(number);
-        return config;
-    }
+        : BenchHost(world, network, number, true) {}
     bool bring_up() {
-        if (!host.bring_up()) return false;
-        buffer = ram.alloc(kBuffer);
-        const auto region = host.hwc().create_mr(host.pd, buffer, kBuffer, kAllAccess);
+        if (!BenchHost::bring_up(kBuffer)) return false;
         auto queue = ext.create_cq(4096);
-        if (!region || !queue) return false;
-        mr = *region;
+        if (!queue) return false;
         cq = std::move(*queue);
         ExtQpOptions options;
         options.sq_bytes = 65536;
@@ -48,17 +29,9 @@ struct ExtEnd {
     }
     [[nodiscard]] Peer peer() const { return {host.gid(), host.mac(), qp.qpn, 1}; }
 
-    SimExecutor executor;
-    base::GuestMemory memory;
-    GuestRam ram;
-    FakeIrq irq;
-    fabric::Nic nic;
-    RdmaHost host;
     ExtHost ext{host};
     ExtCq cq;
     ExtQp qp;
-    base::GuestAddr buffer{};
-    DriverMr mr;
 };
 
 /// range(1) WRITEs of range(0) bytes a time, from the record to the completions.

@@ -2,13 +2,10 @@
 // What the provider's own work costs: posting and polling one WRITE in either format. The benchmark
 // writes the completions, so no time of the device is in the figures.
 #include <benchmark/benchmark.h>
-#include <dp_cq.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
-#include "support/doorbell_sink.h"
+#include "support/provider_host.h"
 
 namespace openmana::test {
 namespace {
@@ -16,35 +13,15 @@ namespace {
 constexpr std::uint32_t kEntries = 256;
 constexpr std::uint32_t kRq = 4, kRead = 5, kSq = 8;
 
-struct Free {
-    void operator()(std::uint8_t* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::uint8_t, Free>;
-
-Memory memory(std::size_t bytes) {
-    const std::size_t length = (bytes + 4095) / 4096 * 4096;
-    auto* const out = static_cast<std::uint8_t*>(std::aligned_alloc(4096, length));
-    std::memset(out, 0, length);
-    return Memory(out);
-}
-
 /// A CQ with its writer.
 struct Queue {
-    explicit Queue(bool extended)
-        : ring(memory(kEntries * 64 + 64)),
-          sq(std::make_unique<mana_dp_table>()),
-          rq(std::make_unique<mana_dp_table>()) {
-        auto* const record = reinterpret_cast<mana_hw_ext_cq_record*>(ring.get() + kEntries * 64);
-        mana_dp_cq_init(&cq, ring.get(), kEntries, extended ? record : nullptr, sq.get(), rq.get());
+    explicit Queue(bool extended) : ring(kEntries * 64 + 64) {
+        auto* const record = reinterpret_cast<mana_hw_ext_cq_record*>(ring.data() + kEntries * 64);
+        mana_dp_cq_init(&cq, ring.data(), kEntries, extended ? record : nullptr, tables.sq.get(),
+                        tables.rq.get());
         cq.doorbell = sink.page();
         sink.forward = [](std::uint32_t, std::uint64_t) {};
     }
-    ~Queue() {
-        mana_dp_table_free(sq.get());
-        mana_dp_table_free(rq.get());
-    }
-    Queue(const Queue&) = delete;
-    Queue& operator=(const Queue&) = delete;
     template <typename T>
     void write(const T& data, std::uint32_t id) {
         mana_hw_cqe* const cqe = cq.ring + (produced & (kEntries - 1));
@@ -52,8 +29,8 @@ struct Queue {
         cqe->word = id | (produced >> cq.shift & 7) << MANA_HW_OWNER_SHIFT;
         ++produced;
     }
-    Memory ring;
-    std::unique_ptr<mana_dp_table> sq, rq;
+    QueueMemory ring;
+    Tables tables;
     DoorbellSink sink;
     mana_dp_cq cq{};
     std::uint32_t produced = kEntries;
@@ -76,13 +53,13 @@ void post_poll_extended(benchmark::State& state) {
     attr.max_send_sge = attr.max_recv_sge = 1;
     mana_ext_layout layout{};
     if (mana_ext_lay_out(&attr, &layout) != 0) return state.SkipWithError("no layout");
-    const Memory rings = memory(layout.bytes);
+    const QueueMemory rings(layout.bytes);
     mana_ext_qp qp{};
-    if (mana_ext_init(&qp, &attr, &layout, rings.get()) != 0) return state.SkipWithError("no QP");
+    if (mana_ext_init(&qp, &attr, &layout, rings.data()) != 0) return state.SkipWithError("no QP");
     qp.dp.qpn = kRq;
     qp.dp.doorbell = queue.sink.page();
     qp.can_send = true;
-    (void)mana_dp_table_add(queue.rq.get(), kRq, &qp.dp);
+    (void)mana_dp_table_add(queue.tables.rq.get(), kRq, &qp.dp);
     const mana_dp_sge sge{0x1000, 8, 7};
     const mana_dp_send wr = write_request(sge);
     mana_hw_ext_cqe cqe{};
@@ -107,12 +84,12 @@ void post_poll_stock(benchmark::State& state) {
     attr.format = MANA_DP_RC;
     attr.queues.max_send = attr.queues.max_recv = 64;
     attr.queues.max_send_sge = attr.queues.max_recv_sge = 1;
-    const Memory sq = memory(mana_stock_sq_bytes(MANA_DP_RC, 64, 1) + 16);
-    const Memory read = memory(MANA_STOCK_READ_BYTES);
-    const Memory rq = memory(mana_stock_rq_bytes(64, 1));
-    attr.queues.sq = sq.get();
-    attr.read = read.get();
-    attr.queues.rq = rq.get();
+    const QueueMemory sq(mana_stock_sq_bytes(MANA_DP_RC, 64, 1) + 16);
+    const QueueMemory read(MANA_STOCK_READ_BYTES);
+    const QueueMemory rq(mana_stock_rq_bytes(64, 1));
+    attr.queues.sq = sq.data();
+    attr.read = read.data();
+    attr.queues.rq = rq.data();
     mana_stock_qp qp{};
     if (mana_stock_init(&qp, &attr) != 0) return state.SkipWithError("no QP");
     qp.sends.ring.id = kSq;
@@ -120,7 +97,7 @@ void post_poll_stock(benchmark::State& state) {
     qp.receives.ring.id = qp.dp.qpn = kRq;
     qp.mtu = 1024;
     qp.dp.doorbell = queue.sink.page();
-    (void)mana_dp_table_add(queue.rq.get(), kRead, &qp.dp);
+    (void)mana_dp_table_add(queue.tables.rq.get(), kRead, &qp.dp);
     mana_stock_start(&qp, 0);
     qp.sends.allowed = true;
     const mana_dp_sge sge{0x1000, 8, 7};

@@ -16,13 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/nic.h"
-#include "fabric/switch.h"
+#include "bench/bench_nic.h"
 #include "pci/endpoint.h"
-#include "support/guest_ram.h"
-#include "support/hwc_driver.h"
-#include "support/rdma_host.h"
-#include "support/sim_executor.h"
 #include "vfio_user/session.h"
 #include "vfio_user/version.h"
 
@@ -30,7 +25,6 @@ namespace openmana::test {
 namespace {
 
 constexpr std::uint64_t kBuffer = 4U << 20;
-constexpr std::uint32_t kAllAccess = 15;
 constexpr std::uint32_t kSendRing = 65536;
 constexpr std::uint32_t kMtu = 4096;
 constexpr std::size_t kWqeBytes = 64;
@@ -100,28 +94,16 @@ private:
     std::size_t gathered_ = 0;
 };
 
-/// A NIC with its driver, and one buffer.
-struct End {
+/// A NIC whose driver's accesses pass a Client.
+struct End : BenchNic {
     End(SimWorld& world, fabric::Switch& network, std::uint8_t number, std::uint64_t ram_bytes)
-        : executor(world),
-          ram(memory, ram_bytes),
-          nic(executor, memory, irq, network, config(number)),
+        : BenchNic(world, network, number, ram_bytes),
           client(nic.function(), memory),
           host(client, ram, irq, test_mac(number), ipv4_gid(number)) {}
-
-    static fabric::NicConfig config(std::uint8_t number) {
-        fabric::NicConfig config;
-        config.name = number == 1 ? "a" : "b";
-        config.mac = test_mac(number);
-        return config;
-    }
     bool bring_up() {
-        if (!host.bring_up()) return false;
-        buffer = ram.alloc(kBuffer);
-        const auto region = host.hwc().create_mr(host.pd, buffer, kBuffer, kAllAccess);
+        if (!host.bring_up() || !add_buffer(host, kBuffer)) return false;
         auto queue = host.create_cq(65536);
-        if (!region || !queue) return false;
-        mr = *region;
+        if (!queue) return false;
         cq = std::make_unique<DriverCq>(std::move(*queue));
         return true;
     }
@@ -134,15 +116,8 @@ struct End {
         return host.hwc().create_mr_of(host.pd, *region, buffer.value(), kAllAccess);
     }
 
-    SimExecutor executor;
-    base::GuestMemory memory;
-    GuestRam ram;
-    FakeIrq irq;
-    fabric::Nic nic;
     Client client;
     RdmaHost host;
-    base::GuestAddr buffer{};
-    DriverMr mr;
     std::unique_ptr<DriverCq> cq;
 };
 
@@ -254,12 +229,6 @@ private:
     const std::uint32_t packets_;
     std::uint32_t psn_;
     std::uint32_t head_ = 0;
-};
-
-/// Makes everything a frame.
-class NoTap final : public fabric::FrameTap {
-public:
-    void frame(std::span<const std::byte>) override {}
 };
 
 /// Lists of `list` WRITEs of `length` bytes on one connection.

@@ -188,6 +188,7 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     }
     copy_spans(from, to, length);
     copied += length;
+    tally(target.adapter.counters.tx_bytes, target.responder.traffic.tx_bytes, length);
     tally(adapter_.counters.rx_bytes, traffic.rx_bytes, length);
     wqe.done += packets;
     send_psn_ = wqe.first + wqe.done;

@@ -228,7 +228,7 @@ void Requester::complete_front() {
     qp_.queues->finished(wqe);
     if (wqe.fetches() && reads_out_ > 0) --reads_out_;
     ++messages;
-    tally(adapter_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
+    if (!wqe.fetches()) tally(adapter_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
     queue_.pop();
     if (current_ > 0) --current_;
 }

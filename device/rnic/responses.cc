@@ -138,6 +138,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
             return Sent::kRefused;
         }
         budget -= std::min(budget, std::max<std::uint64_t>(left, 1));
+        tally(adapter.counters.tx_bytes, qp_.requester.traffic.tx_bytes, left);
         Spans rest = from;
         std::size_t at = 0;
         for (std::uint32_t i = 0; i < count; ++i, ++job.done) {

@@ -58,6 +58,7 @@ std::vector<QpStatus> Rnic::qp_status() const {
         status.remote_qpn = qp->attributes.dest_qpn;
         status.tx_messages = qp->requester.messages;
         status.tx_bytes = qp->requester.traffic.tx_bytes;
+        status.rx_bytes = qp->requester.traffic.rx_bytes;
         status.retries = qp->events.retransmits.value();
         status.rnr_retries = qp->requester.rnr_retries;
         status.credit_waits = qp->events.credit_waits.value();
@@ -66,7 +67,8 @@ std::vector<QpStatus> Rnic::qp_status() const {
         {
             const std::lock_guard lock(qp->responder.mutex);
             status.rx_messages = qp->responder.messages;
-            status.rx_bytes = qp->responder.traffic.rx_bytes;
+            status.tx_bytes += qp->responder.traffic.tx_bytes;
+            status.rx_bytes += qp->responder.traffic.rx_bytes;
         }
         result.push_back(status);
     }

@@ -77,12 +77,14 @@ TEST_P(RcTest, SendsOfEveryLength) {
 }
 
 // ROCE 10: 30
-TEST_P(RcTest, BytesAreCountedWhereTheyArrive) {
+TEST_P(RcTest, BytesAreCountedWhereTheyLeaveAndArrive) {
     open();
     link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 5000));
     link->post(link->wr(MANA_HW_RNIC_WQE_READ, 2, 8192, 3000));
     ASSERT_TRUE(link->run(2));
+    EXPECT_EQ(link->a.node->rnic.counters().tx_bytes.value(), 5000U);
     EXPECT_EQ(link->b.node->rnic.counters().rx_bytes.value(), 5000U);
+    EXPECT_EQ(link->b.node->rnic.counters().tx_bytes.value(), 3000U);
     EXPECT_EQ(link->a.node->rnic.counters().rx_bytes.value(), 3000U);
 }
 

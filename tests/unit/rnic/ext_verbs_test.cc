@@ -1340,8 +1340,10 @@ TEST_P(ExtVerbsTest, CountersOfOneQp) {
     const auto a = link->a.host->query_counters(link->a.qp);
     const auto b = link->b.host->query_counters(link->b.qp);
     ASSERT_TRUE(a && b);
-    EXPECT_EQ(a->tx_bytes, 600U);
+    EXPECT_EQ(a->tx_bytes, 300U);
+    EXPECT_EQ(a->rx_bytes, 300U);
     EXPECT_EQ(b->rx_bytes, 300U);
+    EXPECT_EQ(b->tx_bytes, 300U);
     EXPECT_EQ(b->rx_sends, 1U);
     EXPECT_EQ(b->rx_writes, 1U);
     EXPECT_EQ(b->rx_reads, 1U);

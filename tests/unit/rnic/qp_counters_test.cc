@@ -131,8 +131,9 @@ TEST_P(QpCountersPathTest, MessagesAndBytesByKind) {
     EXPECT_EQ(at_b().rx_writes, 1U);
     EXPECT_EQ(at_b().rx_reads, 1U);
     EXPECT_EQ(at_b().rx_bytes, 700U);
-    EXPECT_EQ(at_b().tx_bytes, 0U);
-    EXPECT_EQ(at_a().tx_bytes, 1500U);
+    EXPECT_EQ(at_b().tx_bytes, 800U);
+    EXPECT_EQ(at_a().tx_bytes, 700U);
+    EXPECT_EQ(at_a().rx_bytes, 800U);
     EXPECT_EQ(at_a().rx_sends + at_a().rx_writes + at_a().rx_reads, 0U);
 }
 

@@ -32,12 +32,14 @@ if ! [ -r "$include/$verbs" ] || ! [ -r "$include/net/mana/gdma.h" ]; then
 	exit 1
 fi
 
+in_header KVCALLOC_NODE linux/slab.h 'kvcalloc_node('
 in_header IMPORT_NS_STRING linux/module.h 'MODULE_INFO(import_ns, ns)'
 exported GDMA_REGISTER_DEVICE mana_gd_register_device
 exported GDMA_GIC mana_gd_get_gic
 exported PRIMARY_NETDEV mana_get_primary_netdev
 exported DISABLE_VPORT_RX mana_disable_vport_rx
 in_header VPORT_CHANNEL_CHECK net/mana/mana.h 'bool check_channel_changing'
+exported DEVICE_GET_NETDEV ib_device_get_netdev
 in_struct TX_QP_POINTERS net/mana/mana.h mana_port_context 'struct mana_tx_qp \*\*tx_qp;'
 in_struct HWC_TIMEOUT net/mana/hw_channel.h hw_channel_context 'u32 hwc_timeout;'
 in_struct GDMA_PF_CAPS net/mana/gdma.h gdma_context 'u64 pf_cap_flags1;'

@@ -10,7 +10,9 @@
 #include <linux/err.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/overflow.h>
 #include <linux/rtnetlink.h>
+#include <linux/slab.h>
 #include <net/mana/mana.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
@@ -25,6 +27,47 @@
 #define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(#ns)
 #else
 #define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)
+#endif
+
+/* Since 6.10; goes when that is the oldest kernel. */
+#ifndef HAVE_KVCALLOC_NODE
+static inline void *kvcalloc_node(size_t count, size_t size, gfp_t flags,
+				  int node)
+{
+	size_t bytes;
+
+	if (check_mul_overflow(count, size, &bytes))
+		return NULL;
+	return kvzalloc_node(bytes, flags, node);
+}
+#endif
+
+/*
+ * The core keeps it to itself before 6.12; goes when that is the oldest kernel.
+ * The interface that was set for the port, to be released with dev_put(); not
+ * one that is about to go. The core's lock protects the core's reference, which
+ * must not go before there is ours. Ours is no driver with get_netdev.
+ */
+#ifndef HAVE_DEVICE_GET_NETDEV
+static inline struct net_device *ib_device_get_netdev(struct ib_device *ibdev,
+						      u32 port)
+{
+	struct net_device *ndev;
+	struct ib_port_data *data;
+	unsigned long flags;
+
+	if (!rdma_is_port_valid(ibdev, port))
+		return NULL;
+	data = &ibdev->port_data[port];
+	spin_lock_irqsave(&data->netdev_lock, flags);
+	ndev = rcu_dereference_protected(data->netdev,
+					 lockdep_is_held(&data->netdev_lock));
+	if (ndev && ndev->reg_state != NETREG_REGISTERED)
+		ndev = NULL;
+	dev_hold(ndev);
+	spin_unlock_irqrestore(&data->netdev_lock, flags);
+	return ndev;
+}
 #endif
 
 /*
@@ -148,9 +191,17 @@ static inline struct net_device *compat_port_netdev(struct mana_context *ac,
 	}
 	return ndev;
 #else
-	if (index < ac->num_ports)
-		dev_hold(ac->ports[index]);
-	return index < ac->num_ports ? ac->ports[index] : NULL;
+	struct net_device *ndev;
+
+	if (index >= ac->num_ports)
+		return NULL;
+	rcu_read_lock();
+	ndev = ac->ports[index];
+	if (ndev && ndev->flags & IFF_SLAVE)
+		ndev = netdev_master_upper_dev_get_rcu(ndev);
+	dev_hold(ndev);
+	rcu_read_unlock();
+	return ndev;
 #endif
 }
 

@@ -31,6 +31,11 @@ if ! [ -r "$include/$verbs" ] || ! [ -r "$include/net/mana/gdma.h" ]; then
 	echo "mana_ib: $1 has no RDMA or MANA headers" >&2
 	exit 1
 fi
+# The parent of the oldest kernel has it, and what else is needed without a choice.
+if ! in_struct '' net/mana/gdma.h gdma_context 'struct gdma_dev *mana_ib;' >/dev/null; then
+	echo "mana_ib: $1 is older than the oldest kernel that this driver is for" >&2
+	exit 1
+fi
 
 in_header KVCALLOC_NODE linux/slab.h 'kvcalloc_node('
 in_header IMPORT_NS_STRING linux/module.h 'MODULE_INFO(import_ns, ns)'

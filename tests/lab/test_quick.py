@@ -129,6 +129,53 @@ class PackageTest(unittest.TestCase):
                           (ROOT / "kernel/dkms.conf").read_text())
 
 
+class ProbeTest(unittest.TestCase):
+    """What the driver's probe finds in the headers of a kernel; those here have a line or two."""
+
+    def setUp(self) -> None:
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.base = Path(temp.name)
+        for name, text in (("include/rdma/ib_verbs.h", "struct ib_device_ops {\n};\n"),
+                           ("include/rdma/ib_umem.h", ""), ("include/linux/module.h", ""),
+                           ("include/linux/slab.h", ""), ("include/net/mana/mana.h", ""),
+                           ("include/net/mana/hw_channel.h", ""),
+                           ("include/net/mana/gdma.h",
+                            "struct gdma_context {\n\tstruct gdma_dev\t\tmana_ib;\n};\n"),
+                           ("Module.symvers", "")):
+            (self.base / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.base / name).write_text(text)
+
+    def probe(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([ROOT / "kernel/compat-probe.sh", self.base, self.base], check=False,
+                              text=True, capture_output=True)
+
+    def test_oldest_kernel_has_nothing_newer(self) -> None:
+        answer = self.probe()
+        self.assertEqual((answer.returncode, answer.stdout, answer.stderr), (0, "", ""))
+
+    def test_what_6_12_has_and_6_8_has_not_is_found(self) -> None:
+        (self.base / "include/linux/slab.h").write_text("#define kvcalloc_node(...) 0\n")
+        (self.base / "Module.symvers").write_text(
+            "0x0\tib_device_get_netdev\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\t\n")
+        self.assertEqual(self.probe().stdout.split(),
+                         ["-DHAVE_KVCALLOC_NODE", "-DHAVE_DEVICE_GET_NETDEV"])
+
+    def test_kernel_before_the_oldest_is_refused_in_one_line(self) -> None:
+        (self.base / "include/net/mana/gdma.h").write_text("struct gdma_context {\n};\n")
+        answer = self.probe()
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+        self.assertRegex(answer.stderr, r"^mana_ib: .* is older than the oldest kernel .*\n$")
+
+    def test_oldest_kernel_is_that_of_the_document(self) -> None:
+        oldest = re.search(r'^BUILD_EXCLUSIVE_KERNEL_MIN="(.*)"$',
+                           (ROOT / "kernel/dkms.conf").read_text(), re.M)
+        assert oldest is not None
+        document = (ROOT / "docs/kernel.md").read_text()
+        self.assertIn(f"one source for kernels {oldest[1]} to ", document)
+        self.assertIn(f"A kernel before {oldest[1]} is refused", document)
+
+
 class OursTest(unittest.TestCase):
     """Our driver and provider, from sources to what a guest gets."""
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from areas.lifecycle import traffic
-from harness import Area, Context, check
+from harness import Area, Context, Peer, check
 from programs import ALL_SIZES, gbits, gid_index, perftest
 
 AREA = Area("verbs", needs=("driver", "provider", "ext"))
@@ -145,6 +145,31 @@ def vlan_address(context: Context) -> None:
         b.run("ip link del tagged 2>/dev/null || true")
 
 
+# What the guest shows of its port, and manad's counter of the same.
+PORT = {"tx_bytes": "rnic.tx.bytes", "rx_bytes": "rnic.rx.bytes", "tx_packets": "rnic.tx.packets",
+        "rx_packets": "rnic.rx.packets", "rx_write_requests": "rnic.rx.writes"}
+PORT_ONLY = {"nak_invalid_reads", "general_hardware_errors", "current_rate"}
+
+
+def port_counters(peer: Peer) -> dict[str, Any]:
+    """What `rdma statistic` and sysfs say of the port, which must be what manad counts: what bound
+    queue pairs count is in there once."""
+    shown: dict[str, Any] = {}
+    for source in ("netlink", "sysfs"):
+        before = peer.counters()
+        if source == "netlink":
+            shown = json.loads(peer.out(f"rdma -j statistic show link {peer.rdma}/1"))[0]
+        else:
+            folder = f"/sys/class/infiniband/{peer.rdma}/ports/1/hw_counters"
+            shown |= {name: int(peer.out(f"sleep 0.1; cat {folder}/{name}")) for name in PORT}
+        after = peer.counters()
+        for name, counter in PORT.items():
+            check(before[counter] <= shown[name] <= after[counter],
+                  f"{source}: {name} of the port is {shown[name]}, in manad between "
+                  f"{before[counter]} and {after[counter]}")
+    return shown
+
+
 @AREA.case("rdma statistic: counters of a program's queue pairs, bound by themselves and by hand")
 def qp_counters(context: Context) -> None:
     peer = context.b
@@ -160,11 +185,19 @@ def qp_counters(context: Context) -> None:
         traffic(context)
         shown = counters()
         check(len(shown) == 1 and shown[0]["lqpn"], f"not one counter with queue pairs: {shown}")
-        before = shown[0]["tx_bytes"]
+        before = shown[0]
         time.sleep(0.5)
-        check(counters()[0]["tx_bytes"] > before, f"the counter counts nothing: {shown}")
+        after = counters()[0]
+        for name in ("tx_bytes", "tx_packets"):
+            check(after[name] > before[name], f"{name} of the counter stands still: {after}")
+        check(not PORT_ONLY & after.keys(), f"the counter has what a port alone has: {after}")
+        port = port_counters(peer)
+        missing = port.keys() - after.keys() - PORT_ONLY - {"port"}
+        check(not missing, f"the counter has no {missing}")
         context.end()
         peer.until(gone, "the counter outlives its queue pair", 20)
+        check(port_counters(peer)["tx_bytes"] >= after["tx_bytes"],
+              "the port lost what its queue pair counted")
         peer.run(f"rdma statistic qp set {link} auto off")
 
         traffic(context)
@@ -173,8 +206,10 @@ def qp_counters(context: Context) -> None:
         peer.run(f"rdma statistic qp bind {link} lqpn {qpn}")
         shown = counters()
         check(len(shown) == 1 and shown[0]["lqpn"] == [qpn], f"QP {qpn} is not bound: {shown}")
+        port_counters(peer)
         peer.run(f"rdma statistic qp unbind {link} cntn {shown[0]['cntn']} lqpn {qpn}")
         peer.until(gone, "the counter outlives its last queue pair", 20)
+        port_counters(peer)
     finally:
         context.end()
         peer.run(f"rdma statistic qp set {link} auto off", check=False)

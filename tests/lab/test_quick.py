@@ -413,7 +413,19 @@ class QemuTest(unittest.TestCase):
         device = next(json.loads(arg) for arg in argv if "vfio-user-pci" in arg)
         self.assertEqual(device["socket"], {"type": "unix", "path": "n.sock"})
         self.assertNotIn("-no-reboot", argv)
+        self.assertFalse([arg for arg in argv if "drive=disk" in arg])
         self.assertIn("panic=-1", qemu.kernel_command_line(machine))
+
+    def test_a_disk_comes_behind_the_root(self) -> None:
+        here = Path("x")
+        machine = qemu.Machine("g0", here, here, here, here, here, disk=Path("g0.disk"))
+        argv = qemu.command_line(qemu.Qemu(("qemu",), "11.1"), machine)
+        drives = [arg for arg in argv if arg.startswith("virtio-blk-pci")]
+        self.assertEqual(drives, ["virtio-blk-pci,drive=root,addr=3",
+                                  "virtio-blk-pci,drive=disk,addr=5"])
+        disk = next(json.loads(arg) for arg in argv if '"disk"' in arg)
+        self.assertEqual(disk["file"]["filename"], "g0.disk")
+        self.assertNotIn("read-only", disk)
 
     def test_fatal_messages(self) -> None:
         for line in ("Kernel panic - not syncing: x", "Oops: 0002 [#1]",
@@ -729,7 +741,8 @@ class CommandLineTest(unittest.TestCase):
 
     def test_lab_refuses_impossible_guests(self) -> None:
         for spec, words in ((GuestSpec(cpus=0), "0 CPUs"), (GuestSpec(memory=10), "10 MiB"),
-                            (GuestSpec(nics=99), "99 NICs"), (GuestSpec(virtio=-1), "-1 virtio")):
+                            (GuestSpec(nics=99), "99 NICs"), (GuestSpec(virtio=-1), "-1 virtio"),
+                            (GuestSpec(disk=-1), "disk of -1 MiB")):
             with self.assertRaisesRegex(LabError, words):
                 Lab([spec])
         with self.assertRaisesRegex(LabError, "MTU 20 is out of range"):

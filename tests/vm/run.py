@@ -37,6 +37,7 @@ from lab.progress import set_quiet  # noqa: E402
 from lab.session import Lab  # noqa: E402
 
 PAIRS = {"trixie": ("trixie", "trixie"), "forky": ("forky", "forky"), "mixed": ("trixie", "forky")}
+DISK = 128  # MiB
 AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")
                      if path.stem != "__init__"))
 
@@ -120,7 +121,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     kernel = {"kernel": arguments.kernel, "memory": MEMORY[arguments.kernel],
               "append": arguments.append}
     ours = {"driver": arguments.driver, "provider": arguments.provider, **kernel}
-    specs = [GuestSpec(suite, cpus=arguments.cpus, **ours) for suite in suites]
+    disk = DISK if layout == "pair" else 0
+    specs = [GuestSpec(suite, cpus=arguments.cpus, disk=disk, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))
     nics = 1
     split = layout == "split" or (arguments.wire == "udp" and layout == "pair")

@@ -38,7 +38,8 @@ PATIENCE = {"stock": 1.0, "debug": 6.0}
 class GuestSpec:
     """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default.
     `uplinks` are virtio NICs on manad's switch, by QEMU's stream netdev. `driver` and
-    `provider`: "stock" or "ours"; `kernel`: "stock" or "debug"."""
+    `provider`: "stock" or "ours"; `kernel`: "stock" or "debug". `disk`: MiB of an empty disk,
+    /dev/vdb, that outlives the guest and is there for the next one in its place."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -50,6 +51,7 @@ class GuestSpec:
     provider: str = "stock"
     uplinks: int = 0
     kernel: str = "stock"
+    disk: int = 0
 
     @property
     def patience(self) -> float:

@@ -144,6 +144,7 @@ class Machine:
     virtio: tuple[tuple[dict[str, object], str], ...] = ()
     append: str = ""
     shared_memory: bool = True
+    disk: Path | None = None
 
 
 def kernel_command_line(machine: Machine) -> str:
@@ -188,6 +189,11 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
         "-initrd", os.fspath(machine.initrd),
         "-append", kernel_command_line(machine),
     ]
+    if machine.disk is not None:
+        argv += ["-blockdev", json.dumps({"driver": "raw", "node-name": "disk",
+                                          "file": {"driver": "file",
+                                                   "filename": os.fspath(machine.disk)}}),
+                 "-device", "virtio-blk-pci,drive=disk,addr=5"]
     if machine.shared_memory:
         argv += ["-object", f"memory-backend-memfd,id=ram,size={machine.memory}M,share=on"]
     slot = 8

@@ -24,6 +24,7 @@ from .qemu import Machine, Qemu, find_qemu, free_memory
 
 MAX_NICS = 16
 MAX_VIRTIO = 8
+MAX_DISK = 1 << 20  # MiB
 
 
 def mac_address(kind: int, guest: int, number: int) -> str:
@@ -108,6 +109,8 @@ class Lab:
             wires = self._virtio if spec.virtio is None else spec.virtio
             if not 0 <= wires <= MAX_VIRTIO:
                 raise LabError(f"a guest cannot have {wires} virtio NICs (0 to {MAX_VIRTIO})")
+            if not 0 <= spec.disk <= MAX_DISK:
+                raise LabError(f"a guest cannot have a disk of {spec.disk} MiB (0 to {MAX_DISK})")
         if self._mtu is not None and not 1500 <= self._mtu <= 9000:
             raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
 
@@ -186,13 +189,19 @@ class Lab:
                 args[-1] += ["--uplink", f"stream={path},listen"]
                 virtio_macs.append(mac_address(2, number, i))
                 virtio.append((connected(path), virtio_macs[-1]))
+            disk = None
+            if spec.disk:
+                disk = run / f"{name}.disk"
+                with disk.open("wb") as file:
+                    file.truncate(spec.disk << 20)
             image = images[spec.suite, spec.kernel]
             machine = Machine(
                 name=name, kernel=image.kernel, initrd=initrds[spec], root=image.root,
                 agent_socket=run / f"{name}.agent", qmp_socket=run / f"{name}.qmp", accel=accel,
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
                 virtio=tuple(virtio),
-                append=f"{image.append} {spec.append}".strip(), shared_memory=self._shared_memory)
+                append=f"{image.append} {spec.append}".strip(), shared_memory=self._shared_memory,
+                disk=disk)
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir))
         for before in range(len(nics) - 1):
@@ -217,7 +226,7 @@ class Lab:
             self.each(lambda guest: guest.wait_ready(self._boot_timeout, self._modules))
 
     def replace(self, number: int) -> Guest:
-        """Ends a guest, and starts a new one in its place with the same NICs."""
+        """Ends a guest, and starts a new one in its place with the same NICs and disk."""
         assert self._qemu is not None
         old = self.guests[number]
         old.stop()

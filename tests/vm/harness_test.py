@@ -786,6 +786,34 @@ Ran 2 tests in 0.003s
         self.assertIn("two", text)
         self.assertNotIn("one\n<", text)
 
+    def test_what_keeps_writing_finds_what_is_lost(self) -> None:
+        program = [sys.executable, "-B", HERE / "keep_writing.py"]
+        with tempfile.TemporaryDirectory(dir=HERE) as name:
+            path = Path(name) / "kept"
+            with subprocess.Popen([*program, "write", path], stdin=subprocess.PIPE, text=True,
+                                  stdout=subprocess.PIPE) as writer:
+                assert writer.stdin is not None and writer.stdout is not None
+                passes = [0]
+                while not all(passes):
+                    print("again", file=writer.stdin, flush=True)
+                    words = writer.stdout.readline().split()
+                    passes = [int(word) for word in words[3:7]]
+                self.assertEqual(words[7:], ["answer", "again"])
+                said, _ = writer.communicate(timeout=60)
+            self.assertTrue(said.startswith("compared 192 blocks of passes"), said)
+            last = said.split()[-4:]
+            check = partial(subprocess.run, capture_output=True, text=True, check=False)
+            done = check([*program, "check", path, *last])
+            self.assertEqual(done.stdout, "checked 192 blocks, 0 of later passes\n", done.stderr)
+            later = [*last[:3], str(int(last[3]) + 1)]
+            self.assertIn(f"is of pass {last[3]}, and whole; pass {later[3]} was synced",
+                          check([*program, "check", path, *later]).stderr)
+            data = bytearray(path.read_bytes())
+            for at, status in ((5000, 0), (25000, 1)):  # what was being written may be half there
+                data[at] ^= 1
+                path.write_bytes(data)
+                self.assertEqual(check([*program, "check", path, *last]).returncode, status)
+
     def test_list_names_cases_by_pair_driver_provider_and_area(self) -> None:
         done = subprocess.run([sys.executable, HERE / "run.py", "forky", "cm", "verify", "--list"],
                               capture_output=True, text=True, timeout=60, check=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from areas.lifecycle import address, reload_rdma, replace, works
 from areas.module import RESET_MESSAGES, bring_back, device_number
@@ -18,6 +19,9 @@ NVMET = "/sys/kernel/config/nvmet"
 TARGET = "/sys/kernel/config/target"
 NAME = "openmana"
 IQN = "iqn.2026-01.org.openmana:disk"
+UUID = "6f70656e-6d61-4e61-8000-0000756c7000"
+RAM = "/dev/ram0"
+EXPORT = "/srv/nfs"
 MOUNT = "/mnt/ulp"
 MEGABYTES = 96
 
@@ -29,8 +33,9 @@ def ram_disk(peer: Peer) -> None:
              "mount -t configfs configfs /sys/kernel/config; }")
 
 
-def export_nvme(peer: Peer, options: str = "") -> None:
-    """An NVMe target with the RAM disk behind it; `options` are those of nvmet_rdma."""
+def export_nvme(peer: Peer, options: str = "", disk: str = RAM) -> None:
+    """An NVMe target with a disk behind it that is always the same to its hosts; `options` are
+    those of nvmet_rdma."""
     ram_disk(peer)
     peer.run(f"""set -e
 modprobe nvmet
@@ -39,7 +44,8 @@ cd {NVMET}
 mkdir subsystems/{NAME}
 echo 1 >subsystems/{NAME}/attr_allow_any_host
 mkdir subsystems/{NAME}/namespaces/1
-echo /dev/ram0 >subsystems/{NAME}/namespaces/1/device_path
+echo {disk} >subsystems/{NAME}/namespaces/1/device_path
+echo {UUID} >subsystems/{NAME}/namespaces/1/device_uuid
 echo 1 >subsystems/{NAME}/namespaces/1/enable
 mkdir ports/1
 echo rdma >ports/1/addr_trtype
@@ -62,13 +68,15 @@ rmmod nvmet_rdma nvmet
 """, timeout=90)
 
 
-def connect_nvme(peer: Peer, server: Peer) -> str:
-    """Connects a host to the target; returns the block device."""
+def connect_nvme(peer: Peer, server: Peer, patience: float = 90) -> str:
+    """Connects a host to the target, which it gives up after `patience` seconds without it;
+    returns the block device."""
     peer.run("modprobe nvme_rdma")
     words = (f"transport=rdma,traddr={server.ip()},trsvcid=4420,nqn={NAME},nr_io_queues=2,"
-             "queue_size=32,reconnect_delay=1,ctrl_loss_tmo=90,keep_alive_tmo=3")
+             f"queue_size=32,reconnect_delay=1,ctrl_loss_tmo={patience:.0f},keep_alive_tmo=3")
     peer.run(f"echo '{words}' >/dev/nvme-fabrics", timeout=60)
     peer.until("ls /dev/nvme*n1 >/dev/null 2>&1", "no NVMe disk appeared", 20)
+    check(peer.out("cat /sys/class/nvme/*/transport") == "rdma\n", "the disk is not over RDMA")
     return peer.out("ls /dev/nvme*n1").split()[0]
 
 
@@ -204,132 +212,213 @@ def nvme_lost(context: Context) -> None:
     works(context, a, b)
 
 
-def export_nfs(peer: Peer) -> None:
-    """A file system on the RAM disk, served over RDMA. A kernel that keeps no list of clients
-    cannot end the time for their claims early; it lets them wait some seconds."""
+def export_nfs(peer: Peer, disk: str = RAM, again: bool = False) -> None:
+    """A file system on a disk, served over RDMA. `again`: it is there, and clients may come for
+    what they had of it."""
     ram_disk(peer)
-    peer.run("""set -e
+    peer.run(f"""set -e
 modprobe -a nfsd rpcrdma
-mkfs.ext4 -q -F /dev/ram0
-mkdir -p /srv/nfs /var/lib/nfs/v4recovery
-mount /dev/ram0 /srv/nfs
+{"" if again else f"mkfs.ext4 -q -F {disk}"}
+mkdir -p {EXPORT} /var/lib/nfs/v4recovery
+mount {disk} {EXPORT}
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-echo '/srv/nfs *(rw,no_root_squash,fsid=0,insecure,no_subtree_check)' >/etc/exports
-rpc.mountd -N 2 -N 3
-rpc.nfsd -N 3 -G 10 -L 10 --rdma=20049 2
+echo '{EXPORT} *(rw,no_root_squash,fsid=0,insecure,no_subtree_check)' >/etc/exports
 exportfs -ra
-echo Y >/proc/fs/nfsd/v4_end_grace || true
+rpc.mountd -N 2 -N 3
+""", timeout=90)
+    start_nfs(peer, again)
+
+
+def start_nfs(peer: Peer, again: bool = False) -> None:
+    """Starts the server, whose exports are known by then. A kernel that keeps no list of clients
+    cannot end the time for their claims early; it lets them wait some seconds."""
+    peer.run(f"""set -e
+rpc.nfsd -N 3 -G 10 -L 10 --rdma=20049 2
+{"" if again else "echo Y >/proc/fs/nfsd/v4_end_grace || true"}
 grep -q rdma /proc/fs/nfsd/portlist
 """, timeout=90)
+
+
+def stop_nfs(peer: Peer) -> None:
+    """Stops the server; the exports stay."""
+    peer.run("rpc.nfsd 0", timeout=60)
+
+
+def withdraw_nfs(peer: Peer) -> None:
+    """Takes all of it down."""
+    stop_nfs(peer)
+    peer.run(f"exportfs -ua; kill $(pidof rpc.mountd); sleep 0.5; umount {EXPORT}", timeout=60)
+
+
+def mount_nfs(peer: Peer, server: Peer, options: str = "", at: str = MOUNT) -> None:
+    """Mounts what the server exports."""
+    peer.run(f"modprobe -a nfsv4 rpcrdma; mkdir -p {at}")
+    peer.run(f"mount -t nfs4 -o proto=rdma,port=20049,vers=4.2{options} {server.ip()}:/ {at}",
+             timeout=120)
+    check("proto=rdma" in peer.out(f"grep {at} /proc/mounts"), "the mount is not over RDMA")
+    transports = peer.out("grep 'xprt:' /proc/self/mountstats").split("\n")[:-1]
+    check(transports and all(line.split()[1] == "rdma" for line in transports),
+          f"transports of NFS: {transports}")
 
 
 @AREA.case("NFS over RDMA: files written, read back and compared on both sides", timeout=300.0)
 def nfs(context: Context) -> None:
     a, b = context.a, context.b
+    export_nfs(a)
     try:
-        export_nfs(a)
-        b.run(f"modprobe -a nfsv4 rpcrdma; mkdir -p {MOUNT}")
-        mount = f"mount -t nfs4 -o proto=rdma,port=20049,vers=4.2 {a.ip()}:/ {MOUNT}"
-        b.run(mount, timeout=90)
-        check("proto=rdma" in b.out(f"grep {MOUNT} /proc/mounts"), "the mount is not over RDMA")
+        mount_nfs(b, a)
         written = write_files(b)
         b.run(f"umount {MOUNT}", timeout=60)
-        b.run(mount, timeout=90)
+        mount_nfs(b, a)
         check(sums(b) == written, "what was read back is not what was written")
-        check(a.out("cd /srv/nfs && sha256sum [0-9]*") == written,
+        check(a.out(f"cd {EXPORT} && sha256sum [0-9]*") == written,
               "the server's files are not what was written")
         fio(b)
         b.run(f"umount {MOUNT}", timeout=60)
     finally:
         b.run(f"umount -f {MOUNT}", timeout=60, check=False)
-        a.run("exportfs -ua; rpc.nfsd 0; kill $(pidof rpc.mountd); sleep 0.5; umount /srv/nfs",
-              timeout=60, check=False)
+        withdraw_nfs(a)
+
+
+GROUP = f"{TARGET}/iscsi/{IQN}/tpgt_1"
+
+
+def export_iser(peer: Peer, disk: str = RAM) -> None:
+    """An iSER target with a disk behind it."""
+    ram_disk(peer)
+    peer.run(f"""set -e
+modprobe -a target_core_mod target_core_iblock iscsi_target_mod ib_isert
+mkdir -p {TARGET}/core/iblock_0/disk
+echo udev_path={disk} >{TARGET}/core/iblock_0/disk/control
+echo {UUID} >{TARGET}/core/iblock_0/disk/wwn/vpd_unit_serial
+echo 1 >{TARGET}/core/iblock_0/disk/enable
+mkdir -p {TARGET}/iscsi
+mkdir -p {GROUP}/lun/lun_0 {GROUP}/np/{peer.ip()}:3260
+ln -s {TARGET}/core/iblock_0/disk {GROUP}/lun/lun_0/disk
+echo 1 >{GROUP}/np/{peer.ip()}:3260/iser
+for setting in authentication=0 generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0
+do
+    echo ${{setting#*=}} >{GROUP}/attrib/${{setting%=*}}
+done
+echo 1 >{GROUP}/enable
+""", timeout=60)
+
+
+def withdraw_iser(peer: Peer) -> None:
+    """Takes all of it down again."""
+    peer.run(f"""cd {GROUP} && echo 0 >enable
+rm -f lun/lun_0/disk; rmdir np/{peer.ip()}:3260 lun/lun_0; rmdir {GROUP} {TARGET}/iscsi/{IQN} \
+{TARGET}/core/iblock_0/disk
+rmmod ib_isert iscsi_target_mod target_core_iblock target_core_mod""", timeout=60, check=False)
+
+
+def connect_iser(peer: Peer, server: Peer) -> str:
+    """Logs in to the target; returns the block device."""
+    node = f"iscsiadm -m node -T {IQN} -p {server.ip()}:3260"
+    peer.run(f"""set -e
+modprobe -a iscsi_tcp ib_iser sd_mod || modprobe -a ib_iser sd_mod
+mkdir -p /etc/iscsi /run/lock/iscsi
+echo InitiatorName=iqn.2026-01.org.openmana:host >/etc/iscsi/initiatorname.iscsi
+pidof iscsid >/dev/null || iscsid
+{node} -o new
+{node} -o update -n iface.transport_name -v iser
+{node} --login
+""", timeout=90)
+    check(peer.out("iscsiadm -m session").startswith("iser: "), "the session is not over RDMA")
+    peer.until("ls /dev/sd? >/dev/null 2>&1", "no SCSI disk appeared", 30)
+    return peer.out("ls /dev/sd?").split()[0]
+
+
+def disconnect_iser(peer: Peer) -> None:
+    """Logs out."""
+    peer.run(f"iscsiadm -m node -T {IQN} --logout", timeout=60)
+
+
+@contextmanager
+def iser_host(peer: Peer) -> Iterator[None]:
+    """Leaves no iscsid behind."""
+    try:
+        yield
+    finally:
+        peer.run("iscsiadm -k 0", timeout=30, check=False)
 
 
 @AREA.case("iSER: a file system written, read back and compared", timeout=300.0)
 def iser(context: Context) -> None:
     a, b = context.a, context.b
-    ram_disk(a)
-    portal = f"{a.ip()}:3260"
-    group = f"{TARGET}/iscsi/{IQN}/tpgt_1"
-    a.run(f"""set -e
-modprobe -a target_core_mod target_core_iblock iscsi_target_mod ib_isert
-mkdir -p {TARGET}/core/iblock_0/disk
-echo udev_path=/dev/ram0 >{TARGET}/core/iblock_0/disk/control
-echo 1 >{TARGET}/core/iblock_0/disk/enable
-mkdir -p {TARGET}/iscsi
-mkdir -p {group}/lun/lun_0 {group}/np/{portal}
-ln -s {TARGET}/core/iblock_0/disk {group}/lun/lun_0/disk
-echo 1 >{group}/np/{portal}/iser
-for setting in authentication=0 generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0
-do
-    echo ${{setting#*=}} >{group}/attrib/${{setting%=*}}
-done
-echo 1 >{group}/enable
-""", timeout=60)
-    node = f"iscsiadm -m node -T {IQN} -p {portal}"
+    export_iser(a)
     try:
-        b.run(f"""set -e
-modprobe -a iscsi_tcp ib_iser sd_mod || modprobe -a ib_iser sd_mod
-mkdir -p /etc/iscsi /run/lock/iscsi
-echo InitiatorName=iqn.2026-01.org.openmana:host >/etc/iscsi/initiatorname.iscsi
-pidof iscsid >/dev/null || iscsid
-iscsiadm -m node -T {IQN} -p {portal} -o new
-{node} -o update -n iface.transport_name -v iser
-{node} --login
-""", timeout=90)
-        b.until("ls /dev/sd? >/dev/null 2>&1", "no SCSI disk appeared", 30)
-        file_system(b, b.out("ls /dev/sd?").split()[0])
-        b.run(f"{node} --logout", timeout=60)
+        with iser_host(b):
+            file_system(b, connect_iser(b, a))
+            disconnect_iser(b)
     finally:
-        b.run("iscsiadm -k 0", timeout=30, check=False)
-        a.run(f"""cd {group} && echo 0 >enable
-rm -f lun/lun_0/disk; rmdir np/{portal} lun/lun_0; rmdir {group} {TARGET}/iscsi/{IQN} \
-{TARGET}/core/iblock_0/disk
-rmmod ib_isert iscsi_target_mod target_core_iblock target_core_mod""", timeout=60, check=False)
+        withdraw_iser(a)
 
 
 RDS = """
 import hashlib, socket, sys
-own, other, port, role = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+role, own, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 sock = socket.socket(21, socket.SOCK_SEQPACKET)
 SOL_RDS, SO_RDS_TRANSPORT, RDS_TRANS_IB = 276, 8, 0
 sock.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, RDS_TRANS_IB)  # not TCP, nor what bind() finds
 sock.bind((own, port))
-sock.settimeout(60)
 def message(number):
     seed = hashlib.sha256(b"%d" % number).digest()
-    return (seed * 2048)[:1 + number * 977 % 60000]
-if role == "server":
-    print("ready", flush=True)
-for number in range(100):
-    if role == "client":
-        sock.sendto(message(number), (other, port))
-        data = sock.recv(1 << 20)
-    else:
-        data, sender = sock.recvfrom(1 << 20)
-        sock.sendto(data, sender[:2])
+    return (b"%10d" % number + seed * 2048)[:11 + number * 977 % 60000]
+def receive():
+    data, sender = sock.recvfrom(1 << 20)
+    number = int(data[:10])
     if data != message(number):
         sys.exit("message %d is wrong: %d bytes" % (number, len(data)))
+    return number, sender
+if role == "server":  # message 0 is the last one
+    print("ready", flush=True)
+    number = 1
+    while number:
+        number, sender = receive()
+        sock.sendto(message(number), sender[:2])
+else:
+    other, count = (sys.argv[4], int(sys.argv[5])), int(sys.argv[6])
+    for number in [*range(1, count + 1), 0]:
+        sock.sendto(message(number), other)
+        if receive()[0] != number:
+            sys.exit("not the answer to message %d" % number)
+        if number % 20 == 0:
+            print("answered", number, flush=True)
 print("compared")
 """
+
+
+def rds_program(*peers: Peer) -> None:
+    """/root/rds.py, and the modules."""
+    for peer in peers:
+        peer.run("modprobe -a rds rds_rdma", timeout=60)
+        peer.guest.put(RDS, "/root/rds.py")
+
+
+def rds_server(peer: Peer, port: int) -> Any:
+    """Answers messages until the last one."""
+    server = peer.spawn(f"exec python3 /root/rds.py server {peer.ip()} {port}")
+    server.wait_output("ready", 30)
+    return server
+
+
+def rds_end(context: Context) -> None:
+    """Its connections stay as long as the module, which does not unload while they are there."""
+    for peer in context.peers:
+        peer.guest.reboot()
+    configure(context, *context.peers)
 
 
 @AREA.case("RDS: messages there and back, compared", timeout=200.0)
 def rds(context: Context) -> None:
     a, b = context.a, context.b
-    for peer in (a, b):
-        peer.run("modprobe -a rds rds_rdma", timeout=60)
-        peer.guest.put(RDS, "/root/rds.py")
+    rds_program(a, b)
     port = context.port()
-    server = a.spawn(f"exec python3 /root/rds.py {a.ip()} {b.ip()} {port} server")
-    server.wait_output("ready", 30)
-    result = b.run(f"python3 /root/rds.py {b.ip()} {a.ip()} {port} client", timeout=120)
+    server = rds_server(a, port)
+    said = b.out(f"python3 /root/rds.py client {b.ip()} {port} {a.ip()} {port} 100", timeout=120)
     a.finish(server, 60)
-    check("compared" in result.stdout, f"RDS: {result.stdout} {result.stderr}")
+    check("compared" in said and "compared" in server.stdout, f"RDS: {said} {server.stdout}")
     info = b.out("cat /proc/net/rds* 2>/dev/null; lsmod | grep rds_rdma")
     check("rds_rdma" in info, "the RDMA transport of RDS is not loaded")
-    # its connections stay as long as the module, which does not unload while they are there
-    for peer in (a, b):
-        peer.guest.reboot()
-    configure(context, a, b)
+    rds_end(context)

@@ -77,7 +77,9 @@ class ImageTest(unittest.TestCase):
     def test_key_depends_on_each_part_and_its_borders(self) -> None:
         self.assertNotEqual(image.digest("a", "bc"), image.digest("ab", "c"))
         self.assertEqual(image.digest("a", b"b"), image.digest(b"a", "b"))
-        self.assertNotEqual(image.image_key("trixie"), image.image_key("forky"))
+        keys = {image.image_key(suite, headers)
+                for suite in image.SUITES for headers in (False, True)}
+        self.assertEqual(len(keys), 4)
 
     def test_package_list_without_comments(self) -> None:
         self.assertEqual(image.package_list("# c\na\n\nb # why\n"), ["a", "b"])
@@ -742,7 +744,8 @@ class CommandLineTest(unittest.TestCase):
     def test_lab_refuses_impossible_guests(self) -> None:
         for spec, words in ((GuestSpec(cpus=0), "0 CPUs"), (GuestSpec(memory=10), "10 MiB"),
                             (GuestSpec(nics=99), "99 NICs"), (GuestSpec(virtio=-1), "-1 virtio"),
-                            (GuestSpec(disk=-1), "disk of -1 MiB")):
+                            (GuestSpec(disk=-1), "disk of -1 MiB"),
+                            (GuestSpec(headers=True, kernel="debug"), "can have its headers")):
             with self.assertRaisesRegex(LabError, words):
                 Lab([spec])
         with self.assertRaisesRegex(LabError, "MTU 20 is out of range"):

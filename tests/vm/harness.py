@@ -98,8 +98,9 @@ class Case:
 class Area:
     """A topic. `layout` says which guests it needs: "pair", "one" (one guest with two NICs),
     "split" (each guest has a manad of its own, joined by UDP), "soft" (the second has Soft-RoCE
-    on a virtio NIC) or "tap" (one guest, and the host's stack behind a TAP device). `needs`: what
-    the cases use that stock software lacks, among driver, provider and ext."""
+    on a virtio NIC), "headers" (modules can be built in the second) or "tap" (one guest, and the
+    host's stack behind a TAP device). `needs`: what the cases use that stock software lacks, among
+    driver, provider and ext."""
 
     name: str
     layout: str = "pair"

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -132,6 +133,9 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), **ours)]
         ends = ((0, 0), (0, 0))
         nics = 2
+    if layout == "headers" and arguments.kernel == "stock":
+        # compilers want more memory, and what they write is in memory too
+        specs[1] = replace(specs[1], headers=True, cpus=max(2, arguments.cpus), memory=2048)
     if layout == "soft":
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
@@ -209,7 +213,7 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     number = 0
-    for layout in ("pair", "split", "soft", "one", "tap"):
+    for layout in ("pair", "split", "soft", "headers", "one", "tap"):
         mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
         if not mine:
             continue

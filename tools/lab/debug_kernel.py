@@ -160,6 +160,7 @@ def debug_image(suite: str) -> Image:
                    modules=modules, append=COMMAND_LINE)
 
 
-def kernel_image(suite: str, kernel: str) -> Image:
-    """The image of a suite with one of KERNELS."""
-    return debug_image(suite) if kernel == "debug" else get_image(suite)
+def kernel_image(suite: str, kernel: str, headers: bool = False) -> Image:
+    """The image of a suite with one of KERNELS; with the headers of Debian's, if they are asked
+    for."""
+    return debug_image(suite) if kernel == "debug" else get_image(suite, headers)

@@ -39,7 +39,8 @@ class GuestSpec:
     """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default.
     `uplinks` are virtio NICs on manad's switch, by QEMU's stream netdev. `driver` and
     `provider`: "stock" or "ours"; `kernel`: "stock" or "debug". `disk`: MiB of an empty disk,
-    /dev/vdb, that outlives the guest and is there for the next one in its place."""
+    /dev/vdb, that outlives the guest and is there for the next one in its place. `headers`:
+    modules for Debian's kernel can be built in it, with DKMS."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -52,6 +53,7 @@ class GuestSpec:
     uplinks: int = 0
     kernel: str = "stock"
     disk: int = 0
+    headers: bool = False
 
     @property
     def patience(self) -> float:

@@ -64,12 +64,17 @@ def package_list(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def image_key(suite: str) -> str:
+def _packages(headers: bool) -> list[str]:
+    """The packages of an image."""
+    lists = ["packages", *(["packages-headers"] if headers else [])]
+    return [package for name in lists for package in package_list((GUEST_FILES / name).read_text())]
+
+
+def image_key(suite: str, headers: bool = False) -> str:
     """Key of a suite's image: all that goes into it, except the mirror's state."""
     here = Path(__file__).parent
-    packages = " ".join(package_list((GUEST_FILES / "packages").read_text()))
-    return digest("image-1", suite, packages, GUEST_FILES / "modules", here / "stage.py",
-                  " ".join(DPKG_OPTIONS))
+    return digest("image-1", suite, " ".join(_packages(headers)), GUEST_FILES / "modules",
+                  here / "stage.py", " ".join(DPKG_OPTIONS))
 
 
 @contextlib.contextmanager
@@ -112,27 +117,26 @@ def remove_tree(path: Path) -> None:
                         os.fspath(path)], check=False, capture_output=True)
 
 
-def build_image(suite: str) -> Path:
-    """Makes or finds the image of a suite and returns its directory."""
-    key = image_key(suite)
-    final = cache_dir() / f"guest-{suite}-{key}"
+def build_image(suite: str, headers: bool = False) -> Path:
+    """Makes or finds an image of a suite and returns its directory."""
+    name = f"guest-headers-{suite}" if headers else f"guest-{suite}"
+    final = cache_dir() / f"{name}-{image_key(suite, headers)}"
     if final.exists():
         return final
-    with cache_lock(f"guest-{suite}"):
+    with cache_lock(name):
         if final.exists():
             return final
         host.ensure_packages(*host.for_trees())
         host.check_space(cache_dir(), SPACE_NEEDED, f"the {suite} guest image")
-        log = logs_dir() / f"image-{suite}.log"
+        log = logs_dir() / f"{name.replace('guest', 'image', 1)}.log"
         log.unlink(missing_ok=True)
-        packages = package_list((GUEST_FILES / "packages").read_text())
         with new_entry(final) as temp:
             work = temp / "work"
             work.mkdir()
             as_root = os.geteuid() == 0
             tree = work / ("root" if as_root else "root.tar")
             with Step(f"{suite}: installing the guest's packages (log: {log})"):
-                debian.bootstrap(tree, suite, packages, log, options=DPKG_OPTIONS)
+                debian.bootstrap(tree, suite, _packages(headers), log, options=DPKG_OPTIONS)
             with Step(f"{suite}: making the guest image"):
                 argv = ["/usr/bin/python3", os.fspath(Path(__file__).parent / "stage.py"),
                         os.fspath(work), os.fspath(temp), os.fspath(GUEST_FILES / "modules")]
@@ -140,7 +144,7 @@ def build_image(suite: str) -> Path:
                     argv = ["unshare", "--map-root-user", "--map-auto", *argv, os.fspath(tree)]
                 run_logged(argv, log, f"making the {suite} image")
             remove_tree(work)
-        for old in cache_dir().glob(f"guest-{suite}-*"):
+        for old in cache_dir().glob(f"{name}-*"):
             if old != final and time.time() - old.stat().st_mtime > 14 * 86400:
                 remove_tree(old)
         say(f"{suite}: image {final.name} is ready")
@@ -199,10 +203,11 @@ def build_initrd(image: Path) -> Path:
     return final
 
 
-def get_image(suite: str) -> Image:
-    """The image of a suite, made first when it is not in the cache."""
+def get_image(suite: str, headers: bool = False) -> Image:
+    """The image of a suite, made first when it is not in the cache. With `headers` it is another
+    one, in which modules can be built: it has the headers of its kernel, and DKMS."""
     if suite not in SUITES:
         raise LabError(f"unknown guest '{suite}'; there are {', '.join(SUITES)}")
-    base = build_image(suite)
+    base = build_image(suite, headers)
     return Image(suite, base.name, base / "root.ext4", base / "vmlinuz", build_initrd(base),
                  (base / "kernel").read_text().strip())

@@ -101,6 +101,8 @@ class Lab:
         for spec in self.specs:
             if not 1 <= spec.cpus <= 64:
                 raise LabError(f"a guest cannot have {spec.cpus} CPUs (1 to 64)")
+            if spec.headers and spec.kernel != "stock":
+                raise LabError("only a guest with Debian's own kernel can have its headers")
             if not 256 <= spec.memory <= 1 << 20:
                 raise LabError(f"a guest cannot have {spec.memory} MiB of memory (256 or more)")
             count = self._nics if spec.nics is None else spec.nics
@@ -157,9 +159,10 @@ class Lab:
 
     def start(self) -> None:
         """Makes what is missing, starts manad and the guests, waits until they are up."""
-        kinds = dict.fromkeys((spec.suite, spec.kernel) for spec in self.specs)
-        images = {kind: kernel_image(*kind) for kind in kinds}
-        initrds = {spec: guest_initrd(images[spec.suite, spec.kernel], spec.driver, spec.provider)
+        kinds = dict.fromkeys((spec.suite, spec.kernel, spec.headers) for spec in self.specs)
+        known = {kind: kernel_image(*kind) for kind in kinds}
+        images = {spec: known[spec.suite, spec.kernel, spec.headers] for spec in self.specs}
+        initrds = {spec: guest_initrd(images[spec], spec.driver, spec.provider)
                    for spec in self.specs}
         need = sum(spec.memory for spec in self.specs) << 20
         if need > free_memory():
@@ -194,7 +197,7 @@ class Lab:
                 disk = run / f"{name}.disk"
                 with disk.open("wb") as file:
                     file.truncate(spec.disk << 20)
-            image = images[spec.suite, spec.kernel]
+            image = images[spec]
             machine = Machine(
                 name=name, kernel=image.kernel, initrd=initrds[spec], root=image.root,
                 agent_socket=run / f"{name}.agent", qmp_socket=run / f"{name}.qmp", accel=accel,

@@ -1,39 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module as DKMS installs, upgrades and removes it: what it builds for the guest's kernel, when
-the packages are tried in the suite's build root, takes the stock module's place in a guest, is
-replaced by another version, and goes."""
+"""The driver's Debian package in a guest that has the headers of its kernel: DKMS builds the module
+there, modprobe takes it instead of the stock one, an upgrade of the package replaces it, and with
+the package it goes."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from areas.lifecycle import reload_rdma, works
+from areas.perftest import pingpong
 from harness import ROOT, Area, Context, Peer, check, skip
 
 from lab.ours import sources_digest
 from lab.paths import BUILD
 from lab.progress import Step
 
-AREA = Area("dkms")
+AREA = Area("dkms", layout="headers")
+PACKAGE = "openmana-dkms"
 FOLDER = "updates/dkms"
 PACKAGES_TIMEOUT = 3600
+# A guest without KVM compiles for minutes, on a busy host for much longer.
+BUILD_TIMEOUT = 3600
 
 
-def modules(suite: str) -> dict[str, Path]:
-    """What DKMS built, by what it was built for: `installed` and `upgraded`."""
+def packages(suite: str) -> tuple[Path, Path]:
+    """The driver's package, and that of an upgrade."""
     output = BUILD / "packages" / suite
-    stamp = output / "modules" / "sources"
-    digest = sources_digest("kernel", "include")
+    stamp = output / "sources"
+    digest = sources_digest("kernel", "include", "debian")
     if not stamp.exists() or stamp.read_text() != digest:
         with Step(f"{suite}: building and trying the packages"):
             subprocess.run([sys.executable, "-B", ROOT / "tools" / "package", suite, "--test",
                             "--output", output], check=True, timeout=PACKAGES_TIMEOUT,
                            stdout=subprocess.DEVNULL)
         stamp.write_text(digest)
-    return {name: next((output / "modules" / name).iterdir())
-            for name in ("installed", "upgraded")}
+    first, second = (next(folder.glob(f"{PACKAGE}_*.deb")) for folder in (output,
+                                                                        output / "upgrade"))
+    return first, second
 
 
 def field(peer: Peer, name: str) -> str:
@@ -41,37 +48,79 @@ def field(peer: Peer, name: str) -> str:
     return peer.out(f"modinfo -F {name} mana_ib").strip()
 
 
-def loaded(context: Context, peer: Peer, ours: bool) -> str:
-    """Loads the module that modprobe takes, which has to work; returns its version."""
+def running(peer: Peer, name: str) -> str:
+    """A field of the module that is loaded."""
+    return str(peer.run(f"cat /sys/module/mana_ib/{name}", check=False).stdout).strip()
+
+
+def files(peer: Peer) -> list[str]:
+    """All that is where the package, DKMS and depmod put things."""
+    text = peer.out("find /etc /usr/src /usr/share/doc /usr/lib/modules /var/lib/dkms "
+                    "! -name '*.pyc' | sort", timeout=120)
+    return text.splitlines()
+
+
+def status(peer: Peer) -> list[str]:
+    """What DKMS says of our module, a line for each version and kernel."""
+    return peer.out("dkms status openmana", timeout=120).splitlines()
+
+
+def install(context: Context, peer: Peer, package: Path) -> str:
+    """Installs a package, whose module DKMS builds; returns the version of that."""
+    place = f"/tmp/{package.name}"
+    peer.guest.put(package, place)
+    begin = time.monotonic()
+    peer.run(["dpkg", "--install", place], timeout=BUILD_TIMEOUT)
+    context.note(f"{package.name.split('_')[1]} built in {time.monotonic() - begin:.0f} s")
     version = field(peer, "version")
-    check((f"/{FOLDER}/" in field(peer, "filename")) == ours,
-          f"{peer.name}: modprobe takes {field(peer, 'filename')}")
-    reload_rdma(peer)
-    # not every kernel computes it for modules without a version
-    running = peer.run("cat /sys/module/mana_ib/srcversion", check=False).stdout.strip()
-    check(running == field(peer, "srcversion"),
-          f"{peer.name}: the module that runs has the source version {running}")
-    peer.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "no RDMA device", 20)
-    works(context, peer)
+    lines = status(peer)
+    wanted = rf"openmana/{re.escape(version)}, {re.escape(peer.guest.image.version)}, .*: installed"
+    check(len(lines) == 1 and re.match(wanted, lines[0]),
+          f"{peer.name}: modprobe takes version '{version}', dkms says {lines}")
     return version
 
 
-@AREA.case("installed, upgraded and removed", timeout=300.0 + PACKAGES_TIMEOUT)
+def loaded(context: Context, peer: Peer, ours: bool) -> None:
+    """Loads the module that modprobe takes, which has to be ours or not, and has to work."""
+    path = field(peer, "filename")
+    check((f"/{FOLDER}/" in path) == ours, f"{peer.name}: modprobe takes {path}")
+    reload_rdma(peer)
+    for name in ("version", "srcversion"):  # the stock module may have neither
+        check(running(peer, name) == field(peer, name),
+              f"{peer.name}: the module that runs has the {name} '{running(peer, name)}'")
+    peer.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "no RDMA device", 20)
+    works(context, peer)
+    links = peer.out("rdma link show")
+    check("state ACTIVE" in links, f"{peer.name}: rdma link: {links.strip()}")
+    pingpong("-n 300 -e -c", context)
+
+
+@AREA.case("installed, upgraded, removed and purged",
+           timeout=PACKAGES_TIMEOUT + 2 * BUILD_TIMEOUT + 1800)
 def dkms(context: Context) -> None:
     peer = context.b
     if context.has("driver"):
         skip("the guest has our module already; DKMS replaces the stock one")
     if context.kernel != "stock":
-        skip("the packages are tried with the headers of Debian's kernel")
-    built = modules(peer.suite)
-    folder = f"/lib/modules/{peer.guest.image.version}/{FOLDER}"
+        skip("the guest has the headers of Debian's kernel")
+    first, second = packages(peer.suite)
+    before = files(peer)
     check(field(peer, "version") == "", f"{peer.name}: the stock module has a version")
-    versions = []
-    for path in (built["installed"], built["upgraded"]):
-        peer.guest.put(path, f"{folder}/{path.name}")
-        peer.run("depmod -a", timeout=120)
-        versions.append(loaded(context, peer, ours=True))
-    check(versions[1] == f"{versions[0]}.1", f"{peer.name}: versions {versions}")
-    peer.run(f"rm -r {folder} && depmod -a", timeout=120)
-    check(loaded(context, peer, ours=False) == "", f"{peer.name}: not the stock module")
-    context.note(f"versions {', '.join(versions)}, then the stock module")
+    check(not status(peer), f"{peer.name}: dkms knows {status(peer)}")
+
+    old = install(context, peer, first)
+    loaded(context, peer, ours=True)
+    new = install(context, peer, second)
+    check(new == f"{old}.1", f"{peer.name}: {new} came after {old}")
+    check(running(peer, "version") == old, f"{peer.name}: the upgrade took the running module")
+    loaded(context, peer, ours=True)
+
+    for action in ("--remove", "--purge"):
+        peer.run(["dpkg", action, PACKAGE], timeout=300)
+        check(not status(peer), f"{peer.name}: after {action} dkms knows {status(peer)}")
+        left = sorted(set(files(peer)) ^ set(before))
+        check(not left, f"{peer.name}: after {action} there are, or are not: {left[:5]}")
+    known = peer.run(f"dpkg-query --show {PACKAGE}", check=False)
+    check(known.status != 0, f"{peer.name}: dpkg still knows {known.stdout.strip()}")
+    loaded(context, peer, ours=False)
+    context.note(f"versions {old}, {new}, then the stock module")

@@ -65,6 +65,12 @@ def status(peer: Peer) -> list[str]:
     return peer.out("dkms status openmana", timeout=120).splitlines()
 
 
+def unknown(peer: Peer, when: str) -> None:
+    """DKMS has nothing of ours."""
+    lines = status(peer)
+    check(not lines, f"{peer.name}: {when} dkms knows {lines}")
+
+
 def install(context: Context, peer: Peer, package: Path) -> str:
     """Installs a package, whose module DKMS builds; returns the version of that."""
     place = f"/tmp/{package.name}"
@@ -106,7 +112,7 @@ def dkms(context: Context) -> None:
     first, second = packages(peer.suite)
     before = files(peer)
     check(field(peer, "version") == "", f"{peer.name}: the stock module has a version")
-    check(not status(peer), f"{peer.name}: dkms knows {status(peer)}")
+    unknown(peer, "before")
 
     old = install(context, peer, first)
     loaded(context, peer, ours=True)
@@ -117,7 +123,7 @@ def dkms(context: Context) -> None:
 
     for action in ("--remove", "--purge"):
         peer.run(["dpkg", action, PACKAGE], timeout=300)
-        check(not status(peer), f"{peer.name}: after {action} dkms knows {status(peer)}")
+        unknown(peer, f"after {action}")
         left = sorted(set(files(peer)) ^ set(before))
         check(not left, f"{peer.name}: after {action} there are, or are not: {left[:5]}")
     known = peer.run(f"dpkg-query --show {PACKAGE}", check=False)

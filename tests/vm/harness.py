@@ -435,6 +435,11 @@ def normal(line: str) -> str:
     return plain(line).strip()
 
 
+def is_harmless(line: str) -> bool:
+    """Whether a kernel message is one of those that mean nothing here."""
+    return any(re.fullmatch(pattern, normal(line)) for pattern, _ in HARMLESS_KERNEL_MESSAGES)
+
+
 class KernelLog:
     """Looks for new kernel messages that are warnings or worse."""
 
@@ -458,8 +463,7 @@ class KernelLog:
 
     def new(self, peer: Peer, expected: Iterable[tuple[int, str]] = ()) -> list[str]:
         """Messages that came since the last call and are not known to be harmless."""
-        patterns = [pattern for pattern, _ in HARMLESS_KERNEL_MESSAGES]
-        patterns += [pattern for index, pattern in expected if index == peer.index]
+        patterns = [pattern for index, pattern in expected if index == peer.index]
         seen = self._seen.setdefault(peer.index, set())
         found = []
         for line in self._messages(peer):
@@ -467,7 +471,7 @@ class KernelLog:
             if line in seen or text in self._boot:
                 continue
             seen.add(line)
-            if any(re.fullmatch(pattern, text) for pattern in patterns):
+            if is_harmless(line) or any(re.fullmatch(pattern, text) for pattern in patterns):
                 self.harmless.add(text)
             else:
                 found.append(text)

@@ -156,9 +156,9 @@ def streams(program: str, context: Context) -> None:
     port = context.port()
     listener = a.spawn(f"exec {program} -p {port} -T v")
     wait_cm_listening(a, listener.text)
-    b.run(f"{program} -s {a.ip()} -p {port} -T v", timeout=120)
+    b.run(f"{program} -s {a.ip()} -p {port} -T v", timeout=300)
     a.finish(listener, 30)
 
 
 for _program in ("rstream", "riostream"):
-    AREA.add(f"{_program}, data compared", partial(streams, _program), **ONLY)
+    AREA.add(f"{_program}, data compared", partial(streams, _program), timeout=360.0, **ONLY)

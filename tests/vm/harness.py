@@ -34,7 +34,7 @@ CLEAN_PATIENCE = 10.0
 # reason). Only what was seen; a run names those that it met. What a fresh guest says of its own
 # machine, before any case, needs no entry.
 HARMLESS_KERNEL_MESSAGES = (
-    (r"tsc: Unable to calibrate against PIT",
+    (r"tsc: (Unable to calibrate against PIT|PIT calibration deviates from PMTIMER: \d+ \d+)",
      "a rebooted guest on a busy host: the emulated timer was late, the other one is used"),
     (r"APIC calibration not consistent with PM-Timer: \d+ms instead of \d+ms",
      "the same, at the second calibration"),
@@ -45,8 +45,9 @@ HARMLESS_KERNEL_MESSAGES = (
      "6.12: ib_core asks for the link speed, which this version of mana does not tell it"),
     (r"mana_ib: (loading out-of-tree module taints kernel\.|module verification failed: .*)",
      "our module is none of the kernel package's"),
-    (r"NFSD: (Using|starting) .*|db_root: cannot open: /etc/target|MODE SENSE: unimplemented .*",
-     "servers of the storage tests that start"),
+    (r"NFSD: (Using|starting) .*|db_root: cannot open: /etc/target|MODE SENSE: unimplemented .*|"
+     r"sd \S+ \[sd\w\] Optimal transfer size \d+ logical blocks > dev_max .*",
+     "servers of the storage tests that start, and one that takes any size"),
     (r"nvme nvme\d+: (starting error recovery|Failed reconnect attempt .*|Connect rejected: .*|"
      r"rdma connection establishment failed .*)|block nvme\w+: no usable path - requeuing I/O",
      "a storage target that a case takes away for a moment"),
@@ -311,6 +312,8 @@ class Context:
         self.spawned: list[Any] = []
         self.notes: list[str] = []
         self.expected: list[tuple[int, str]] = []  # guest, kernel messages that a case asked for
+        # Reads the kernel logs for the area's last case. For cases after which a guest may go.
+        self.read_kernel_logs: Callable[[], None] = lambda: None
         self.kernel = getattr(options, "kernel", "stock")
         # All times are those of guests with Debian's kernel; a debug kernel takes longer.
         self.patience = max(guest.spec.patience for guest in lab.guests)
@@ -501,6 +504,8 @@ class Runner:
         self._total = total
         self._say = out or (lambda text: print(text, flush=True))
         self._baseline: dict[str, Any] = {}
+        self._warnings: list[tuple[str, str]] = []  # guest and message, since the last clean check
+        context.read_kernel_logs = self._read_kernel_logs
         self._checkers = Checkers() if context.kernel == "debug" else None
 
     # -- health
@@ -534,10 +539,9 @@ class Runner:
             manad.check()
         wrong = self._check_debug_kernel() if self._checkers is not None else []
         told = self._checkers.lines if self._checkers is not None else set()
-        for peer in self.context.peers:
-            wrong += [f"{peer.name}: kernel: {line}"
-                      for line in self._kernel_log.new(peer, self.context.expected)
-                      if line not in told]
+        self._read_kernel_logs()
+        wrong += [f"{name}: kernel: {line}" for name, line in self._warnings if line not in told]
+        self._warnings = []
         self.context.expected = []
         for line in sorted(self._kernel_log.harmless):
             self.context.note(f"harmless: {line}")
@@ -554,6 +558,11 @@ class Runner:
                            if before.get(name) != after.get(name)]
                 raise CaseFailed("left behind in manad: " + ", ".join(changes))
             time.sleep(0.2)
+
+    def _read_kernel_logs(self) -> None:
+        for peer in self.context.peers:
+            self._warnings += [(peer.name, line) for line in
+                               self._kernel_log.new(peer, self.context.expected)]
 
     def _check_debug_kernel(self) -> list[str]:
         """What the debug kernel's checkers found since the last case: with the memory leaks of the

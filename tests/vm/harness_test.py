@@ -316,6 +316,16 @@ class HarnessTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: kernel: mana 0000:00:04.0: HWC: Request "
                                r"timed out!$")
 
+    def test_a_kernel_warning_of_a_guest_that_went_afterwards_is_found(self) -> None:
+        def goes(context: Context) -> None:
+            context.lab.guests[0].kernel_messages.append("[    6.1] mana: it went wrong")
+            context.read_kernel_logs()
+            context.lab.guests[0].kernel_messages = []
+        self.area.add("goes", goes)
+        said = self.run_area()
+        self.assertRegex(said, r"(?m)^ok 1 - ")
+        self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: kernel: mana: it went wrong$")
+
     def test_a_kernel_message_that_a_case_expects_is_harmless_on_that_guest_alone(self) -> None:
         def warns(context: Context) -> None:
             context.expect_kernel(context.a, r"mana \S+: HWC: Request timed out!")

@@ -148,19 +148,6 @@ def nvme_raw(context: Context) -> None:
                       "--verify_fatal=1 --minimal >/dev/null", timeout=200)
 
 
-@AREA.case("NVMe over RDMA: the target goes and comes back under I/O", timeout=300.0)
-def nvme_restart(context: Context) -> None:
-    a, b = context.a, context.b
-    with nvme(context) as disk:
-        writer = b.spawn(f"exec fio --name=v --filename={disk} --size=24m --rw=randwrite --bs=8k "
-                         "--iodepth=8 --ioengine=libaio --direct=1 --verify=crc32c "
-                         "--verify_fatal=1 --time_based --runtime=12 --minimal >/dev/null")
-        b.run("sleep 3")
-        a.run(f"rm {NVMET}/ports/1/subsystems/{NAME} && sleep 2 && "
-              f"ln -s {NVMET}/subsystems/{NAME} {NVMET}/ports/1/subsystems/{NAME}", timeout=60)
-        check(b.finish(writer, 200, check=False) == 0, f"fio: {writer.stderr[-300:]}")
-
-
 @AREA.case("NVMe over RDMA: the host's guest crashes, another takes over the disk", timeout=420.0)
 def nvme_crash(context: Context) -> None:
     a, b = context.a, context.b
@@ -313,7 +300,7 @@ rmmod ib_isert iscsi_target_mod target_core_iblock target_core_mod""", timeout=6
 
 
 def connect_iser(peer: Peer, server: Peer) -> str:
-    """Logs in to the target; returns the block device."""
+    """Logs in to the target, which may be away for long; returns the block device."""
     node = f"iscsiadm -m node -T {IQN} -p {server.ip()}:3260"
     peer.run(f"""set -e
 modprobe -a iscsi_tcp ib_iser sd_mod || modprobe -a ib_iser sd_mod
@@ -322,6 +309,7 @@ echo InitiatorName=iqn.2026-01.org.openmana:host >/etc/iscsi/initiatorname.iscsi
 pidof iscsid >/dev/null || iscsid
 {node} -o new
 {node} -o update -n iface.transport_name -v iser
+{node} -o update -n node.session.timeo.replacement_timeout -v 1800
 {node} --login
 """, timeout=90)
     check(peer.out("iscsiadm -m session").startswith("iser: "), "the session is not over RDMA")
@@ -336,11 +324,12 @@ def disconnect_iser(peer: Peer) -> None:
 
 @contextmanager
 def iser_host(peer: Peer) -> Iterator[None]:
-    """Leaves no iscsid behind."""
+    """Leaves no session and no iscsid behind."""
     try:
         yield
     finally:
-        peer.run("iscsiadm -k 0", timeout=30, check=False)
+        peer.run("iscsiadm -m session && timeout 60 iscsiadm -m session --logout; iscsiadm -k 0",
+                 timeout=90, check=False)
 
 
 @AREA.case("iSER: a file system written, read back and compared", timeout=300.0)
@@ -405,6 +394,7 @@ def rds_server(peer: Peer, port: int) -> Any:
 
 def rds_end(context: Context) -> None:
     """Its connections stay as long as the module, which does not unload while they are there."""
+    context.read_kernel_logs()
     for peer in context.peers:
         peer.guest.reboot()
     configure(context, *context.peers)

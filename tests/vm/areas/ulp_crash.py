@@ -21,6 +21,15 @@ from programs import configure
 AREA = Area("ulp_crash", needs=("driver",))
 DISK = "/dev/vdb"
 FILE = f"{ulp.MOUNT}/kept"
+# What hosts say of a target that is away, targets of hosts that come too early or are gone, a new
+# NFS server of clients that the old one knew, and RDS of both ends that connect at once.
+NVME_HOST = r"nvme nvme\d+: .*|block nvme\w+: .*"
+ISER_HOST = (r"connection\d+:\d+: (detected conn error \(\d+\)|ping timeout .*)|"
+             r"iser: iser_cleanup_handler: .*")
+ISER_TARGET = (r"Unable to locate Target Portal Group on .*|iSCSI Login negotiation failed\.|"
+               r"isert: isert_get_login_rx: .* interrupted before got login req")
+NFS_SERVER = r"NFSD: Failed to remove expired client state directory \w+"
+RDS_CONNECTION = r"RDS/RDMA: conn <.*> rejected, dropping connection"
 SOURCE = Path(__file__).resolve().parents[1] / "keep_writing.py"
 PROGRAM = "/root/keep_writing.py"
 
@@ -123,17 +132,18 @@ def crashed(context: Context, peer: Peer) -> Iterator[None]:
 
 
 @contextmanager
-def served(peer: Peer, export: Callable[..., None], withdraw: Callable[[Peer], None]
+def served(context: Context, export: Callable[..., None], withdraw: Callable[[Peer], None]
            ) -> Iterator[None]:
-    """A guest serves its disk. What follows a failure does not hide it."""
-    export(peer, disk=DISK)
+    """The first guest serves its disk. What follows a failure does not hide it."""
+    export(context.a, disk=DISK)
     try:
         yield
     except BaseException:
         with suppress(LabError):
-            withdraw(peer)
+            withdraw(context.a)
         raise
-    withdraw(peer)
+    withdraw(context.a)
+    context.read_kernel_logs()  # the next case may end the guest that survived this one
 
 
 @contextmanager
@@ -156,7 +166,7 @@ def whole(server: Peer) -> None:
 @AREA.case("NFS over RDMA: the server goes and comes back under I/O", timeout=300.0)
 def nfs_restart(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_nfs, ulp.withdraw_nfs):
+    with served(context, ulp.export_nfs, ulp.withdraw_nfs):
         with mounted(b, a):
             writer = Writer(context, b, FILE)
             writer.goes_on()
@@ -174,7 +184,7 @@ def nfs_restart(context: Context) -> None:
            timeout=420.0)
 def nfs_client_crash(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_nfs, ulp.withdraw_nfs):
+    with served(context, ulp.export_nfs, ulp.withdraw_nfs):
         ulp.mount_nfs(b, a)
         written = ulp.write_files(b)
         synced = Writer(context, b, FILE).goes_on()
@@ -191,7 +201,8 @@ def nfs_client_crash(context: Context) -> None:
            timeout=420.0)
 def nfs_server_crash(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_nfs, ulp.withdraw_nfs):
+    context.expect_kernel(a, NFS_SERVER)
+    with served(context, ulp.export_nfs, ulp.withdraw_nfs):
         with mounted(b, a):
             writer = Writer(context, b, FILE)
             synced = writer.goes_on()
@@ -209,7 +220,8 @@ def nfs_server_crash(context: Context) -> None:
 def nfs_given_up(context: Context) -> None:
     a, b = context.a, context.b
     soft = "/mnt/soft"
-    with served(a, ulp.export_nfs, ulp.withdraw_nfs):
+    context.expect_kernel(a, NFS_SERVER)
+    with served(context, ulp.export_nfs, ulp.withdraw_nfs):
         with mounted(b, a):
             ulp.mount_nfs(b, a, ",soft,timeo=30,retrans=1,nosharecache", soft)
             writer = Writer(context, b, FILE)
@@ -230,11 +242,30 @@ def nfs_given_up(context: Context) -> None:
     whole(a)
 
 
+@AREA.case("NVMe over RDMA: the target goes and comes back under I/O", timeout=300.0)
+def nvme_restart(context: Context) -> None:
+    a, b = context.a, context.b
+    link = f"{ulp.NVMET}/ports/1/subsystems/{ulp.NAME}"
+    context.expect_kernel(b, NVME_HOST)
+    with served(context, ulp.export_nvme, ulp.withdraw_nvme):
+        writer = Writer(context, b, ulp.connect_nvme(b, a))
+        for _ in range(2):
+            writer.goes_on()
+            a.run(f"rm {link}", timeout=60)
+            writer.stands()
+            a.run(f"ln -s {ulp.NVMET}/subsystems/{ulp.NAME} {link}", timeout=60)
+        writer.goes_on()
+        last = writer.finish()
+        ulp.disconnect_nvme(b)
+        is_there(a, DISK, last)
+
+
 @AREA.case("NVMe over RDMA: the target's guest crashes under I/O, which goes on with another one",
            timeout=420.0)
 def nvme_target_crash(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_nvme, ulp.withdraw_nvme):
+    context.expect_kernel(b, NVME_HOST)
+    with served(context, ulp.export_nvme, ulp.withdraw_nvme):
         disk = ulp.connect_nvme(b, a, patience=180 * context.patience)
         writer = Writer(context, b, disk)
         synced = writer.goes_on()
@@ -244,21 +275,24 @@ def nvme_target_crash(context: Context) -> None:
                     "the host did not notice", 30)
         is_there(a, DISK, synced)
         ulp.export_nvme(a, disk=DISK)
-        writer.goes_on(90)
+        writer.goes_on(150)  # a try that began without anybody there has to end first
         last = writer.finish()
         ulp.disconnect_nvme(b)
         is_there(a, DISK, last)
 
 
 @AREA.case("NVMe over RDMA: the target's guest crashes, I/O fails in time, a new connection finds "
-           "what was synced", timeout=420.0)
+           "what was synced", timeout=540.0)
 def nvme_target_lost(context: Context) -> None:
+    """The host tries once more before it gives up, which takes the connection manager a minute and
+    more when nobody answers."""
     a, b = context.a, context.b
-    with served(a, ulp.export_nvme, ulp.withdraw_nvme):
-        writer = Writer(context, b, ulp.connect_nvme(b, a, patience=10))
+    context.expect_kernel(b, NVME_HOST)
+    with served(context, ulp.export_nvme, ulp.withdraw_nvme):
+        writer = Writer(context, b, ulp.connect_nvme(b, a, patience=1))
         synced = writer.goes_on()
         with crashed(context, a):
-            writer.fails(90)
+            writer.fails(240)
             b.until("! ls /dev/nvme*n1 /sys/class/nvme/* >/dev/null 2>&1", "the disk stays", 30)
         ulp.export_nvme(a, disk=DISK)
         disk = ulp.connect_nvme(b, a)
@@ -270,7 +304,9 @@ def nvme_target_lost(context: Context) -> None:
 @AREA.case("iSER: the target goes and comes back under I/O", timeout=300.0)
 def iser_restart(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_iser, ulp.withdraw_iser):
+    context.expect_kernel(b, ISER_HOST)
+    context.expect_kernel(a, ISER_TARGET)
+    with served(context, ulp.export_iser, ulp.withdraw_iser):
         with ulp.iser_host(b):
             writer = Writer(context, b, ulp.connect_iser(b, a))
             writer.goes_on()
@@ -287,7 +323,9 @@ def iser_restart(context: Context) -> None:
            timeout=420.0)
 def iser_target_crash(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_iser, ulp.withdraw_iser):
+    context.expect_kernel(b, ISER_HOST)
+    context.expect_kernel(a, ISER_TARGET)
+    with served(context, ulp.export_iser, ulp.withdraw_iser):
         with ulp.iser_host(b):
             writer = Writer(context, b, ulp.connect_iser(b, a))
             synced = writer.goes_on()
@@ -295,7 +333,7 @@ def iser_target_crash(context: Context) -> None:
                 writer.stands()
             is_there(a, DISK, synced)
             ulp.export_iser(a, DISK)
-            writer.goes_on(90)
+            writer.goes_on(150)
             writer.finish()
             ulp.disconnect_iser(b)
 
@@ -304,7 +342,8 @@ def iser_target_crash(context: Context) -> None:
            timeout=420.0)
 def iser_initiator_crash(context: Context) -> None:
     a, b = context.a, context.b
-    with served(a, ulp.export_iser, ulp.withdraw_iser):
+    context.expect_kernel(a, ISER_TARGET)
+    with served(context, ulp.export_iser, ulp.withdraw_iser):
         synced = Writer(context, b, ulp.connect_iser(b, a)).goes_on()
         with crashed(context, b):
             pass
@@ -318,6 +357,8 @@ def iser_initiator_crash(context: Context) -> None:
 @AREA.case("RDS: a guest crashes among messages, the other one answers the next", timeout=420.0)
 def rds_crash(context: Context) -> None:
     a, b = context.a, context.b
+    for peer in (a, b):
+        context.expect_kernel(peer, RDS_CONNECTION)
     ulp.rds_program(a, b)
     port = context.port()
     server = ulp.rds_server(a, port)

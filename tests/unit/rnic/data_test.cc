@@ -76,7 +76,6 @@ TEST_P(RcTest, SendsOfEveryLength) {
     }
 }
 
-// ROCE 10: 30
 TEST_P(RcTest, BytesAreCountedWhereTheyLeaveAndArrive) {
     open();
     link->post(link->wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 5000));
@@ -88,6 +87,7 @@ TEST_P(RcTest, BytesAreCountedWhereTheyLeaveAndArrive) {
     EXPECT_EQ(link->a.node->rnic.counters().rx_bytes.value(), 3000U);
 }
 
+// ROCE 10: 30
 TEST_P(RcTest, ImmediateIsDelivered) {
     open();
     link->b.recv(1, 0, 4096);

@@ -45,6 +45,8 @@ HARMLESS_KERNEL_MESSAGES = (
      "6.12: ib_core asks for the link speed, which this version of mana does not tell it"),
     (r"mana_ib: (loading out-of-tree module taints kernel\.|module verification failed: .*)",
      "our module is none of the kernel package's"),
+    (r"NFSD: (Unable to initialize client recovery tracking! \(-\d+\)|Is nfsdcld running\? .*)",
+     "7.2: nobody keeps the list of NFS clients, which then open their files anew"),
     (r"NFSD: (Using|starting) .*|db_root: cannot open: /etc/target|MODE SENSE: unimplemented .*|"
      r"sd \S+ \[sd\w\] Optimal transfer size \d+ logical blocks > dev_max .*",
      "servers of the storage tests that start, and one that takes any size"),

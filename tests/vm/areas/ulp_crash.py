@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from areas import ulp
-from areas.lifecycle import replace
+from areas.lifecycle import reload_rdma, replace
 from harness import Area, Context, Peer, check
 from lab.errors import LabError
 from programs import configure
@@ -143,6 +143,8 @@ def served(context: Context, export: Callable[..., None], withdraw: Callable[[Pe
             withdraw(context.a)
         raise
     withdraw(context.a)
+    for peer in context.peers:
+        reload_rdma(peer)  # nobody uses it any more, but the core keeps CQs for its users
     context.read_kernel_logs()  # the next case may end the guest that survived this one
 
 

@@ -161,22 +161,23 @@ def streaming(context: Context, tool: str, *options: str, seconds: int = 8) -> t
 
 def limited(tool: str, policy: str, counter: str, context: Context) -> None:
     """The limit holds within 5 %."""
-    with under_policy(context.b, policy):
+    limit = round(RATE / min(context.patience, 3))  # a debug kernel may not fill more
+    with under_policy(context.b, policy.format(limit)):
         before = context.b.counters()[counter]
         server, client = streaming(context, tool, "-s", "65536")
         rate = rate_of(context, context.b, counter, before)
         context.b.finish(client, 60)
         context.a.finish(server, 60)
-    context.note(f"{rate / 1e6:.2f} Mb/s of {RATE / 1e6:.0f}")
-    check(abs(rate / RATE - 1) <= 0.05, f"{rate / 1e6:.2f} Mb/s, the limit is {RATE / 1e6:.0f}")
+    context.note(f"{rate / 1e6:.2f} Mb/s of {limit / 1e6:.0f}")
+    check(abs(rate / limit - 1) <= 0.05, f"{rate / 1e6:.2f} Mb/s, the limit is {limit / 1e6:.0f}")
 
 
 AREA.add("a limit on what a guest sends, ib_write_bw",
-         partial(limited, "ib_write_bw", "rdma-limit=100M", "fabric.port.tx_bytes"))
+         partial(limited, "ib_write_bw", "rdma-limit={}", "fabric.port.tx_bytes"))
 AREA.add("a limit on what a guest sends, ib_send_bw",
-         partial(limited, "ib_send_bw", "limit=100M", "fabric.port.tx_bytes"))
+         partial(limited, "ib_send_bw", "limit={}", "fabric.port.tx_bytes"))
 AREA.add("a limit on what a guest receives, ib_read_bw",
-         partial(limited, "ib_read_bw", "rdma-limit=100M,dir=rx", "fabric.port.rx_bytes"))
+         partial(limited, "ib_read_bw", "rdma-limit={},dir=rx", "fabric.port.rx_bytes"))
 
 
 def limited_tcp(policy: str, receives: bool, counter: str, context: Context) -> None:

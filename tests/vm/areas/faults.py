@@ -127,8 +127,6 @@ def link_down(context: Context) -> None:
 RATE = 100_000_000  # bit/s, below what a guest without KVM can do
 SETTLE = 1.0
 MEASURE = 3.0
-
-
 STARTED = 50_000  # bytes: more than two programs say to each other before
 
 
@@ -147,6 +145,18 @@ def rate_of(context: Context, peer: Peer, counter: str, since: int, seconds: flo
     return (after - before) * 8 / (end - begin)
 
 
+def slowness(context: Context) -> float:
+    """What a debug kernel takes longer to fill, and may not fill at all, is so much less."""
+    return float(min(context.patience, 3))
+
+
+def holds(context: Context, rate: float, limit: float) -> None:
+    """A limit of bit/s holds within 5 %."""
+    words = f"{rate / 1e6:.2f} Mb/s of {limit / 1e6:.2f}"
+    context.note(words)
+    check(abs(rate / limit - 1) <= 0.05, words)
+
+
 def streaming(context: Context, tool: str, *options: str, seconds: int = 8) -> tuple[Any, Any]:
     """perftest for some seconds; returns its two ends."""
     port = context.port()
@@ -160,16 +170,15 @@ def streaming(context: Context, tool: str, *options: str, seconds: int = 8) -> t
 
 
 def limited(tool: str, policy: str, counter: str, context: Context) -> None:
-    """The limit holds within 5 %."""
-    limit = round(RATE / min(context.patience, 3))  # a debug kernel may not fill more
+    """The limit on RDMA, or on all that the guest sends."""
+    limit = round(RATE / slowness(context))
     with under_policy(context.b, policy.format(limit)):
         before = context.b.counters()[counter]
         server, client = streaming(context, tool, "-s", "65536")
         rate = rate_of(context, context.b, counter, before)
         context.b.finish(client, 60)
         context.a.finish(server, 60)
-    context.note(f"{rate / 1e6:.2f} Mb/s of {limit / 1e6:.0f}")
-    check(abs(rate / limit - 1) <= 0.05, f"{rate / 1e6:.2f} Mb/s, the limit is {limit / 1e6:.0f}")
+    holds(context, rate, limit)
 
 
 AREA.add("a limit on what a guest sends, ib_write_bw",
@@ -181,10 +190,9 @@ AREA.add("a limit on what a guest receives, ib_read_bw",
 
 
 def limited_tcp(policy: str, receives: bool, counter: str, context: Context) -> None:
-    """The limit on Ethernet holds within 5 % for what comes out of it, headers and all."""
-    slower = min(context.patience, 3)
-    limit = round(50e6 / slower / context.patience)  # a debug kernel may not fill more
-    seconds = MEASURE * slower
+    """The limit on Ethernet, for what comes out of it, headers and all."""
+    limit = round(50e6 / slowness(context) / context.patience)
+    seconds = MEASURE * slowness(context)
     a, b = context.a, context.b
     limited_peer = a if receives else b
     port = context.port()
@@ -197,8 +205,7 @@ def limited_tcp(policy: str, receives: bool, counter: str, context: Context) -> 
         rate = rate_of(context, limited_peer, counter, before, seconds)
         b.finish(client, 60)
         a.finish(listener, 60)
-    context.note(f"{rate / 1e6:.2f} Mb/s of {limit / 1e6:.2f}")
-    check(abs(rate / limit - 1) <= 0.05, f"{rate / 1e6:.2f} Mb/s, the limit is {limit / 1e6:.2f}")
+    holds(context, rate, limit)
 
 
 # Both counters are behind the limit: what leaves the port, and what the guest is given.

@@ -8,13 +8,12 @@
 #include <cstdint>
 #include <span>
 
-#include "fabric/nic.h"
 #include "fabric/switch.h"
 #include "gdma/types.h"
-#include "support/guest_ram.h"
 #include "support/hwc_driver.h"
 #include "support/rdma_host.h"
 #include "support/sim_executor.h"
+#include "support/sim_nic.h"
 
 namespace openmana::test {
 
@@ -22,19 +21,11 @@ constexpr std::uint32_t kAllAccess =
     gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteRead | gdma::kRemoteWrite;
 
 /// A NIC on the switch, the memory of its guest, and a buffer in it that both ends may use.
-struct BenchNic {
+struct BenchNic : SimNic {
     BenchNic(SimWorld& world, fabric::Switch& network, std::uint8_t number,
              std::uint64_t ram_bytes = 64U << 20)
-        : executor(world),
-          ram(memory, ram_bytes),
-          nic(executor, memory, irq, network, config(number)) {}
+        : SimNic(world, network, number, ram_bytes) {}
 
-    static fabric::NicConfig config(std::uint8_t number) {
-        fabric::NicConfig config;
-        config.name = number == 1 ? "a" : "b";
-        config.mac = test_mac(number);
-        return config;
-    }
     [[nodiscard]] bool add_buffer(RdmaHost& host, std::uint64_t bytes) {
         buffer = ram.alloc(bytes);
         const auto region = host.hwc().create_mr(host.pd, buffer, bytes, kAllAccess);
@@ -42,11 +33,6 @@ struct BenchNic {
         return region.has_value();
     }
 
-    SimExecutor executor;
-    base::GuestMemory memory;
-    GuestRam ram;
-    FakeIrq irq;
-    fabric::Nic nic;
     base::GuestAddr buffer{};
     DriverMr mr;
 };

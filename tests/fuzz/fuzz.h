@@ -6,12 +6,11 @@
 #include <memory>
 #include <span>
 
-#include "base/guest_memory.h"
-#include "fabric/nic.h"
 #include "fabric/switch.h"
 #include "support/choices.h"
 #include "support/hostile_driver.h"
 #include "support/sim_executor.h"
+#include "support/sim_nic.h"
 
 /// What libFuzzer, or replay_main.cc, calls for each input.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -44,24 +43,10 @@ private:
 };
 
 /// A whole NIC with guest memory, on virtual time.
-struct FuzzNic {
-    FuzzNic(test::SimWorld& world, fabric::Switch& network, std::uint8_t host,
+struct FuzzNic : test::SimNic {
+    FuzzNic(test::SimWorld& world, fabric::Switch& network, std::uint8_t number,
             std::uint64_t ram_bytes = 8U << 20)
-        : executor(world),
-          ram(memory, ram_bytes),
-          nic(executor, memory, irq, network, config(host)) {}
-
-    static fabric::NicConfig config(std::uint8_t host) {
-        fabric::NicConfig nic;
-        nic.name = "nic" + std::to_string(host);
-        nic.mac = test::test_mac(host);
-        return nic;
-    }
-    test::SimExecutor executor;
-    base::GuestMemory memory;
-    test::GuestRam ram;
-    test::FakeIrq irq;
-    fabric::Nic nic;
+        : SimNic(world, network, number, ram_bytes) {}
 };
 
 /// A cable between two switches: what is behind it is no NIC of ours, so that traffic takes the

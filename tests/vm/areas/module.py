@@ -44,7 +44,7 @@ def dmesg(context: Context) -> None:
             r"BUG|WARNING|Oops|Call Trace|KASAN|UBSAN|lockdep|refcount_t|use-after|leaked", line)
                and not re.search(r"rcu:\s+RCU .* enabled", line)]  # a debug kernel, when it boots
         check(not bad, f"{peer.name}: {'; '.join(bad[:5])}")
-        # 7.2's core has a line for each change of the link, of which areas before this one make some
+        # 7.2's core has a line for each change of the link, and areas before this one make some
         mine = [line for line in text.splitlines()
                 if re.search(r"\bmana_ib\b|\bmana_\d+:", line)
                 and not re.search(r"Port: \d+ Link (ACTIVE|DOWN)$", line)]

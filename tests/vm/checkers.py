@@ -27,7 +27,7 @@ TITLE = re.compile(
     r"|kmemleak: .*(?:disabled|Cannot|exceeded)|unregister_netdevice: waiting")
 # Its last one: KASAN shows the memory at the end, a warning its own end, lockdep a trace.
 ENDS = ((re.compile(r"BUG: KASAN"), re.compile(r"={40,}$")),
-        (re.compile(r"WARNING: (?:CPU: \d|\S+ at )|UBSAN|ODEBUG|DMA-API|refcount|list_"),
+        (re.compile(r"WARNING: (?:CPU: \d|(?:\S+ )?at )|UBSAN|ODEBUG|DMA-API|refcount|list_"),
          re.compile(r"---\[ end trace")),
         (re.compile(""), re.compile(r" *</TASK>")))
 REPORT_LINES = 200
@@ -58,6 +58,10 @@ KNOWN: tuple[tuple[str, str], ...] = (
      " in both orders; lockdep says no more until a reboot"),
     (r'unreferenced object .*comm "uverbs_fuzz".* copy_process\+',
      "the core of 6.12 keeps the task that asked for a context by ioctl() and did not get it"),
+    (r"WARNING: at (?:\w*napi_\w+_locked|netif_set_real_num_[rt]x_queues)\+"
+     r".* mana_(?:detach|alloc_queues)\+",
+     "the parent of 7.2 makes and ends its queues without the lock of its network interface when"
+     " the device comes and goes"),
     (r"unreferenced object .* mana_init_port\+",
      "the parent of 6.12 forgets its receive queues when a silent device cannot take them back"),
 )

@@ -430,6 +430,18 @@ LEAK = """unreferenced object 0xffff888100000000 (size 64):
 """
 
 
+# Linux 7.2 names the function alone, and prints more behind the trace.
+UNLOCKED = """\
+[   69.000001][  T161] WARNING: at napi_disable_locked+0x1/0x2, CPU#0: sh/161
+[   69.000002][  T161] Call Trace:
+[   69.000003][  T161]  <TASK>
+[   69.000004][  T161]  {caller}+0x1/0x2 [mana]
+[   69.000005][  T161]  </TASK>
+[   69.000006][  T161] irq event stamp: 38233
+[   69.000007][  T161] ---[ end trace 0000000000000000 ]---
+"""
+
+
 class DebugKernelTest(unittest.TestCase):
     """Reports of a debug kernel fail the case in which they come, and are never passed over."""
 
@@ -558,6 +570,16 @@ class DebugKernelTest(unittest.TestCase):
         self.assertIn("NVMe", found[0].reason)
         found = checkers.split_reports(DMA.format(mapper="mana_ib_map").splitlines())
         self.assertFalse(found[0].reason)
+
+    def test_a_warning_of_linux_7_2_goes_on_behind_its_trace(self) -> None:
+        for caller, known in (("mana_detach", True), ("mana_ib_remove", False)):
+            lines = UNLOCKED.format(caller=caller).splitlines()
+            report, = checkers.split_reports(lines)
+            self.assertEqual(report.title,
+                             "WARNING: at napi_disable_locked+0x1/0x2, CPU#0: sh/161")
+            self.assertEqual(report.lines[-1], "---[ end trace 0000000000000000 ]---")
+            self.assertTrue(report.whole)
+            self.assertEqual("network interface" in report.reason, known)
 
     def test_the_checker_of_dma_tells_one_more_error_after_each(self) -> None:
         text = DMA.format(mapper="ib_umem_get")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from areas.lifecycle import address, traffic, works
+from checkers import plain, split_reports
 from harness import Area, Context, Peer, check
 from lab.errors import CommandTimeout
 from programs import configure
@@ -39,13 +40,16 @@ def modinfo(context: Context) -> None:
 @AREA.case("the kernel log has nothing but the module's own plain lines")
 def dmesg(context: Context) -> None:
     for peer in context.peers:
-        text = peer.out("dmesg")
-        bad = [line for line in text.splitlines() if re.search(
+        lines = peer.out("dmesg").splitlines()
+        known = {words for report in split_reports(lines) if report.reason
+                 for words in report.lines}  # about the core, and of areas before this one
+        bad = [line for line in lines if re.search(
             r"BUG|WARNING|Oops|Call Trace|KASAN|UBSAN|lockdep|refcount_t|use-after|leaked", line)
-               and not re.search(r"rcu:\s+RCU .* enabled", line)]  # a debug kernel, when it boots
+               and not re.search(r"rcu:\s+RCU .* enabled", line)  # a debug kernel, when it boots
+               and plain(line) not in known]
         check(not bad, f"{peer.name}: {'; '.join(bad[:5])}")
         # 7.2's core has a line for each change of the link, and areas before this one make some
-        mine = [line for line in text.splitlines()
+        mine = [line for line in lines
                 if re.search(r"\bmana_ib\b|\bmana_\d+:", line)
                 and not re.search(r"Port: \d+ Link (ACTIVE|DOWN)$", line)]
         check(len(mine) <= 12, f"{peer.name}: {len(mine)} lines, among them {mine[:12]}")

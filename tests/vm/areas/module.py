@@ -40,13 +40,13 @@ def modinfo(context: Context) -> None:
 @AREA.case("the kernel log has nothing but the module's own plain lines")
 def dmesg(context: Context) -> None:
     for peer in context.peers:
-        lines = peer.out("dmesg").splitlines()
-        known = {words for report in split_reports(lines) if report.reason
+        text = peer.out("dmesg").splitlines()
+        known = {words for report in split_reports(text) if report.reason
                  for words in report.lines}  # about the core, and of areas before this one
+        lines = [line for line in text if plain(line) not in known]
         bad = [line for line in lines if re.search(
             r"BUG|WARNING|Oops|Call Trace|KASAN|UBSAN|lockdep|refcount_t|use-after|leaked", line)
-               and not re.search(r"rcu:\s+RCU .* enabled", line)  # a debug kernel, when it boots
-               and plain(line) not in known]
+               and not re.search(r"rcu:\s+RCU .* enabled", line)]  # a debug kernel, when it boots
         check(not bad, f"{peer.name}: {'; '.join(bad[:5])}")
         # 7.2's core has a line for each change of the link, and areas before this one make some
         mine = [line for line in lines

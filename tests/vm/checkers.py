@@ -43,7 +43,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
      "the NVMe host maps replies of 16 bytes, several in a cache line, one by one"),
     (r"DMA-API: mana \S+ device driver frees DMA memory with different direction .*"
      r" rds_dma_hdrs_free\+",
-     "RDS of 6.12 gives its headers back in another direction than it mapped them"),
+     "RDS gives its headers back in another direction than it mapped them"),
     (r"DMA-API: mana \S+ device driver tries to sync DMA memory it has not allocated .*"
      r" isert_create_send_desc(\.isra\.\d+)?\+",
      "iSER's target syncs a header before it maps it"),
@@ -57,7 +57,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
      "the core of 6.12 takes the lock of mappings that go and that of a forked process's memory"
      " in both orders; lockdep says no more until a reboot"),
     (r'unreferenced object .*comm "uverbs_fuzz".* copy_process\+',
-     "the core of 6.12 keeps the task that asked for a context by ioctl() and did not get it"),
+     "the core keeps the task that asked for a context by ioctl() and did not get it"),
     (r"WARNING: at (?:\w*napi_\w+_locked|netif_set_real_num_[rt]x_queues)\+"
      r".* mana_(?:detach|alloc_queues)\+",
      "the parent of 7.2 makes and ends its queues without the lock of its network interface when"

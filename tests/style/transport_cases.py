@@ -34,12 +34,13 @@ MARK = re.compile(r"// ROCE 10: ([\d, ]+)$")
 TEST = re.compile(r"TEST(?:_F|_P)?\((\w+),\s*(\w+)\)")
 HEAD = """# The transport's test cases
 
-For those who change the transport. Which test shows which case of the transport's catalogue (145
-cases, in its order). A test names its cases in the comment above it (`ROCE 10: 15, 16`);
+For those who change the transport. Which test shows which case of the catalogue in
+[ROCE 10](spec/roce.md#10-test-catalogue) (145 cases, in its order). A test names its cases in the
+comment above it (`ROCE 10: 15, 16`);
 `tests/style/transport_cases.py --write` makes this table of those comments, and `ctest -L style`
 fails when they differ.
 
-The 14 invariants of the catalogue are checked in every run of `sim_test`, after each event and for
+The 14 invariants of ROCE 10.8 are checked in every run of `sim_test`, after each event and for
 each frame, but for the ninth, which is about atomics: `ext_sim_test` checks that one, and of the
 others those about frames, timers and counters with extended queue pairs.
 

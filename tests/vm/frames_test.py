@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reader of captures against frames of the design document and one of real hardware."""
+"""The reader of captures against the frames of ROCE 1.9 and one of real hardware."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ TEST_F(ArmedTest, ReceiveCqe) {
     EXPECT_FALSE(cqe->is_sq);
 }
 
-/// The error scenario of RNIC 9: rules a and b of 3.9.
+/// The error scenario of RNIC 9: rules a and b of RNIC 3.9.
 TEST_F(ArmedTest, ErrorCqeFollowsAnArmedOne) {
     write();
     (void)psns();

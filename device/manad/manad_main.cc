@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/bus_guard.h"
+#include "base/event_signal.h"
 #include "base/log.h"
 #include "manad/daemon.h"
 #include "manad/options.h"
@@ -44,6 +45,9 @@ int main(int argc, char** argv) {
 
     if (auto guarded = base::BusGuard::install(); !guarded)
         return give_up("signals", guarded.error());
+    if (const auto& safe = base::EventSignal::shared().ready(); !safe)
+        OM_WARN("interrupts unsafe: a client can stall its peers reason=\"{}\" errno={}",
+                safe.error().text, safe.error().detail);
 
     std::string subject;
     auto created = manad::Daemon::create(parsed.options, subject);

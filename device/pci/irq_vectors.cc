@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <string_view>
 #include <utility>
@@ -32,7 +31,10 @@ bool is_eventfd(int fd) {
 }  // namespace
 
 IrqVectors::IrqVectors(unsigned count, Counters& counters)
-    : count_(count), counters_(counters), vectors_(std::make_unique<Vector[]>(count)) {}
+    : count_(count),
+      counters_(counters),
+      signal_(base::EventSignal::shared()),
+      vectors_(std::make_unique<Vector[]>(count)) {}
 
 void IrqVectors::fire_locked(Vector& vector) {
     if (!vector.eventfd || vector.masked) {
@@ -41,13 +43,7 @@ void IrqVectors::fire_locked(Vector& vector) {
         return;
     }
     vector.pending = false;
-    const std::uint64_t one = 1;
-    ssize_t written;
-    do {
-        written = ::write(vector.eventfd.get(), &one, sizeof one);
-    } while (written < 0 && errno == EINTR);
-    // EAGAIN: the counter is full, so the client has a signal waiting anyway.
-    (written == sizeof one || errno == EAGAIN ? counters_.irq_sent : counters_.irq_failed).add();
+    (signal_.raise(vector.eventfd.get()) ? counters_.irq_sent : counters_.irq_failed).add();
 }
 
 void IrqVectors::raise(unsigned vector) {
@@ -67,8 +63,7 @@ Result<void> IrqVectors::assign(unsigned vector, UniqueFd eventfd) {
             counters_.eventfd_refused.add();
             return fail(ErrorCode::kInvalidArgument, "not an eventfd", vector);
         }
-        // The flag belongs to the open file, which the client shares; one that clears it stalls its
-        // own interrupts.
+        // For signals that are writes. The flag belongs to the open file, which the client shares.
         const int flags = ::fcntl(eventfd.get(), F_GETFL);
         if (flags < 0 || ((flags & O_NONBLOCK) == 0 &&
                           ::fcntl(eventfd.get(), F_SETFL, flags | O_NONBLOCK) < 0)) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/event_signal.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "pci/counters.h"
@@ -13,8 +14,9 @@ namespace openmana::pci {
 
 /// The MSI-X vectors of a function, each an eventfd that the client gave or none. An interrupt that
 /// finds no eventfd, or a masked vector, stays pending until it finds one. Any thread; one lock for
-/// each vector, held over the write to its eventfd, so that a signal goes to the old eventfd or the
-/// new one and never into a closed descriptor.
+/// each vector, held over the signal to its eventfd, so that it goes to the old eventfd or the new
+/// one and never into a closed descriptor. Nothing that the client does to an eventfd makes `raise`
+/// wait (EventSignal).
 class IrqVectors {
 public:
     IrqVectors(unsigned count, Counters& counters);
@@ -43,6 +45,7 @@ private:
 
     const unsigned count_;
     Counters& counters_;
+    base::EventSignal& signal_;
     std::unique_ptr<Vector[]> vectors_;
 };
 

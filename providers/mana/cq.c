@@ -265,7 +265,7 @@ static void fill_wc(struct ibv_wc *wc, const struct mana_completion *c)
 	wc->wc_flags = c->flags;
 	wc->pkey_index = 0;
 	wc->slid = 0;
-	wc->sl = 0;
+	wc->sl = c->sl;
 	wc->dlid_path_bits = 0;
 }
 
@@ -407,6 +407,11 @@ static uint32_t read_slid(struct ibv_cq_ex *cq)
 	return 0;
 }
 
+static uint8_t read_sl(struct ibv_cq_ex *cq)
+{
+	return ex_to_mcq(cq)->current.sl;
+}
+
 static uint8_t read_zero(struct ibv_cq_ex *cq)
 {
 	return 0;
@@ -435,7 +440,7 @@ static void set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags)
 	if (wc_flags & IBV_WC_EX_WITH_SLID)
 		cq->read_slid = read_slid;
 	if (wc_flags & IBV_WC_EX_WITH_SL)
-		cq->read_sl = read_zero;
+		cq->read_sl = read_sl;
 	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
 		cq->read_dlid_path_bits = read_zero;
 	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)

@@ -200,6 +200,20 @@ enum mana_wc_status {
 	MANA_WC_GENERAL_ERR = 21
 };
 
+/*
+ * What the completion of a datagram has as its service level, which RoCE has none of:
+ * what packet it was (IBTA A17.4.5.1), in ConnectX's numbers, for there are programs
+ * that find the GRH's addresses by it.
+ */
+#define MANA_WC_SL_UDP (1u << 3) /* RoCEv2: there is a UDP header */
+#define MANA_WC_SL_IPV4 2u
+#define MANA_WC_SL_IPV6 1u
+
+static inline uint8_t mana_wc_sl(bool ipv4)
+{
+	return MANA_WC_SL_UDP | (ipv4 ? MANA_WC_SL_IPV4 : MANA_WC_SL_IPV6);
+}
+
 struct mana_completion {
 	uint64_t wr_id;
 	uint64_t timestamp;
@@ -211,6 +225,7 @@ struct mana_completion {
 	uint8_t status;
 	uint8_t opcode;
 	uint8_t flags;
+	uint8_t sl; /* mana_wc_sl() of a datagram, otherwise 0 */
 };
 
 /* One receive of a ring, until its completion is polled. */

@@ -494,6 +494,7 @@ static inline void mana_ext_complete(struct mana_ext_qp *qp, const struct mana_h
 	c->source_qpn = cqe->source_qpn;
 	c->vendor_error = cqe->vendor_error;
 	c->status = cqe->status;
+	c->sl = cqe->flags & MANA_HW_EXT_CQE_GRH ? mana_wc_sl(cqe->flags & MANA_HW_EXT_CQE_IPV4) : 0;
 	if (cqe->opcode & MANA_HW_EXT_WC_RECV) {
 		c->opcode = cqe->opcode; /* the numbers are the same */
 		c->flags = (cqe->flags & MANA_HW_EXT_CQE_GRH ? MANA_WC_GRH : 0) |

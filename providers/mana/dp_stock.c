@@ -607,6 +607,23 @@ static void retire_receive(struct mana_stock_qp *qp, struct mana_completion *c)
 	mana_store_release(&qp->recv_tail, qp->recv_tail + 1);
 }
 
+/*
+ * The CQE does not say which IP it was, the GRH does: IPv6's header starts it, and
+ * before IPv4's there are 20 bytes of zero (IBTA A17.4.5.2). 0: not known.
+ */
+static uint8_t datagram_sl(const struct mana_stock_qp *qp, const struct mana_dp_receive *recv)
+{
+	const struct mana_dp_ring *ring = &qp->receives.ring;
+	const struct mana_hw_sge *sge;
+
+	/* the first SGE never wraps, as the head before it does not */
+	sge = (const struct mana_hw_sge *)(ring->base + (recv->start & (ring->bytes - 1)) +
+					   MANA_RECV_HEAD_BYTES);
+	if (!qp->elsewhere || mana_load_relaxed(qp->elsewhere) || !sge->length)
+		return 0;
+	return mana_wc_sl(*(const uint8_t *)(uintptr_t)sge->address >> 4 != 6);
+}
+
 static bool take_receive(struct mana_stock_qp *qp, const struct mana_hw_rnic_recv_cqe *cqe,
 			 struct mana_completion *c)
 {
@@ -630,6 +647,7 @@ static bool take_receive(struct mana_stock_qp *qp, const struct mana_hw_rnic_rec
 		c->flags = MANA_WC_GRH |
 			   (type == MANA_HW_RNIC_CQE_UD_IMM ? MANA_WC_WITH_IMM : 0);
 		c->source_qpn = cqe->psn & MANA_HW_RNIC_24BIT;
+		c->sl = datagram_sl(qp, recv);
 	}
 	c->length = cqe->length;
 	c->value = cqe->immediate;

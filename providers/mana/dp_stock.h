@@ -46,6 +46,11 @@ struct mana_stock_qp {
 	uint32_t acked; /* PSN up to which sends are done; the poster looks at it */
 	uint32_t arm_scan; /* sends before this index were looked at for arming */
 	uint32_t recv_tail;
+	/*
+	 * UD: not zero if an lkey may name memory that does not lie at its address in
+	 * this process, where nobody may look at it; NULL: it always may.
+	 */
+	const uint32_t *elsewhere;
 	struct mana_stock_side send_side;
 	struct mana_stock_side recv_side;
 	struct mana_stock_qp *next_error;

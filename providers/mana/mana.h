@@ -27,6 +27,7 @@ struct mana_context {
 	struct mana_uapi_context_resp caps; /* zero with a stock kernel driver */
 	struct manadv_ctx_allocators allocators;
 	bool has_allocators;
+	uint32_t elsewhere; /* 1: see struct mana_stock_qp; it stays */
 	/* QPs by queue id; the lock protects changes, and what was found from vanishing */
 	pthread_mutex_t table_lock;
 	struct mana_dp_table sq_table;
@@ -351,6 +352,7 @@ static inline struct mana_pd *mana_enter_parent_of(struct ibv_pd *pd)
 }
 
 /* mr.c */
+void mana_memory_elsewhere(struct ibv_context *context);
 struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
 			   int access);
 struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,

@@ -34,6 +34,12 @@ static struct ibv_mr *finish_mr(struct verbs_mr *vmr, int ret)
 	return NULL;
 }
 
+/* See struct mana_stock_qp: lkeys need not be addresses of this process any more. */
+void mana_memory_elsewhere(struct ibv_context *context)
+{
+	mana_store_relaxed(&to_mctx(context)->elsewhere, 1);
+}
+
 struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
 			   int access)
 {
@@ -43,6 +49,8 @@ struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint
 
 	if (!vmr)
 		return NULL;
+	if (hca_va != (uintptr_t)address)
+		mana_memory_elsewhere(pd->context);
 	return finish_mr(vmr, ibv_cmd_reg_mr(pd, address, length, hca_va, access, vmr, &cmd,
 					     sizeof(cmd), &resp, sizeof(resp)));
 }
@@ -54,6 +62,7 @@ struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len
 
 	if (!vmr)
 		return NULL;
+	mana_memory_elsewhere(pd->context);
 	return finish_mr(vmr, ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, vmr,
 						    NULL));
 }
@@ -128,6 +137,7 @@ struct ibv_mr *mana_import_mr(struct ibv_pd *pd, uint32_t handle)
 
 	if (!vmr)
 		return NULL;
+	mana_memory_elsewhere(pd->context);
 	return finish_mr(vmr, ibv_cmd_query_mr(pd, vmr, handle));
 }
 
@@ -177,6 +187,7 @@ struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t
 
 	if (!vmr)
 		return NULL;
+	mana_memory_elsewhere(pd->context);
 	return finish_mr(vmr, ibv_cmd_reg_dm_mr(pd, &dm->vdm, offset, length, access, vmr, NULL));
 }
 

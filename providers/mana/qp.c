@@ -260,8 +260,10 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 					 &qp->stock.sends.inline_slots);
 	if (ret)
 		return ret;
-	if (stock.format == MANA_DP_UD)
+	if (stock.format == MANA_DP_UD) {
 		qp->stock.mtu = port_mtu(&ctx->ibv_ctx.context);
+		qp->stock.elsewhere = &ctx->elsewhere;
+	}
 
 	attr->cap.max_inline_data = 0; /* the kernel has no part in it */
 	ret = ibv_cmd_create_qp_ex(&ctx->ibv_ctx.context, &qp->vqp, attr, &cmd.ibv_cmd,

@@ -526,6 +526,61 @@ static void cq_is_armed_within_a_poll(bool extended) {
     free_context(ctx);
 }
 
+/*
+ * Whoever gets a datagram is told by `sl` which IP it came by (IBTA A17.4.5.1), and whoever answers
+ * by ibv_init_ah_from_wc gives that `sl` back: the answer's priority is the traffic class's.
+ */
+static void datagrams_say_which_ip_they_came_by(bool extended) {
+    struct mana_context* ctx = make_context(extended);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    if (!extended) ctx->caps.flags = MANA_UAPI_CONTEXT_USER_UD;
+    ctx->caps.flags |= MANA_UAPI_CONTEXT_DMAC;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_SL};
+    struct ibv_cq_ex* cq = mana_create_cq_ex(context, &cq_attr);
+    struct ibv_qp* qp = make_qp(pd, ibv_cq_ex_to_cq(cq), IBV_QPT_UD, 0);
+    struct mana_dp_cq* dp = &ex_to_mcq(cq)->dp;
+    const struct mana_hw_ext_cqe ext = {.type = MANA_HW_EXT_CQE,
+                                        .opcode = MANA_HW_EXT_WC_RECV,
+                                        .flags = MANA_HW_EXT_CQE_GRH | MANA_HW_EXT_CQE_IPV4};
+    const struct mana_hw_rnic_ud_recv_cqe stock = {.type = MANA_HW_RNIC_CQE_UD};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    uint8_t packet[64] = {0}; /* IPv4: twenty bytes of zero come first */
+    struct ibv_sge sge = {.addr = (uintptr_t)packet, .length = sizeof(packet)};
+    struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+    struct ibv_poll_cq_attr none = {};
+    struct ibv_wc wc;
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    for (uint32_t i = 0; i < 3; ++i) {
+        CHECK(!mana_post_recv(qp, &wr, &bad));
+        write_cqe(dp, i, extended ? (const void*)&ext : &stock, sizeof(ext), qp->qp_num, false);
+    }
+    CHECK(mana_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 1 && wc.sl == 10);
+    CHECK(!cq->start_poll(cq, &none));
+    CHECK(ibv_wc_read_sl(cq) == 10);
+    cq->end_poll(cq);
+    if (!extended) {
+        /* memory that does not lie at its address is not looked at */
+        struct ibv_mr* mr = mana_reg_mr(pd, packet, sizeof(packet), 0, 0);
+        CHECK(mana_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 1 && wc.sl == 0);
+        CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
+    }
+
+    struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1, .grh.traffic_class = 0x68};
+    struct ibv_ah* plain = mana_create_ah(pd, &ah_attr);
+    ah_attr.sl = 10;
+    struct ibv_ah* answer = mana_create_ah(pd, &ah_attr);
+    CHECK(to_mah(answer)->av.ud.traffic_class == 0x68);
+    CHECK(!memcmp(&to_mah(answer)->av.ud, &to_mah(plain)->av.ud, sizeof(to_mah(plain)->av.ud)));
+    if (!extended)
+        CHECK(!memcmp((void*)(uintptr_t)to_mah(answer)->av.stock_address,
+                      (void*)(uintptr_t)to_mah(plain)->av.stock_address,
+                      sizeof(struct mana_hw_rnic_av)));
+    CHECK(!mana_destroy_ah(answer) && !mana_destroy_ah(plain));
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(ibv_cq_ex_to_cq(cq)) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
 static void refused_reset_changes_nothing(void) {
     struct mana_context* ctx = make_context(false);
     struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
@@ -648,6 +703,8 @@ int main(void) {
     cqs_have_room_or_are_refused(true);
     cq_is_armed_within_a_poll(false);
     cq_is_armed_within_a_poll(true);
+    datagrams_say_which_ip_they_came_by(false);
+    datagrams_say_which_ip_they_came_by(true);
     refused_reset_changes_nothing();
     inline_data_is_bounded();
     binds_are_refused(false);

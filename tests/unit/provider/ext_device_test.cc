@@ -230,6 +230,7 @@ TEST_P(ExtDeviceTest, Datagrams) {
     EXPECT_EQ(b->received[0].length, 540U);
     EXPECT_EQ(b->received[0].flags, MANA_WC_GRH | MANA_WC_WITH_IMM);
     EXPECT_EQ(b->received[0].source_qpn, link->a.qp.qpn);
+    EXPECT_EQ(b->received[0].sl, 10);  // IPv4 and UDP
     EXPECT_TRUE(link->same(0, 700040, 500));
 }
 

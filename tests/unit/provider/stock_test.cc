@@ -362,6 +362,7 @@ protected:
         av.stock_address = 0x9000;
         av.stock_lkey = 0x55;
     }
+    std::uint32_t elsewhere = 0;
 };
 
 TEST_F(StockUdTest, WqeCarriesTheAddressVectorFirst) {
@@ -411,6 +412,48 @@ TEST_F(StockUdTest, ReceiveNamesItsSender) {
     EXPECT_EQ(done[0].source_qpn, 0x123U);
     EXPECT_EQ(done[0].flags, MANA_WC_GRH);
     EXPECT_EQ(done[0].length, 48U);
+}
+
+// As ConnectX tells it (IBTA A17.4.5.1). The CQE has no room for it, so the GRH is looked at.
+TEST_F(StockUdTest, ReceivesSayWhichIpTheyCameBy) {
+    std::array<std::uint8_t, 48> packet{};
+    const mana_dp_sge list[] = {{reinterpret_cast<std::uintptr_t>(packet.data()), 48, 7},
+                                {0x40000, 64, 7}};
+    qp.elsewhere = &elsewhere;
+    const auto sl_of = [&](std::uint8_t first) {
+        packet[0] = first;
+        EXPECT_EQ(mana_stock_recv(&qp, 1, list, 2), 0);
+        mana_hw_rnic_ud_recv_cqe cqe{};
+        cqe.type = MANA_HW_RNIC_CQE_UD;
+        cqe.length = 48;
+        cq.write(cqe, kRresp, false);
+        const auto done = cq.poll();
+        return done.size() == 1 ? done[0].sl : -1;
+    };
+    // more than once around the ring
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_EQ(sl_of(0x6f), 9);
+        ASSERT_EQ(sl_of(0x00), 10);
+    }
+    elsewhere = 1;
+    EXPECT_EQ(sl_of(0x6f), 0);
+    qp.elsewhere = nullptr;
+    EXPECT_EQ(sl_of(0x00), 0);
+}
+
+// Nothing of a receive without memory may be looked at.
+TEST_F(StockUdTest, ReceiveWithoutMemoryDoesNotSay) {
+    const mana_dp_sge list[] = {{0x1000, 0, 7}};
+    qp.elsewhere = &elsewhere;
+    for (std::uint32_t sges : {0U, 1U}) {
+        ASSERT_EQ(mana_stock_recv(&qp, 1, list, sges), 0);
+        mana_hw_rnic_ud_recv_cqe cqe{};
+        cqe.type = MANA_HW_RNIC_CQE_UD;
+        cq.write(cqe, kRresp, false);
+        const auto done = cq.poll();
+        ASSERT_EQ(done.size(), 1U);
+        EXPECT_EQ(done[0].sl, 0);
+    }
 }
 
 TEST_F(StockUdTest, OnlySendsOfOnePacket) {

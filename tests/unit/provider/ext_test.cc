@@ -424,9 +424,8 @@ TEST_F(ExtTest, CompletionsSayAll) {
 
 // As ConnectX tells it (IBTA A17.4.5.1): UCX finds the addresses of a datagram by it.
 TEST_F(ExtTest, DatagramsSayWhichIpTheyCameBy) {
-    const std::pair<int, int> expected[] = {{MANA_HW_EXT_CQE_GRH | MANA_HW_EXT_CQE_IPV4, 10},
-                                            {MANA_HW_EXT_CQE_GRH, 9},
-                                            {0, 0}};
+    const std::pair<int, int> expected[] = {
+        {MANA_HW_EXT_CQE_GRH | MANA_HW_EXT_CQE_IPV4, 10}, {MANA_HW_EXT_CQE_GRH, 9}, {0, 0}};
     for (const auto& [flags, sl] : expected) {
         ASSERT_EQ(mana_ext_recv(&qp, 42, kSges, 1), 0);
         done(0, MANA_HW_EXT_WC_RECV, 0, static_cast<std::uint8_t>(flags));

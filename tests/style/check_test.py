@@ -29,6 +29,25 @@ class Rules(unittest.TestCase):
         return findings
 
 
+class Text(Rules):
+    def test_long_lines(self) -> None:
+        line = "word " * 20 + "."
+        self.assertEqual(self.check("text", {"a.md": f"{line}\n- {line}\n{line[1:]}\n"}),
+                         ["a.md:1: line longer than 100 columns",
+                          "a.md:2: line longer than 100 columns"])
+
+    def test_tables_code_and_links_may_be_long(self) -> None:
+        line = "word " * 20 + "."
+        link = "[text](" + "a" * 90 + ")"
+        self.assertEqual(self.check("text", {
+            "a.md": f"| {line} |\n```\n{line}\n```\nsee {link} and https://{'b' * 90}\n"}), [])
+
+    def test_what_is_not_to_be_in_a_line(self) -> None:
+        self.assertEqual(self.check("text", {"a.py": "# TO" + "DO\nb = 1 \n# /ho" + "me/me/x\n"}),
+                         ["a.py:1: unfinished business: do it, or document the limit",
+                          "a.py:2: trailing space", "a.py:3: a path of one machine"])
+
+
 class References(Rules):
     SPEC = {
         "docs/spec/gdma.md": "# GDMA\n## 3. Queues\n### 3.10 Arming\n1. Now.\n2. Later.\n"

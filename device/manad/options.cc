@@ -233,7 +233,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     };
     if (app.count("--pcap") != 0 && parsed.options.pcap.empty())
         return refuse(BadOption{"--pcap: needs a file"});
-    parsed.options.log_level = spdlog::level::from_str(level);
+    parsed.options.log_level = *base::log_level_of(level);  // the option takes these names only
     if (parsed.options.control.size() >= sizeof(sockaddr_un::sun_path))
         return refuse(BadOption{"--control: the path is too long for a socket"});
     for (const std::string& text : nics) {

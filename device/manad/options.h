@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <spdlog/common.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/frame.h"
+#include "base/log.h"
 #include "fabric/nic.h"
 #include "fabric/uplink.h"
 #include "manad/network_options.h"
@@ -27,7 +26,7 @@ struct Options {
     std::vector<PolicyOptions> policies;
     std::string pcap;     ///< file for all frames; empty: none
     std::string control;  ///< path of the control socket; empty: none
-    spdlog::level::level_enum log_level = spdlog::level::info;
+    base::LogLevel log_level = base::LogLevel::kInfo;
 };
 
 /// What a command line came to: options, or a text and an exit status (help, version, or an error

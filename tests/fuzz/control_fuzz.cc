@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the host's user types or sends: the command line of manad, and lines of its control socket,
 // against a daemon with two NICs whose threads do not run.
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/log.h"
 #include "fuzz.h"
 #include "manad/daemon.h"
 #include "manad/options.h"
@@ -34,7 +35,7 @@ void command_line(std::string_view text) {
 
 struct Served {
     Served() {
-        spdlog::set_level(spdlog::level::off);
+        openmana::base::set_log_level(openmana::base::LogLevel::kOff);
         char name[] = "/tmp/openmana-fuzz-XXXXXX";
         fuzz::require(::mkdtemp(name) != nullptr, "mkdtemp");
         folder = name;

@@ -4,7 +4,6 @@
 // crash-<target>-<seed>-<number>.
 #include <fcntl.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "fuzz.h"
 
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s: no inputs; give a folder or a file\n", target.c_str());
         return 2;
     }
-    spdlog::set_level(spdlog::level::off);
+    openmana::base::set_log_level(openmana::base::LogLevel::kOff);
     if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(keep_input);
     for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, on_signal);
     openmana::base::Random random(seed);

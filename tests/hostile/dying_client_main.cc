@@ -6,12 +6,12 @@
 // Usage: dying_client SOCKET N
 #include <mana/rnic_queue.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/log.h"
 #include "kill_protocol.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
@@ -39,7 +39,7 @@ int fail(const char* what) {
 
 int main(int argc, char** argv) {
     if (argc != 3) return fail("usage: dying_client SOCKET N");
-    spdlog::set_level(spdlog::level::off);
+    openmana::base::set_log_level(openmana::base::LogLevel::kOff);
     const std::uint64_t last = std::strtoull(argv[2], nullptr, 10);
     const auto nic = RemoteNic::attach(argv[1]);
     if (!nic) return fail("the server does not take the connection");

@@ -7,7 +7,6 @@
 // OPENMANA_HOSTILE_SECONDS (default 5) and OPENMANA_HOSTILE_SEED (default 1) change a run.
 #include <gtest/gtest.h>
 #include <mana/rnic_queue.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +19,7 @@
 #include <thread>
 
 #include "base/event_loop.h"
+#include "base/log.h"
 #include "fabric/nic.h"
 #include "support/hostile_driver.h"
 
@@ -478,7 +478,7 @@ private:
 };
 
 TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
-    spdlog::set_level(spdlog::level::off);
+    openmana::base::set_log_level(openmana::base::LogLevel::kOff);
     const std::uint64_t seed = from_environment("OPENMANA_HOSTILE_SEED", 1);
     const auto seconds = std::chrono::seconds(from_environment("OPENMANA_HOSTILE_SECONDS", 5));
     SCOPED_TRACE("OPENMANA_HOSTILE_SEED=" + std::to_string(seed));

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <mana/ext.h>
 #include <mana/rnic_queue.h>
-#include <spdlog/spdlog.h>
 #include <stdlib.h>
 
 #include <chrono>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
+#include "base/log.h"
 #include "fabric/switch.h"
 #include "manad/nic_server.h"
 #include "support/ext_host.h"
@@ -88,7 +88,7 @@ bool fill_with_objects(RemoteNic& nic) {
 class MemoryTest : public ::testing::Test {
 protected:
     void SetUp() override {
-        spdlog::set_level(spdlog::level::off);
+        openmana::base::set_log_level(openmana::base::LogLevel::kOff);
         char name[] = "/tmp/openmana-memory-XXXXXX";
         ASSERT_NE(::mkdtemp(name), nullptr);
         folder_ = name;

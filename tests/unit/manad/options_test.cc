@@ -42,7 +42,7 @@ TEST(Options, TakeSeveralNics) {
     EXPECT_FALSE(b.nic.congestion);
     EXPECT_TRUE(b.nic.error_cqes_unasked);
     EXPECT_EQ(parsed.options.control, "/tmp/c");
-    EXPECT_EQ(parsed.options.log_level, spdlog::level::debug);
+    EXPECT_EQ(parsed.options.log_level, base::LogLevel::kDebug);
 }
 
 TEST(Options, ANicWithoutAddressHasOneThatDependsOnItsName) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/fmt/fmt.h>
+#include <fmt/format.h>
 
 #include "vfio_user/device_backend.h"
 

@@ -52,6 +52,17 @@ static inline void mana_store_release(uint32_t *word, uint32_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+/* Flags that one thread changes while another looks at them. */
+static inline bool mana_load_flag(const bool *flag)
+{
+	return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
+static inline void mana_store_flag(bool *flag, bool value)
+{
+	__atomic_store_n(flag, value, __ATOMIC_RELAXED);
+}
+
 /*
  * Orders earlier stores before later loads: the barrier of doorbell records. The
  * device is no CPU of this machine, so it has to be what kernels call mb(): of the

@@ -89,7 +89,7 @@ void mana_dp_cq_event(struct mana_dp_cq *cq)
 int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
 {
 	/* No packet is solicited, but errors count as such: an event too many does no harm. */
-	if (MANA_UNLIKELY(cq->packets))
+	if (MANA_UNLIKELY(__atomic_load_n(&cq->packets, __ATOMIC_RELAXED)))
 		mana_packet_arm(cq);
 	if (!cq->record) {
 		if (solicited)
@@ -152,12 +152,11 @@ void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp)
 
 bool mana_dp_cq_next_error(struct mana_dp_cq *cq, uint32_t *qpn)
 {
-	struct mana_stock_qp *qp = cq->errors;
+	struct mana_stock_side *side = cq->errors;
 
-	if (!qp)
+	if (!side)
 		return false;
-	cq->errors = qp->next_error;
-	qp->error_queued = false;
-	*qpn = qp->dp.qpn;
+	cq->errors = side->next_error;
+	*qpn = side->qp->dp.qpn;
 	return true;
 }

@@ -44,7 +44,7 @@ struct mana_dp_cq {
 	struct mana_stock_side *ready;
 	struct mana_stock_side **ready_tail;
 	struct mana_stock_side *failed;
-	struct mana_stock_qp *errors; /* not yet fetched by mana_dp_cq_next_error */
+	struct mana_stock_side *errors; /* not yet fetched by mana_dp_cq_next_error */
 	struct mana_dp_qp *last; /* found for the extended CQE before this one */
 	struct mana_packet_side *packets; /* a circle: whose turn it is; NULL: none */
 	bool packets_first; /* their turn, or that of the ring */
@@ -73,7 +73,10 @@ void mana_dp_cq_event(struct mana_dp_cq *cq);
 /* Drops what the ring and the lists hold of this QP. */
 void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp);
 
-/* A QP that failed and shall be moved to ERR, or false. Each is named once. */
+/*
+ * A QP that failed and shall be moved to ERR, or false. Each is named once until it is
+ * reset, by one of its CQs, whichever learns of it first.
+ */
 bool mana_dp_cq_next_error(struct mana_dp_cq *cq, uint32_t *qpn);
 
 /* Nobody polls or arms. The ring was resized: CQEs not taken start at `consumer` of the new one. */

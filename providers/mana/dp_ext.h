@@ -128,6 +128,13 @@ void mana_ext_free(struct mana_ext_qp *qp);
 /* RESET: all that was posted is forgotten. The device is in RESET when this is called. */
 void mana_ext_reset(struct mana_ext_qp *qp);
 
+/* The state of the QP allows posts, or not. Others may post meanwhile. */
+static inline void mana_ext_permit(struct mana_ext_qp *qp, bool send, bool recv)
+{
+	mana_store_flag(&qp->can_send, send);
+	mana_store_flag(&qp->can_recv, recv);
+}
+
 struct mana_ext_srq_layout {
 	uint32_t stride;
 	uint32_t ring_bytes;
@@ -347,7 +354,7 @@ static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_sen
 
 	if (MANA_UNLIKELY(!mana_ext_has_opcode(qp, opcode)))
 		return EOPNOTSUPP;
-	if (MANA_UNLIKELY(!qp->can_send || count > qp->max_send_sge))
+	if (MANA_UNLIKELY(!mana_load_flag(&qp->can_send) || count > qp->max_send_sge))
 		return EINVAL;
 	for (uint32_t i = 0; i < count; i++)
 		length += wr->sge[i].length;
@@ -430,7 +437,7 @@ static inline int mana_ext_recv(struct mana_ext_qp *qp, uint64_t wr_id,
 {
 	uint32_t slot = qp->rq_producer & (qp->rq_count - 1);
 
-	if (MANA_UNLIKELY(!qp->can_recv || count > qp->max_recv_sge))
+	if (MANA_UNLIKELY(!mana_load_flag(&qp->can_recv) || count > qp->max_recv_sge))
 		return EINVAL;
 	if (MANA_UNLIKELY(qp->rq_producer - mana_load_acquire(&qp->rq_consumer) >= qp->max_recv))
 		return ENOMEM;

@@ -68,8 +68,9 @@ void mana_stock_reset(struct mana_stock_qp *qp)
 	qp->next_psn = 0;
 	qp->ssn = 1;
 	qp->acked = MANA_HW_RNIC_24BIT;
-	qp->send_side.failed = false;
-	qp->recv_side.failed = false;
+	mana_store_flag(&qp->send_side.failed, false);
+	mana_store_flag(&qp->recv_side.failed, false);
+	mana_store_flag(&qp->error_named, false);
 	if (qp->rollback) {
 		qp->rollback->left = 0;
 		qp->rollback->right = 0;
@@ -85,7 +86,7 @@ static void arm_send(struct mana_stock_qp *qp, uint32_t psn)
 void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn)
 {
 	qp->next_psn = psn & MANA_HW_RNIC_24BIT;
-	qp->acked = (psn - 1) & MANA_HW_RNIC_24BIT;
+	mana_store_release(&qp->acked, (psn - 1) & MANA_HW_RNIC_24BIT);
 	qp->ssn = 1;
 	if (qp->dp.format == MANA_DP_RC)
 		arm_send(qp, psn);
@@ -364,7 +365,8 @@ static int other_rc_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr
 
 int mana_stock_send(struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 {
-	if (MANA_UNLIKELY(!qp->sends.allowed || qp->send_side.failed))
+	if (MANA_UNLIKELY(!mana_load_flag(&qp->sends.allowed) ||
+			  mana_load_flag(&qp->send_side.failed)))
 		return EINVAL;
 	if (MANA_UNLIKELY(wr->opcode > MANA_HW_EXT_WQE_READ ||
 			  wr->opcode == MANA_HW_EXT_WQE_SEND_INV))
@@ -403,7 +405,8 @@ int mana_stock_recv(struct mana_stock_qp *qp, uint64_t wr_id, const struct mana_
 	uint32_t sges, used, bytes;
 	uint8_t *wqe;
 
-	if (!qp->receives.allowed || qp->recv_side.failed || sge_count > qp->receives.max_sge)
+	if (!mana_load_flag(&qp->receives.allowed) || mana_load_flag(&qp->recv_side.failed) ||
+	    sge_count > qp->receives.max_sge)
 		return EINVAL;
 	if (qp->receives.head - mana_load_acquire(&qp->recv_tail) >= qp->receives.max)
 		return ENOMEM;
@@ -514,13 +517,13 @@ static void fail_side(struct mana_dp_cq *cq, struct mana_stock_side *side, uint3
 		side->vendor_error = vendor_error;
 		side->next_failed = cq->failed;
 		cq->failed = side;
-		__atomic_store_n(&side->failed, true, __ATOMIC_RELEASE);
+		mana_store_flag(&side->failed, true);
 	}
 	make_ready(cq, side);
-	if (!side->qp->error_queued) {
-		side->qp->error_queued = true;
-		side->qp->next_error = cq->errors;
-		cq->errors = side->qp;
+	/* The other side's CQ may be polled at this moment; the QP is named once. */
+	if (!__atomic_exchange_n(&side->qp->error_named, true, __ATOMIC_RELAXED)) {
+		side->next_error = cq->errors;
+		cq->errors = side;
 	}
 }
 
@@ -554,7 +557,7 @@ static void take_armed(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	uint32_t psn = cqe->psn & MANA_HW_RNIC_24BIT;
 
 	/* The top bits of the syndrome tell an ACK from the rest. */
-	if (cqe->msn_syndrome >> 29 || !mana_psn_after(psn, qp->acked))
+	if (cqe->msn_syndrome >> 29 || cq != qp->dp.send_cq || !mana_psn_after(psn, qp->acked))
 		return;
 	mana_store_release(&qp->acked, psn);
 	make_ready(cq, &qp->send_side);
@@ -570,6 +573,9 @@ static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 
 	if (qp->dp.format == MANA_DP_UD)
 		send = is_sq;
+	/* The other CQ has a lock of its own. */
+	if (cq != (send ? qp->dp.send_cq : qp->dp.recv_cq))
+		return;
 	if (!send) {
 		fail_side(cq, &qp->recv_side, vendor);
 		return;
@@ -817,7 +823,7 @@ void mana_stock_forget(struct mana_dp_cq *cq, struct mana_stock_qp *qp)
 {
 	struct mana_stock_side **ready = &cq->ready;
 	struct mana_stock_side **failed = &cq->failed;
-	struct mana_stock_qp **error = &cq->errors;
+	struct mana_stock_side **error = &cq->errors;
 
 	while (*ready) {
 		struct mana_stock_side *side = *ready;
@@ -837,11 +843,9 @@ void mana_stock_forget(struct mana_dp_cq *cq, struct mana_stock_qp *qp)
 			*failed = (*failed)->next_failed;
 	}
 	while (*error) {
-		if (*error != qp) {
+		if ((*error)->qp != qp)
 			error = &(*error)->next_error;
-			continue;
-		}
-		qp->error_queued = false;
-		*error = qp->next_error;
+		else
+			*error = (*error)->next_error;
 	}
 }

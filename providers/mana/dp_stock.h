@@ -16,11 +16,15 @@ extern "C" {
 
 struct mana_stock_qp;
 
-/* One direction of a QP in a list of its CQ. */
+/*
+ * One direction of a QP in the lists of its CQ, which the lock of that CQ's polls
+ * protects. Only `failed` is looked at without it, by the poster.
+ */
 struct mana_stock_side {
 	struct mana_stock_qp *qp;
 	struct mana_stock_side *next;
 	struct mana_stock_side *next_failed;
+	struct mana_stock_side *next_error;
 	bool is_recv;
 	bool ready; /* in the CQ's list of QPs with something to report */
 	bool failed; /* an error CQE came: what is left gets error completions */
@@ -53,8 +57,11 @@ struct mana_stock_qp {
 	const uint32_t *elsewhere;
 	struct mana_stock_side send_side;
 	struct mana_stock_side recv_side;
-	struct mana_stock_qp *next_error;
-	bool error_queued;
+	/*
+	 * One of the sides is, or was, in its CQ's list of errors. The sides may have
+	 * CQs with a lock each, so this is an atomic that the first one sets.
+	 */
+	bool error_named;
 };
 
 /* What a QP is made of. */
@@ -77,6 +84,13 @@ void mana_stock_free(struct mana_stock_qp *qp);
 void mana_stock_reset(struct mana_stock_qp *qp);
 /* RTS: sends start with this PSN. RC: arms the first completion. */
 void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn);
+
+/* The state of the QP allows posts, or not. Others may post meanwhile. */
+static inline void mana_stock_permit(struct mana_stock_qp *qp, bool send, bool recv)
+{
+	mana_store_flag(&qp->sends.allowed, send);
+	mana_store_flag(&qp->receives.allowed, recv);
+}
 
 /*
  * Writes one work request into the ring; mana_stock_ring_* tells the device of

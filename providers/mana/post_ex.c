@@ -240,7 +240,7 @@ static void wr_start(struct ibv_qp_ex *qp_ex)
 	mana_lock(&qp->sq_lock);
 	qp->wr.first = qp->ext.sq_producer;
 	qp->wr.posted = qp->ext.sq_posted;
-	qp->wr.error = qp->ext.can_send ? 0 : EINVAL;
+	qp->wr.error = mana_load_flag(&qp->ext.can_send) ? 0 : EINVAL;
 	qp->wr.open = false;
 }
 

@@ -473,11 +473,10 @@ static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
 
 	if (qp->extended) {
 		/* The device flushes what is posted in these. */
-		qp->ext.can_send = send || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
-		qp->ext.can_recv = recv && !qp->ext.srq;
+		mana_ext_permit(&qp->ext, send || state == IBV_QPS_SQE || state == IBV_QPS_ERR,
+				recv && !qp->ext.srq);
 	} else {
-		qp->stock.sends.allowed = send;
-		qp->stock.receives.allowed = recv && state != IBV_QPS_ERR;
+		mana_stock_permit(&qp->stock, send, recv && state != IBV_QPS_ERR);
 	}
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -8,7 +9,8 @@
 
 namespace openmana::test {
 
-/// Stands where a provider has its mapped doorbell page: keeps what is rung, or hands it on.
+/// Stands where a provider has its mapped doorbell page: keeps what is rung, or hands it on. With
+/// `forward`, threads may ring at the same time; then `count` is only about right.
 class DoorbellSink {
 public:
     using Write = std::pair<std::uint32_t, std::uint64_t>;  ///< offset in the page, value
@@ -20,7 +22,8 @@ public:
             forward(offset, value);
         else
             writes.push_back({offset, value});
-        ++count;
+        const std::atomic_ref counted(count);
+        counted.store(counted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
     /// What was rung since the last call.
     [[nodiscard]] std::vector<Write> take() { return std::exchange(writes, {}); }

@@ -14,11 +14,7 @@ constexpr std::uint32_t kSq = 0x1477, kSendCq = 0x21, kRq = 0x78, kRecvCq = 0x22
 /// The ring of one side, written as the device writes it.
 struct Ring {
     void write(mana_dp_cq& cq, const void* data, std::uint32_t queue_id, bool is_sq) {
-        mana_hw_cqe* cqe = cq.ring + (produced & (cq.entries - 1));
-        std::memcpy(cqe->data, data, 60);
-        cqe->word = queue_id | (is_sq ? MANA_HW_CQE_IS_SQ : 0) |
-                    (produced >> cq.shift & 7) << MANA_HW_OWNER_SHIFT;
-        ++produced;
+        write_cqe(cq, produced++, data, queue_id, is_sq);
     }
     std::uint32_t produced = 64;
 };

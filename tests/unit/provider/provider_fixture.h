@@ -16,13 +16,24 @@
 
 namespace openmana::test {
 
+/// Writes a CQE as the device does: the word with the owner bits last.
+inline void write_cqe(const mana_dp_cq& cq, std::uint32_t position, const void* data,
+                      std::uint32_t queue_id, bool is_sq) {
+    mana_hw_cqe* cqe = cq.ring + (position & (cq.entries - 1));
+    auto* word = reinterpret_cast<std::uint32_t*>(reinterpret_cast<std::uint8_t*>(cqe) +
+                                                  offsetof(mana_hw_cqe, word));
+    std::memcpy(cqe->data, data, 60);
+    mana_store_release(word, queue_id | (is_sq ? MANA_HW_CQE_IS_SQ : 0) |
+                                 (position >> cq.shift & 7) << MANA_HW_OWNER_SHIFT);
+}
+
 /// A CQ whose device is the test.
 class TestCq {
 public:
     TestCq(DoorbellSink& sink, const Tables& tables, std::uint32_t entries, bool extended)
-        : memory_(entries * 64 + 64), produced_(entries) {
-        auto* record = reinterpret_cast<mana_hw_ext_cq_record*>(memory_.data() + entries * 64);
-        mana_dp_cq_init(&dp, memory_.data(), entries, extended ? record : nullptr, tables.sq.get(),
+        : memory_(std::make_unique<QueueMemory>(entries * 64 + 64)), produced_(entries) {
+        auto* record = reinterpret_cast<mana_hw_ext_cq_record*>(memory_->data() + entries * 64);
+        mana_dp_cq_init(&dp, memory_->data(), entries, extended ? record : nullptr, tables.sq.get(),
                         tables.rq.get());
         dp.id = 0x64;
         dp.doorbell = sink.page();
@@ -31,11 +42,7 @@ public:
     template <typename T>
     void write(const T& data, std::uint32_t queue_id, bool is_sq) {
         static_assert(sizeof(T) == 60);
-        auto* cqe = dp.ring + (produced_ & (dp.entries - 1));
-        std::memcpy(cqe->data, &data, 60);
-        cqe->word = queue_id | (is_sq ? MANA_HW_CQE_IS_SQ : 0) |
-                    (produced_ >> dp.shift & 7) << MANA_HW_OWNER_SHIFT;
-        ++produced_;
+        write_cqe(dp, produced_++, &data, queue_id, is_sq);
     }
     void armed(std::uint32_t rreq, std::uint32_t psn) {
         mana_hw_rnic_armed_cqe cqe{};
@@ -68,11 +75,27 @@ public:
         mana_dp_cq_done(&dp);
         return out;
     }
+    /// The device moves the CQEs that were not taken to a ring of another size. Nobody polls or
+    /// arms.
+    void resize(std::uint32_t entries) {
+        auto memory = std::make_unique<QueueMemory>(entries * 64 + 64);
+        const mana_dp_cq old = dp;
+        auto* record = reinterpret_cast<mana_hw_ext_cq_record*>(memory->data() + entries * 64);
+        mana_dp_cq_replace(&dp, memory->data(), entries, record, entries);
+        const std::uint32_t left = produced_ - old.consumer;
+        for (std::uint32_t i = 0; i < left; ++i) {
+            const mana_hw_cqe& cqe = old.ring[(old.consumer + i) & (old.entries - 1)];
+            write_cqe(dp, entries + i, cqe.data, cqe.word & MANA_HW_CQE_QUEUE_ID,
+                      (cqe.word & MANA_HW_CQE_IS_SQ) != 0);
+        }
+        produced_ = entries + left;
+        memory_ = std::move(memory);
+    }
     mana_dp_cq dp{};
     int last = 0;
 
 private:
-    QueueMemory memory_;
+    std::unique_ptr<QueueMemory> memory_;
     std::uint32_t produced_;
 };
 

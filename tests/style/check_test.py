@@ -5,28 +5,50 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-CHECK = Path(__file__).resolve().parent.parent.parent / "tools" / "check"
+TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
+sys.path.insert(0, str(TOOLS))
+
+from checks.rules import findings  # noqa: E402
+from checks.tree import Tree  # noqa: E402
 
 
 class Rules(unittest.TestCase):
+    def plant(self, files: dict[str, str]) -> Path:
+        """A work tree with these files."""
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        root = Path(directory.name)
+        subprocess.run(["git", "init", "-q", str(root)], check=True)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text, encoding="utf-8")
+        return root
+
     def check(self, rule: str, files: dict[str, str]) -> list[str]:
-        """The findings of one rule in a tree with these files, without their mark."""
-        with tempfile.TemporaryDirectory() as directory:
-            root = Path(directory)
-            subprocess.run(["git", "init", "-q", str(root)], check=True)
-            for name, text in files.items():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(text, encoding="utf-8")
-            result = subprocess.run([str(CHECK), "--root", str(root), rule], check=False,
-                                    capture_output=True, text=True)
+        """The findings of one rule in a tree with these files."""
+        return [f"{finding.path}:{finding.line}: {finding.text}"
+                for finding in findings(Tree(self.plant(files)), rule)]
+
+
+class Program(Rules):
+    def run_check(self, *words: str) -> tuple[int, str]:
+        result = subprocess.run([str(TOOLS / "check"), *words], check=False, capture_output=True,
+                                text=True)
         self.assertEqual(result.stderr, "")
-        findings = [line.removesuffix(f" [{rule}]") for line in result.stdout.splitlines()[:-1]]
-        self.assertEqual(result.returncode, 1 if findings else 0)
-        return findings
+        return result.returncode, result.stdout
+
+    def test_prints_what_it_finds(self) -> None:
+        root = self.plant({"a.py": "b = 1 \n"})
+        self.assertEqual(self.run_check("--root", str(root), "text", "names"),
+                         (1, "a.py:1: trailing space [text]\ncheck: 1 finding in 1 files\n"))
+        (root / "a.py").write_text("b = 1\n", encoding="utf-8")
+        self.assertEqual(self.run_check("--root", str(root), "text"),
+                         (0, "check: 0 findings in 1 files\n"))
 
 
 class Text(Rules):
@@ -46,6 +68,117 @@ class Text(Rules):
         self.assertEqual(self.check("text", {"a.py": "# TO" + "DO\nb = 1 \n# /ho" + "me/me/x\n"}),
                          ["a.py:1: unfinished business: do it, or document the limit",
                           "a.py:2: trailing space", "a.py:3: a path of one machine"])
+
+
+class Layers(Rules):
+    def test_includes_and_namespaces(self) -> None:
+        self.assertEqual(self.check("layers", {
+            "device/gdma/a.h": '#include "base/fd.h"\n#include "rnic/qp.h"\n'
+                               "void f(base::Fd, vfio_user::Region, ::openmana::eth::Frame);\n"
+                               '// vfio_user::Region\nconst char* text = "rnic::Qp";\n',
+            "device/fabric/b.cc": "rnic::Qp* qp; gdma::Key key; std::pci::Not no;\n"}),
+            ["device/gdma/a.h:2: layer gdma may not include rnic/",
+             "device/gdma/a.h:3: layer gdma may not use eth::",
+             "device/gdma/a.h:3: layer gdma may not use vfio_user::"])
+
+    def test_places_that_reach_into_the_adapter(self) -> None:
+        files = {"device/rnic/adapter.cc": "void Adapter::f(Adapter& adapter) { adapter.x(); }\n",
+                 "device/rnic/a.cc": "void Qp::f() {\n    adapter_.x();\n}\n",
+                 "device/rnic/b.cc": "int f(Qp& qp) { return qp.adapter.x + qp.adapter.y(); }\n"}
+        found = "device/rnic/a.cc:2: 3 places in 2 files reach into the adapter"
+        self.assertEqual(self.check("layers", files), [found])
+        listed = {"tools/checks/exceptions.txt": "layers adapter=3 because\n"}
+        self.assertEqual(self.check("layers", files | listed), [])
+        listed = {"tools/checks/exceptions.txt": "layers adapter=4 because\n"}
+        self.assertEqual(self.check("layers", files | listed), [
+            found,
+            "tools/checks/exceptions.txt:1: not needed any more: adapter=4; remove the line"])
+
+
+class Circles(Rules):
+    def test_a_circle(self) -> None:
+        self.assertEqual(self.check("circles", {
+            "kernel/a.c": "int mana_b(void);\nint mana_a(void)\n{\n\treturn mana_b();\n}\n",
+            "kernel/b.c": "int mana_b(void)\n{\n\treturn mana_table[0];\n}\n",
+            "kernel/c.c": "const int mana_table[] = { 1 };\nint c(void) { return mana_a(); }\n",
+            "kernel/d.c": "int d(void) { return mana_a(); }\n"}),
+            ["kernel/a.c:1: 3 files make a circle: a.c uses mana_b of b.c, "
+             "b.c uses mana_table of c.c, c.c uses mana_a of a.c"])
+
+    def test_no_circle(self) -> None:
+        self.assertEqual(self.check("circles", {
+            "providers/a.c": "/* mana_c */\nint mana_a(void) { return mana_b(); }\n"
+                             "static int local(void) { return x->mana_c + y.mana_c; }\n",
+            "providers/b.c": "int mana_b(void) { return mana_c(); }\n"
+                             "static int local(void) { return 1; }\n",
+            "providers/c.c": 'int mana_c(void) { return local("mana_a"); }\n'
+                             "extern int mana_a_too;\n",
+            "kernel/x.c": "int mana_c(void) { return mana_a(); }\n"}), [])
+
+
+class Size(Rules):
+    def test_files(self) -> None:
+        line = "int x;\n"
+        self.assertEqual(self.check("size", {
+            "device/rnic/a.h": line * 601, "device/rnic/b.h": line * 600,
+            "kernel/a.c": line * 601, "providers/mana/a.c": line * 601,
+            "include/mana/a.h": line * 601, "tests/a.py": "x = 1\n" * 1001,
+            "tests/b.cc": line * 1000,
+            "tools/a.py": "x = 1\n" * 2000}),
+            ["device/rnic/a.h:1: 601 lines, and not 600 at most",
+             "include/mana/a.h:1: 601 lines, and not 600 at most",
+             "kernel/a.c:1: 601 lines, and not 600 at most",
+             "providers/mana/a.c:1: 601 lines, and not 600 at most",
+             "tests/a.py:1: 1001 lines, and not 1000 at most"])
+
+    def functions(self, text: str, name: str = "device/rnic/a.cc") -> list[str]:
+        return self.check("size", {name: text})
+
+    def test_functions(self) -> None:
+        body = "    x();\n" * 79
+        for head, name in {"int f(int a) {": "f",
+                           "template <class T = int>\nvoid A::B<T>::operator()(T a) const {":
+                               "A::B<T>::operator()",
+                           "A::A(int a) : a_(a), b_{1}, c_([&] { return 1; }) {": "A::A",
+                           "TEST_F(Some, Case) {": "TEST_F(Some, Case)",
+                           "static int\nf(int a)\n{": "f"}.items():
+            with self.subTest(head):
+                lines = head.count("\n") + 81
+                self.assertEqual(
+                    self.functions(f"namespace a {{\n\n// f() {{\n{head}\n{body}}}\n\n}}\n"),
+                    [f"device/rnic/a.cc:4: {name} has {lines} lines, and not 80 at most"])
+
+    def test_members_of_a_class(self) -> None:
+        text = ("class A {\npublic:\n    void f() {\n" + "x();\n" * 79 +
+                "    }\n    int g;\n};\n")
+        self.assertEqual(self.functions(text),
+                         ["device/rnic/a.cc:3: f has 81 lines, and not 80 at most"])
+
+    def test_what_is_no_function_may_be_long(self) -> None:
+        lines = "    1,\n" * 90
+        self.assertEqual(self.functions(
+            f"const int a[] = {{\n{lines}}};\nenum class B {{\n{lines}}};\n"
+            f"struct C {{\n{'    int x;' * 90}}};\nconst auto d = [](int) {{\n{lines}}};\n"
+            "int f() {\n" + "    x();\n" * 78 + "}\n" + 'const char* s = R"(f() {)";\n'), [])
+
+    def test_branches_of_the_preprocessor(self) -> None:
+        body = "    x();\n" * 40
+        self.assertEqual(self.functions(
+            f"#ifdef A\nint f(int a) {{\n#else\nint f() {{\n#endif\n{body}}}\n"
+            f"#define M(a) \\\n    if (a) {{\nint g() {{\n{body}}}\n"), [])
+
+    def test_exceptions(self) -> None:
+        long = {"kernel/a.c": "int x;\n" * 601}
+        name = "tools/checks/exceptions.txt"
+        self.assertEqual(self.check("size", long | {name: "size kernel/a.c one table\n"}), [])
+        self.assertEqual(self.check("size", long | {name: "size kernel/a.c\n"}),
+                         [f"{name}:1: an exception without its reason"])
+        self.assertEqual(
+            self.check("size", {"kernel/a.c": "int x;\n",
+                                name: "# list\nsize kernel/a.c one table\n"}),
+            [f"{name}:2: not needed any more: kernel/a.c; remove the line"])
+        self.assertEqual(
+            self.check("text", {name: "size kernel/a.c one table\n"}), [])
 
 
 class References(Rules):

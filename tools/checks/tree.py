@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import subprocess
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,11 @@ class Finding:
     path: Path
     line: int
     text: str
+    about: str = ""  # what an exception names, if it is not the file
+
+    @property
+    def subject(self) -> str:
+        return self.about or str(self.path)
 
 
 class Tree:
@@ -48,6 +52,3 @@ class Tree:
             return True
         with (self.root / path).open("rb") as file:
             return file.read(2) == b"#!"
-
-
-Rule = Callable[[Tree], Iterator[Finding]]

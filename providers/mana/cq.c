@@ -275,12 +275,15 @@ static void unlock_and_fail(struct mana_cq *cq)
 	uint32_t qpn[ERRORS_AT_ONCE];
 	unsigned int count = 0;
 
-	if (MANA_UNLIKELY(cq->dp.errors))
+	while (MANA_UNLIKELY(cq->dp.errors)) {
 		while (count < ERRORS_AT_ONCE && mana_dp_cq_next_error(&cq->dp, &qpn[count]))
 			count++;
+		mana_cq_unlock(cq);
+		for (; count; count--)
+			mana_fail_qp(to_mctx(cq->vcq.cq.context), qpn[count - 1]);
+		mana_cq_lock(cq);
+	}
 	mana_cq_unlock(cq);
-	for (unsigned int i = 0; i < count; i++)
-		mana_fail_qp(to_mctx(cq->vcq.cq.context), qpn[i]);
 }
 
 int mana_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)

@@ -169,6 +169,7 @@ static struct verbs_context *open_context(struct ibv_device *device, int cmd_fd,
 		goto err_context;
 	}
 	pthread_mutex_init(&ctx->table_lock, NULL);
+	pthread_cond_init(&ctx->failed, NULL);
 	verbs_set_ops(&ctx->ibv_ctx, &context_ops);
 	if (mana_has(ctx, MANA_HW_EXT_MEMORY_WINDOWS))
 		verbs_set_ops(&ctx->ibv_ctx, &window_ops);
@@ -199,6 +200,7 @@ static void mana_free_context(struct ibv_context *context)
 	munmap(ctx->doorbell, MANA_DOORBELL_PAGE_BYTES);
 	mana_dp_table_free(&ctx->sq_table);
 	mana_dp_table_free(&ctx->rq_table);
+	pthread_cond_destroy(&ctx->failed);
 	pthread_mutex_destroy(&ctx->table_lock);
 	verbs_uninit_context(&ctx->ibv_ctx);
 	free(ctx);

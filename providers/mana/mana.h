@@ -28,8 +28,13 @@ struct mana_context {
 	struct manadv_ctx_allocators allocators;
 	bool has_allocators;
 	uint32_t elsewhere; /* 1: see struct mana_stock_qp; it stays */
-	/* QPs by queue id; the lock protects changes, and what was found from vanishing */
+	/*
+	 * QPs by queue id; the lock protects changes. It is not held over a command: what
+	 * was found is kept from vanishing by its `failing`, and who waits for that to be
+	 * 0 is told by the condition.
+	 */
 	pthread_mutex_t table_lock;
+	pthread_cond_t failed;
 	struct mana_dp_table sq_table;
 	struct mana_dp_table rq_table;
 };
@@ -119,6 +124,8 @@ struct mana_qp {
 	bool is_raw;
 	bool extended;
 	bool dying; /* being destroyed; under the table's lock */
+	unsigned int failing; /* threads that move it to ERR; under the table's lock */
+	pthread_mutex_t state_lock; /* held over the commands that change the state */
 	struct mana_raw raw;
 	struct mana_buffer buffer; /* extended: all of it; else the SQ */
 	struct mana_buffer queue[MANA_UAPI_QP_QUEUES]; /* stock and raw packet, but the SQ */
@@ -417,7 +424,7 @@ int mana_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int mana_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		  struct ibv_qp_init_attr *init_attr);
 int mana_destroy_qp(struct ibv_qp *qp);
-/* A QP failed: to ERR with it, if it still exists. */
+/* A QP of the public ABI has named an error: to ERR with it, if it still exists. */
 void mana_fail_qp(struct mana_context *ctx, uint32_t qpn);
 void mana_async_event(struct ibv_context *context, struct ibv_async_event *event);
 /* Memory that the device can read for inline data of QPs whose WQEs take none. 0 or an errno. */

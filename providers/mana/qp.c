@@ -27,6 +27,7 @@ static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
 	for (unsigned int i = 0; i < MANA_UAPI_QP_QUEUES; i++)
 		mana_buffer_free(&qp->queue[i], ctx, MANA_RES_QP);
 	mana_leave_parent(qp->parent);
+	pthread_mutex_destroy(&qp->state_lock);
 	free(qp);
 }
 
@@ -334,6 +335,7 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 	qp->parent = mana_enter_parent_of(attr->pd);
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
+	pthread_mutex_init(&qp->state_lock, NULL);
 	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));
 	mana_lock_init(&qp->rq_lock, mana_single_threaded(qp->parent));
 	request.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
@@ -438,6 +440,8 @@ int mana_destroy_qp(struct ibv_qp *ibv_qp)
 	 */
 	pthread_mutex_lock(&ctx->table_lock);
 	qp->dying = true;
+	while (qp->failing)
+		pthread_cond_wait(&ctx->failed, &ctx->table_lock);
 	pthread_mutex_unlock(&ctx->table_lock);
 	ret = ibv_cmd_destroy_qp(ibv_qp);
 	if (!ret)
@@ -496,27 +500,44 @@ static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, in
 	set_permissions(qp, attr->qp_state);
 }
 
+/* The caller holds the lock of the state, so that no thread moves the QP to ERR meanwhile. */
+static int modify(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_qp *ibv_qp = &qp->vqp.qp;
+	enum ibv_qp_state old = ibv_qp->state;
+	bool resets = !qp->extended && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
+	struct ibv_modify_qp cmd = {};
+	int ret;
+
+	if (resets)
+		set_permissions(qp, IBV_QPS_RESET);
+	ret = ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
+	if (ret && resets)
+		set_permissions(qp, old);
+	if (ret)
+		return ret;
+	entered_state(qp, attr, mask);
+	/* As libibverbs does, but before the lock is free. */
+	if (mask & IBV_QP_STATE)
+		ibv_qp->state = attr->qp_state;
+	return 0;
+}
+
 int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct mana_qp *qp = to_mqp(ibv_qp);
-	enum ibv_qp_state old = ibv_qp->state;
 	struct ibv_modify_qp cmd = {};
-	bool resets;
 	int ret;
 
 	if (mask & IBV_QP_RATE_LIMIT)
 		return EOPNOTSUPP;
 	if (mana_is_packet_qp(qp))
 		return mana_modify_packet_qp(qp, attr, mask);
-	resets = !qp->is_raw && !qp->extended && (mask & IBV_QP_STATE) &&
-		 attr->qp_state == IBV_QPS_RESET;
-	if (resets)
-		set_permissions(qp, IBV_QPS_RESET);
-	ret = ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
-	if (ret && resets)
-		set_permissions(qp, old);
-	if (!ret && !qp->is_raw)
-		entered_state(qp, attr, mask);
+	if (qp->is_raw)
+		return ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
+	pthread_mutex_lock(&qp->state_lock);
+	ret = modify(qp, attr, mask);
+	pthread_mutex_unlock(&qp->state_lock);
 	return ret;
 }
 
@@ -537,29 +558,71 @@ int mana_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask,
 	return 0;
 }
 
-void mana_fail_qp(struct mana_context *ctx, uint32_t qpn)
+/* The stock QP of this number, which is not destroyed until release() is called, or NULL. */
+static struct mana_qp *hold(struct mana_context *ctx, uint32_t qpn)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	struct ibv_modify_qp cmd = {};
+	struct mana_qp *qp = NULL;
 	struct mana_dp_qp *dp;
 
 	pthread_mutex_lock(&ctx->table_lock);
 	dp = mana_dp_table_get(&ctx->rq_table, qpn);
-	if (dp && dp->format != MANA_DP_EXT) {
-		struct mana_qp *qp = container_of(dp, struct mana_qp, dp);
-
-		if (!qp->dying && qp->vqp.qp.state != IBV_QPS_RESET && qp->vqp.qp.state != IBV_QPS_ERR &&
-		    !ibv_cmd_modify_qp(&qp->vqp.qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
-			qp->vqp.qp.state = IBV_QPS_ERR;
-			set_permissions(qp, IBV_QPS_ERR);
-		}
-	}
+	if (dp && dp->format != MANA_DP_EXT)
+		qp = container_of(dp, struct mana_qp, dp);
+	if (qp && qp->dying)
+		qp = NULL;
+	if (qp)
+		qp->failing++;
 	pthread_mutex_unlock(&ctx->table_lock);
+	return qp;
+}
+
+static void release(struct mana_qp *qp, struct mana_context *ctx)
+{
+	pthread_mutex_lock(&ctx->table_lock);
+	qp->failing--;
+	pthread_cond_broadcast(&ctx->failed);
+	pthread_mutex_unlock(&ctx->table_lock);
+}
+
+static void move_to_error(struct mana_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_modify_qp cmd = {};
+	struct ibv_qp *ibv_qp = &qp->vqp.qp;
+
+	pthread_mutex_lock(&qp->state_lock);
+	if (ibv_qp->state != IBV_QPS_RESET && ibv_qp->state != IBV_QPS_ERR &&
+	    !ibv_cmd_modify_qp(ibv_qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
+		ibv_qp->state = IBV_QPS_ERR;
+		set_permissions(qp, IBV_QPS_ERR);
+	}
+	pthread_mutex_unlock(&qp->state_lock);
+}
+
+void mana_fail_qp(struct mana_context *ctx, uint32_t qpn)
+{
+	struct mana_qp *qp = hold(ctx, qpn);
+
+	if (!qp)
+		return;
+	/* The number may be another QP's by now, or this one was reset. */
+	if (mana_load_flag(&qp->stock.error_named))
+		move_to_error(qp);
+	release(qp, ctx);
 }
 
 /* The device waits for the move to ERR before it flushes the rest (RNIC 3.9). */
 void mana_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	if (event->event_type == IBV_EVENT_QP_FATAL)
-		mana_fail_qp(to_mctx(context), event->element.qp->qp_num);
+	struct mana_context *ctx = to_mctx(context);
+	struct mana_qp *qp;
+
+	if (event->event_type != IBV_EVENT_QP_FATAL)
+		return;
+	qp = hold(ctx, event->element.qp->qp_num);
+	if (!qp)
+		return;
+	if (&qp->vqp.qp == event->element.qp)
+		move_to_error(qp);
+	release(qp, ctx);
 }

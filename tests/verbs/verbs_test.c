@@ -18,7 +18,8 @@ unsigned int failures;
 
 /* The kernel: everything works, but what a test wants refused. */
 static int refuse_modify;
-static uint32_t next_id = 0x100;
+uint32_t next_id = 0x100;
+void (*on_modify)(struct ibv_qp* qp, enum ibv_qp_state state);
 
 int ibv_cmd_alloc_pd(struct ibv_context* context, struct ibv_pd* pd, struct ibv_alloc_pd* cmd,
                      size_t cmd_size, struct ib_uverbs_alloc_pd_resp* resp, size_t resp_size) {
@@ -68,6 +69,7 @@ int ibv_cmd_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask,
                       struct ibv_modify_qp* cmd, size_t cmd_size) {
     (void)cmd, (void)cmd_size;
     if (refuse_modify) return refuse_modify;
+    if (on_modify && (mask & IBV_QP_STATE)) on_modify(qp, attr->qp_state);
     if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
     return 0;
 }
@@ -195,6 +197,7 @@ struct mana_context* make_context(bool extended) {
     struct mana_context* ctx = calloc(1, sizeof(*ctx));
     if (!ctx) abort();
     pthread_mutex_init(&ctx->table_lock, NULL);
+    pthread_cond_init(&ctx->failed, NULL);
     ctx->doorbell = calloc(1, MANA_DOORBELL_PAGE_BYTES);
     if (extended) {
         ctx->caps.features = ~0ULL;
@@ -712,6 +715,7 @@ int main(void) {
     device_memory_is_copied_by_the_driver();
     direct_verbs_of_pds();
     check_posts();
+    check_failures();
     if (failures) return 1;
     puts("the provider's verbs: ok");
     return 0;

@@ -26,6 +26,13 @@ void free_context(struct mana_context* ctx);
 void write_cqe(struct mana_dp_cq* cq, uint32_t number, const void* data, size_t bytes,
                uint32_t queue_id, bool is_sq);
 
+/* The kernel's next id, and what it does when the state of a QP is to change; NULL: nothing. */
+extern uint32_t next_id;
+extern void (*on_modify)(struct ibv_qp* qp, enum ibv_qp_state state);
+
+/* failures_test.c: QPs that fail are moved to ERR. */
+void check_failures(void);
+
 /* posts_test.c: what is refused leaves the queue as it was. */
 void check_posts(void);
 

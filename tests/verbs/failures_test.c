@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * QPs of the public ABI that fail: the thread that polls moves them to ERR. Here the command that
+ * does so runs what another thread might do meanwhile.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "verbs_test.h"
+
+#define QPS 64
+
+static struct mana_context* ctx;
+static struct ibv_pd* pd;
+static struct ibv_cq* cq;
+static struct ibv_qp* qps[QPS];
+static unsigned int moved;
+
+static struct ibv_qp* make_qp(void) {
+    struct ibv_qp_init_attr attr = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC};
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT};
+    struct ibv_qp* qp = mana_create_qp(pd, &attr);
+    if (!qp || mana_modify_qp(qp, &init, IBV_QP_STATE)) abort();
+    return qp;
+}
+
+/* QPs in INIT, each with a receive that the device has failed. */
+static void set_up(void) {
+    ctx = make_context(false);
+    pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    cq = mana_create_cq(&ctx->ibv_ctx.context, 2 * QPS, NULL, 0);
+    for (uint32_t i = 0; i < QPS; ++i) {
+        struct mana_hw_rnic_error_cqe cqe = {.type_vendor = MANA_HW_RNIC_CQE_ERROR |
+                                                            MANA_HW_RNIC_VE_FLUSHED
+                                                                << MANA_HW_RNIC_CQE_VENDOR_SHIFT};
+        struct ibv_recv_wr wr = {.wr_id = i}, *bad = NULL;
+        qps[i] = make_qp();
+        CHECK(!mana_post_recv(qps[i], &wr, &bad));
+        write_cqe(&to_mcq(cq)->dp, i, &cqe, sizeof(cqe), qps[i]->qp_num, false);
+    }
+    moved = 0;
+}
+
+static void tear_down(void) {
+    for (uint32_t i = 0; i < QPS; ++i) CHECK(!qps[i] || !mana_destroy_qp(qps[i]));
+    CHECK(!mana_destroy_cq(cq) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+static void count(struct ibv_qp* qp, enum ibv_qp_state state) {
+    (void)qp;
+    moved += state == IBV_QPS_ERR;
+}
+
+/* Who takes all completions at once may wait for an event next: no QP is left for a later poll. */
+static void one_poll_moves_all(void) {
+    struct ibv_wc wc[QPS];
+    set_up();
+    on_modify = count;
+    CHECK(mana_poll_cq(cq, QPS, wc) == QPS);
+    on_modify = NULL;
+    CHECK(moved == QPS);
+    for (uint32_t i = 0; i < QPS; ++i) CHECK(qps[i]->state == IBV_QPS_ERR);
+    tear_down();
+}
+
+/* A command may take half a minute, and other QPs of the context come and go meanwhile. */
+static void try_lock(struct ibv_qp* qp, enum ibv_qp_state state) {
+    count(qp, state);
+    if (pthread_mutex_trylock(&ctx->table_lock)) return;
+    pthread_mutex_unlock(&ctx->table_lock);
+    --moved;
+}
+
+static void no_lock_is_held_over_the_command(void) {
+    struct ibv_wc wc[QPS];
+    set_up();
+    on_modify = try_lock;
+    CHECK(mana_poll_cq(cq, QPS, wc) == QPS);
+    on_modify = NULL;
+    CHECK(moved == 0); /* with the lock held */
+    tear_down();
+}
+
+/* All other QPs are destroyed while the first one is moved, and another one gets a number. */
+static void replace_others(struct ibv_qp* qp, enum ibv_qp_state state) {
+    uint32_t number = 0;
+    on_modify = NULL;
+    count(qp, state);
+    for (uint32_t i = 0; i < QPS; ++i) {
+        if (qps[i] == qp) continue;
+        number = qps[i]->qp_num;
+        CHECK(!mana_destroy_qp(qps[i]));
+        qps[i] = NULL;
+    }
+    next_id = number - MANA_UAPI_QP_RESPONDER_RQ;
+    for (uint32_t i = 0; i < QPS; ++i)
+        if (!qps[i]) {
+            qps[i] = make_qp();
+            CHECK(qps[i]->qp_num == number);
+            break;
+        }
+    on_modify = count;
+}
+
+static void another_qp_of_the_number_stays(void) {
+    struct ibv_wc wc[QPS];
+    unsigned int in_init = 0;
+    set_up();
+    on_modify = replace_others;
+    CHECK(mana_poll_cq(cq, QPS, wc) == QPS);
+    on_modify = NULL;
+    CHECK(moved == 1);
+    for (uint32_t i = 0; i < QPS; ++i) in_init += qps[i] && qps[i]->state == IBV_QPS_INIT;
+    CHECK(in_init == 1);
+    tear_down();
+}
+
+/* A QP that was reset meanwhile stays where it is. */
+static void reset_others(struct ibv_qp* qp, enum ibv_qp_state state) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    on_modify = NULL;
+    count(qp, state);
+    for (uint32_t i = 0; i < QPS; ++i)
+        if (qps[i] != qp) {
+            /* libibverbs writes the state only after this */
+            CHECK(!mana_modify_qp(qps[i], &attr, IBV_QP_STATE));
+        }
+    on_modify = count;
+}
+
+static void qps_in_reset_stay(void) {
+    struct ibv_wc wc[QPS];
+    set_up();
+    on_modify = reset_others;
+    CHECK(mana_poll_cq(cq, QPS, wc) == QPS);
+    on_modify = NULL;
+    CHECK(moved == 1);
+    tear_down();
+}
+
+void check_failures(void) {
+    one_poll_moves_all();
+    no_lock_is_held_over_the_command();
+    another_qp_of_the_number_stays();
+    qps_in_reset_stay();
+}

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from checkers import Checkers, plain  # noqa: E402
 from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
+from lab.evidence import CLOSING, Recorder  # noqa: E402
 
 CASE_TIMEOUT = 180.0
 CLEAN_PATIENCE = 10.0
@@ -313,6 +314,7 @@ class Context:
         self.spoken: list[Spoken] = []
         self.spawned: list[Any] = []
         self.notes: list[str] = []
+        self.data: Any = None  # what the evidence of a case has besides
         self.expected: list[tuple[int, str]] = []  # guest, kernel messages that a case asked for
         # Reads the kernel logs for the area's last case. For cases after which a guest may go.
         self.read_kernel_logs: Callable[[], None] = lambda: None
@@ -342,6 +344,7 @@ class Context:
         self.spoken = []
         self.spawned = []
         self.notes = []
+        self.data = None
 
     def words(self) -> str:
         """How to say that the case took too long."""
@@ -490,6 +493,7 @@ class Tally:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    left: int = 0  # there was no time for
     failures: list[str] = field(default_factory=list)
 
 
@@ -497,13 +501,16 @@ class Runner:
     """Runs areas on one lab."""
 
     def __init__(self, context: Context, tally: Tally, keep: Callable[[], Path], number: int = 0,
-                 total: int = 0, out: Callable[[str], None] | None = None) -> None:
+                 total: int = 0, out: Callable[[str], None] | None = None,
+                 recorder: Recorder | None = None, until: float | None = None) -> None:
         self.context = context
         self.tally = tally
         self._keep = keep
         self._kernel_log = KernelLog()
         self.number = number
         self._total = total
+        self._recorder = recorder
+        self._until = until  # no case begins after this time
         self._say = out or (lambda text: print(text, flush=True))
         self._baseline: dict[str, Any] = {}
         self._warnings: list[tuple[str, str]] = []  # guest and message, since the last clean check
@@ -529,6 +536,8 @@ class Runner:
     def start(self) -> None:
         """To be called once the guests are up."""
         self._kernel_log.start(self.context.peers)
+        if self._recorder is not None:
+            self._recorder.start(self.context.lab.guests)
 
     def figures(self) -> dict[str, Any]:
         """What must be the same before and after an area: objects that guests have in manad."""
@@ -601,11 +610,14 @@ class Runner:
             self._baseline = self.figures() if self.death() is None else {}
         except LabError:
             self._baseline = {}  # the first case says what is wrong
-        for case in cases:
+        for done, case in enumerate(cases):
+            if self._until is not None and time.time() >= self._until:
+                self.tally.left += len(cases) - done
+                cases = cases[:done]
+                break
             self.run_case(area, case)
         if cases:
-            self.run_case(area, Case("no kernel warning, manad alive, nothing left behind",
-                                     self._check_clean))
+            self.run_case(area, Case(CLOSING, self._check_clean))
 
     def full_name(self, area: Area, case: Case) -> str:
         """pair.driver.provider.area: title"""
@@ -641,6 +653,7 @@ class Runner:
                 self.tally.skipped += 1
                 context.end()
                 self._say(f"skip {self.number} - {name}: {reason}")
+                self._record(area, case, "skipped", 0.0, str(reason))
                 return
             except KeyboardInterrupt:
                 raise
@@ -653,12 +666,20 @@ class Runner:
             self.tally.passed += 1
             notes = f" [{'; '.join(context.notes)}]" if context.notes else ""
             self._say(f"ok {self.number} - {name} ({took:.1f} s){notes}")
+            self._record(area, case, "passed", took, "; ".join(context.notes))
             return
         self.tally.failed += 1
         self.tally.failures.append(name)
         self._say(f"not ok {self.number} - {name} ({took:.1f} s): {why}")
         if error is not None:
             self._say(f"    kept: {self._save(name, why, error)}")
+            self._record(area, case, "failed", took, why)
+
+    def _record(self, area: Area, case: Case, result: str, took: float, words: str) -> None:
+        """Evidence of a case. One that did not run, since the lab had died, is none."""
+        if self._recorder is not None:
+            self._recorder.case(area.name, case.title, result, took, words[:300], case.long,
+                                self.context.data)
 
     def _reason(self, failure: Exception) -> str:
         if isinstance(failure, (CaseFailed, CaseTimeout, LabError)):

@@ -807,17 +807,6 @@ Ran 2 tests in 0.003s
         self.assertIsNone(pyverbs_table.reason("forky", "test_pd.PDTest.test_new", known))
         self.assertIsNone(pyverbs_table.reason("bookworm", test, known))
 
-    def test_parts_of_the_table_are_replaced_by_suite(self) -> None:
-        with tempfile.TemporaryDirectory() as name:
-            path = Path(name) / "table.md"
-            for suite, text in (("trixie", "one"), ("forky", "two"), ("trixie", "three")):
-                pyverbs.update_document(path, suite,
-                                        f"<!-- {suite} -->\n{text}\n<!-- end of {suite} -->")
-            text = path.read_text()
-        self.assertIn("three", text)
-        self.assertIn("two", text)
-        self.assertNotIn("one\n<", text)
-
     def test_what_keeps_writing_finds_what_is_lost(self) -> None:
         program = [sys.executable, "-B", HERE / "keep_writing.py"]
         with tempfile.TemporaryDirectory(dir=HERE) as name:

@@ -6,7 +6,8 @@ RDMA driver and provider or with ours.
     run.py PAIR AREA...        PAIR: trixie, forky or mixed (server trixie, client forky)
 
 The areas of one call share the guests of one boot (areas with another layout get a boot of their
-own). Exit status: 0 when every case passed or was skipped with its reason, 1 otherwise.
+own). Exit status: 0 when every case passed or was skipped with its reason, 77 if there was no time
+for some (--until), 1 otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ sys.path.insert(0, str(HERE))
 
 from harness import Area, Case, Context, LabError, Runner, SoftPeer, Tally  # noqa: E402
 
-from lab.debug_kernel import KERNELS  # noqa: E402
+from lab.build import build_for_evidence  # noqa: E402
+from lab.debug_kernel import KERNELS, kernel_image  # noqa: E402
+from lab.evidence import Evidence, Recorder, Setup, commit, key_of, sources  # noqa: E402
 from lab.guest import MEMORY, PATIENCE, GuestSpec  # noqa: E402
+from lab.image import cached_image  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
 from lab.manad import find_binary  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
@@ -39,6 +43,7 @@ from lab.session import Lab  # noqa: E402
 
 PAIRS = {"trixie": ("trixie", "trixie"), "forky": ("forky", "forky"), "mixed": ("trixie", "forky")}
 DISK = 128  # MiB
+OUT_OF_TIME = 77  # ctest takes it for skipped
 AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")
                      if path.stem != "__init__"))
 
@@ -82,8 +87,19 @@ def parse() -> argparse.Namespace:
                         help="this manad instead of the build's (or set OPENMANA_MANAD)")
     parser.add_argument("--manad-arg", action="append", default=[], metavar="ARG",
                         help="one more argument for manad; repeatable")
-    parser.add_argument("--table", type=Path, metavar="FILE",
-                        help="pyverbs: write the table of results to this file")
+    parser.add_argument("--evidence", type=Path, metavar="DIR",
+                        default=os.environ.get("OPENMANA_EVIDENCE"),
+                        help="keep in files there (docs/evidence) what the cases showed, unless "
+                        "--manad, --manad-arg or --append is given (default: OPENMANA_EVIDENCE, or "
+                        "nowhere)")
+    parser.add_argument("--resume", action="store_true",
+                        default=bool(os.environ.get("OPENMANA_RESUME")),
+                        help="leave out what the evidence shows of the same sources and guests")
+    parser.add_argument("--until", type=float, metavar="SECONDS",
+                        default=os.environ.get("OPENMANA_UNTIL"),
+                        help="begin no case after this time (as date +%%s says it)")
+    parser.add_argument("--missing", action="store_true",
+                        help="list the cases that the evidence does not show, run none")
     parser.add_argument("--keep-logs", action="store_true", help="keep the logs of a good run too")
     parser.add_argument("--quiet", action="store_true", help="no progress lines")
     arguments = parser.parse_args()
@@ -94,6 +110,11 @@ def parse() -> argparse.Namespace:
             re.compile(arguments.case)
         except re.error as error:
             parser.error(f"--case {arguments.case}: {error}")
+    if arguments.manad is not None or arguments.manad_arg or arguments.append:
+        arguments.evidence = None  # of what only this run has
+    if arguments.evidence is None and (arguments.resume or arguments.missing):
+        parser.error("--resume and --missing need --evidence, and neither --manad, --manad-arg "
+                     "nor --append")
     if arguments.manad is not None and not os.access(arguments.manad, os.X_OK):
         parser.error(f"--manad {arguments.manad}: no such program")
     return arguments
@@ -105,6 +126,25 @@ def chosen(area: Area, arguments: argparse.Namespace) -> list[Case]:
     return [case for case in area.cases
             if (arguments.long or not case.long) and (case.smoke or not few)
             and (arguments.case is None or re.search(arguments.case, case.title))]
+
+
+def setup_of(area: str, arguments: argparse.Namespace) -> Setup:
+    """Of which file of the evidence a run is."""
+    variant = [arguments.wire] if arguments.wire else []
+    variant += [f"{name}-{getattr(arguments, name)}" for name, usual in (("cpus", 1), ("rounds", 3))
+                if getattr(arguments, name) != usual]
+    return Setup(area, arguments.pair, arguments.driver, arguments.provider, arguments.ext,
+                 arguments.kernel, "-".join(variant))
+
+
+def not_shown(area: Area, arguments: argparse.Namespace, guests: list[str] | None) -> list[Case]:
+    """The chosen cases that the evidence does not show; guests None: with whichever guests."""
+    setup = setup_of(area.name, arguments)
+    evidence = Evidence(setup, arguments.evidence)
+    of = sources(setup)
+    return [case for case in chosen(area, arguments) if case.title not in evidence.cases
+            or not evidence.shows(case.title, of, evidence.run_of(case.title)["guests"]
+                                  if guests is None else guests)]
 
 
 def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, tally: Tally,
@@ -139,6 +179,27 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if layout == "soft":
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
+    if layout == "tap":
+        specs = specs[-1:]
+    todo = {area.name: chosen(area, arguments) for area in areas}
+    if arguments.resume:
+        images = [kernel_image(spec.suite, spec.kernel, spec.headers) for spec in specs]
+        todo = {area.name: not_shown(area, arguments, list(dict.fromkeys(map(key_of, images))))
+                for area in areas}
+    count = sum(map(len, todo.values()))
+    shown = sum(len(chosen(area, arguments)) for area in areas) - count
+    if shown:
+        print(f"shown before, by the same sources and guests: {shown} cases", flush=True)
+    if not count:
+        return runner_number
+    if arguments.until is not None and time.time() >= arguments.until:
+        tally.left += count
+        return runner_number
+    recorder = None
+    if arguments.evidence is not None:
+        build_for_evidence()
+        recorder = Recorder({area.name: setup_of(area.name, arguments) for area in areas},
+                            arguments.evidence, commit())
     folder: list[Path] = []
 
     def keep() -> Path:
@@ -152,7 +213,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         manad = arguments.manad
         manad_args = [*arguments.manad_arg, *(("--pcap", str(pcap)) if pcap else ())]
         if layout == "tap":
-            specs, ends = specs[-1:], ((0, 0), (0, 0))
+            ends = ((0, 0), (0, 0))
             binary = (manad or find_binary("manad")).absolute()
             manad = script_of([*own_network(), str(binary)], Path(temp) / "manad")
             manad_args += ["--uplink", "tap=omtap%d"]
@@ -160,7 +221,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
                            ext=arguments.ext == "on"),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap),
-                       keep, areas, arguments, tally, runner_number)
+                       keep, [(area, todo[area.name]) for area in areas], tally, runner_number,
+                       recorder, arguments.until)
 
 
 def own_network() -> list[str]:
@@ -179,17 +241,32 @@ def script_of(words: list[str], path: Path) -> Path:
 
 
 def run_lab(lab: Lab, make_context: Callable[[Lab], Context], keep: Callable[[], Path],
-            areas: list[Area], arguments: argparse.Namespace, tally: Tally, runner_number: int
-            ) -> int:
+            areas: list[tuple[Area, list[Case]]], tally: Tally, runner_number: int,
+            recorder: Recorder | None, until: float | None) -> int:
     """Boots a lab and runs areas in it. Returns the number of the last case."""
     with lab:
         context = make_context(lab)
-        runner = Runner(context, tally, keep, runner_number)
+        runner = Runner(context, tally, keep, runner_number, recorder=recorder, until=until)
         runner.start()
         lab.configure_network()
-        for area in areas:
-            runner.run_area(area, chosen(area, arguments))
+        for area, cases in areas:
+            runner.run_area(area, cases)
         return runner.number
+
+
+def list_missing(areas: list[Area], arguments: argparse.Namespace) -> None:
+    """Prints the cases that the evidence does not show. Guests that are not in the cache may be
+    any."""
+    suites = PAIRS[arguments.pair]
+    for area in areas:
+        ones = suites[-1:] if area.layout in ("one", "tap") else suites
+        images = [cached_image(suite) for suite in ones]
+        guests = None
+        if None not in images and arguments.kernel == "stock" and area.layout != "headers":
+            guests = list(dict.fromkeys(key_of(image) for image in images))
+        missing = not_shown(area, arguments, guests)
+        for case in missing:
+            print(f"{setup_of(area.name, arguments).name.removesuffix('.json')}: {case.title}")
 
 
 def main() -> int:
@@ -206,6 +283,9 @@ def main() -> int:
                 suites = f" ({', '.join(case.only)} only)" if case.only else ""
                 print(f"{arguments.pair}.{arguments.driver}.{arguments.provider}.{area.name}: "
                       f"{case.title}{suites}")
+        return 0
+    if arguments.missing:
+        list_missing(areas, arguments)
         return 0
     if not any(chosen(area, arguments) for area in areas):
         print(f"run.py: no case matches {arguments.case}", file=sys.stderr)
@@ -226,11 +306,14 @@ def main() -> int:
             tally.failures.append(f"{arguments.pair}: lab of {names}")
             print(f"not ok {number} - {arguments.pair}: lab of {names}: {error}", flush=True)
     skipped = f", {tally.skipped} skipped" if tally.skipped else ""
+    skipped += f", {tally.left} left, since the time was up" if tally.left else ""
     print(f"{tally.passed} passed, {tally.failed} failed{skipped} "
           f"({time.monotonic() - begin:.0f} s)", flush=True)
     for name in tally.failures:
         print(f"failed: {name}")
-    return 1 if tally.failed else 0
+    if tally.failed:
+        return 1
+    return OUT_OF_TIME if tally.left else 0
 
 
 if __name__ == "__main__":

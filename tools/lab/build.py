@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from . import host
 from .errors import LabError
@@ -13,6 +14,18 @@ from .proc import find_program, run_logged
 from .progress import Step
 
 SPACE_NEEDED = 500_000_000
+
+
+def configured(preset: str) -> Path:
+    """The directory of a preset, configured when that was not done."""
+    cmake = find_program("cmake")
+    if cmake is None:
+        raise LabError("the package cmake is missing")
+    if not any((BUILD / preset / name).exists() for name in ("build.ninja", "Makefile")):
+        with Step(f"configuring preset {preset}"):
+            run_logged([cmake, "--preset", preset], logs_dir() / f"build-{preset}.log",
+                       f"cmake --preset {preset}", cwd=ROOT)
+    return BUILD / preset
 
 
 def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | None = None
@@ -26,15 +39,26 @@ def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | 
     host.check_space(ROOT, SPACE_NEEDED, "the build")
     log = logs_dir() / f"build-{preset}.log"
     log.unlink(missing_ok=True)
-    configured = any((BUILD / preset / name).exists() for name in ("build.ninja", "Makefile"))
-    if not configured:
-        with Step(f"configuring preset {preset}"):
-            run_logged([cmake, "--preset", preset], log, f"cmake --preset {preset}", cwd=ROOT)
+    configured(preset)
     argv = [cmake, "--build", os.fspath(BUILD / preset), "-j", str(jobs or os.cpu_count() or 1)]
     if targets:
         argv += ["--target", *targets]
     with Step(f"building preset {preset} (log: {log})"):
         run_logged(argv, log, f"building preset {preset}", cwd=ROOT)
+
+
+def build_for_evidence() -> None:
+    """Brings the build that a test uses up to its sources, so that the evidence is of these."""
+    folder = os.environ.get("OPENMANA_BUILD")
+    if not folder:
+        ensure_manad()
+        return
+    cmake = find_program("cmake")
+    if cmake is None:
+        raise LabError("the package cmake is missing")
+    with Step(f"building manad in {folder}"):
+        run_logged([cmake, "--build", folder, "--target", "manad", "manactl"],
+                   logs_dir() / "build-evidence.log", "building manad")
 
 
 def ensure_manad() -> None:

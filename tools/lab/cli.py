@@ -155,6 +155,12 @@ def make_parser() -> argparse.ArgumentParser:
                       help="builds and tests at once (default: CPUs)")
     test.add_argument("--no-asan", action="store_true", help="leave the presets asan and fuzz out")
     test.add_argument("--list", action="store_true", help="only list the tests")
+    test.add_argument("--minutes", type=positive, metavar="N", help="tests with guests alone, and "
+                      "no case begins after N minutes: the next time goes on there")
+    test.add_argument("--again", action="store_true", help="with --long or --minutes: also what "
+                      "docs/evidence shows of the same sources and guests")
+    test.add_argument("--missing", action="store_true", help="list the cases with guests that "
+                      "docs/evidence does not show, run none")
     for side in ("driver", "provider"):
         test.add_argument(f"--{side}", choices=SIDES, help=f"the {side} of guest tests that do "
                           "not name one themselves")

@@ -203,6 +203,16 @@ def build_initrd(image: Path) -> Path:
     return final
 
 
+def cached_image(suite: str, headers: bool = False) -> Image | None:
+    """The image of a suite if it is in the cache; without its initramfs."""
+    name = f"guest-headers-{suite}" if headers else f"guest-{suite}"
+    base = cache_dir() / f"{name}-{image_key(suite, headers)}"
+    if not (base / "kernel").exists():
+        return None
+    return Image(suite, base.name, base / "root.ext4", base / "vmlinuz", base / "initrd",
+                 (base / "kernel").read_text().strip())
+
+
 def get_image(suite: str, headers: bool = False) -> Image:
     """The image of a suite, made first when it is not in the cache. With `headers` it is another
     one, in which modules can be built: it has the headers of its kernel, and DKMS."""

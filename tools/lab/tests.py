@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import host
-from .build import configure_and_build
+from .build import configure_and_build, configured
 from .errors import LabError
+from .evidence import FOLDER
 from .image import SUITES, get_image
 from .kvm import choose_accel
 from .ours import guest_initrd
@@ -21,6 +25,8 @@ from .progress import say
 from .qemu import find_qemu
 
 PRESETS = ("release", "asan", "fuzz")
+# Tests whose results are kept, and which are run in pieces.
+GUESTS = "^vm"
 
 
 def join(presets: tuple[str, ...]) -> Path:
@@ -63,9 +69,22 @@ def run(args: argparse.Namespace) -> int:
     if ctest is None:
         raise LabError("ctest is missing; install the package cmake")
     jobs = args.jobs or os.cpu_count() or 1
-    presets = PRESETS[:1] if args.no_asan else PRESETS
-    for preset in presets:
-        configure_and_build(preset, jobs=jobs)
+    if args.missing:
+        return list_missing(ctest, args, jobs)
+    kept = {}
+    if args.minutes is not None:
+        kept["OPENMANA_UNTIL"] = str(int(time.time() + args.minutes * 60))
+    if args.long or args.minutes is not None:
+        kept["OPENMANA_EVIDENCE"] = os.fspath(FOLDER)
+        kept["OPENMANA_RESUME"] = "" if args.again else "1"
+    if args.minutes is not None and args.label is None:
+        args.label = GUESTS
+        presets = PRESETS[:1]
+        configure_and_build(presets[0], ("manad", "manactl"), jobs)
+    else:
+        presets = PRESETS[:1] if args.no_asan else PRESETS
+        for preset in presets:
+            configure_and_build(preset, jobs=jobs)
     folder = join(presets)
     if not args.list and needs_guests(ctest, args, folder):
         qemu = find_qemu()
@@ -76,14 +95,49 @@ def run(args: argparse.Namespace) -> int:
     say("running ctest" if not args.list else "listing the tests")
     sides = {f"OPENMANA_{side.upper()}": value for side in ("driver", "provider", "ext")
              if (value := getattr(args, side))}
-    process = spawn([ctest, *ctest_arguments(args, folder, jobs)], env={**os.environ, **sides})
+    process = spawn([ctest, *ctest_arguments(args, folder, jobs)],
+                    env={**os.environ, **sides, **kept})
     try:
-        return process.wait()
+        status = process.wait()
+        if kept:
+            say("what the guests have shown is in docs/evidence; see what is missing with "
+                "--missing, and commit it with tools/evidence tables")
+        return status
     except BaseException:
         end_group(process, grace=10)
         raise
     finally:
         end_group(process, grace=0)
+
+
+def list_missing(ctest: str, args: argparse.Namespace, jobs: int) -> int:
+    """Prints the cases of the chosen tests with guests that the evidence does not show."""
+    folder = configured(PRESETS[0])
+    listing = argparse.Namespace(**{**vars(args), "list": True, "label": args.label or GUESTS})
+    done = subprocess.run([ctest, *ctest_arguments(listing, folder, 1), "--show-only=json-v1"],
+                          capture_output=True, text=True, timeout=300, check=False)
+    try:
+        commands = [test["command"] for test in json.loads(done.stdout)["tests"]]
+    except (ValueError, KeyError) as error:
+        raise LabError(f"ctest does not list its tests: {done.stderr.strip()[-200:]}") from error
+    # only run.py's: the harness has tests of its own
+    commands = [command for command in commands if Path(command[1]).name == "run.py"]
+    with ThreadPoolExecutor(jobs) as pool:
+        lists = list(pool.map(missing_of, commands))
+    missing = list(dict.fromkeys(line for lines in lists for line in lines))
+    for line in missing:
+        print(line)
+    say(f"{len(missing)} cases are not shown by the present sources and guests")
+    return 0
+
+
+def missing_of(command: list[str]) -> list[str]:
+    """What run.py says is missing."""
+    done = subprocess.run([*command, "--missing", "--evidence", os.fspath(FOLDER)],
+                          capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{' '.join(command[1:])} --missing: {done.stderr.strip()[-300:]}")
+    return done.stdout.splitlines()
 
 
 def needs_guests(ctest: str, args: argparse.Namespace, folder: Path) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import pyverbs_table
 from harness import Area, Context, Peer, check, skip
@@ -39,9 +39,6 @@ class Outcome:
     results: dict[str, str] = field(default_factory=dict)  # test -> ok, failed, skipped, crashed
     words: dict[str, str] = field(default_factory=dict)  # test -> why
     crash: str = ""
-
-
-OUTCOMES: dict[str, dict[str, Outcome]] = {}
 
 
 def words_of(text: str, test: str) -> str:
@@ -127,15 +124,6 @@ def is_stock(context: Context) -> bool:
     return not context.has("driver") and not context.has("provider")
 
 
-def section(context: Context) -> str:
-    """The part of the document that a run writes."""
-    suite = context.a.suite
-    if is_stock(context):
-        return suite
-    ext = "" if context.ext else " ext-off"
-    return f"{suite} {context.driver} {context.provider}{ext}"
-
-
 def reason(context: Context, test: str, words: str) -> str | None:
     """Why a test fails whatever the device does; with ours as with stock software alone."""
     ours = all(context.has(side) for side in ("driver", "provider", "ext"))
@@ -186,8 +174,7 @@ def run(module: str, context: Context) -> None:
                 if name not in parsed.results:
                     outcome.results[name] = "crashed"
                     outcome.words[name] = f"status {ended_with}"
-    OUTCOMES.setdefault(section(context), {})[module] = outcome
-    write_table(context)
+    context.data = evidence(context, module, outcome)
     check(outcome.results or outcome.crash, f"no test ran: {text[-300:]}")
     wrong = [f"{test} ({outcome.words.get(test, '')})" for test, result in outcome.results.items()
              if result in ("failed", "crashed")
@@ -207,71 +194,25 @@ def run(module: str, context: Context) -> None:
     check(not wrong, "; ".join(wrong))
 
 
-def write_table(context: Context) -> None:
-    """Updates the part of this suite in the document, if one was asked for."""
-    path = getattr(context.options, "table", None)
-    if path is None:
-        return
-    suite = context.a.suite
-    kernel = context.a.out("uname -r").strip()
-    version = context.a.out("dpkg-query -W -f '${Version}' libibverbs1").strip()
-    name = section(context)
-    sides = "" if is_stock(context) else \
-        f", driver {context.driver}, provider {context.provider}, extensions " \
-        f"{'on' if context.ext else 'off'}"
-    lines = [f"<!-- {name} -->", f"## {suite}: kernel {kernel}, rdma-core {version}{sides}", "",
-             "| file | ok | skipped | failed | remark |", "|---|---|---|---|---|"]
-    reasons: dict[str, list[str]] = {}
-    skips: dict[str, list[str]] = {}
-    total: Counter[str] = Counter()
-    for module, outcome in OUTCOMES[name].items():
-        total.update(outcome.results.values())
-        for test, result in outcome.results.items():
-            if result == "skipped" and not is_stock(context):
-                words = outcome.words.get(test, "")
-                skips.setdefault(skip_reason(context, test, words)
-                                 or f"**not explained**: {words}", []).append(test)
-        counts = Counter(outcome.results.values())
-        bad = [test for test, result in outcome.results.items() if result in ("failed", "crashed")]
-        for test in bad:
+def evidence(context: Context, module: str, outcome: Outcome) -> dict[str, Any]:
+    """What the table in the document says of a file."""
+    counts = Counter(outcome.results.values())
+    bad = [test for test, result in outcome.results.items() if result in ("failed", "crashed")]
+    data: dict[str, Any] = {"ok": counts["ok"], "skipped": counts["skipped"], "failed": len(bad),
+                            "failing": {}, "left_out": {}}
+    for test in bad:
+        words = outcome.words.get(test, "")
+        why = reason(context, test, words) or f"**not explained**: {words}"
+        data["failing"].setdefault(why, []).append(test)
+    for test, result in outcome.results.items():
+        if result == "skipped" and not is_stock(context):
             words = outcome.words.get(test, "")
-            why = reason(context, test, words) or f"**not explained**: {words}"
-            reasons.setdefault(why, []).append(test)
-        remark = ""
-        if outcome.crash:
-            why = crash_reason(context, module, outcome.crash) or "not explained"
-            remark = f"process: {outcome.crash} ({why})"
-        lines.append(f"| {module} | {counts['ok']} | {counts['skipped']} | {len(bad)} | "
-                     f"{remark} |")
-    bad = total["failed"] + total["crashed"]
-    lines.append(f"| all | {total['ok']} | {total['skipped']} | {bad} |  |")
-    for what, table in (("failing", reasons), ("skipped", skips)):
-        if table:
-            lines += ["", f"| {what} tests | because |", "|---|---|"]
-            lines += [f"| {', '.join(f'`{test}`' for test in sorted(tests))} | {why} |"
-                      for why, tests in sorted(table.items())]
-    lines += ["", f"<!-- end of {name} -->"]
-    update_document(Path(path), name, "\n".join(lines))
-
-
-def update_document(path: Path, suite: str, part: str) -> None:
-    """Replaces the part of a suite, and keeps the rest."""
-    head = """# rdma-core's Python tests
-
-For developers: what `run_tests.py --dev mana_0` of the package `rdma-core` shows in a guest, file
-by file, both ends on one NIC. Written by `tests/vm/run.py SUITE pyverbs --table docs/pyverbs.md`.
-The reasons are kept in `tests/vm/pyverbs_table.py`, with the words in which each test fails: a test
-that fails in other words, and any command that the device refuses, is a failure of the run. Files
-for other hardware (mlx5, efa, irdma, CUDA) are left out. With our driver and provider every skip
-has a reason there too; with `--driver ours --provider ours` the run writes a part of its own.
-"""
-    text = path.read_text() if path.exists() else head
-    begin, end = f"<!-- {suite} -->", f"<!-- end of {suite} -->"
-    if begin in text and end in text:
-        text = text[:text.index(begin)] + part + text[text.index(end) + len(end):]
-    else:
-        text = text.rstrip("\n") + "\n\n" + part + "\n"
-    path.write_text(text)
+            why = skip_reason(context, test, words) or f"**not explained**: {words}"
+            data["left_out"].setdefault(why, []).append(test)
+    if outcome.crash:
+        why = crash_reason(context, module, outcome.crash) or "not explained"
+        data["remark"] = f"process: {outcome.crash} ({why})"
+    return data
 
 
 for _module in MODULES:

@@ -5,22 +5,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from . import chart, cost
 from .build import configure_and_build, ensure_manad
-from .demo import perftest, wait_listening
 from .errors import LabError
 from .guest import Guest, GuestSpec
 from .host import check_space
 from .paths import BUILD, GUEST_FILES
+from .perftest import perftest, row_of, timed_line, wait_listening
 from .progress import Step, say
 from .session import Lab
 
@@ -28,7 +27,7 @@ SIZES = (8, 64, 512, 4096, 16384, 65536, 262144, 1048576, 4194304)
 SLOW_SIZES = (8, 512, 4096, 65536, 1048576)
 QUICK_SIZES = (8, 4096, 65536, 1048576)
 PORT = 18515
-# Figures that are set beside each other are the best of as many runs, as those of memcpy are
+# Figures of which ratios are made are the best of as many runs, as those of memcpy are
 # (memcpy_bench.cc); of latencies the median, for a tail has no best.
 COMPARED_SIZES = (65536, 1048576)
 ROUNDS = 3
@@ -38,6 +37,7 @@ POST_LIST = ("-l", "16")
 # Gb/s that Soft-RoCE and TCP are guessed to reach, to choose iterations that end in seconds.
 SLOW_GUESS = 0.05
 STOCK = "MANA, all stock"
+RATES = ("writes_per_second", "writes_per_second_post_list_16")
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,6 @@ class Route:
     slow: bool = False
 
 
-def table_rows(text: str) -> list[list[float]]:
-    """The rows of numbers of a perftest table."""
-    rows = []
-    for line in text.splitlines():
-        words = line.split()
-        if words and all(re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", word) for word in words):
-            rows.append([float(word) for word in words])
-    return rows
-
-
 def iterations(size: int, slow: bool, quick: bool) -> int:
     """How many messages of a size take some tenths of a second, or a few, if each is slow."""
     if slow:
@@ -71,82 +61,106 @@ def iterations(size: int, slow: bool, quick: bool) -> int:
     return max(500, min(100000, (1 << 33) // max(size, 4096))) // (4 if quick else 1)
 
 
-def perftest_row(route: Route, program: str, *options: str) -> list[float]:
-    """The last row of a perftest's table."""
-    text = perftest(route.server, route.client, program, "-F", *options, timeout=300,
-                    server_device=route.server_device, client_device=route.client_device,
-                    address=route.address)
-    rows = table_rows(text)
-    if not rows:
-        raise LabError(f"{program} printed no table: {text.strip()[-200:]}")
-    return rows[-1]
+def perftest_row(route: Route, program: str, *options: str) -> list[float] | None:
+    """The last row of a perftest's table; None if perftest could not time it in several runs."""
+    line = timed_line(f"{route.label} {' '.join((program, *options))}", lambda: perftest(
+        route.server, route.client, program, "-F", *options, timeout=300,
+        server_device=route.server_device, client_device=route.client_device,
+        address=route.address))
+    return None if line is None else row_of(line)
 
 
 class Bench:
-    """The measurements. What is measured of several routes is measured by turns."""
+    """The measurements. What is measured of several routes is measured by turns, and the first run
+    of a program on a route counts for nothing: emulation has to translate it, and its memory is
+    touched for the first time."""
 
     def __init__(self, quick: bool) -> None:
         self._quick = quick
+        self._warm: set[tuple[str, str]] = set()
+
+    def _rounds(self, routes: Sequence[Route], compared: bool) -> int:
+        """How often a figure is measured: several times where a ratio is made of it."""
+        if len(routes) > 1 and not self._quick:
+            return ROUNDS_BESIDE_STOCK
+        return ROUNDS if compared or len(routes) > 1 else 1
+
+    def _warm_up(self, route: Route, program: str) -> None:
+        if (route.label, program) in self._warm:
+            return
+        self._warm.add((route.label, program))
+        size, count = ((8, 200) if program.endswith("_lat") else
+                       (1 << 20, 16) if route.slow else (max(SIZES), 100))
+        perftest(route.server, route.client, program, "-F", "-s", str(size), "-n", str(count),
+                 timeout=300, server_device=route.server_device,
+                 client_device=route.client_device, address=route.address)
 
     def _by_turns(self, routes: Sequence[Route], program: str, *options: str,
                   compared: bool = False) -> dict[str, list[list[float]]]:
-        """By route, the last row of perftest's table of each round; several rounds if the figure
-        is `compared`."""
-        rounds = (1 if self._quick else ROUNDS_BESIDE_STOCK if len(routes) > 1
-                  else ROUNDS if compared else 1)
+        """By route, the last row of perftest's table of each round in which all of the routes
+        could be timed; several rounds if a ratio is made of the figure (`compared`)."""
+        for route in routes:
+            self._warm_up(route, program)
         found: dict[str, list[list[float]]] = {route.label: [] for route in routes}
-        for number in range(rounds):
-            for route in routes if number % 2 == 0 else reversed(routes):
-                found[route.label].append(perftest_row(route, program, *options))
+        for number in range(self._rounds(routes, compared)):
+            rows = {route.label: perftest_row(route, program, *options)
+                    for route in (routes if number % 2 == 0 else reversed(routes))}
+            whole = {label: row for label, row in rows.items() if row is not None}
+            if len(whole) == len(rows):
+                for label, row in whole.items():
+                    found[label].append(row)
         return found
 
     def bandwidth(self, routes: Sequence[Route], program: str, *options: str
-                  ) -> dict[str, dict[int, float]]:
-        """Gb/s by route and message size; with options only of the sizes that are compared."""
+                  ) -> dict[str, dict[int, list[float]]]:
+        """Gb/s of each round by route and message size; with options only of the sizes that are
+        compared."""
         slow = routes[0].slow
         sizes = QUICK_SIZES if self._quick else SLOW_SIZES if slow else SIZES
-        found: dict[str, dict[int, float]] = {route.label: {} for route in routes}
+        found: dict[str, dict[int, list[float]]] = {route.label: {} for route in routes}
         for size in COMPARED_SIZES if options else sizes:
             count = max(16, iterations(size, slow, self._quick) // 16 * 16)  # lists of 16
-            measured = self._by_turns(routes, program, "-N", "--report_gbits", "-s", str(size),
-                                      "-n", str(count), *options, compared=size in COMPARED_SIZES)
+            measured = self._by_turns(
+                routes, program, "-N", "--report_gbits", "-s", str(size), "-n", str(count),
+                *options, compared=(size in COMPARED_SIZES
+                                    and (program == "ib_write_bw" or not self._quick)))
             for label, rows in measured.items():
-                found[label][size] = max(row[3] for row in rows)
-                say(f"{label} {' '.join((program, *options))} {chart.human_size(size)}: "
-                    f"{found[label][size]:.3f} Gb/s")
+                if rows:
+                    # small messages may have so little that only their rate is not 0.00
+                    found[label][size] = [row[3] or size * 8 * row[4] / 1e3 for row in rows]
+                    say(f"{label} {' '.join((program, *options))} {chart.human_size(size)}: "
+                        f"{max(found[label][size]):.3f} Gb/s")
         return found
 
-    def message_rate(self, routes: Sequence[Route], *options: str) -> dict[str, float]:
-        """8-byte writes a second, by route."""
+    def message_rate(self, routes: Sequence[Route], *options: str) -> dict[str, list[float]]:
+        """8-byte writes a second of each round, by route."""
         count = 1000 if routes[0].slow else 50000 if self._quick else 200000
         measured = self._by_turns(routes, "ib_write_bw", "-N", "-s", "8", "-n", str(count),
                                   *options)
-        return {label: max(row[4] for row in rows) * 1e6 for label, rows in measured.items()}
+        return {label: [row[4] * 1e6 for row in rows] for label, rows in measured.items()}
 
     def latency(self, routes: Sequence[Route], program: str, size: int = 8
-                ) -> dict[str, dict[str, float]]:
-        """Percentiles in microseconds, by route."""
+                ) -> dict[str, dict[str, list[float]]]:
+        """Percentiles in microseconds of each round, by route."""
         slow = routes[0].slow
         count = (200 if slow else 2000) if self._quick else (1000 if slow else 10000)
-        found = {}
-        for label, rows in self._by_turns(routes, program, "-s", str(size), "-n",
-                                          str(count)).items():
-            row = [statistics.median(column) for column in zip(*rows, strict=True)]
-            # bytes, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
-            found[label] = {"min": row[2], "p50": row[4], "avg": row[5], "p99": row[7],
-                            "p99.9": row[8], "max": row[3]}
-        return found
+        measured = self._by_turns(routes, program, "-s", str(size), "-n", str(count),
+                                  compared=program == "ib_write_lat")
+        # bytes, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
+        columns = {"min": 2, "p50": 4, "avg": 5, "p99": 7, "p99.9": 8, "max": 3}
+        return {label: {key: [row[column] for row in rows] for key, column in columns.items()}
+                for label, rows in measured.items() if rows}
 
     def rdma(self, *routes: Route) -> dict[str, dict[str, Any]]:
-        """All of the RDMA devices of some routes, by route."""
-        results: dict[str, dict[str, Any]] = {
+        """All of the RDMA devices of some routes, by route: figures, and the rounds of each."""
+        rounds: dict[str, dict[str, Any]] = {
             route.label: {"bandwidth_gbps": {}, "latency_us": {}} for route in routes}
 
-        def keep(figures: dict[str, Any], kind: str, program: str) -> None:
-            for label, figure in figures.items():
-                results[label][kind][program] = figure
+        def keep(measured: dict[str, Any], kind: str, program: str) -> None:
+            for label, line in measured.items():
+                rounds[label][kind][program] = line
 
-        labels = " and ".join(results)
+        labels = " and ".join(rounds)
         for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
             with Step(f"{labels}: {program}", every=30):
                 keep(self.bandwidth(routes, program), "bandwidth_gbps", program)
@@ -158,11 +172,11 @@ class Bench:
                 keep(self.latency(routes, program), "latency_us", program)
         with Step(f"{labels}: message rate", every=30):
             for label, rate in self.message_rate(routes).items():
-                results[label]["writes_per_second"] = rate
+                rounds[label]["writes_per_second"] = rate
             if not routes[0].slow:
                 for label, rate in self.message_rate(routes, *POST_LIST).items():
-                    results[label]["writes_per_second_post_list_16"] = rate
-        return results
+                    rounds[label]["writes_per_second_post_list_16"] = rate
+        return {label: figures(line) | {"rounds": line} for label, line in rounds.items()}
 
     def tcp(self, route: Route) -> dict[str, Any]:
         """iperf3 and a ping-pong."""
@@ -175,7 +189,7 @@ class Bench:
                 try:
                     wait_listening(server, listener, 5201)
                     text = client.run(["iperf3", "-J", "-c", route.address, "-t", seconds,
-                                       "-l", str(size)], timeout=60).stdout
+                                       "-O", "1", "-l", str(size)], timeout=60).stdout
                     listener.wait(30)
                 finally:
                     if listener.status is None and server.alive:
@@ -196,6 +210,20 @@ class Bench:
         latency = {words[i]: float(words[i + 1]) for i in range(0, len(words) - 1, 2)}
         return {"bandwidth_gbps": {"tcp": bandwidth}, "latency_us": {"tcp": latency},
                 "writes_per_second": bandwidth[8] * 1e9 / 64}
+
+
+def figures(rounds: dict[str, Any]) -> dict[str, Any]:
+    """One figure for the rounds of each: the best bandwidth and rate, the median of a latency. What
+    was never timed is not there."""
+    found: dict[str, Any] = {
+        "bandwidth_gbps": {program: {size: max(values) for size, values in line.items()}
+                           for program, line in rounds["bandwidth_gbps"].items()},
+        "latency_us": {program: {key: statistics.median(values) for key, values in line.items()}
+                       for program, line in rounds["latency_us"].items()}}
+    for key in RATES:
+        if rounds.get(key):
+            found[key] = max(rounds[key])
+    return found
 
 
 def soft_roce(lab: Lab) -> Route:
@@ -239,10 +267,9 @@ def print_tables(results: dict[str, Any]) -> None:
                                                else f"{'-':>9}" for key in keys))
     print("\nMessages of 8 bytes a second")
     for label, data in results["paths"].items():
-        print(f"{label:{width}} {data['writes_per_second']:12,.0f}")
-        if "writes_per_second_post_list_16" in data:
-            print(f"{label + ', lists of 16':{width}} "
-                  f"{data['writes_per_second_post_list_16']:12,.0f}")
+        for key, words in zip(RATES, ("", ", lists of 16"), strict=True):
+            if key in data:
+                print(f"{label + words:{width}} {data[key]:12,.0f}")
     if "instructions" in results:
         print("\nInstructions of the program for each work request or completion")
         print(f"{'':{width}} " + "".join(f"{label:>18}" for label in results["instructions"]))
@@ -250,9 +277,10 @@ def print_tables(results: dict[str, Any]) -> None:
             print(f"{words:{width}} " + "".join(f"{line[words]:18.0f}"
                                                for line in results["instructions"].values()))
     if results["ratios"]:
-        print("\nBeside each other")
-        for name, value in results["ratios"].items():
-            print(f"{name}: {value:,.3g}")
+        print("\nBeside each other (lowest and highest of the rounds)")
+        for name, ratio in results["ratios"].items():
+            print(f"{name}: {ratio['value']:,.3g} ({ratio['low']:,.3g} to {ratio['high']:,.3g}, "
+                  f"{ratio['rounds']} rounds)")
 
 
 def bandwidth_series(results: dict[str, Any]) -> dict[str, dict[int, float]]:
@@ -266,42 +294,60 @@ def bandwidth_series(results: dict[str, Any]) -> dict[str, dict[int, float]]:
     return series
 
 
-def ratios(results: dict[str, Any]) -> dict[str, float]:
+class Ratios:
+    """Ratios by name, each with what the rounds give one by one: their spread says what a ratio is
+    worth. What was not measured makes no ratio."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, float]] = {}
+
+    def add(self, name: str, over: Sequence[float] | None, under: Sequence[float] | None,
+            choose: Callable[[Sequence[float]], float] = max) -> None:
+        """`over` divided by `under`: the `chosen` of the rounds of each."""
+        if not over or not under:
+            return
+        each = [a / b for a, b in zip(over, under, strict=False)]
+        self.found[name] = {"value": choose(over) / choose(under), "low": min(each),
+                            "high": max(each), "rounds": len(each)}
+
+
+def ratios(results: dict[str, Any]) -> dict[str, dict[str, float]]:
     """MANA beside the others, where both were measured."""
-    paths, found = results["paths"], {}
-    mana, rxe = paths.get("MANA"), paths.get("Soft-RoCE")
-    if mana is None:
+    paths, found = results["paths"], Ratios()
+    if "MANA" not in paths:
         return {}
-    copy = results["memcpy_gbps"]
+    mana = paths["MANA"]["rounds"]
+    rxe = paths["Soft-RoCE"]["rounds"] if "Soft-RoCE" in paths else None
+    copy = results["memcpy_gbps"].get(1 << 20)
     for program, name in (("ib_write_bw", ""), ("ib_write_bw, lists of 16", ", lists of 16")):
-        writes = mana["bandwidth_gbps"][program]
-        if 1 << 20 in writes and 1 << 20 in copy:
-            found[f"write 1M{name}, share of host memcpy"] = writes[1 << 20] / copy[1 << 20]
+        writes = mana["bandwidth_gbps"].get(program, {})
+        million = writes.get(1 << 20, [])
+        found.add(f"write 1M{name}, share of host memcpy", million,
+                  [copy] * len(million) if copy else None)
         if rxe is not None:
-            found[f"write 64K{name}, times Soft-RoCE"] = (
-                writes[65536] / rxe["bandwidth_gbps"][program][65536])
+            found.add(f"write 64K{name}, times Soft-RoCE", writes.get(65536),
+                      rxe["bandwidth_gbps"].get(program, {}).get(65536))
     if rxe is not None:
-        found["write latency, share of Soft-RoCE"] = (
-            mana["latency_us"]["ib_write_lat"]["p50"] / rxe["latency_us"]["ib_write_lat"]["p50"])
+        found.add("write latency, share of Soft-RoCE",
+                  mana["latency_us"].get("ib_write_lat", {}).get("p50"),
+                  rxe["latency_us"].get("ib_write_lat", {}).get("p50"), statistics.median)
     if STOCK in paths:
-        found.update(beside_stock_ratios(mana, paths[STOCK]))
-    return found
+        add_beside_stock(found, mana, paths[STOCK]["rounds"])
+    return found.found
 
 
-def beside_stock_ratios(ours: dict[str, Any], stock: dict[str, Any]) -> dict[str, float]:
+def add_beside_stock(found: Ratios, ours: dict[str, Any], stock: dict[str, Any]) -> None:
     """How much faster ours is: bandwidth and rate ours by stock, latency stock by ours."""
-    found = {}
     for program, line in ours["bandwidth_gbps"].items():
-        for size, value in line.items():
-            found[f"{program} {chart.human_size(size)}, times stock"] = (
-                value / stock["bandwidth_gbps"][program][size])
-    for program, values in ours["latency_us"].items():
-        for key, value in values.items():
-            found[f"{program} {key}, times faster than stock"] = (
-                stock["latency_us"][program][key] / value)
-    for key in ("writes_per_second", "writes_per_second_post_list_16"):
-        found[f"{key.replace('_', ' ')}, times stock"] = ours[key] / stock[key]
-    return found
+        for size, values in line.items():
+            found.add(f"{program} {chart.human_size(size)}, times stock", values,
+                      stock["bandwidth_gbps"][program].get(size))
+    for program, line in ours["latency_us"].items():
+        for key, values in line.items():
+            found.add(f"{program} {key}, times faster than stock",
+                      stock["latency_us"].get(program, {}).get(key), values, statistics.median)
+    for key in RATES:
+        found.add(f"{key.replace('_', ' ')}, times stock", ours.get(key), stock.get(key))
 
 
 def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot: bool,
@@ -320,7 +366,7 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, plot
     ensure_manad()
     configure_and_build("release", ("memcpy_bench",))
     results: dict[str, Any] = {
-        "format": 1, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": quick,
+        "format": 2, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": quick,
         "host": {"cpus": os.cpu_count(), "kernel": os.uname().release}, "paths": {}}
     with Step("host memcpy"):
         results["memcpy_gbps"] = memcpy()

@@ -235,6 +235,9 @@ class References(Rules):
     def test_documents_and_headings(self) -> None:
         self.assertEqual(self.findings("# docs/none.md\n", "tools/a.py"),
                          ["tools/a.py:1: there is no docs/none.md"])
+        self.assertEqual(self.findings('# docs/guide.md, "The way in"; docs/guide.md, "The end"\n',
+                                       "tools/a.py"),
+                         ["tools/a.py:1: docs/guide.md has no heading #the-end"])
         self.assertEqual(self.findings("[a](guide.md#the-way-in) [b](guide.md#the-way-out)\n"
                                        "[c](#here)\n", "docs/a.md"),
                          ["docs/a.md:1: guide.md has no heading #the-way-out",

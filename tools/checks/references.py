@@ -41,7 +41,8 @@ CASES = re.compile(rf"\bROCE ({CATALOGUE}(?:\.\d+)?)(?:, cases?|:) ({listed('[0-
 CASES_OF = re.compile(rf"\b[Cc]ases? ({listed('[0-9]+')})"
                       rf" of (?:ROCE |its )?({CATALOGUE}\.\d+|catalogue)")
 NAMED_INVARIANTS = re.compile(rf"\b[Ii]nvariants? ({listed('[0-9]+')})")
-MARKDOWN = re.compile(r"(?<![\w./*{}-])((?:[\w.-]+/|\.\./)*[\w.-]*\w\.md)\b(?:#([\w-]+))?")
+MARKDOWN = re.compile(r"(?<![\w./*{}-])((?:[\w.-]+/|\.\./)*[\w.-]*\w\.md)\b"
+                      r'(?:#([\w-]+)|,? "([A-Z][\w -]+)")?')
 OWN_HEADING = re.compile(r"\]\(#([\w-]+)\)")
 COMMENT = re.compile(r"^\s*(?://[/!]?<?|/\*\*?|\*(?!/)|#)?\s?")
 
@@ -93,10 +94,13 @@ def span(text: str) -> list[str]:
     return numbers(full)
 
 
+def slug(heading: str) -> str:
+    """As GitHub names it in links."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
 def headings(tree: Tree, path: Path) -> set[str]:
-    """As GitHub names them in links."""
-    return {re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower()).replace(" ", "-")
-            for line in tree.lines(path) if line.startswith("#")}
+    return {slug(line.lstrip("#")) for line in tree.lines(path) if line.startswith("#")}
 
 
 def check(tree: Tree) -> Iterator[Finding]:
@@ -146,8 +150,9 @@ def wrong_files(tree: Tree, known: set[str], path: Path, text: str) -> Wrong:
         # In code a bare name may be a file that it makes.
         if target is None and (path.suffix == ".md" or "/" in match[1]):
             yield match.start(), f"there is no {match[1]}"
-        elif match[2] and target and match[2] not in headings(tree, Path(target)):
-            yield match.start(), f"{match[1]} has no heading #{match[2]}"
+        elif (heading := match[2] or slug(match[3] or "")) and target and \
+                heading not in headings(tree, Path(target)):
+            yield match.start(), f"{match[1]} has no heading #{heading}"
     if path.suffix == ".md":
         for match in OWN_HEADING.finditer(text):
             if match[1] not in headings(tree, path):

@@ -24,7 +24,8 @@ MANALAB = ROOT / "tools" / "manalab"
 sys.path.insert(0, str(ROOT / "tools"))
 
 from lab import (bench, building, channel, cli, debian, debug_kernel, demo, host,  # noqa: E402
-                 image, janitor, kvm, manad, ours, perftest, proc, progress, qemu, roots, stage)
+                 image, janitor, kvm, manad, ours, perftest, prepare, proc, progress, qemu,
+                 roots, stage)
 from lab.errors import CommandTimeout, GuestDied, GuestTimeout, LabError  # noqa: E402
 from lab.guest import FATAL, GuestSpec  # noqa: E402
 from lab.session import Lab  # noqa: E402
@@ -869,6 +870,42 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+class PrepareTest(unittest.TestCase):
+    """Guests that are prepared while something else is built."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.program = self.folder / "program"
+        self.enterContext(mock.patch.object(prepare, "MANALAB", self.program))
+        self.enterContext(mock.patch.object(host, "ensure_packages"))
+
+    def test_block_ends_when_the_guests_are_ready(self) -> None:
+        self.program.write_text(f"open({str(self.folder / 'ready')!r}, 'w').close()\n")
+        with prepare.beside(["trixie"]):
+            pass
+        self.assertTrue((self.folder / "ready").exists())
+
+    def test_failed_preparation_fails_the_block(self) -> None:
+        self.program.write_text("raise SystemExit(3)\n")
+        with self.assertRaisesRegex(LabError, "could not be prepared"), \
+                prepare.beside(["trixie"]):
+            pass
+
+    def test_failed_build_ends_the_preparation(self) -> None:
+        pid = self.folder / "pid"
+        self.program.write_text("import os, time\n"
+                                f"with open({str(pid)!r} + '-', 'w') as file:\n"
+                                "    file.write(str(os.getpid()))\n"
+                                f"os.rename({str(pid)!r} + '-', {str(pid)!r})\n"
+                                "time.sleep(300)\n")
+        with self.assertRaisesRegex(LabError, "compilers"), prepare.beside(["trixie"]):
+            while not pid.exists():
+                time.sleep(0.01)
+            raise LabError("compilers do not like it")
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
 
 
 class CommandLineTest(unittest.TestCase):

@@ -145,15 +145,17 @@ def make_parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="as JSON")
 
     test = commands.add_parser("test", help="build and run the tests",
-                               description="Builds the presets release, asan and fuzz and runs "
+                               description="Builds the presets release and asan and runs "
                                "ctest over all; ends with ctest's summary and has its status.")
-    test.add_argument("--long", action="store_true", help="also tests labelled *-long")
+    test.add_argument("--long", action="store_true", help="also tests labelled *-long, "
+                      "and the fuzzers")
     test.add_argument("--label", metavar="REGEX", help="only tests with such a label")
     test.add_argument("--filter", metavar="REGEX", help="only tests with such a name")
     test.add_argument("--exclude", metavar="REGEX", help="no tests with such a name")
     test.add_argument("--jobs", type=positive, default=None,
                       help="builds and tests at once (default: CPUs)")
-    test.add_argument("--no-asan", action="store_true", help="leave the presets asan and fuzz out")
+    test.add_argument("--no-asan", action="store_true",
+                      help="leave the preset asan out, and with it the unit tests")
     test.add_argument("--list", action="store_true", help="only list the tests")
     test.add_argument("--minutes", type=positive, metavar="N", help="tests with guests alone, and "
                       "no case begins after N minutes: the next time goes on there")
@@ -178,6 +180,16 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument("--beside-stock", action="store_true", help="with ours: measures two "
                        "guests with stock driver and provider too, by turns, and counts the "
                        "instructions of posting and polling of both")
+
+    prepare = commands.add_parser("prepare", help="make what guests need, run none",
+                                  description="Makes what the cache does not have: the image of "
+                                  "each suite, QEMU, and our driver and provider. What demo, up "
+                                  "and test would do at their start.")
+    prepare.add_argument("suites", choices=SUITES, nargs="*", metavar="SUITE",
+                         help=f"{' or '.join(SUITES)} (default: both)")
+    for side in ("driver", "provider"):
+        prepare.add_argument(f"--{side}", choices=SIDES, default="stock",
+                             help=f"whose {side} (default: stock)")
 
     kernel = commands.add_parser("kernel", help="build the debug kernel of a suite",
                                  description="Builds the kernel of --kernel debug, if the cache "
@@ -208,6 +220,9 @@ def dispatch(args: argparse.Namespace) -> int:
         from . import bench
         return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot,
                          args.ext == "on", args.beside_stock)
+    if args.command == "prepare":
+        from . import prepare
+        return prepare.run(list(dict.fromkeys(args.suites or SUITES)), args.driver, args.provider)
     if args.command == "kernel":
         from . import debug_kernel
         print(debug_kernel.build_kernel(get_image(args.suite)))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -16,15 +17,15 @@ from . import host
 from .build import configure_and_build, configured
 from .errors import LabError
 from .evidence import FOLDER
-from .image import SUITES, get_image
-from .kvm import choose_accel
-from .ours import guest_initrd
+from .image import SUITES
 from .paths import BUILD, IS_SOURCE_TREE
+from .prepare import beside
+from .prepare import run as prepare
 from .proc import end_group, find_program, spawn
 from .progress import say
-from .qemu import find_qemu
 
-PRESETS = ("release", "asan", "fuzz")
+PRESETS = ("release", "asan")
+LONG_PRESETS = (*PRESETS, "fuzz")  # the replays of asan are enough for each run
 # Tests whose results are kept, and which are run in pieces.
 GUESTS = "^vm"
 
@@ -77,21 +78,20 @@ def run(args: argparse.Namespace) -> int:
     if args.long or args.minutes is not None:
         kept["OPENMANA_EVIDENCE"] = os.fspath(FOLDER)
         kept["OPENMANA_RESUME"] = "" if args.again else "1"
-    if args.minutes is not None and args.label is None:
+    only_guests = args.minutes is not None and args.label is None
+    if only_guests:
         args.label = GUESTS
+    presets = LONG_PRESETS if args.long else PRESETS
+    if only_guests or args.no_asan:
         presets = PRESETS[:1]
-        configure_and_build(presets[0], ("manad", "manactl"), jobs)
-    else:
-        presets = PRESETS[:1] if args.no_asan else PRESETS
+    # Which tests need guests is known when they are built; all of them together do.
+    everything = not (args.list or args.label or args.filter or args.exclude)
+    with beside(SUITES, "ours", "ours") if everything else contextlib.nullcontext():
         for preset in presets:
-            configure_and_build(preset, jobs=jobs)
+            configure_and_build(preset, ("manad", "manactl") if only_guests else (), jobs)
     folder = join(presets)
-    if not args.list and needs_guests(ctest, args, folder):
-        qemu = find_qemu()
-        images = [get_image(suite) for suite in SUITES]
-        choose_accel(qemu, images[0])
-        for image in images:
-            guest_initrd(image, "ours", "ours")
+    if not everything and not args.list and needs_guests(ctest, args, folder):
+        prepare(SUITES, "ours", "ours")
     say("running ctest" if not args.list else "listing the tests")
     sides = {f"OPENMANA_{side.upper()}": value for side in ("driver", "provider", "ext")
              if (value := getattr(args, side))}

@@ -53,7 +53,8 @@ def tool(name: str, version: int, context: Context) -> None:
 
 for _version in (4, 6):
     for _tool in OPERATIONS:
-        AREA.add(f"{_tool} over IPv{_version}", partial(tool, _tool, _version))
+        AREA.add(f"{_tool} over IPv{_version}", partial(tool, _tool, _version),
+                 smoke=(_tool, _version) == ("ib_read_bw", 4))
 
 
 def pinged(version: int, context: Context) -> None:
@@ -66,7 +67,8 @@ def pinged(version: int, context: Context) -> None:
 
 
 for _version in (4, 6):
-    AREA.add(f"rping over IPv{_version}", partial(pinged, _version), **cm.ONLY)
+    AREA.add(f"rping over IPv{_version}", partial(pinged, _version), smoke=_version == 6,
+             **cm.ONLY)
 
 
 @AREA.case("without a capture the same traffic makes no packets")

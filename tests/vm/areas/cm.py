@@ -67,7 +67,8 @@ def rping_ends(options: str, context: Context, swap: bool, version: int, count: 
     return True
 
 
-AREA.add("rping -V, the first guest serves", partial(rping, "-V -S 4000"), **ONLY)
+AREA.add("rping -V, the first guest serves", partial(rping, "-V -S 4000"), smoke=True,
+         **ONLY)
 AREA.add("rping -V, the second guest serves", partial(rping, "-V -S 65000", swap=True), **ONLY)
 AREA.add("rping -V -v", partial(rping, "-V -v -S 64"), **ONLY)
 AREA.add("rping over IPv6", partial(rping, "-V", version=6, count=10), **ONLY)
@@ -90,7 +91,7 @@ AREA.add("ucmatose with 8 connections of 20 messages", partial(ucmatose, "-c 8 -
          **ONLY)
 
 
-@AREA.case("a connection that nobody listens for is refused", **ONLY)
+@AREA.case("a connection that nobody listens for is refused", smoke=True, **ONLY)
 def refused(context: Context) -> None:
     result = context.b.run(f"rping -c -a {context.a.ip()} -p {context.port()} -C 1", timeout=60,
                            check=False)
@@ -114,7 +115,7 @@ for _tool, _options, _sizes in (
         ("ib_send_lat", ("-s", "8", "-n", "200", "-e"), 1),
         ("ib_write_bw", ("-q", "8", "-s", "16384", "-n", "200", "-N"), 1)):
     AREA.add(f"{_tool} {' '.join(_options)} -R", partial(perftest_cm, _tool, _options, _sizes),
-             **ONLY)
+             smoke=_tool == "ib_read_bw", **ONLY)
 
 
 def needs(context: Context, what: str, *sides: str) -> None:

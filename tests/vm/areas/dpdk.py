@@ -115,7 +115,7 @@ def echo(huge: bool, context: Context) -> None:
     check(done.received >= 40, f"testpmd received {done.received} packets")
 
 
-AREA.add("testpmd answers ARP and ping", partial(echo, True), timeout=LIMIT)
+AREA.add("testpmd answers ARP and ping", partial(echo, True), timeout=LIMIT, smoke=True)
 AREA.add("testpmd in memory of small pages", partial(echo, False), timeout=LIMIT)
 
 # Sends datagrams of random bytes and sizes from some ports, waits for each to come back.
@@ -166,7 +166,7 @@ def rss(context: Context) -> None:
     context.note(", ".join(f"queue {queue}: {received}" for queue, received in used.items()))
 
 
-@AREA.case("testpmd killed in traffic: the kernel takes the port back", timeout=LIMIT)
+@AREA.case("testpmd killed in traffic: the kernel takes the port back", timeout=LIMIT, smoke=True)
 def killed(context: Context) -> None:
     with testpmd(context, "5tswap", "--rxq=2", "--txq=2", "--rss-udp") as program:
         reflect(context, REFLECT, 4, 5, 1472)

@@ -24,7 +24,7 @@ def set_offloads(state: str, *peers: Peer) -> None:
                   f"{peer.name}: {name} is not {state}")
 
 
-@AREA.case("mana probes without a warning")
+@AREA.case("mana probes without a warning", smoke=True)
 def probes(context: Context) -> None:
     for peer in context.peers:
         lines = peer.out("dmesg -l emerg,alert,crit,err,warn").splitlines()
@@ -46,7 +46,7 @@ def lspci(context: Context) -> None:
               f"{peer.name}: lspci -vv: {text}")
 
 
-@AREA.case("ping over IPv4 and IPv6, both ways")
+@AREA.case("ping over IPv4 and IPv6, both ways", smoke=True)
 def pings(context: Context) -> None:
     a, b = context.a, context.b
     for source, target in ((a, b), (b, a)):
@@ -64,7 +64,7 @@ def mtu_1500(context: Context) -> None:
     ping(b, a.ip(6), size=8000)
 
 
-@AREA.case("MTU 9000: jumbo frames over IPv4 and IPv6")
+@AREA.case("MTU 9000: jumbo frames over IPv4 and IPv6", smoke=True)
 def mtu_9000(context: Context) -> None:
     a, b = context.a, context.b
     set_mtu(9000, a, b)
@@ -99,7 +99,8 @@ def tcp(streams: int, state: str, context: Context) -> None:
 for _streams in (1, 4):
     for _state in ("on", "off"):
         AREA.add(f"iperf3 both ways, {_streams} stream{'s' * (_streams > 1)}, TSO and checksum "
-                 f"offload {_state}", partial(tcp, _streams, _state))
+                 f"offload {_state}", partial(tcp, _streams, _state),
+                 smoke=(_streams, _state) == (1, "on"))
 
 
 def data(state: str, context: Context) -> None:
@@ -115,7 +116,7 @@ def data(state: str, context: Context) -> None:
 
 for _state in ("on", "off"):
     AREA.add(f"TCP data arrives unchanged over IPv4 and IPv6, offloads {_state}",
-             partial(data, _state))
+             partial(data, _state), smoke=_state == "off")
 
 
 @AREA.case("offloads on at one end only")
@@ -139,7 +140,7 @@ def udp(context: Context) -> None:
               f"iperf3 -u {' '.join(options)} lost {sums['lost_percent']:.0f} %")
 
 
-@AREA.case("VLAN: tagged traffic passes, other tags do not")
+@AREA.case("VLAN: tagged traffic passes, other tags do not", smoke=True)
 def vlan(context: Context) -> None:
     a, b = context.a, context.b
     try:
@@ -208,7 +209,7 @@ def channels(context: Context) -> None:
         skip("guests with one CPU have one queue")
 
 
-@AREA.case("RSS spreads flows over the queues")
+@AREA.case("RSS spreads flows over the queues", smoke=True)
 def rss(context: Context) -> None:
     a, b = context.a, context.b
     shown = a.out(f"ethtool -l {a.interface}")
@@ -227,7 +228,7 @@ def rss(context: Context) -> None:
     check(len(used) >= 2, f"{a.name}: 16 flows arrived on {used} only")
 
 
-@AREA.case("statistics of both ends move with the traffic")
+@AREA.case("statistics of both ends move with the traffic", smoke=True)
 def statistics(context: Context) -> None:
     a, b = context.a, context.b
 

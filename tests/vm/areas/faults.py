@@ -49,7 +49,8 @@ for _title, _options, _counters in (
         ("1 % corruption", "corrupt=1%,seed=8", ("corrupted",)),
         ("all of them, and delay", "loss=0.5%,dup=0.5%,reorder=0.5%,corrupt=0.5%,delay=100us,"
          "jitter=100us,seed=9", ("lost", "duplicated", "reordered", "corrupted", "delayed"))):
-    AREA.add(f"ib_write_bw and verified data through {_title}", partial(lossy, _options, _counters))
+    AREA.add(f"ib_write_bw and verified data through {_title}", partial(lossy, _options, _counters),
+             smoke=_title == "1 % loss")
 
 
 RAW_FRAME = """
@@ -182,7 +183,7 @@ def limited(tool: str, policy: str, counter: str, context: Context) -> None:
 
 
 AREA.add("a limit on what a guest sends, ib_write_bw",
-         partial(limited, "ib_write_bw", "rdma-limit={}", "fabric.port.tx_bytes"))
+         partial(limited, "ib_write_bw", "rdma-limit={}", "fabric.port.tx_bytes"), smoke=True)
 AREA.add("a limit on what a guest sends, ib_send_bw",
          partial(limited, "ib_send_bw", "limit={}", "fabric.port.tx_bytes"))
 AREA.add("a limit on what a guest receives, ib_read_bw",
@@ -393,7 +394,7 @@ def deny_port(direction: str, version: int, context: Context) -> None:
 
 for _way, _words, _version in (("tx", "sends", 4), ("rx", "gets", 6)):
     AREA.add(f"an access rule against RDMA that a guest {_words}, IPv{_version}, stops that and "
-             "nothing else", partial(deny_rdma, _way, _version))
+             "nothing else", partial(deny_rdma, _way, _version), smoke=_way == "tx")
     AREA.add(f"an access rule against a TCP port, dir={_way}, IPv{_version}, stops that port and "
              "nothing else", partial(deny_port, _way, _version))
 

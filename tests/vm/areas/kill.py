@@ -119,4 +119,4 @@ for _title, _action in (("guest killed", kill), ("guest rebooted", reboot),
                         ("driver unbound and bound", lifecycle.rebind),
                         ("drivers unloaded and loaded", reload_driver)):
     AREA.add(f"{_title} in full RDMA traffic: retries used up, the next client is served",
-             partial(ended, _action), timeout=_LIMIT)
+             partial(ended, _action), timeout=_LIMIT, smoke=_action is kill)

@@ -82,7 +82,7 @@ for _title, _action in (("driver unload and load", reload_driver),
                         ("mana_ib unload and load", reload_rdma),
                         ("unbind and bind", rebind), ("reset by sysfs", sysfs_reset),
                         ("remove and rescan", rescan)):
-    AREA.add(_title, partial(rounds, _action), timeout=_LIMIT)
+    AREA.add(_title, partial(rounds, _action), timeout=_LIMIT, smoke=_action is reload_driver)
 
 
 @AREA.case("guest reboot")
@@ -121,7 +121,8 @@ def unbind_in_traffic(context: Context) -> None:
     works(context, b)
 
 
-@AREA.case("guest killed in full traffic: the other goes on, a new one attaches", timeout=300.0)
+@AREA.case("guest killed in full traffic: the other goes on, a new one attaches", timeout=300.0,
+           smoke=True)
 def killed(context: Context) -> None:
     a, b = context.a, context.b
     traffic(context)

@@ -55,7 +55,7 @@ def neighbours(context: Context) -> None:
         check("lladdr" in found, f"{own.interface} has not found {other.ip()}: {found}")
 
 
-AREA.add("a NIC finds the other one of its guest, whoever asks", neighbours)
+AREA.add("a NIC finds the other one of its guest, whoever asks", neighbours, smoke=True)
 
 for _place in PLACES:
     for _tool, _options, _sizes in (
@@ -68,7 +68,8 @@ for _place in PLACES:
             ("ib_read_lat", ("-s", "8", "-n", "200"), 1),
             ("ib_send_lat", ("-s", "8", "-n", "200"), 1)):
         AREA.add(f"{' '.join((_tool, *_options))}, {_place}", partial(
-            placed, _place, partial(run_perftest, _tool, _options, _sizes)))
+            placed, _place, partial(run_perftest, _tool, _options, _sizes)),
+            smoke=_sizes == ALL_SIZES)
     for _title, _words, _sges, _mtu in (
             ("all operations, sizes 0 to 8 MiB", ("--seed", "61", "--batch", "2", "--align", "1"),
              False, 1500),
@@ -81,9 +82,9 @@ for _place in PLACES:
                                    "65536", "--psn", "0xfffff0", "--both", "--events"), False,
              1500)):
         AREA.add(f"verified: {_title}, {_place}", partial(
-            placed, _place, partial(run_verify, _words, _sges, _mtu)))
+            placed, _place, partial(run_verify, _words, _sges, _mtu)), smoke=_sges)
     for _mode in ("wrong-rkey", "long-message", "rnr", "closed-peer", "to-err"):
         AREA.add(f"error: {errors.MODES[_mode][0]}, {_place}", partial(
-            placed, _place, partial(errors.run, _mode, ())))
+            placed, _place, partial(errors.run, _mode, ())), smoke=_mode == "to-err")
     AREA.add(f"rping -V, {_place}", partial(
         placed, _place, partial(cm.rping, "-V -S 4000")), **cm.ONLY)

@@ -52,7 +52,7 @@ def verified(options: tuple[str, ...], context: Context) -> None:
 
 
 for _tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
-    add(_tool, partial(bandwidth, _tool, ("-s", "65536", "-n", "60")))
+    add(_tool, partial(bandwidth, _tool, ("-s", "65536", "-n", "60")), smoke=True)
 # Soft-RoCE on an emulated CPU does not answer for half a second when it sends by itself: -u 18.
 add("ib_write_bw -b -q 4", partial(bandwidth, "ib_write_bw", (
     "-b", "-q", "4", "-s", "16384", "-n", "60", "-u", "18")))
@@ -70,7 +70,7 @@ add("verified: 4 queue pairs over IPv6", partial(
                "--qps", "4", "--family", "6")))
 
 
-@AREA.case("what went between them: tshark finds no error, every ICRC is right")
+@AREA.case("what went between them: tshark finds no error, every ICRC is right", smoke=True)
 def decoded(context: Context) -> None:
     if context.pcap is None:
         raise CaseSkipped("this run has no capture")

@@ -14,6 +14,7 @@ from .errors import LabError
 from .guest import Guest, GuestSpec
 from .paths import IS_SOURCE_TREE
 from .perftest import TRIES, is_timed, mend, perftest, table_rows, timed_line
+from .prepare import beside
 from .progress import Step, say
 from .session import Lab
 
@@ -124,7 +125,10 @@ def run(specs: list[GuestSpec], mtu: int | None, iterations: int | None, ext: bo
         raise LabError("the demo needs two guests")
     # refuses what makes no sense, before work
     whole = Lab(specs, nics=1, mtu=mtu, ext=ext, name="demo")
-    ensure_manad()
+    sides = ["ours" if "ours" in {getattr(spec, side) for spec in specs} else "stock"
+             for side in ("driver", "provider")]
+    with beside(list(dict.fromkeys(spec.suite for spec in specs)), *sides):
+        ensure_manad()
     with whole as lab:
         lab.configure_network()
         server, client = lab.guests[0], lab.guests[1]

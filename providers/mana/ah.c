@@ -8,7 +8,6 @@
 #include "mana.h"
 
 #define DEFAULT_HOPS 64
-#define SLOTS (MANA_HW_PAGE_BYTES / MANA_AV_BYTES)
 
 /* RoCE v2 source port from a flow label (RNIC 7.3). */
 static uint16_t udp_source_port(uint32_t flow_label)
@@ -51,89 +50,12 @@ static void fill_stock_av(struct mana_hw_rnic_av *av, const struct mana_hw_ext_u
 		   (ipv4 ? 0 : MANA_HW_RNIC_AV_IPV6);
 }
 
-static struct mana_av_block *new_block(struct mana_pd *pd)
-{
-	struct ib_uverbs_reg_mr_resp resp = {};
-	struct ibv_reg_mr cmd = {};
-	struct mana_av_block *block;
-	int ret;
-
-	block = calloc(1, sizeof(*block));
-	if (!block)
-		return NULL;
-	ret = mana_buffer_alloc(&block->buffer, NULL, MANA_HW_PAGE_BYTES, MANA_RES_QP);
-	if (!ret)
-		ret = ibv_cmd_reg_mr(&pd->ibv_pd, block->buffer.address, MANA_HW_PAGE_BYTES,
-				     (uintptr_t)block->buffer.address, IBV_ACCESS_LOCAL_WRITE,
-				     &block->mr, &cmd, sizeof(cmd), &resp, sizeof(resp));
-	if (ret) {
-		mana_buffer_free(&block->buffer, NULL, MANA_RES_QP);
-		free(block);
-		errno = ret;
-		return NULL;
-	}
-	block->mr.ibv_mr.context = pd->ibv_pd.context;
-	block->next = pd->av_blocks;
-	pd->av_blocks = block;
-	return block;
-}
-
-/* A slot in memory that the device can read, for an AH of a stock UD QP. */
-static int take_slot(struct mana_ah *ah, struct mana_pd *pd)
-{
-	struct mana_av_block *block;
-	int ret = 0;
-
-	pthread_mutex_lock(&pd->av_lock);
-	for (block = pd->av_blocks; block && !~block->used; block = block->next)
-		;
-	if (!block)
-		block = new_block(pd);
-	if (block) {
-		ah->slot = (unsigned int)__builtin_ctzll(~block->used);
-		block->used |= 1ULL << ah->slot;
-		ah->block = block;
-		ah->pd = pd;
-		mana_get_pd(pd);
-		ah->av.stock_address = (uintptr_t)block->buffer.address +
-				       (uint64_t)ah->slot * MANA_AV_BYTES;
-		ah->av.stock_lkey = block->mr.ibv_mr.lkey;
-	} else {
-		ret = errno;
-	}
-	pthread_mutex_unlock(&pd->av_lock);
-	return ret;
-}
-
-static void return_slot(struct mana_ah *ah)
-{
-	if (!ah->block)
-		return;
-	pthread_mutex_lock(&ah->pd->av_lock);
-	ah->block->used &= ~(1ULL << ah->slot);
-	pthread_mutex_unlock(&ah->pd->av_lock);
-	mana_put_pd(ah->pd);
-}
-
-void mana_free_av_blocks(struct mana_pd *pd)
-{
-	static_assert(SLOTS == 64, "one word of bits");
-
-	while (pd->av_blocks) {
-		struct mana_av_block *block = pd->av_blocks;
-
-		pd->av_blocks = block->next;
-		ibv_cmd_dereg_mr(&block->mr);
-		mana_buffer_free(&block->buffer, NULL, MANA_RES_QP);
-		free(block);
-	}
-}
-
 static int fill_av(struct mana_ah *ah, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   const struct mana_uapi_create_ah_resp *resp)
 {
 	const struct mana_context *ctx = to_mctx(pd->context);
 	struct mana_hw_ext_ud *ud = &ah->av.ud;
+	struct mana_pd *protection;
 	union ibv_gid source;
 	uint16_t vid;
 	int ret;
@@ -155,10 +77,14 @@ static int fill_av(struct mana_ah *ah, struct ibv_pd *pd, struct ibv_ah_attr *at
 	}
 	if (mana_has(ctx, MANA_HW_EXT_UD))
 		return 0;
-	ret = take_slot(ah, mana_protection(to_mpd(pd)));
-	if (!ret)
-		fill_stock_av((struct mana_hw_rnic_av *)(uintptr_t)ah->av.stock_address, ud);
-	return ret;
+	protection = mana_protection(to_mpd(pd));
+	ret = mana_take_av_slot(ah, protection);
+	if (ret)
+		return ret;
+	ah->pd = protection;
+	mana_get_pd(protection);
+	fill_stock_av((struct mana_hw_rnic_av *)(uintptr_t)ah->av.stock_address, ud);
+	return 0;
 }
 
 struct ibv_ah *mana_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
@@ -203,7 +129,10 @@ int mana_destroy_ah(struct ibv_ah *ibv_ah)
 
 	if (ret)
 		return ret;
-	return_slot(ah);
+	if (ah->pd) {
+		mana_return_av_slot(ah);
+		mana_put_pd(ah->pd);
+	}
 	mana_leave_parent(ah->parent);
 	free(ah);
 	return 0;

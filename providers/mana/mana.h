@@ -372,9 +372,10 @@ int mana_free_dm(struct ibv_dm *dm);
 void mana_set_dm_copies(struct mana_dm *dm);
 struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 			      unsigned int access);
+
+/* mw.c */
 struct ibv_mw *mana_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int mana_dealloc_mw(struct ibv_mw *mw);
-int mana_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 /* What a bind work request says, in the device's words. 0 or an errno. */
 int mana_fill_bind(struct mana_qp *qp, struct mana_mw *mw, uint32_t rkey,
 		   const struct ibv_mw_bind_info *info, struct mana_hw_ext_bind *bind);
@@ -393,20 +394,13 @@ struct ibv_cq *mana_create_cq(struct ibv_context *context, int cqe,
 struct ibv_cq_ex *mana_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 int mana_destroy_cq(struct ibv_cq *cq);
 int mana_resize_cq(struct ibv_cq *cq, int cqe);
+
+/* poll.c */
 int mana_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
 int mana_arm_cq(struct ibv_cq *cq, int solicited);
 void mana_cq_event(struct ibv_cq *cq);
-void mana_cq_lock(struct mana_cq *cq);
-void mana_cq_unlock(struct mana_cq *cq);
-/* Armings wait, too, which may come from within a poll. */
-void mana_cq_lock_all(struct mana_cq *cq);
-void mana_cq_unlock_all(struct mana_cq *cq);
-/*
- * From pause to resume polls and armings wait, and no lock is held. One caller at a
- * time gets there.
- */
-void mana_cq_pause(struct mana_cq *cq);
-void mana_cq_resume(struct mana_cq *cq);
+/* The extended interface, with readers for what is asked for. */
+void mana_set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags);
 
 /* srq.c */
 struct ibv_srq *mana_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
@@ -420,13 +414,31 @@ int mana_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 /* qp.c */
 struct ibv_qp *mana_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 struct ibv_qp *mana_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
-int mana_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int mana_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		  struct ibv_qp_init_attr *init_attr);
 int mana_destroy_qp(struct ibv_qp *qp);
+
+/* qp_table.c */
+/* 0 or an errno. Waits while an id still belongs to a QP that is on its way out. */
+int mana_join_tables(struct mana_qp *qp, struct mana_context *ctx);
+void mana_leave_tables(struct mana_qp *qp, struct mana_context *ctx);
+/* From here on nobody finds the QP to hold it, and nobody holds it. */
+void mana_begin_qp_destroy(struct mana_qp *qp, struct mana_context *ctx);
+/* It is gone, or, with what the command returned, there as before. */
+void mana_end_qp_destroy(struct mana_qp *qp, struct mana_context *ctx, int ret);
+/* The stock QP of this number, which is not destroyed until it is released, or NULL. */
+struct mana_qp *mana_hold_qp(struct mana_context *ctx, uint32_t qpn);
+void mana_release_qp(struct mana_qp *qp, struct mana_context *ctx);
+
+/* qp_state.c */
+int mana_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 /* A QP of the public ABI has named an error: to ERR with it, if it still exists. */
 void mana_fail_qp(struct mana_context *ctx, uint32_t qpn);
 void mana_async_event(struct ibv_context *context, struct ibv_async_event *event);
+/* What its CQs still hold of this QP goes. */
+void mana_leave_cqs(struct mana_qp *qp);
+
+/* inline.c */
 /* Memory that the device can read for inline data of QPs whose WQEs take none. 0 or an errno. */
 int mana_create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t sends,
 		       struct mana_dp_inline *slots);
@@ -459,16 +471,22 @@ int mana_destroy_flow(struct ibv_flow *flow);
 /* post.c */
 int mana_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int mana_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int mana_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int mana_post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *recv, struct ibv_recv_wr **bad_recv);
 
 /* post_ex.c */
 /* EOPNOTSUPP if this QP does not do one of the operations. */
 int mana_set_wr_ops(struct mana_qp *qp, uint64_t send_ops);
 
+/* av.c */
+/* A slot in memory that the device can read, for an AH of a stock UD QP. 0 or an errno. */
+int mana_take_av_slot(struct mana_ah *ah, struct mana_pd *pd);
+void mana_return_av_slot(struct mana_ah *ah);
+void mana_free_av_blocks(struct mana_pd *pd);
+
 /* ah.c */
 struct ibv_ah *mana_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 int mana_destroy_ah(struct ibv_ah *ah);
-void mana_free_av_blocks(struct mana_pd *pd);
 int mana_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 int mana_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 

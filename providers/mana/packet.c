@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "abi.h"
+#include "cq_lock.h"
 #include "mana.h"
 
 static struct mana_cq *cq_of(struct mana_dp_cq *dp)

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "abi.h"
 #include "mana.h"
-
-#define INLINE_ALIGN 64u
 
 /* A stock driver refuses the bytes that it does not know (RNIC 5.1). */
 #define STOCK_CMD_BYTES                                                                           \
@@ -29,56 +26,6 @@ static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
 	mana_leave_parent(qp->parent);
 	pthread_mutex_destroy(&qp->state_lock);
 	free(qp);
-}
-
-/* Under the table's lock. */
-static void leave_tables(struct mana_qp *qp, struct mana_context *ctx)
-{
-	mana_dp_table_remove(&ctx->rq_table, qp->dp.qpn, &qp->dp);
-	if (qp->extended)
-		return;
-	mana_dp_table_remove(&ctx->sq_table, qp->stock.sends.ring.id, &qp->dp);
-	if (qp->dp.format == MANA_DP_RC) {
-		mana_dp_table_remove(&ctx->sq_table, qp->responder_sq_id, &qp->dp);
-		mana_dp_table_remove(&ctx->rq_table, qp->stock.read.id, &qp->dp);
-	}
-}
-
-/* Waits while the id still belongs to a QP that is on its way out. */
-static int join_table(struct mana_context *ctx, struct mana_dp_table *table, uint32_t id,
-		      struct mana_qp *qp)
-{
-	int ret;
-
-	while ((ret = mana_dp_table_add(table, id, &qp->dp)) == EEXIST) {
-		struct mana_dp_qp *other = mana_dp_table_get(table, id);
-
-		if (!container_of(other, struct mana_qp, dp)->dying)
-			break;
-		pthread_mutex_unlock(&ctx->table_lock);
-		sched_yield();
-		pthread_mutex_lock(&ctx->table_lock);
-	}
-	return ret;
-}
-
-static int join_tables(struct mana_qp *qp, struct mana_context *ctx)
-{
-	int ret;
-
-	pthread_mutex_lock(&ctx->table_lock);
-	ret = join_table(ctx, &ctx->rq_table, qp->dp.qpn, qp);
-	if (!ret && !qp->extended)
-		ret = join_table(ctx, &ctx->sq_table, qp->stock.sends.ring.id, qp);
-	if (!ret && qp->dp.format == MANA_DP_RC) {
-		ret = join_table(ctx, &ctx->sq_table, qp->responder_sq_id, qp);
-		if (!ret)
-			ret = join_table(ctx, &ctx->rq_table, qp->stock.read.id, qp);
-	}
-	if (ret)
-		leave_tables(qp, ctx);
-	pthread_mutex_unlock(&ctx->table_lock);
-	return ret;
 }
 
 static bool within_limits(const struct mana_context *ctx, const struct ibv_qp_init_attr_ex *attr)
@@ -160,45 +107,6 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 	qp->cap.max_inline_data = layout.max_inline;
 	qp->ext.sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
 	qp->dp.qpn = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_RQ];
-	return 0;
-}
-
-/* Inline data needs memory that the device can read: the stock format has none in the WQE. */
-static int alloc_inline(struct mana_qp *qp, struct ibv_pd *pd, size_t bytes)
-{
-	struct ib_uverbs_reg_mr_resp resp = {};
-	struct ibv_reg_mr cmd = {};
-	int ret;
-
-	ret = mana_buffer_alloc(&qp->inline_buffer, qp->parent, bytes, MANA_RES_QP);
-	if (ret)
-		return ret;
-	ret = ibv_cmd_reg_mr(pd, qp->inline_buffer.address, qp->inline_buffer.length,
-			     (uintptr_t)qp->inline_buffer.address, IBV_ACCESS_LOCAL_WRITE,
-			     &qp->inline_mr, &cmd, sizeof(cmd), &resp, sizeof(resp));
-	if (!ret)
-		qp->inline_mr.ibv_mr.context = pd->context;
-	return ret;
-}
-
-int mana_create_inline(struct mana_qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t sends,
-		       struct mana_dp_inline *slots)
-{
-	uint32_t stride;
-	int ret;
-
-	if (!attr->cap.max_inline_data)
-		return 0;
-	if (attr->cap.max_inline_data > MANA_HW_PAGE_BYTES)
-		return EINVAL;
-	stride = mana_round_up(attr->cap.max_inline_data, INLINE_ALIGN);
-	ret = alloc_inline(qp, attr->pd, (size_t)sends * stride);
-	if (ret)
-		return ret;
-	slots->base = qp->inline_buffer.address;
-	slots->address = (uintptr_t)qp->inline_buffer.address;
-	slots->stride = stride;
-	slots->lkey = qp->inline_mr.ibv_mr.lkey;
 	return 0;
 }
 
@@ -345,14 +253,11 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 		qp->dp.doorbell = ctx->doorbell;
 		qp->dp.send_cq = &to_mcq(attr->send_cq)->dp;
 		qp->dp.recv_cq = &to_mcq(attr->recv_cq)->dp;
-		ret = join_tables(qp, ctx);
+		ret = mana_join_tables(qp, ctx);
 		if (!ret && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
 			ret = mana_set_wr_ops(qp, attr->send_ops_flags);
-			if (ret) {
-				pthread_mutex_lock(&ctx->table_lock);
-				leave_tables(qp, ctx);
-				pthread_mutex_unlock(&ctx->table_lock);
-			}
+			if (ret)
+				mana_leave_tables(qp, ctx);
 		}
 		if (ret)
 			ibv_cmd_destroy_qp(&qp->vqp.qp);
@@ -402,27 +307,6 @@ struct ibv_qp *mana_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	return qp;
 }
 
-static struct mana_cq *cq_of(struct mana_dp_cq *dp)
-{
-	return container_of(dp, struct mana_cq, dp);
-}
-
-/* What the CQs still hold of this QP goes. */
-static void clean_cqs(struct mana_qp *qp)
-{
-	struct mana_cq *send = cq_of(qp->dp.send_cq);
-	struct mana_cq *recv = cq_of(qp->dp.recv_cq);
-
-	mana_cq_lock(send);
-	mana_dp_cq_forget(&send->dp, &qp->dp);
-	mana_cq_unlock(send);
-	if (recv == send)
-		return;
-	mana_cq_lock(recv);
-	mana_dp_cq_forget(&recv->dp, &qp->dp);
-	mana_cq_unlock(recv);
-}
-
 int mana_destroy_qp(struct ibv_qp *ibv_qp)
 {
 	struct mana_context *ctx = to_mctx(ibv_qp->context);
@@ -436,108 +320,15 @@ int mana_destroy_qp(struct ibv_qp *ibv_qp)
 	/*
 	 * The command waits until events of the QP are acknowledged, and reading them
 	 * may take the lock, so it is not held. Another QP that gets the number at
-	 * once waits in join_table() until nothing is left of this one.
+	 * once waits in mana_join_tables() until nothing is left of this one.
 	 */
-	pthread_mutex_lock(&ctx->table_lock);
-	qp->dying = true;
-	while (qp->failing)
-		pthread_cond_wait(&ctx->failed, &ctx->table_lock);
-	pthread_mutex_unlock(&ctx->table_lock);
+	mana_begin_qp_destroy(qp, ctx);
 	ret = ibv_cmd_destroy_qp(ibv_qp);
 	if (!ret)
-		clean_cqs(qp);
-	pthread_mutex_lock(&ctx->table_lock);
-	if (!ret)
-		leave_tables(qp, ctx);
-	else
-		qp->dying = false;
-	pthread_mutex_unlock(&ctx->table_lock);
+		mana_leave_cqs(qp);
+	mana_end_qp_destroy(qp, ctx, ret);
 	if (!ret)
 		free_memory(qp, ctx);
-	return ret;
-}
-
-static void reset(struct mana_qp *qp)
-{
-	clean_cqs(qp);
-	mana_lock(&qp->sq_lock);
-	mana_lock(&qp->rq_lock);
-	if (qp->extended)
-		mana_ext_reset(&qp->ext);
-	else
-		mana_stock_reset(&qp->stock);
-	mana_unlock(&qp->rq_lock);
-	mana_unlock(&qp->sq_lock);
-}
-
-static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
-{
-	bool send = state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-	bool recv = state != IBV_QPS_RESET;
-
-	if (qp->extended) {
-		/* The device flushes what is posted in these. */
-		mana_ext_permit(&qp->ext, send || state == IBV_QPS_SQE || state == IBV_QPS_ERR,
-				recv && !qp->ext.srq);
-	} else {
-		mana_stock_permit(&qp->stock, send, recv && state != IBV_QPS_ERR);
-	}
-}
-
-static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, int mask)
-{
-	if (!qp->extended && (mask & IBV_QP_PATH_MTU))
-		qp->stock.mtu = 128u << attr->path_mtu;
-	if (!(mask & IBV_QP_STATE))
-		return;
-	if (attr->qp_state == IBV_QPS_RESET)
-		reset(qp);
-	if (!qp->extended && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
-		mana_lock(&qp->sq_lock);
-		mana_stock_start(&qp->stock, attr->sq_psn);
-		mana_unlock(&qp->sq_lock);
-	}
-	set_permissions(qp, attr->qp_state);
-}
-
-/* The caller holds the lock of the state, so that no thread moves the QP to ERR meanwhile. */
-static int modify(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask)
-{
-	struct ibv_qp *ibv_qp = &qp->vqp.qp;
-	enum ibv_qp_state old = ibv_qp->state;
-	bool resets = !qp->extended && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
-	struct ibv_modify_qp cmd = {};
-	int ret;
-
-	if (resets)
-		set_permissions(qp, IBV_QPS_RESET);
-	ret = ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
-	if (ret && resets)
-		set_permissions(qp, old);
-	if (ret)
-		return ret;
-	entered_state(qp, attr, mask);
-	/* As libibverbs does, but before the lock is free. */
-	if (mask & IBV_QP_STATE)
-		ibv_qp->state = attr->qp_state;
-	return 0;
-}
-
-int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
-{
-	struct mana_qp *qp = to_mqp(ibv_qp);
-	struct ibv_modify_qp cmd = {};
-	int ret;
-
-	if (mask & IBV_QP_RATE_LIMIT)
-		return EOPNOTSUPP;
-	if (mana_is_packet_qp(qp))
-		return mana_modify_packet_qp(qp, attr, mask);
-	if (qp->is_raw)
-		return ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
-	pthread_mutex_lock(&qp->state_lock);
-	ret = modify(qp, attr, mask);
-	pthread_mutex_unlock(&qp->state_lock);
 	return ret;
 }
 
@@ -556,73 +347,4 @@ int mana_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask,
 		init_attr->sq_sig_all = qp->signal_all;
 	}
 	return 0;
-}
-
-/* The stock QP of this number, which is not destroyed until release() is called, or NULL. */
-static struct mana_qp *hold(struct mana_context *ctx, uint32_t qpn)
-{
-	struct mana_qp *qp = NULL;
-	struct mana_dp_qp *dp;
-
-	pthread_mutex_lock(&ctx->table_lock);
-	dp = mana_dp_table_get(&ctx->rq_table, qpn);
-	if (dp && dp->format != MANA_DP_EXT)
-		qp = container_of(dp, struct mana_qp, dp);
-	if (qp && qp->dying)
-		qp = NULL;
-	if (qp)
-		qp->failing++;
-	pthread_mutex_unlock(&ctx->table_lock);
-	return qp;
-}
-
-static void release(struct mana_qp *qp, struct mana_context *ctx)
-{
-	pthread_mutex_lock(&ctx->table_lock);
-	qp->failing--;
-	pthread_cond_broadcast(&ctx->failed);
-	pthread_mutex_unlock(&ctx->table_lock);
-}
-
-static void move_to_error(struct mana_qp *qp)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	struct ibv_modify_qp cmd = {};
-	struct ibv_qp *ibv_qp = &qp->vqp.qp;
-
-	pthread_mutex_lock(&qp->state_lock);
-	if (ibv_qp->state != IBV_QPS_RESET && ibv_qp->state != IBV_QPS_ERR &&
-	    !ibv_cmd_modify_qp(ibv_qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
-		ibv_qp->state = IBV_QPS_ERR;
-		set_permissions(qp, IBV_QPS_ERR);
-	}
-	pthread_mutex_unlock(&qp->state_lock);
-}
-
-void mana_fail_qp(struct mana_context *ctx, uint32_t qpn)
-{
-	struct mana_qp *qp = hold(ctx, qpn);
-
-	if (!qp)
-		return;
-	/* The number may be another QP's by now, or this one was reset. */
-	if (mana_load_flag(&qp->stock.error_named))
-		move_to_error(qp);
-	release(qp, ctx);
-}
-
-/* The device waits for the move to ERR before it flushes the rest (RNIC 3.9). */
-void mana_async_event(struct ibv_context *context, struct ibv_async_event *event)
-{
-	struct mana_context *ctx = to_mctx(context);
-	struct mana_qp *qp;
-
-	if (event->event_type != IBV_EVENT_QP_FATAL)
-		return;
-	qp = hold(ctx, event->element.qp->qp_num);
-	if (!qp)
-		return;
-	if (&qp->vqp.qp == event->element.qp)
-		move_to_error(qp);
-	release(qp, ctx);
 }

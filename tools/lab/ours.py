@@ -66,7 +66,7 @@ if grep -q 'struct ibv_fd_arr \\*fd_arr' rdma-core/libibverbs/driver.h; then
 fi
 gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined $newer \
     -isystem rdma-core/build/include -Iinclude -Iproviders/mana -o verbs_test \
-    tests/verbs/*.c $(ls providers/mana/*.c | grep -v -E '/(mana|import)[.]c$')
+    tests/verbs/*.c $(ls providers/mana/*.c | grep -v -E '/(mana|device|import)[.]c$')
 ./verbs_test
 """
 MAKE_PERFTEST = """set -e

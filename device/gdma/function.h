@@ -105,7 +105,7 @@ public:
     [[nodiscard]] std::uint64_t bar0_size() const override;
     void bar0_read(std::uint64_t offset, std::span<std::byte> data) override;
     void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override;
-    void bar0_writes(std::span<const vfio_user::RegionWrite> writes) override;
+    void bar0_writes(std::span<const base::BarWrite> writes) override;
     void reset() override;
 
     // For the clients. On the executor unless stated.

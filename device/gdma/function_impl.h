@@ -83,7 +83,7 @@ struct Function::Impl {
     void write_doorbells(std::uint64_t offset, std::span<const std::byte> data);
     /// Calls `visit(table, id)` if this is a doorbell of a work queue, of 8 bytes.
     template <typename Visit>
-    void with_wq(const vfio_user::RegionWrite& write, Visit&& visit) const;
+    void with_wq(const base::BarWrite& write, Visit&& visit) const;
     [[nodiscard]] bool doorbell64(DoorbellPage page, std::uint32_t offset, std::uint64_t value);
     [[nodiscard]] bool doorbell32(DoorbellPage page, std::uint32_t offset, std::uint32_t value);
     [[nodiscard]] bool ring_wq(WqTable& table, std::uint32_t id, DoorbellPage page,

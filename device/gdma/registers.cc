@@ -65,7 +65,7 @@ void Function::bar0_write(std::uint64_t offset, std::span<const std::byte> data)
 /// Doorbells of many queues come in bursts, and nothing of those queues is in a cache. So a few of
 /// them are worked on at a time: while one is served, the next ones wait for the memory of their
 /// table entry, of what that names, and of the work itself.
-void Function::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
+void Function::bar0_writes(std::span<const base::BarWrite> writes) {
     constexpr std::size_t kEntryAhead = 8;
     constexpr std::size_t kMemoryAhead = 4;
     constexpr std::size_t kWorkAhead = 2;
@@ -79,7 +79,7 @@ void Function::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
                 hint(table, id, writes[next]);
             });
     };
-    using Write = vfio_user::RegionWrite;
+    using Write = base::BarWrite;
     for (std::size_t i = 0; i < writes.size(); ++i) {
         up_to(entry, i + 1 + kEntryAhead,
               [](const WqTable& table, std::uint32_t id, const Write&) { table.prefetch(id); });
@@ -99,7 +99,7 @@ void Function::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
 }
 
 template <typename Visit>
-void Function::Impl::with_wq(const vfio_user::RegionWrite& write, Visit&& visit) const {
+void Function::Impl::with_wq(const base::BarWrite& write, Visit&& visit) const {
     if (write.offset < kDoorbellOffset || write.data.size() != 8) return;
     const auto id =
         static_cast<std::uint32_t>(load_le<std::uint64_t>(write.data.data()) & MANA_HW_DB_ID);

@@ -112,7 +112,7 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
     }
 }
 
-void Endpoint::bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
+void Endpoint::bar0_writes(std::span<const base::BarWrite> writes) {
     model_->bar0_writes(writes);
 }
 

@@ -55,7 +55,7 @@ public:
                                    std::span<std::byte> data) override;
     base::Result<void> region_write(unsigned index, std::uint64_t offset,
                                     std::span<const std::byte> data) override;
-    void bar0_writes(std::span<const vfio_user::RegionWrite> writes) override;
+    void bar0_writes(std::span<const base::BarWrite> writes) override;
     base::Result<void> dma_map(const vfio_user::DmaRange& range, const base::UniqueFd& fd) override;
     base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size) override;
     void dma_unmap_all() override;

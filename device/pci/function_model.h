@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "vfio_user/device_backend.h"
+#include "base/bar_write.h"
 
 namespace openmana::pci {
 
@@ -30,7 +30,7 @@ public:
     virtual void bar0_write(std::uint64_t offset, std::span<const std::byte> data) = 0;
     /// Several, one after the other. All are known from the start, so that what the later ones need
     /// can be asked for early.
-    virtual void bar0_writes(std::span<const vfio_user::RegionWrite> writes) {
+    virtual void bar0_writes(std::span<const base::BarWrite> writes) {
         for (const auto& write : writes) bar0_write(write.offset, write.data);
     }
     /// Function-level reset, machine reset, or the client is gone: back to the power-on state.

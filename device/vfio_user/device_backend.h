@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/bar_write.h"
 #include "base/fd.h"
 #include "base/result.h"
 
@@ -28,12 +29,6 @@ struct Region {
     std::uint64_t size = 0;
     bool readable = false;
     bool writable = false;
-};
-
-/// A write to a region, at an offset that was checked.
-struct RegionWrite {
-    std::uint64_t offset = 0;
-    std::span<const std::byte> data;
 };
 
 struct DmaRange {
@@ -61,7 +56,7 @@ public:
     virtual base::Result<void> region_write(unsigned index, std::uint64_t offset,
                                             std::span<const std::byte> data) = 0;
     /// Several writes to BAR0, one after the other: the client did not wait for their outcome.
-    virtual void bar0_writes(std::span<const RegionWrite> writes) = 0;
+    virtual void bar0_writes(std::span<const base::BarWrite> writes) = 0;
 
     /// Without an fd the range exists but its memory cannot be reached. kBusy: overlaps a range.
     virtual base::Result<void> dma_map(const DmaRange& range, const base::UniqueFd& fd) = 0;

@@ -90,7 +90,7 @@ private:
     // Writes to BAR0 that nobody waits for, until something else comes or there are enough. Their
     // data are in the input. So the device sees what else is on its way.
     static constexpr std::size_t kMaxGathered = 64;
-    std::array<RegionWrite, kMaxGathered> gathered_;
+    std::array<base::BarWrite, kMaxGathered> gathered_;
     std::size_t gathered_count_ = 0;
 
     std::vector<std::byte> output_;

@@ -483,7 +483,7 @@ protected:
         offsets_.push_back(driver->doorbell_offset(rnic.page) + in_page);
     }
     void deliver() {
-        std::vector<vfio_user::RegionWrite> writes;
+        std::vector<base::BarWrite> writes;
         for (std::size_t i = 0; i < words_.size(); ++i)
             writes.push_back({offsets_[i], std::as_bytes(std::span(&words_[i], 1))});
         function.bar0_writes(writes);
@@ -522,8 +522,7 @@ TEST_F(DoorbellRunTest, WhatMakesNoSenseIsIgnoredAsAlways) {
     add(MANA_HW_DB_SQ, good);
     deliver();
     const std::byte one{1};
-    const std::array<vfio_user::RegionWrite, 3> odd{
-        {{0x10000, {}}, {0x10003, {&one, 1}}, {0, {&one, 1}}}};
+    const std::array<base::BarWrite, 3> odd{{{0x10000, {}}, {0x10003, {&one, 1}}, {0, {&one, 1}}}};
     function.bar0_writes(odd);
     function.bar0_writes({});
     EXPECT_EQ(target.positions, std::vector<std::uint32_t>{64});

@@ -101,9 +101,9 @@ TEST_F(EndpointTest, RegionsAreBar0MsixAndConfig) {
 
 TEST_F(EndpointTest, WritesThatComeTogetherReachTheModelInOrder) {
     const std::array<std::byte, 2> values{std::byte{1}, std::byte{2}};
-    const std::array<vfio_user::RegionWrite, 3> writes{{{0x40, std::span(values).first(1)},
-                                                        {0x40, std::span(values).last(1)},
-                                                        {0x44, std::span(values)}}};
+    const std::array<base::BarWrite, 3> writes{{{0x40, std::span(values).first(1)},
+                                                {0x40, std::span(values).last(1)},
+                                                {0x44, std::span(values)}}};
     endpoint_.bar0_writes(writes);
     EXPECT_EQ(read<std::uint8_t>(vfio_user::kRegionBar0, 0x40), 2U);
     EXPECT_EQ(read<std::uint16_t>(vfio_user::kRegionBar0, 0x44), 0x201U);

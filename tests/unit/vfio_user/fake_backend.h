@@ -61,9 +61,9 @@ public:
             std::copy(data.begin(), data.end(), bar.begin() + static_cast<std::ptrdiff_t>(offset));
         return answer();
     }
-    void bar0_writes(std::span<const RegionWrite> writes) override {
+    void bar0_writes(std::span<const base::BarWrite> writes) override {
         runs.push_back(writes.size());
-        for (const RegionWrite& write : writes) (void)region_write(0, write.offset, write.data);
+        for (const base::BarWrite& write : writes) (void)region_write(0, write.offset, write.data);
     }
     base::Result<void> dma_map(const DmaRange& range, const base::UniqueFd& fd) override {
         calls.push_back(fmt::format("map {:#x} {:#x} offset={:#x} {}{} fd={}", range.address,

@@ -15,6 +15,7 @@ from .kvm import choose_accel
 from .ours import guest_initrd
 from .paths import ROOT
 from .proc import end_group, spawn
+from .progress import is_quiet
 from .qemu import find_qemu
 
 MANALAB = ROOT / "tools" / "manalab"
@@ -39,8 +40,8 @@ def beside(suites: Sequence[str], driver: str = "stock", provider: str = "stock"
     end. A block that fails ends it: images are fetched while compilers work, and neither waits
     for the other's failure."""
     host.ensure_packages(*host.for_trees())  # not two package managers at once
-    process = spawn([sys.executable, os.fspath(MANALAB), "prepare", *suites, "--driver", driver,
-                     "--provider", provider])
+    process = spawn([sys.executable, os.fspath(MANALAB), *(["-q"] if is_quiet() else []),
+                     "prepare", *suites, "--driver", driver, "--provider", provider])
     try:
         yield
         status = process.wait()

@@ -19,6 +19,11 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def is_quiet() -> bool:
+    """Whether they are off."""
+    return _quiet
+
+
 def say(text: str) -> None:
     """Prints one progress line."""
     if _quiet:

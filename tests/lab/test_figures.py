@@ -194,11 +194,13 @@ class BenchTest(unittest.TestCase):
                 "writes_per_second": 1e6}
         data = figures.taken({
             "commit": "abc", "time": "2026-11-25T01:02:03Z", "memcpy_gbps": {"65536": 500.0},
-            "guests": [{"suite": "trixie", "cpus": 1, "accel": "tcg", "kernel": "6.12"}] * 2,
-            "paths": {"MANA": path}}, "a machine")
+            "guests": [{"suite": "trixie", "cpus": 1, "accel": "tcg", "kernel": "6.12",
+                        "driver": "ours", "provider": "ours"}] * 2,
+            "paths": {"MANA": path, "MANA, all stock": path}}, "a machine")
         text = figures.tables(data)
         for words in ("a machine", "Commit abc, 2026-11-25", "| ours write | 123 |",
                       "| ours write | 1 | 2 | 3 | 4 |", "| ours | 1,000,000 |",
+                      "| stock write | 123 |",
                       "| host memcpy | 500 |"):
             self.assertIn(words, text)
         self.assertIn("MANA, ours", figures.plot(data))

@@ -79,7 +79,7 @@ void mana_packet_reset(struct mana_packet_qp *qp)
 static void arm_side(struct mana_packet_side *side)
 {
 	mana_lock(&side->ring.arm_lock);
-	mana_dp_cq_arm(&side->ring, false);
+	mana_dp_cq_arm_ring(&side->ring, false);
 	mana_unlock(&side->ring.arm_lock);
 }
 
@@ -362,7 +362,7 @@ static bool poll_side(struct mana_packet_side *side, struct mana_completion *c)
 }
 
 /* The sides take turns. */
-static bool poll_sides(struct mana_dp_cq *cq, struct mana_completion *c)
+bool mana_packet_poll(struct mana_dp_cq *cq, struct mana_completion *c)
 {
 	struct mana_packet_side *first = cq->packets;
 	struct mana_packet_side *side = first;
@@ -375,20 +375,6 @@ static bool poll_sides(struct mana_dp_cq *cq, struct mana_completion *c)
 		side = side->next;
 	} while (side != first);
 	return false;
-}
-
-int mana_packet_poll(struct mana_dp_cq *cq, struct mana_completion *c)
-{
-	int ret;
-
-	/* The CQ's own ring and those of the sides take turns too. */
-	cq->packets_first = !cq->packets_first;
-	if (cq->packets_first && poll_sides(cq, c))
-		return 1;
-	ret = mana_dp_cq_poll_ring(cq, c);
-	if (ret > 0 || cq->packets_first)
-		return ret;
-	return poll_sides(cq, c) ? 1 : ret;
 }
 
 void mana_packet_arm(struct mana_dp_cq *cq)

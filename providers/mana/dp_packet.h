@@ -2,7 +2,8 @@
 #ifndef MANA_DP_PACKET_H
 #define MANA_DP_PACKET_H
 
-#include "dp_cq.h"
+#include "dp_cqe.h"
+#include "dp_ring.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,6 +84,11 @@ void mana_packet_ring_send(struct mana_packet_qp *qp);
 int mana_packet_recv(struct mana_packet_qp *qp, uint64_t wr_id, const struct mana_dp_sge *sge,
 		     uint32_t sge_count);
 void mana_packet_ring_recv(struct mana_packet_qp *qp);
+
+/* The next completion of all sides that the CQ shows, in turn, or false. */
+bool mana_packet_poll(struct mana_dp_cq *cq, struct mana_completion *c);
+/* Each side's next CQE sends an event. Under the CQ's arm_lock. */
+void mana_packet_arm(struct mana_dp_cq *cq);
 
 /* IB status for the type of a CQE. */
 uint8_t mana_packet_status(uint32_t type);

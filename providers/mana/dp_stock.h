@@ -85,6 +85,13 @@ void mana_stock_reset(struct mana_stock_qp *qp);
 /* RTS: sends start with this PSN. RC: arms the first completion. */
 void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn);
 
+/* RC: the device tells when all up to this PSN is done. */
+static inline void mana_stock_arm(struct mana_stock_qp *qp, uint32_t psn)
+{
+	mana_doorbell(qp->dp.doorbell, MANA_HW_RNIC_DOORBELL_ARM_CLIENT,
+		      mana_hw_rq_client_doorbell(qp->read.id, psn));
+}
+
 /* The state of the QP allows posts, or not. Others may post meanwhile. */
 static inline void mana_stock_permit(struct mana_stock_qp *qp, bool send, bool recv)
 {

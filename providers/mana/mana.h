@@ -14,7 +14,7 @@
 
 #include <uapi/mana-abi.h>
 
-#include "dp_packet.h"
+#include "dp_cq.h"
 #include "lock.h"
 #include "manadv.h"
 

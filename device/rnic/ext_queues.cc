@@ -24,54 +24,36 @@ constexpr unsigned kRqProducer = offsetof(mana_hw_ext_qp_record, rq_producer) / 
 constexpr unsigned kRqKick = offsetof(mana_hw_ext_qp_record, rq_kick) / 4;
 constexpr unsigned kSrqProducer = offsetof(mana_hw_ext_srq_record, producer) / 4;
 
-/// IB work completion statuses.
-enum Status : std::uint8_t {
-    kSuccess = 0,
-    kLocalLength = 1,
-    kLocalQpOperation = 2,
-    kLocalProtection = 4,
-    kFlushed = 5,
-    kMwBind = 6,
-    kBadResponse = 7,
-    kLocalAccess = 8,
-    kRemoteInvalidRequest = 9,
-    kRemoteAccess = 10,
-    kRemoteOperation = 11,
-    kRetryExceeded = 12,
-    kRnrRetryExceeded = 13,
-    kRemoteAborted = 16,
-};
-
 std::uint8_t send_status(std::uint16_t vendor) {
     switch (vendor) {
         case MANA_HW_RNIC_VE_TX_LENGTH:
         case MANA_HW_RNIC_VE_READ_LENGTH:
-            return kLocalLength;
+            return MANA_HW_WC_LOC_LEN_ERR;
         case MANA_HW_RNIC_VE_TX_DATA_ACCESS:
         case MANA_HW_RNIC_VE_TX_DATA_RANGE:
         case MANA_HW_RNIC_VE_TX_DATA_KEY:
         case MANA_HW_RNIC_VE_RX_SGE_KEY:
         case MANA_HW_RNIC_VE_RX_SGE_ACCESS:
         case MANA_HW_RNIC_VE_RX_SGE_RANGE:
-            return kLocalProtection;
+            return MANA_HW_WC_LOC_PROT_ERR;
         case MANA_HW_RNIC_VE_FLUSHED:
-            return kFlushed;
+            return MANA_HW_WC_WR_FLUSH_ERR;
         case MANA_HW_EXT_VE_MEMORY_OPERATION:
-            return kMwBind;
+            return MANA_HW_WC_MW_BIND_ERR;
         case MANA_HW_RNIC_VE_BAD_RESPONSE:
-            return kBadResponse;
+            return MANA_HW_WC_BAD_RESP_ERR;
         case MANA_HW_RNIC_VE_NAK_INVALID_REQUEST:
-            return kRemoteInvalidRequest;
+            return MANA_HW_WC_REM_INV_REQ_ERR;
         case MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS:
-            return kRemoteAccess;
+            return MANA_HW_WC_REM_ACCESS_ERR;
         case MANA_HW_RNIC_VE_NAK_REMOTE_OPERATION:
-            return kRemoteOperation;
+            return MANA_HW_WC_REM_OP_ERR;
         case MANA_HW_RNIC_VE_RETRY:
-            return kRetryExceeded;
+            return MANA_HW_WC_RETRY_EXC_ERR;
         case MANA_HW_RNIC_VE_RNR_RETRY:
-            return kRnrRetryExceeded;
+            return MANA_HW_WC_RNR_RETRY_EXC_ERR;
         default:
-            return kLocalQpOperation;
+            return MANA_HW_WC_LOC_QP_OP_ERR;
     }
 }
 
@@ -79,16 +61,16 @@ std::uint8_t send_status(std::uint16_t vendor) {
 std::uint8_t receive_status(std::uint16_t vendor) {
     switch (vendor) {
         case MANA_HW_RNIC_VE_RX_TOO_LONG:
-            return kLocalLength;
+            return MANA_HW_WC_LOC_LEN_ERR;
         case MANA_HW_RNIC_VE_RX_SGE_KEY:
         case MANA_HW_RNIC_VE_RX_SGE_ACCESS:
         case MANA_HW_RNIC_VE_RX_SGE_RANGE:
-            return kLocalProtection;
+            return MANA_HW_WC_LOC_PROT_ERR;
         case MANA_HW_RNIC_VE_RX_OPCODE:
         case MANA_HW_RNIC_VE_RX_RKEY:
-            return kRemoteInvalidRequest;
+            return MANA_HW_WC_REM_INV_REQ_ERR;
         default:
-            return kLocalQpOperation;
+            return MANA_HW_WC_LOC_QP_OP_ERR;
     }
 }
 
@@ -106,7 +88,8 @@ gdma::Sge sge_at(const std::byte* at) {
 
 }  // namespace
 
-const ExtQueues::Outcome ExtQueues::kFlushedOutcome{kFlushed, MANA_HW_RNIC_VE_FLUSHED};
+const ExtQueues::Outcome ExtQueues::kFlushedOutcome{MANA_HW_WC_WR_FLUSH_ERR,
+                                                    MANA_HW_RNIC_VE_FLUSHED};
 
 // ---- receives
 
@@ -579,8 +562,8 @@ void ExtQueues::complete_send(const SendWqe& wqe, Outcome outcome) {
     cqe.vendor_error = outcome.vendor;
     cqe.length = wqe.length;
     cqe.cookie = wqe.position;
-    if (outcome.status != kSuccess) adapter_.counters.error_cqes.add();
-    post(qp_.send_cq, cqe, true, outcome.status != kSuccess);
+    if (outcome.status != MANA_HW_WC_SUCCESS) adapter_.counters.error_cqes.add();
+    post(qp_.send_cq, cqe, true, outcome.status != MANA_HW_WC_SUCCESS);
 }
 
 void ExtQueues::complete_receive(const Receive& receive, Outcome outcome) {
@@ -643,7 +626,7 @@ void ExtQueues::received(const Receive& receive, const Received& message) {
 /// A receive of an SRQ may not stay with one of its queue pairs, where it may never be used.
 bool ExtQueues::abandoned(const Receive& receive) {
     if (srq_ == nullptr) return false;
-    complete_receive(receive, {kRemoteAborted, MANA_HW_RNIC_VE_RX_OPCODE});
+    complete_receive(receive, {MANA_HW_WC_REM_ABORT_ERR, MANA_HW_RNIC_VE_RX_OPCODE});
     return true;
 }
 
@@ -752,7 +735,8 @@ void ExtQueues::send_failed(std::uint16_t vendor, bool) {
 void ExtQueues::receive_failed(roce::NakCode code, std::uint16_t vendor) {
     if (vendor != 0 && qp_.responder.taken()) {
         const bool access = code == roce::NakCode::kRemoteAccess;
-        const std::uint8_t status = access ? std::uint8_t{kLocalAccess} : receive_status(vendor);
+        const std::uint8_t status =
+            access ? std::uint8_t{MANA_HW_WC_LOC_ACCESS_ERR} : receive_status(vendor);
         complete_receive(qp_.responder.receive(), {status, vendor});
         qp_.responder.drop_receive();
         return;

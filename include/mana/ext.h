@@ -454,9 +454,6 @@ MANA_HW_AT(struct mana_hw_ext_cqe, source_qpn, 16);
 MANA_HW_AT(struct mana_hw_ext_cqe, timestamp, 24);
 MANA_HW_AT(struct mana_hw_ext_cqe, source_mac, 32);
 
-/* Bind, fast registration or local invalidate refused. */
-#define MANA_HW_EXT_VE_MEMORY_OPERATION 0x2f0u
-
 /*
  * Event on the adapter's event EQ, of type MANA_HW_EQE_QP_FATAL (older parents
  * hand on no unknown type): data[0] = QPN, SRQ id or CQ id, data[1] =

@@ -20,6 +20,7 @@
 
 #include <mana/ext.h>
 #include <mana/queue.h>
+#include <mana/status.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -193,24 +194,6 @@ enum mana_wc_opcode {
 #define MANA_WC_IP_CSUM_OK (1u << 2)
 #define MANA_WC_WITH_INV (1u << 3)
 
-/* Statuses are those of ibv_wc_status. */
-enum mana_wc_status {
-	MANA_WC_SUCCESS = 0,
-	MANA_WC_LOC_LEN_ERR = 1,
-	MANA_WC_LOC_QP_OP_ERR = 2,
-	MANA_WC_LOC_PROT_ERR = 4,
-	MANA_WC_WR_FLUSH_ERR = 5,
-	MANA_WC_MW_BIND_ERR = 6,
-	MANA_WC_LOC_ACCESS_ERR = 8,
-	MANA_WC_REM_INV_REQ_ERR = 9,
-	MANA_WC_REM_ACCESS_ERR = 10,
-	MANA_WC_REM_OP_ERR = 11,
-	MANA_WC_RETRY_EXC_ERR = 12,
-	MANA_WC_RNR_RETRY_EXC_ERR = 13,
-	MANA_WC_FATAL_ERR = 19,
-	MANA_WC_GENERAL_ERR = 21
-};
-
 /*
  * What the completion of a datagram has as its service level, which RoCE has none of:
  * what packet it was (IBTA A17.4.5.1), in ConnectX's numbers, for there are programs
@@ -233,7 +216,7 @@ struct mana_completion {
 	uint32_t value; /* immediate as a number, or the rkey that was invalidated */
 	uint32_t source_qpn;
 	uint32_t vendor_error;
-	uint8_t status;
+	uint8_t status; /* enum mana_hw_wc_status */
 	uint8_t opcode;
 	uint8_t flags;
 	uint8_t sl; /* mana_wc_sl() of a datagram, otherwise 0 */

@@ -243,19 +243,19 @@ uint8_t mana_packet_status(uint32_t type)
 	switch (type) {
 	case MANA_HW_ETH_CQE_RX_OK:
 	case MANA_HW_ETH_CQE_TX_OK:
-		return MANA_WC_SUCCESS;
+		return MANA_HW_WC_SUCCESS;
 	case MANA_HW_ETH_CQE_RX_TRUNCATED:
 	case MANA_HW_ETH_CQE_TX_MTU:
-		return MANA_WC_LOC_LEN_ERR;
+		return MANA_HW_WC_LOC_LEN_ERR;
 	case MANA_HW_ETH_CQE_TX_SOURCE:
 	case MANA_HW_ETH_CQE_TX_VLAN:
-		return MANA_WC_LOC_ACCESS_ERR;
+		return MANA_HW_WC_LOC_ACCESS_ERR;
 	case MANA_HW_ETH_CQE_TX_OOB:
 	case MANA_HW_ETH_CQE_TX_ETHERTYPE:
 	case MANA_HW_ETH_CQE_TX_HEADERS:
-		return MANA_WC_LOC_QP_OP_ERR;
+		return MANA_HW_WC_LOC_QP_OP_ERR;
 	default:
-		return MANA_WC_GENERAL_ERR;
+		return MANA_HW_WC_GENERAL_ERR;
 	}
 }
 
@@ -265,7 +265,7 @@ static void begin_completion(const struct mana_packet_qp *qp, uint32_t type,
 	memset(c, 0, sizeof(*c));
 	c->qpn = qp->dp.qpn;
 	c->status = mana_packet_status(type);
-	if (c->status != MANA_WC_SUCCESS)
+	if (c->status != MANA_HW_WC_SUCCESS)
 		c->vendor_error = type;
 }
 
@@ -273,7 +273,7 @@ static void begin_completion(const struct mana_packet_qp *qp, uint32_t type,
 static bool retire_send(struct mana_packet_qp *qp, struct mana_completion *c)
 {
 	const struct mana_dp_sent *sent = &qp->sends.slot[qp->sent_tail & qp->sends.mask];
-	bool report = sent->signaled || c->status != MANA_WC_SUCCESS;
+	bool report = sent->signaled || c->status != MANA_HW_WC_SUCCESS;
 
 	c->wr_id = sent->wr_id;
 	c->opcode = MANA_WC_SEND;
@@ -329,7 +329,7 @@ static bool flush(struct mana_packet_side *side, struct mana_completion *c)
 		return false;
 	memset(c, 0, sizeof(*c));
 	c->qpn = qp->dp.qpn;
-	c->status = MANA_WC_WR_FLUSH_ERR;
+	c->status = MANA_HW_WC_WR_FLUSH_ERR;
 	c->vendor_error = MANA_HW_RNIC_VE_FLUSHED;
 	if (side->is_recv)
 		retire_receive(qp, c);

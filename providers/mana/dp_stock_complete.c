@@ -5,65 +5,15 @@
 
 uint8_t mana_stock_status(uint32_t vendor_error)
 {
-	static const struct {
-		uint16_t vendor;
-		uint8_t status;
-	} table[] = {
-		{ 0x000, MANA_WC_SUCCESS },
-		{ 0x003, MANA_WC_REM_INV_REQ_ERR },
-		{ 0x005, MANA_WC_LOC_LEN_ERR },
-		{ 0x043, MANA_WC_REM_ACCESS_ERR },
-		{ 0x083, MANA_WC_REM_ACCESS_ERR },
-		{ 0x0c3, MANA_WC_REM_ACCESS_ERR },
-		{ 0x102, MANA_WC_LOC_LEN_ERR },
-		{ 0x108, MANA_WC_FATAL_ERR },
-		{ 0x109, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x10a, MANA_WC_FATAL_ERR },
-		{ 0x10b, MANA_WC_LOC_ACCESS_ERR },
-		{ 0x10c, MANA_WC_FATAL_ERR },
-		{ 0x10f, MANA_WC_LOC_LEN_ERR },
-		{ 0x111, MANA_WC_FATAL_ERR },
-		{ 0x143, MANA_WC_LOC_PROT_ERR },
-		{ 0x145, MANA_WC_FATAL_ERR },
-		{ 0x161, MANA_WC_REM_OP_ERR },
-		{ 0x162, MANA_WC_REM_ACCESS_ERR },
-		{ 0x163, MANA_WC_REM_OP_ERR },
-		{ 0x164, MANA_WC_RNR_RETRY_EXC_ERR },
-		{ 0x183, MANA_WC_LOC_ACCESS_ERR },
-		{ 0x185, MANA_WC_FATAL_ERR },
-		{ 0x1c3, MANA_WC_LOC_PROT_ERR },
-		{ 0x1c5, MANA_WC_FATAL_ERR },
-		{ 0x1c6, MANA_WC_RETRY_EXC_ERR },
-		{ 0x1c7, MANA_WC_WR_FLUSH_ERR },
-		{ 0x201, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x202, MANA_WC_LOC_PROT_ERR },
-		{ 0x203, MANA_WC_LOC_PROT_ERR },
-		{ 0x204, MANA_WC_LOC_PROT_ERR },
-		{ 0x205, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x206, MANA_WC_LOC_PROT_ERR },
-		{ 0x207, MANA_WC_LOC_PROT_ERR },
-		{ 0x208, MANA_WC_LOC_PROT_ERR },
-		{ 0x209, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x20a, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x20b, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x210, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x211, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x212, MANA_WC_FATAL_ERR },
-		{ 0x213, MANA_WC_FATAL_ERR },
-		{ 0x214, MANA_WC_FATAL_ERR },
-		{ 0x215, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x216, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x217, MANA_WC_LOC_QP_OP_ERR },
-		{ 0x218, MANA_WC_FATAL_ERR },
-		{ 0xfff, MANA_WC_WR_FLUSH_ERR },
-	};
-
-	if (vendor_error >= 0x220 && vendor_error <= 0x227)
-		return MANA_WC_LOC_PROT_ERR;
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-		if (table[i].vendor == vendor_error)
-			return table[i].status;
-	return MANA_WC_GENERAL_ERR;
+	switch (vendor_error) {
+#define STATUS(name, code, status)                                                                 \
+	case MANA_HW_RNIC_VE_##name:                                                               \
+		return MANA_HW_WC_##status;
+		MANA_HW_RNIC_VENDOR_ERRORS(STATUS)
+#undef STATUS
+	default:
+		return MANA_HW_WC_GENERAL_ERR;
+	}
 }
 
 static void make_ready(struct mana_dp_cq *cq, struct mana_stock_side *side)
@@ -157,8 +107,8 @@ static __attribute__((noinline)) void fill_error(struct mana_stock_side *side,
 {
 	c->vendor_error = side->vendor_error;
 	c->status = mana_stock_status(side->vendor_error);
-	if (c->status == MANA_WC_SUCCESS)
-		c->status = MANA_WC_GENERAL_ERR;
+	if (c->status == MANA_HW_WC_SUCCESS)
+		c->status = MANA_HW_WC_GENERAL_ERR;
 	side->vendor_error = MANA_HW_RNIC_VE_FLUSHED;
 }
 
@@ -252,8 +202,10 @@ static bool take_datagram_sent(struct mana_stock_qp *qp, const struct mana_hw_rn
 	c->wr_id = sent->wr_id;
 	c->opcode = sent->opcode;
 	c->length = sent->length;
-	c->vendor_error = vendor;
-	c->status = mana_stock_status(vendor);
+	if (MANA_UNLIKELY(vendor)) {
+		c->vendor_error = vendor;
+		c->status = mana_stock_status(vendor);
+	}
 	retire_send(qp, sent);
 	return report;
 }

@@ -13,7 +13,7 @@ static_assert((int)MANA_WC_RECV_RDMA_WITH_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM 
 		      (int)MANA_WC_BIND_MW == (int)IBV_WC_BIND_MW &&
 		      (int)MANA_WC_LOCAL_INV == (int)IBV_WC_LOCAL_INV &&
 		      (int)MANA_WC_WITH_INV == (int)IBV_WC_WITH_INV &&
-		      (int)MANA_WC_GENERAL_ERR == (int)IBV_WC_GENERAL_ERR,
+		      (int)MANA_HW_WC_GENERAL_ERR == (int)IBV_WC_GENERAL_ERR,
 	      "completions have the numbers of the verbs");
 
 #define NO_OPCODE 0xff

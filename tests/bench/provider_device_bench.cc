@@ -235,13 +235,13 @@ private:
         const std::uint8_t opcode = reads_   ? MANA_WC_RDMA_READ
                                     : sends_ ? MANA_WC_SEND
                                              : MANA_WC_RDMA_WRITE;
-        if (c.status != MANA_WC_SUCCESS || c.opcode != opcode || c.wr_id != completed_ ||
+        if (c.status != MANA_HW_WC_SUCCESS || c.opcode != opcode || c.wr_id != completed_ ||
             c.qpn != from_.provider->qp.dp.qpn)
             (void)wrong("a wrong completion of a send");
         ++completed_;
     }
     void received(const mana_completion& c) {
-        if (c.status != MANA_WC_SUCCESS || c.opcode != MANA_WC_RECV || c.wr_id != received_ ||
+        if (c.status != MANA_HW_WC_SUCCESS || c.opcode != MANA_WC_RECV || c.wr_id != received_ ||
             c.qpn != to_.provider->qp.dp.qpn || c.length != work_.length)
             (void)wrong("a wrong completion of a receive");
         ++received_;

@@ -104,7 +104,7 @@ TEST_P(ExtDeviceTest, EachOperation) {
     open();
     ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_WRITE, 0, 5000, 300000)), 0);
     ASSERT_TRUE(run(1));
-    EXPECT_EQ(a->sent[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(a->sent[0].status, MANA_HW_WC_SUCCESS);
     EXPECT_EQ(a->sent[0].opcode, MANA_WC_RDMA_WRITE);
     EXPECT_NE(a->sent[0].timestamp, 0U);
     EXPECT_TRUE(link->same(0, 300000, 5000));
@@ -150,7 +150,7 @@ TEST_P(ExtDeviceTest, InlineData) {
         std::ranges::fill(link->b.at(5000, text.size()), std::byte{0});
         ASSERT_EQ(a->post(send), 0);
         ASSERT_TRUE(run(i + 1));
-        ASSERT_EQ(a->sent[i].status, MANA_WC_SUCCESS);
+        ASSERT_EQ(a->sent[i].status, MANA_HW_WC_SUCCESS);
         ASSERT_EQ(std::memcmp(link->b.at(5000, text.size()).data(), text.data(), text.size()), 0);
     }
 }
@@ -194,7 +194,7 @@ TEST_P(ExtDeviceTest, ManyOfAllKinds) {
         ASSERT_EQ(a->sent.size(), expected.size());
         for (std::size_t i = 0; i < expected.size(); ++i) {
             ASSERT_EQ(a->sent[i].wr_id, expected[i]);
-            ASSERT_EQ(a->sent[i].status, MANA_WC_SUCCESS);
+            ASSERT_EQ(a->sent[i].status, MANA_HW_WC_SUCCESS);
         }
         ASSERT_EQ(b->received.size(), taken);
         for (std::size_t i = 0; i < taken; ++i) ASSERT_EQ(b->received[i].wr_id, i);
@@ -253,7 +253,7 @@ TEST_P(ExtDeviceTest, WindowIsBoundAndInvalidated) {
     link->idle();
     b->poll();
     ASSERT_EQ(b->sent.size(), 1U);
-    EXPECT_EQ(b->sent[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(b->sent[0].status, MANA_HW_WC_SUCCESS);
     EXPECT_EQ(b->sent[0].opcode, MANA_WC_BIND_MW);
     mana_dp_send write = wr(MANA_HW_EXT_WQE_WRITE, 0, 100, 5000);
     write.rkey = key;
@@ -268,7 +268,7 @@ TEST_P(ExtDeviceTest, WindowIsBoundAndInvalidated) {
     EXPECT_TRUE(link->same(0, 5000, 100));
     ASSERT_EQ(a->post(write), 0);
     ASSERT_TRUE(run(3));
-    EXPECT_EQ(a->sent[2].status, MANA_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(a->sent[2].status, MANA_HW_WC_REM_ACCESS_ERR);
 }
 
 TEST_P(ExtDeviceTest, ErrorFlushesAllAndPostsInErrorToo) {
@@ -281,17 +281,17 @@ TEST_P(ExtDeviceTest, ErrorFlushesAllAndPostsInErrorToo) {
     unsignaled.flags = 0;
     ASSERT_EQ(a->post(unsignaled), 0);
     ASSERT_TRUE(run(2));
-    EXPECT_EQ(a->sent[0].status, MANA_WC_REM_ACCESS_ERR);
-    EXPECT_EQ(a->sent[1].status, MANA_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(a->sent[0].status, MANA_HW_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(a->sent[1].status, MANA_HW_WC_WR_FLUSH_ERR);
     a->poll();
     ASSERT_EQ(a->received.size(), 4U);
     EXPECT_EQ(a->received[3].wr_id, 103U);
-    EXPECT_EQ(a->received[3].status, MANA_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(a->received[3].status, MANA_HW_WC_WR_FLUSH_ERR);
     ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_WRITE, 0, 100)), 0);
     ASSERT_EQ(a->recv(104, 0, 64), 0);
     ASSERT_TRUE(run(3));
     a->poll();
-    EXPECT_EQ(a->sent[2].status, MANA_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(a->sent[2].status, MANA_HW_WC_WR_FLUSH_ERR);
     ASSERT_EQ(a->received.size(), 5U);
     EXPECT_EQ(a->received[4].wr_id, 104U);
 }
@@ -304,7 +304,7 @@ TEST_P(ExtDeviceTest, ResetAndReconnect) {
         ASSERT_EQ(b->recv(2, 700000, 6000), 0);
         ASSERT_TRUE(run(static_cast<std::size_t>(round) + 1, static_cast<std::size_t>(round) + 1));
         ASSERT_EQ(b->received.back().wr_id, 1U);
-        ASSERT_EQ(a->sent.back().status, MANA_WC_SUCCESS);
+        ASSERT_EQ(a->sent.back().status, MANA_HW_WC_SUCCESS);
         for (Provider* side : {a.get(), b.get()}) {
             ASSERT_TRUE(side->side.host->to_state(side->side.qp, MANA_HW_RNIC_QP_RESET));
             mana_dp_cq_forget(&side->send_cq, &side->qp.dp);

@@ -395,12 +395,12 @@ TEST_F(ExtTest, WqesGoOverTheEndOfTheRing) {
 
 TEST_F(ExtTest, CompletionsSayAll) {
     (void)post(wr(MANA_HW_EXT_WQE_READ));
-    done(0, MANA_HW_EXT_WQE_READ, MANA_WC_REM_ACCESS_ERR);
+    done(0, MANA_HW_EXT_WQE_READ, MANA_HW_WC_REM_ACCESS_ERR);
     auto wc = cq.poll();
     ASSERT_EQ(wc.size(), 1U);
     EXPECT_EQ(wc[0].wr_id, 1U);
     EXPECT_EQ(wc[0].opcode, MANA_WC_RDMA_READ);
-    EXPECT_EQ(wc[0].status, MANA_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(wc[0].status, MANA_HW_WC_REM_ACCESS_ERR);
     EXPECT_EQ(wc[0].vendor_error, 0x111U);
     EXPECT_EQ(wc[0].qpn, kQpn);
     EXPECT_EQ(wc[0].timestamp, 123456789U);

@@ -105,7 +105,7 @@ TEST_F(PacketDeviceTest, FramesGoOut) {
         const auto done = poll();
         ASSERT_EQ(done.size(), 1U);
         EXPECT_EQ(done[0].wr_id, id);
-        EXPECT_EQ(done[0].status, MANA_WC_SUCCESS);
+        EXPECT_EQ(done[0].status, MANA_HW_WC_SUCCESS);
         ASSERT_EQ(sink.frames.size(), id + 1);
         EXPECT_EQ(sink.frames.back(), frame);
     }
@@ -137,9 +137,9 @@ TEST_F(PacketDeviceTest, ALongFrameIsRefusedAndTheNextFrameGoesOut) {
     send(udp(flow4(17), pattern(50)), 2);
     const auto done = poll();
     ASSERT_EQ(done.size(), 2U);
-    EXPECT_EQ(done[0].status, MANA_WC_LOC_LEN_ERR);
+    EXPECT_EQ(done[0].status, MANA_HW_WC_LOC_LEN_ERR);
     EXPECT_EQ(done[0].vendor_error, MANA_HW_ETH_CQE_TX_MTU);
-    EXPECT_EQ(done[1].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(done[1].status, MANA_HW_WC_SUCCESS);
 }
 
 TEST_F(PacketDeviceTest, ChecksumsAreFilledIn) {

@@ -146,16 +146,16 @@ TEST_F(PacketTest, CompletionsOfSendsInOrderAndOnlyOfThoseAskedFor) {
     EXPECT_EQ(done[0].wr_id, 1U);
     EXPECT_EQ(done[0].qpn, 0xc00001U);
     EXPECT_EQ(done[0].opcode, MANA_WC_SEND);
-    EXPECT_EQ(done[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(done[0].status, MANA_HW_WC_SUCCESS);
     EXPECT_EQ(done[1].wr_id, 3U);
 }
 
 TEST_F(PacketTest, FailedSendsAreReportedWhateverWasAsked) {
     const std::pair<std::uint32_t, std::uint8_t> types[] = {
-        {MANA_HW_ETH_CQE_TX_SOURCE, MANA_WC_LOC_ACCESS_ERR},
-        {MANA_HW_ETH_CQE_TX_MTU, MANA_WC_LOC_LEN_ERR},
-        {MANA_HW_ETH_CQE_TX_OOB, MANA_WC_LOC_QP_OP_ERR},
-        {MANA_HW_ETH_CQE_TX_VPORT_DISABLED, MANA_WC_GENERAL_ERR},
+        {MANA_HW_ETH_CQE_TX_SOURCE, MANA_HW_WC_LOC_ACCESS_ERR},
+        {MANA_HW_ETH_CQE_TX_MTU, MANA_HW_WC_LOC_LEN_ERR},
+        {MANA_HW_ETH_CQE_TX_OOB, MANA_HW_WC_LOC_QP_OP_ERR},
+        {MANA_HW_ETH_CQE_TX_VPORT_DISABLED, MANA_HW_WC_GENERAL_ERR},
     };
     for (const auto& [type, status] : types) {
         ASSERT_EQ(send(type), 0);
@@ -183,7 +183,7 @@ TEST_F(PacketTest, ReceivedPacketsWithTheirChecksums) {
     EXPECT_EQ(done[1].length, 1514U);
     EXPECT_EQ(done[1].flags, MANA_WC_IP_CSUM_OK);
     EXPECT_EQ(done[2].flags, 0);
-    EXPECT_EQ(done[3].status, MANA_WC_LOC_LEN_ERR);
+    EXPECT_EQ(done[3].status, MANA_HW_WC_LOC_LEN_ERR);
     EXPECT_EQ(done[3].vendor_error, 4U);
 }
 
@@ -260,9 +260,9 @@ TEST_F(PacketTest, AnEndedQueueFlushesWhatTheDeviceDidNotComplete) {
     std::size_t flushed = 0;
     for (const auto& c : done) {
         if (c.wr_id == 3) {
-            EXPECT_EQ(c.status, MANA_WC_SUCCESS);
+            EXPECT_EQ(c.status, MANA_HW_WC_SUCCESS);
         }
-        flushed += c.status == MANA_WC_WR_FLUSH_ERR;
+        flushed += c.status == MANA_HW_WC_WR_FLUSH_ERR;
     }
     EXPECT_EQ(flushed, 3U);
     EXPECT_TRUE(cq.poll().empty());
@@ -345,7 +345,7 @@ TEST_F(PacketTest, AWorkQueueIsAReceiveSideAlone) {
     done = cq.poll();
     ASSERT_EQ(done.size(), 2U);
     EXPECT_EQ(done[1].wr_id, 3U);
-    EXPECT_EQ(done[1].status, MANA_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(done[1].status, MANA_HW_WC_WR_FLUSH_ERR);
     mana_packet_leave(&cq.dp, &wq.recv_side);
     mana_packet_free(&wq);
 }

@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, StockDeviceTest, ::testing::Values(true, false),
 TEST_P(StockDeviceTest, WriteReadAndSend) {
     ASSERT_EQ(send(MANA_HW_EXT_WQE_WRITE, 0, 100000, 200000), 0);
     ASSERT_TRUE(run(1));
-    EXPECT_EQ(a.done[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(a.done[0].status, MANA_HW_WC_SUCCESS);
     EXPECT_TRUE(same(0, 200000, 100000));
     ASSERT_EQ(send(MANA_HW_EXT_WQE_READ, 400000, 5000, 700000), 0);
     ASSERT_TRUE(run(2));
@@ -155,7 +155,7 @@ TEST_P(StockDeviceTest, ManyOfAllKinds) {
     ASSERT_TRUE(run(signaled));
     for (std::size_t i = 0; i < expected.size(); ++i) {
         ASSERT_EQ(a.done[i].wr_id, expected[i]);
-        ASSERT_EQ(a.done[i].status, MANA_WC_SUCCESS);
+        ASSERT_EQ(a.done[i].status, MANA_HW_WC_SUCCESS);
     }
     for (std::size_t i = 0; i < b.done.size(); ++i) ASSERT_EQ(b.done[i].wr_id, i);
 }
@@ -174,10 +174,10 @@ TEST_P(StockDeviceTest, RemoteAccessErrorThenFlushes) {
     std::vector<unsigned> sends;
     for (const auto& c : a.done)
         if (c.opcode != MANA_WC_RECV) sends.push_back(c.status);
-    EXPECT_EQ(sends, (std::vector<unsigned>{MANA_WC_SUCCESS, MANA_WC_REM_ACCESS_ERR,
-                                            MANA_WC_WR_FLUSH_ERR, MANA_WC_WR_FLUSH_ERR}));
+    EXPECT_EQ(sends, (std::vector<unsigned>{MANA_HW_WC_SUCCESS, MANA_HW_WC_REM_ACCESS_ERR,
+                                            MANA_HW_WC_WR_FLUSH_ERR, MANA_HW_WC_WR_FLUSH_ERR}));
     EXPECT_EQ(b.done[0].wr_id, 50U);
-    EXPECT_EQ(b.done[0].status, MANA_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(b.done[0].status, MANA_HW_WC_WR_FLUSH_ERR);
     EXPECT_EQ(send(MANA_HW_EXT_WQE_WRITE, 0, 8), EINVAL);
 }
 

@@ -217,8 +217,8 @@ TEST_F(StockTest, ErrorsAsWithTheStockProvider) {
     cq.error(kSreq, true, MANA_HW_RNIC_VE_NAK_REMOTE_ACCESS, 105);
     const auto sends = cq.poll();
     ASSERT_EQ(sends.size(), 4U);
-    const unsigned statuses[] = {MANA_WC_SUCCESS, MANA_WC_REM_ACCESS_ERR, MANA_WC_WR_FLUSH_ERR,
-                                 MANA_WC_WR_FLUSH_ERR};
+    const unsigned statuses[] = {MANA_HW_WC_SUCCESS, MANA_HW_WC_REM_ACCESS_ERR,
+                                 MANA_HW_WC_WR_FLUSH_ERR, MANA_HW_WC_WR_FLUSH_ERR};
     const std::uint64_t ids[] = {0, 2, 3, 4};
     for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(sends[i].status, statuses[i]) << i;
@@ -233,7 +233,7 @@ TEST_F(StockTest, ErrorsAsWithTheStockProvider) {
     ASSERT_EQ(receives.size(), 3U);
     for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(receives[i].wr_id, 50U + static_cast<unsigned>(i));
-        EXPECT_EQ(receives[i].status, MANA_WC_WR_FLUSH_ERR);
+        EXPECT_EQ(receives[i].status, MANA_HW_WC_WR_FLUSH_ERR);
         EXPECT_EQ(receives[i].vendor_error, 0x1c7U);
     }
     EXPECT_EQ(send(9, 8), EINVAL);
@@ -273,9 +273,9 @@ TEST_F(StockTest, ErrorPsnMayBeTheAckedOne) {
     cq.error(kSreq, true, MANA_HW_RNIC_VE_RETRY, 100);
     const auto done = cq.poll();
     ASSERT_EQ(done.size(), 3U);
-    EXPECT_EQ(done[0].status, MANA_WC_SUCCESS);
-    EXPECT_EQ(done[1].status, MANA_WC_RETRY_EXC_ERR);
-    EXPECT_EQ(done[2].status, MANA_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(done[0].status, MANA_HW_WC_SUCCESS);
+    EXPECT_EQ(done[1].status, MANA_HW_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(done[2].status, MANA_HW_WC_WR_FLUSH_ERR);
 }
 
 TEST_F(StockTest, RequesterScatterErrorIsASendError) {
@@ -283,7 +283,7 @@ TEST_F(StockTest, RequesterScatterErrorIsASendError) {
     cq.error(kRreq, false, MANA_HW_RNIC_VE_RX_SGE_KEY, 99);
     const auto done = cq.poll();
     ASSERT_EQ(done.size(), 1U);
-    EXPECT_EQ(done[0].status, MANA_WC_LOC_PROT_ERR);
+    EXPECT_EQ(done[0].status, MANA_HW_WC_LOC_PROT_ERR);
     EXPECT_EQ(done[0].wr_id, 1U);
 }
 
@@ -310,7 +310,7 @@ TEST_F(StockTest, ResetStartsAnew) {
     cq.armed(kRreq, 7);
     const auto done = cq.poll();
     ASSERT_EQ(done.size(), 1U);
-    EXPECT_EQ(done[0].status, MANA_WC_SUCCESS);
+    EXPECT_EQ(done[0].status, MANA_HW_WC_SUCCESS);
     EXPECT_EQ(qp.rollback->right, 0U);
 }
 

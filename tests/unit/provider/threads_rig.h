@@ -292,7 +292,7 @@ private:
         mana_hw_ext_cqe cqe{};
         cqe.type = MANA_HW_EXT_CQE;
         cqe.opcode = opcode;
-        cqe.status = failed ? MANA_WC_WR_FLUSH_ERR : MANA_WC_SUCCESS;
+        cqe.status = failed ? MANA_HW_WC_WR_FLUSH_ERR : MANA_HW_WC_SUCCESS;
         cqe.cookie = cookie;
         at.cq.write(cqe, qp.dp.qpn, opcode != MANA_HW_EXT_WC_RECV);
     }

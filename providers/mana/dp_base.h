@@ -12,6 +12,7 @@
 #ifndef MANA_DP_BASE_H
 #define MANA_DP_BASE_H
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -233,12 +234,17 @@ enum mana_dp_format {
 	MANA_DP_RC, /* stock RC: struct mana_stock_qp */
 	MANA_DP_UD, /* stock UD: struct mana_stock_qp */
 	MANA_DP_EXT, /* extended: struct mana_ext_qp */
-	MANA_DP_PACKET /* raw packets: struct mana_packet_qp */
+	MANA_DP_PACKET, /* raw packets: struct mana_packet_qp */
+	MANA_DP_RAW /* raw packets that the program runs itself: no data path */
 };
 
 struct mana_dp_cq;
 
-/* First member of the QP of each format. */
+/*
+ * First member of the QP of each format, whose tag is `format`. The formats' own
+ * functions (mana_stock_of, mana_ext_of) give the QP behind it, or NULL if it is of
+ * another one.
+ */
 struct mana_dp_qp {
 	enum mana_dp_format format;
 	uint32_t qpn;

@@ -22,43 +22,46 @@ int mana_dp_cq_poll_all(struct mana_dp_cq *cq, struct mana_completion *c)
 	return mana_packet_poll(cq, c) ? 1 : ret;
 }
 
-static bool belongs_to(const struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
-		       const struct mana_dp_qp *qp)
+static bool is_of_ext(const struct mana_ext_qp *qp, const struct mana_hw_cqe *cqe)
+{
+	return cqe->data[0] == MANA_HW_EXT_CQE && (cqe->word & MANA_HW_CQE_QUEUE_ID) == qp->dp.qpn;
+}
+
+static bool is_of_stock(const struct mana_dp_cq *cq, const struct mana_stock_qp *qp,
+			const struct mana_hw_cqe *cqe)
 {
 	uint32_t id = cqe->word & MANA_HW_CQE_QUEUE_ID;
-	const struct mana_stock_qp *stock = (const struct mana_stock_qp *)qp;
 
-	if (qp->format == MANA_DP_EXT)
-		return cqe->data[0] == MANA_HW_EXT_CQE && id == qp->qpn;
 	if (cqe->data[0] == MANA_HW_EXT_CQE)
 		return false;
 	if (cqe->word & MANA_HW_CQE_IS_SQ)
-		return mana_dp_table_get(cq->sq_table, id) == qp;
-	return id == stock->receives.ring.id || (qp->format == MANA_DP_RC && id == stock->read.id);
+		return mana_dp_table_get(cq->sq_table, id) == &qp->dp;
+	return id == qp->receives.ring.id || (qp->dp.format == MANA_DP_RC && id == qp->read.id);
 }
 
 void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp)
 {
+	struct mana_stock_qp *stock = mana_stock_of(qp);
+	struct mana_ext_qp *ext = mana_ext_of(qp);
 	const struct mana_hw_cqe *cqe;
 	bool overrun = cq->overrun;
 
-	if (cq->last == qp)
+	if (ext && cq->last == ext)
 		cq->last = NULL;
 	for (uint32_t i = 0; !overrun && i < cq->entries; i++) {
 		cqe = mana_dp_cq_peek(cq, cq->consumer + i);
 		if (!cqe)
 			break;
-		if (!belongs_to(cq, cqe, qp))
+		if (!(ext && is_of_ext(ext, cqe)) && !(stock && is_of_stock(cq, stock, cqe)))
 			continue;
-		if (qp->format == MANA_DP_EXT)
-			mana_ext_drop((struct mana_ext_qp *)qp,
-				      (const struct mana_hw_ext_cqe *)cqe->data);
+		if (ext)
+			mana_ext_drop(ext, (const struct mana_hw_ext_cqe *)cqe->data);
 		/* A type that nobody has a use for. */
 		((struct mana_hw_cqe *)(uintptr_t)cqe)->data[0] = 0;
 	}
 	cq->overrun = overrun;
-	if (qp->format != MANA_DP_EXT)
-		mana_stock_forget(cq, (struct mana_stock_qp *)qp);
+	if (stock)
+		mana_stock_forget(cq, stock);
 }
 
 bool mana_dp_cq_next_error(struct mana_dp_cq *cq, uint32_t *qpn)

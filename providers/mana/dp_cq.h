@@ -41,16 +41,17 @@ static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_comple
 		mana_dp_cq_advance(cq);
 		if (MANA_LIKELY(cqe->data[0] == MANA_HW_EXT_CQE)) {
 			uint32_t qpn = cqe->word & MANA_HW_CQE_QUEUE_ID;
-			struct mana_dp_qp *qp = cq->last;
+			struct mana_ext_qp *qp = cq->last;
 
-			if (MANA_UNLIKELY(!qp || qp->qpn != qpn)) {
-				qp = mana_dp_table_get(cq->rq_table, qpn);
-				if (!qp || qp->format != MANA_DP_EXT)
+			if (MANA_UNLIKELY(!qp || qp->dp.qpn != qpn)) {
+				struct mana_dp_qp *dp = mana_dp_table_get(cq->rq_table, qpn);
+
+				qp = dp ? mana_ext_of(dp) : NULL;
+				if (!qp)
 					continue;
 				cq->last = qp;
 			}
-			mana_ext_complete((struct mana_ext_qp *)qp,
-					  (const struct mana_hw_ext_cqe *)cqe->data, c);
+			mana_ext_complete(qp, (const struct mana_hw_ext_cqe *)cqe->data, c);
 			return 1;
 		}
 		if (mana_stock_complete(cq, cqe, c))

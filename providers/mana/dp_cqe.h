@@ -14,6 +14,7 @@ extern "C" {
  * and its arming.
  */
 
+struct mana_ext_qp;
 struct mana_stock_side;
 struct mana_packet_side;
 
@@ -49,7 +50,7 @@ struct mana_dp_cq {
 	struct mana_stock_side **ready_tail;
 	struct mana_stock_side *failed;
 	struct mana_stock_side *errors; /* not yet fetched by mana_dp_cq_next_error */
-	struct mana_dp_qp *last; /* found for the extended CQE before this one */
+	struct mana_ext_qp *last; /* found for the extended CQE before this one */
 	struct mana_packet_side *packets; /* a circle: whose turn it is; NULL: none */
 	bool packets_first; /* their turn, or that of the ring */
 };

@@ -81,6 +81,13 @@ struct mana_ext_qp {
 	uint32_t rq_consumer;
 };
 
+static inline struct mana_ext_qp *mana_ext_of(struct mana_dp_qp *qp)
+{
+	static_assert(offsetof(struct mana_ext_qp, dp) == 0, "the tag comes first");
+
+	return qp->format == MANA_DP_EXT ? (struct mana_ext_qp *)qp : NULL;
+}
+
 /* A bit for each opcode of enum mana_hw_ext_wqe_opcode. */
 #define MANA_EXT_OPCODE(opcode) (1u << (opcode))
 #define MANA_EXT_ATOMICS                                                                           \

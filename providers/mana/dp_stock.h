@@ -37,6 +37,7 @@ struct mana_stock_qp {
 	/* the poster of sends */
 	struct mana_dp_sends sends;
 	struct mana_dp_ring read; /* RC: scatter lists of READs */
+	uint32_t responder_sq_id; /* RC */
 	struct mana_hw_rnic_rollback *rollback; /* RC */
 	uint32_t mtu;
 	uint32_t next_psn;
@@ -63,6 +64,14 @@ struct mana_stock_qp {
 	 */
 	bool error_named;
 };
+
+static inline struct mana_stock_qp *mana_stock_of(struct mana_dp_qp *qp)
+{
+	static_assert(offsetof(struct mana_stock_qp, dp) == 0, "the tag comes first");
+	static_assert(MANA_DP_RC == 0 && MANA_DP_UD == 1, "the stock formats come first");
+
+	return qp->format <= MANA_DP_UD ? (struct mana_stock_qp *)qp : NULL;
+}
 
 /* What a QP is made of. */
 struct mana_stock_attr {

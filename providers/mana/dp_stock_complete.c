@@ -217,10 +217,10 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 	uint32_t id = word & MANA_HW_CQE_QUEUE_ID;
 	bool is_sq = word & MANA_HW_CQE_IS_SQ;
 	struct mana_dp_qp *dp = mana_dp_table_get(is_sq ? cq->sq_table : cq->rq_table, id);
-	struct mana_stock_qp *qp = (struct mana_stock_qp *)dp;
+	struct mana_stock_qp *qp = dp ? mana_stock_of(dp) : NULL;
 	const void *data = cqe->data;
 
-	if (!dp || dp->format == MANA_DP_EXT)
+	if (!qp)
 		return false;
 	switch (cqe->data[0]) {
 	case MANA_HW_RNIC_CQE_SEND:

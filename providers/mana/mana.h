@@ -102,51 +102,58 @@ struct mana_srq {
 	uint32_t max_sge;
 };
 
-/* Raw packet QPs: for the direct-verbs interface, no data path here. */
-struct mana_raw {
+/* Raw packet QPs whose rings the program runs itself, by direct verbs. */
+struct mana_raw_qp {
+	struct mana_dp_qp dp;
 	uint32_t sq_id;
 	uint32_t sq_bytes;
 	uint32_t tx_vport_offset;
 	bool rss;
-	struct ibv_rwq_ind_table *table;
+};
+
+/* ibv_wr_*: the WQE under construction. */
+struct mana_wr {
+	struct mana_ext_wqe wqe;
+	/* as wr_start found them */
+	uint32_t first;
+	uint32_t posted;
+	int error;
+	bool open;
+	bool no_address; /* a datagram that wr_set_ud_addr must still follow */
+	struct mana_mw *bound; /* windows that get their old keys back at wr_abort */
 };
 
 struct mana_qp {
 	struct verbs_qp vqp;
-	union {
-		struct mana_dp_qp dp;
-		struct mana_stock_qp stock;
-		struct mana_ext_qp ext;
-		struct mana_packet_qp packet;
-	};
 	struct mana_lock sq_lock;
 	struct mana_lock rq_lock;
-	bool is_raw;
-	bool extended;
+	/* by dp.format, which each of them begins with */
+	union {
+		struct mana_dp_qp dp;
+		struct mana_stock_qp stock; /* MANA_DP_RC, MANA_DP_UD */
+		struct { /* MANA_DP_EXT */
+			struct mana_ext_qp ext;
+			struct mana_wr wr;
+		};
+		struct mana_packet_qp packet; /* MANA_DP_PACKET */
+		struct mana_raw_qp raw; /* MANA_DP_RAW */
+	};
 	bool dying; /* being destroyed; under the table's lock */
 	unsigned int failing; /* threads that move it to ERR; under the table's lock */
 	pthread_mutex_t state_lock; /* held over the commands that change the state */
-	struct mana_raw raw;
 	struct mana_buffer buffer; /* extended: all of it; else the SQ */
 	struct mana_buffer queue[MANA_UAPI_QP_QUEUES]; /* stock and raw packet, but the SQ */
 	struct mana_buffer inline_buffer; /* stock and raw packet */
 	struct verbs_mr inline_mr;
-	uint32_t responder_sq_id;
 	struct ibv_qp_cap cap;
 	bool signal_all;
 	struct mana_pd *parent;
-	/* ibv_wr_*: the WQE under construction */
-	struct {
-		struct mana_ext_wqe wqe;
-		/* as wr_start found them */
-		uint32_t first;
-		uint32_t posted;
-		int error;
-		bool open;
-		bool no_address; /* a datagram that wr_set_ud_addr must still follow */
-		struct mana_mw *bound; /* windows that get their old keys back at wr_abort */
-	} wr;
 };
+
+static inline bool mana_is_extended(const struct mana_qp *qp)
+{
+	return qp->dp.format == MANA_DP_EXT;
+}
 
 struct mana_wq {
 	struct ibv_wq ibv_wq;
@@ -454,10 +461,6 @@ mana_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_
 int mana_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
 
 /* packet.c */
-static inline bool mana_is_packet_qp(const struct mana_qp *qp)
-{
-	return !qp->is_raw && !qp->extended && qp->dp.format == MANA_DP_PACKET;
-}
 struct ibv_qp *mana_create_packet_qp(struct ibv_context *context,
 				     struct ibv_qp_init_attr_ex *attr);
 int mana_destroy_packet_qp(struct mana_qp *qp);

@@ -23,7 +23,7 @@ static int init_qp(struct ibv_qp *ibv_qp, struct manadv_qp *out)
 {
 	struct mana_qp *qp = to_mqp(ibv_qp);
 
-	if (!qp->is_raw || qp->raw.rss)
+	if (qp->dp.format != MANA_DP_RAW || qp->raw.rss)
 		return EINVAL;
 	out->sq_buf = qp->buffer.address;
 	out->sq_count = qp->cap.max_send_wr;

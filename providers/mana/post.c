@@ -35,7 +35,7 @@ static const uint8_t opcodes[] = {
 
 static int fill_bind(struct mana_qp *qp, const struct ibv_send_wr *wr, struct mana_dp_send *send)
 {
-	if (!qp->extended || !mana_ext_has_opcode(&qp->ext, MANA_HW_EXT_WQE_BIND_MW))
+	if (!mana_is_extended(qp) || !mana_ext_has_opcode(&qp->ext, MANA_HW_EXT_WQE_BIND_MW))
 		return EOPNOTSUPP;
 	/* A batch that is given up puts the old key back, and would undo this bind's. */
 	if (!wr->bind_mw.mw || __atomic_load_n(&to_mmw(wr->bind_mw.mw)->binder, __ATOMIC_ACQUIRE))
@@ -148,10 +148,10 @@ int mana_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_sen
 	struct mana_dp_send send;
 	int ret = 0;
 
-	if (MANA_UNLIKELY(!qp->extended)) {
-		if (mana_is_packet_qp(qp))
+	if (MANA_UNLIKELY(!mana_is_extended(qp))) {
+		if (qp->dp.format == MANA_DP_PACKET)
 			return post_packets(qp, wr, bad_wr);
-		if (!qp->is_raw)
+		if (qp->dp.format != MANA_DP_RAW)
 			return post_stock(qp, wr, bad_wr);
 		*bad_wr = wr;
 		return EOPNOTSUPP;
@@ -257,10 +257,10 @@ int mana_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_rec
 	struct mana_qp *qp = to_mqp(ibv_qp);
 	int ret = 0;
 
-	if (MANA_UNLIKELY(!qp->extended)) {
-		if (mana_is_packet_qp(qp))
+	if (MANA_UNLIKELY(!mana_is_extended(qp))) {
+		if (qp->dp.format == MANA_DP_PACKET)
 			return post_packet_recv(&qp->packet, &qp->rq_lock, wr, bad_wr);
-		if (!qp->is_raw)
+		if (qp->dp.format != MANA_DP_RAW)
 			return post_stock_recv(qp, wr, bad_wr);
 		*bad_wr = wr;
 		return EOPNOTSUPP;

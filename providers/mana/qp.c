@@ -13,7 +13,7 @@
 
 static void free_memory(struct mana_qp *qp, struct mana_context *ctx)
 {
-	if (qp->extended)
+	if (mana_is_extended(qp))
 		mana_ext_free(&qp->ext);
 	else
 		mana_stock_free(&qp->stock);
@@ -75,7 +75,7 @@ static int create_extended(struct mana_qp *qp, struct mana_context *ctx,
 	struct mana_ext_layout layout;
 	int ret;
 
-	qp->extended = true;
+	qp->dp.format = MANA_DP_EXT;
 	if (!within_limits(ctx, attr) || !to_mcq(attr->send_cq)->dp.record ||
 	    !to_mcq(attr->recv_cq)->dp.record)
 		return EINVAL;
@@ -182,7 +182,7 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 	qp->cap = asked;
 	qp->cap.max_inline_data = qp->stock.sends.inline_slots.stride;
 	qp->stock.sends.ring.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_SQ];
-	qp->responder_sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_SQ];
+	qp->stock.responder_sq_id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_SQ];
 	qp->stock.read.id = resp.drv_payload.queue_id[MANA_UAPI_QP_REQUESTER_RQ];
 	qp->stock.receives.ring.id = resp.drv_payload.queue_id[MANA_UAPI_QP_RESPONDER_RQ];
 	qp->dp.qpn = qp->stock.receives.ring.id;
@@ -313,9 +313,9 @@ int mana_destroy_qp(struct ibv_qp *ibv_qp)
 	struct mana_qp *qp = to_mqp(ibv_qp);
 	int ret;
 
-	if (qp->is_raw)
+	if (qp->dp.format == MANA_DP_RAW)
 		return mana_destroy_raw_qp(qp);
-	if (mana_is_packet_qp(qp))
+	if (qp->dp.format == MANA_DP_PACKET)
 		return mana_destroy_packet_qp(qp);
 	/*
 	 * The command waits until events of the QP are acknowledged, and reading them
@@ -341,7 +341,7 @@ int mana_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask,
 
 	if (ret)
 		return ret;
-	if (!qp->is_raw) {
+	if (qp->dp.format != MANA_DP_RAW) {
 		attr->cap = qp->cap;
 		init_attr->cap = qp->cap;
 		init_attr->sq_sig_all = qp->signal_all;

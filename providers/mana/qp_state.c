@@ -29,7 +29,7 @@ static void reset(struct mana_qp *qp)
 	mana_leave_cqs(qp);
 	mana_lock(&qp->sq_lock);
 	mana_lock(&qp->rq_lock);
-	if (qp->extended)
+	if (mana_is_extended(qp))
 		mana_ext_reset(&qp->ext);
 	else
 		mana_stock_reset(&qp->stock);
@@ -42,7 +42,7 @@ static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
 	bool send = state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 	bool recv = state != IBV_QPS_RESET;
 
-	if (qp->extended) {
+	if (mana_is_extended(qp)) {
 		/* The device flushes what is posted in these. */
 		mana_ext_permit(&qp->ext, send || state == IBV_QPS_SQE || state == IBV_QPS_ERR,
 				recv && !qp->ext.srq);
@@ -53,13 +53,13 @@ static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
 
 static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-	if (!qp->extended && (mask & IBV_QP_PATH_MTU))
+	if (!mana_is_extended(qp) && (mask & IBV_QP_PATH_MTU))
 		qp->stock.mtu = 128u << attr->path_mtu;
 	if (!(mask & IBV_QP_STATE))
 		return;
 	if (attr->qp_state == IBV_QPS_RESET)
 		reset(qp);
-	if (!qp->extended && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
+	if (!mana_is_extended(qp) && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
 		mana_lock(&qp->sq_lock);
 		mana_stock_start(&qp->stock, attr->sq_psn);
 		mana_unlock(&qp->sq_lock);
@@ -72,7 +72,7 @@ static int modify(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct ibv_qp *ibv_qp = &qp->vqp.qp;
 	enum ibv_qp_state old = ibv_qp->state;
-	bool resets = !qp->extended && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
+	bool resets = !mana_is_extended(qp) && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
 	struct ibv_modify_qp cmd = {};
 	int ret;
 
@@ -98,9 +98,9 @@ int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 
 	if (mask & IBV_QP_RATE_LIMIT)
 		return EOPNOTSUPP;
-	if (mana_is_packet_qp(qp))
+	if (qp->dp.format == MANA_DP_PACKET)
 		return mana_modify_packet_qp(qp, attr, mask);
-	if (qp->is_raw)
+	if (qp->dp.format == MANA_DP_RAW)
 		return ibv_cmd_modify_qp(ibv_qp, attr, mask, &cmd, sizeof(cmd));
 	pthread_mutex_lock(&qp->state_lock);
 	ret = modify(qp, attr, mask);

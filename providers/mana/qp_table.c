@@ -9,11 +9,11 @@
 static void leave_tables(struct mana_qp *qp, struct mana_context *ctx)
 {
 	mana_dp_table_remove(&ctx->rq_table, qp->dp.qpn, &qp->dp);
-	if (qp->extended)
+	if (mana_is_extended(qp))
 		return;
 	mana_dp_table_remove(&ctx->sq_table, qp->stock.sends.ring.id, &qp->dp);
 	if (qp->dp.format == MANA_DP_RC) {
-		mana_dp_table_remove(&ctx->sq_table, qp->responder_sq_id, &qp->dp);
+		mana_dp_table_remove(&ctx->sq_table, qp->stock.responder_sq_id, &qp->dp);
 		mana_dp_table_remove(&ctx->rq_table, qp->stock.read.id, &qp->dp);
 	}
 }
@@ -42,10 +42,10 @@ int mana_join_tables(struct mana_qp *qp, struct mana_context *ctx)
 
 	pthread_mutex_lock(&ctx->table_lock);
 	ret = join_table(ctx, &ctx->rq_table, qp->dp.qpn, qp);
-	if (!ret && !qp->extended)
+	if (!ret && !mana_is_extended(qp))
 		ret = join_table(ctx, &ctx->sq_table, qp->stock.sends.ring.id, qp);
 	if (!ret && qp->dp.format == MANA_DP_RC) {
-		ret = join_table(ctx, &ctx->sq_table, qp->responder_sq_id, qp);
+		ret = join_table(ctx, &ctx->sq_table, qp->stock.responder_sq_id, qp);
 		if (!ret)
 			ret = join_table(ctx, &ctx->rq_table, qp->stock.read.id, qp);
 	}
@@ -88,7 +88,7 @@ struct mana_qp *mana_hold_qp(struct mana_context *ctx, uint32_t qpn)
 
 	pthread_mutex_lock(&ctx->table_lock);
 	dp = mana_dp_table_get(&ctx->rq_table, qpn);
-	if (dp && dp->format != MANA_DP_EXT)
+	if (dp && mana_stock_of(dp))
 		qp = container_of(dp, struct mana_qp, dp);
 	if (qp && qp->dying)
 		qp = NULL;

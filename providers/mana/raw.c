@@ -155,7 +155,7 @@ struct ibv_qp *mana_create_raw_qp(struct ibv_context *context, struct ibv_qp_ini
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
-	qp->is_raw = true;
+	qp->dp.format = MANA_DP_RAW;
 	qp->parent = mana_enter_parent_of(attr->pd);
 	qp->cap = attr->cap;
 	mana_lock_init(&qp->sq_lock, false);

@@ -48,8 +48,8 @@ const Table kTables[] = {
 std::string document() {
     std::ostringstream text;
     text << "# Counters\n\nFor those who watch a running `manad`. `manactl stats` prints them for "
-            "each NIC, those of the "
-            "switch once.\nCounts start at zero when `manad` starts, and only rise.\n";
+            "each NIC, those of the switch\nonce. Counts start at zero when `manad` starts, and "
+            "only rise.\n";
     for (const Table& table : kTables) {
         text << "\n## " << table.title << "\n| counter | counts |\n|---|---|\n";
         for (const auto& line : table.lines)

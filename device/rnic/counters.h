@@ -80,6 +80,7 @@ namespace openmana::rnic {
     X(drop_pkey, "rnic.drop.pkey", "packets of another partition")                                 \
     X(drop_qkey, "rnic.drop.qkey", "datagrams with a wrong Q_Key")                                 \
     X(drop_no_receive, "rnic.drop.no_receive", "datagrams without a usable receive buffer")        \
+    X(drop_length, "rnic.drop.length", "datagrams longer than the port's MTU")                     \
     X(drop_owed, "rnic.drop.owed",                                                                 \
       "READs and atomics dropped: the peer is owed as many answers as are remembered")             \
     X(drop_unreliable, "rnic.drop.unreliable",                                                     \

@@ -78,6 +78,10 @@ void Qp::send_datagram(Datagram& datagram) {
 /// The stock ABI has no command to join a group: a QP listens to all groups whose datagrams carry
 /// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join.
 void Rnic::Impl::deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) {
+    if (length > config.port_mtu) {
+        counters.drop_length.add();
+        return;
+    }
     const auto deliver = [&](const std::vector<std::uint32_t>& members) {
         for (const std::uint32_t qpn : members) {
             Qp& qp = *qps[qpn];
@@ -92,6 +96,12 @@ void Rnic::Impl::deliver_to_group(const roce::Packet& packet, Spans payload, std
 }
 
 void Rnic::Impl::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {
+    // ROCE 2.2. A frame may be longer, if an uplink carries it; what roce::write_grh() can say is
+    // not.
+    if (length > config.port_mtu) {
+        counters.drop_length.add();
+        return;
+    }
     Qp* qp = find_qp(packet.destination_qpn.value());
     if (qp == nullptr || qp->connected()) {
         counters.drop_qpn.add();

@@ -221,7 +221,8 @@ void encode(const Packet& packet, PayloadSpans payload, base::Frame& out);
 void encode(const Packet& packet, base::Frame& out);
 
 /// The 40 bytes that a UD receiver finds before the payload (ROCE 5.4) when a packet with
-/// `payload_bytes` arrives: the IPv6 header, or 20 zero bytes and the IPv4 header.
+/// `payload_bytes` arrives: the IPv6 header, or 20 zero bytes and the IPv4 header. The caller has
+/// checked the payload against the MTU of its port.
 void write_grh(const Packet& packet, std::size_t payload_bytes, std::span<std::byte, 40> out);
 
 /// P_Key match of ROCE 1.11 rule 9.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GSI QP and UD QPs (RNIC 7), each case on the local path and on the wire.
 #include "rnic_fixture.h"
+#include "roce/icrc.h"
 
 namespace openmana::test {
 namespace {
@@ -300,6 +301,49 @@ TEST_P(MulticastTest, GroupNumberAndGroupAddressBelongTogether) {
     deliver(packet);
     EXPECT_EQ(b.rnic.counters().drop_qpn.value(), 3U);
     EXPECT_FALSE(qp.cq.poll());
+}
+
+/// The longest datagram that UDP over IPv6 can express; a stream uplink carries it.
+base::Frame longest_datagram(const roce::Packet& head) {
+    constexpr std::size_t kIp = 14;
+    constexpr std::size_t kUdp = kIp + 40;
+    constexpr std::size_t kIcrc = 4;
+    constexpr std::uint16_t kLength = 0xffff;
+    base::Frame frame;
+    encode(head, frame);
+    frame.resize(kUdp + kLength);
+    base::store_be(frame.data() + kIp + 4, kLength);
+    base::store_be(frame.data() + kUdp + 4, kLength);
+    const std::span<const std::byte> all(frame);
+    const std::uint32_t sum = roce::icrc(all.subspan(kIp, 40), all.subspan(kUdp, kLength - kIcrc));
+    base::store_le(frame.data() + frame.size() - kIcrc, sum);
+    return frame;
+}
+
+// ROCE 2.2: at most the port's MTU.
+TEST_P(MulticastTest, DatagramsBeyondTheMtuAreDropped) {
+    UdQp qp = create(b, 4, 0x11);
+    ASSERT_TRUE(b.host.config_address(ipv6_gid(2), true));
+    const gdma::Sge halves[] = {{qp.buffer.value(), gdma::Key(qp.mr.lkey), 65536},
+                                {qp.buffer.value(), gdma::Key(qp.mr.lkey), 65536}};
+    qp.recv.post(std::array<std::byte, 8>{}, halves);
+    qp.recv.doorbell();
+    roce::Packet packet = datagram(0x11);
+    packet.source = ipv6_gid(9);
+    packet.destination = ipv6_gid(2);
+    packet.destination_mac = b.host.mac();
+    packet.destination_qpn = roce::Qpn(qp.recv.id);
+    b.rnic.receive(longest_datagram(packet));
+    packet.destination = {0xff, 2};
+    packet.destination[15] = 1;
+    packet.destination_mac = {0x33, 0x33, 0, 0, 0, 1};
+    packet.destination_qpn = roce::kMulticastQpn;
+    b.rnic.receive(longest_datagram(packet));
+    world.run_until_idle();
+    EXPECT_EQ(b.rnic.counters().drop_length.value(), 2U);
+    EXPECT_FALSE(qp.cq.poll());
+    deliver(packet);
+    EXPECT_TRUE(qp.cq.poll()) << "the receive was kept";
 }
 
 // ROCE 10: 129

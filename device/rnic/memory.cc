@@ -88,6 +88,8 @@ gdma::MrFault gather(const gdma::MemoryTable& keys, gdma::Pdn pd, std::span<cons
 gdma::MrFault gather_payload(const gdma::MemoryTable& keys, gdma::Pdn pd, SendWqe& wqe,
                              std::uint64_t offset, std::uint64_t length, gdma::SpanList& out) {
     if (!wqe.is_inline) return gather(keys, pd, wqe.sges, offset, length, gdma::kLocalRead, out);
+    const std::uint64_t size = wqe.inline_data.size();
+    if (length > size || offset > size - length) return gdma::MrFault::kRange;
     if (length > 0) out.push_back(std::span(wqe.inline_data).subspan(offset, length));
     return gdma::MrFault::kNone;
 }

@@ -247,6 +247,7 @@ private:
     bool retry(Psn psn, bool timed_out = false);
     void shrink_window(std::uint32_t least);
     void rewind(Psn psn);
+    void skip_to_next();
     void advance_to(Psn next);
     void watch();
     void on_timeout();

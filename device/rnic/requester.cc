@@ -52,8 +52,9 @@ void Requester::reset() {
 void Requester::resume() {
     if (failure_ == 0) return;
     failure_ = 0;
-    una_ = send_psn_ = fetch_psn_ = next_psn_;
+    queue_.clear();
     current_ = 0;
+    skip_to_next();
 }
 
 void Requester::stop() {
@@ -157,7 +158,15 @@ const SendWqe* Requester::take_failed() {
     failed = std::move(queue_.front());
     queue_.pop();
     current_ = 0;
+    if (queue_.empty()) skip_to_next();
     return &failed;
+}
+
+/// Nothing is left to send. A guest may go on without a RESET: what it posts then follows on what
+/// was sent, not on what was only fetched.
+void Requester::skip_to_next() {
+    una_ = send_psn_ = fetch_psn_ = next_psn_;
+    reads_out_ = read_psns_ = 0;
 }
 
 /// The WQE that may go out now, or null.

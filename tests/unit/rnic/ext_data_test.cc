@@ -89,6 +89,24 @@ TEST_P(ExtRcTest, InlineDataNeedsNoKey) {
     EXPECT_TRUE(std::ranges::equal(link->b.at(0x90000, 500), write.data));
 }
 
+/// Drivers go through RESET, but nothing makes a guest do so: what it posts then is sent with PSNs
+/// that follow on what was sent before, and from its own bytes only.
+TEST_P(ExtRcTest, GoesOnAfterAnErrorWithoutReset) {
+    open();
+    link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 100));  // B has no receive
+    link->idle();
+    ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_ERR));
+    ASSERT_TRUE(link->run(1));
+    EXPECT_EQ(link->sent[0].status, 5);
+    ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_RTS));
+    ExtWr write = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 0, 0x90000);
+    write.flags |= MANA_HW_EXT_WQE_INLINE;
+    write.data.assign(500, std::byte{7});
+    link->a.post(write);
+    ASSERT_TRUE(link->run(2));
+    EXPECT_EQ(link->sent[1].status, 12) << "the peer waits for the PSN that was given up";
+}
+
 TEST_P(ExtRcTest, OnlySignaledRequestsComplete) {
     open();
     ExtWr silent = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 100, 0x90000);

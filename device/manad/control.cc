@@ -66,7 +66,9 @@ bool ControlServer::receive(Client& client) {
     if (n == 0) client.finished = true;
     client.input.append(buffer, static_cast<std::size_t>(n));
     std::size_t start = 0;
-    for (std::size_t end; (end = client.input.find('\n', start)) != std::string::npos;
+    // One packet may ask for more than a client may leave unread.
+    for (std::size_t end; client.output.size() <= kMaxUnread &&
+                          (end = client.input.find('\n', start)) != std::string::npos;
          start = end + 1)
         answer(client, client.input.substr(start, end - start));
     client.input.erase(0, start);

@@ -20,6 +20,7 @@ constexpr std::uint64_t kMinQueue = 64U << 10;
 constexpr std::uint64_t kMaxQueue = 1U << 30;
 constexpr base::Duration kMaxDelay = std::chrono::seconds(60);
 constexpr base::Duration kMinFlap = std::chrono::milliseconds(1);
+constexpr base::Duration kMaxFlap = std::chrono::hours(24);  // a deadline must not wrap
 
 /// "12" or "12.5" times `unit`, exactly; nothing if it has more digits than the unit, or is too
 /// large.
@@ -66,7 +67,7 @@ constexpr const char* kWantSize = "a size such as 256K or 4M, from 64K to 1G";
 constexpr const char* kWantMarking =
     "a size such as 256K, or two sizes and a chance such as 100K/400K/20%";
 constexpr const char* kWantDirection = "tx, rx or both";
-constexpr const char* kWantFlap = "UP/DOWN with two times of at least 1ms";
+constexpr const char* kWantFlap = "UP/DOWN with two times from 1ms to 86400s";
 
 bool parse_directions(const std::string& text, bool& transmit, bool& receive) {
     if (text != "tx" && text != "rx" && text != "both") return false;
@@ -80,7 +81,8 @@ std::optional<fabric::FlapConfig> parse_flap(const std::string& text) {
     if (slash == std::string::npos) return std::nullopt;
     const auto up = parse_duration(text.substr(0, slash));
     const auto down = parse_duration(text.substr(slash + 1));
-    if (!up || !down || *up < kMinFlap || *down < kMinFlap) return std::nullopt;
+    const auto fits = [](base::Duration time) { return time >= kMinFlap && time <= kMaxFlap; };
+    if (!up || !down || !fits(*up) || !fits(*down)) return std::nullopt;
     return fabric::FlapConfig{*up, *down};
 }
 

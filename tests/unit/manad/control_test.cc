@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -136,6 +137,27 @@ TEST_F(ControlServerTest, ServesSoManyAtATimeAndNoMore) {
         answer = line(next);
     }
     EXPECT_NE(answer, "");
+}
+
+/// As many requests as one packet holds, each with a long answer.
+TEST_F(ControlServerTest, StopsAnsweringAClientThatReadsNothing) {
+    constexpr std::size_t kAnswer = 1U << 20;
+    std::size_t asked = 0;
+    const std::string greedy = directory + "/greedy";
+    const auto greedy_loop = base::EventLoop::create().value();
+    const auto talkative = ControlServer::create(*greedy_loop, greedy, [&](const json&) {
+                               ++asked;
+                               return json(std::string(kAnswer, 'x'));
+                           }).value();
+    std::thread serving([&] { greedy_loop->run(); });
+    const auto fd = base::connect_unix(greedy).value();
+    std::string requests;
+    for (int i = 0; i < 64; ++i) requests += "{}\n";
+    send(fd, requests);
+    EXPECT_EQ(line(fd), "") << "it is dropped";
+    greedy_loop->stop();
+    serving.join();
+    EXPECT_LE(asked, ControlServer::kMaxUnread / kAnswer + 1);
 }
 
 TEST_F(ControlServerTest, APathInUseIsRefusedAndOneLeftBehindTakenOver) {

@@ -61,9 +61,9 @@ TEST(FaultOption, TakesEveryKey) {
 }
 
 TEST(FaultOption, SaysWhatIsWrong) {
-    for (const char* text :
-         {"", "loss", "nic=a", "loss=200%", "loss=1", "dir=up,loss=1%", "delay=61s", "delay=10",
-          "seed=x,loss=1%", "flap=1s", "flap=1s/0s", "lose=1%", "loss=1%,loss=2%"})
+    for (const char* text : {"", "loss", "nic=a", "loss=200%", "loss=1", "dir=up,loss=1%",
+                             "delay=61s", "delay=10", "seed=x,loss=1%", "flap=1s", "flap=1s/0s",
+                             "flap=86401s/1s", "flap=1s/9223372036s", "lose=1%", "loss=1%,loss=2%"})
         EXPECT_FALSE(parse_faults(text).has_value()) << text;
     EXPECT_EQ(parse_faults("loss=200%").error(), "loss=200% is not a chance such as 1% or 200ppm");
 }

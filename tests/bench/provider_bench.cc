@@ -97,6 +97,7 @@ void post_poll_stock(benchmark::State& state) {
     qp.receives.ring.id = qp.dp.qpn = kRq;
     qp.mtu = 1024;
     qp.dp.doorbell = queue.sink.page();
+    qp.dp.send_cq = qp.dp.recv_cq = &queue.cq;
     (void)mana_dp_table_add(queue.tables.rq.get(), kRead, &qp.dp);
     mana_stock_start(&qp, 0);
     qp.sends.allowed = true;

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/guest_memory.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-
-#include "base/bus_guard.h"
+#include <iterator>
+#include <utility>
 
 namespace openmana::base {
 namespace {
@@ -22,16 +18,6 @@ bool sane(std::uint64_t address, std::uint64_t length) {
 
 }  // namespace
 
-GuestMemory::~GuestMemory() {
-    unmap_all();
-}
-
-void GuestMemory::release(const Range& range) {
-    if (!range.owned) return;
-    BusGuard::remove(range.host);
-    ::munmap(range.host, range.length);
-}
-
 Result<void> GuestMemory::insert(Range range) {
     const auto after = std::upper_bound(
         ranges_.begin(), ranges_.end(), range.address,
@@ -43,83 +29,81 @@ Result<void> GuestMemory::insert(Range range) {
         if (range.address - before.address < before.length)
             return fail(ErrorCode::kBusy, "DMA map overlaps another", range.address, range.length);
     }
-    ranges_.insert(after, range);
+    ranges_.insert(after, std::move(range));
     ++generation_;
     return {};
 }
 
+Result<FileMapping> GuestMemory::map_file(GuestAddr address, const UniqueFd& fd,
+                                          const FileMapping::Part& part) const {
+    if (!sane(address.value(), part.length) || (address.value() & kPageMask) != 0 ||
+        (part.length & kPageMask) != 0 || (part.offset & kPageMask) != 0)
+        return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(),
+                    part.length);
+    return FileMapping::create(fd, part, loss_);
+}
+
+Result<void> GuestMemory::add(GuestAddr address, const FileMapping::Part& part,
+                              FileMapping mapping) {
+    std::byte* host = mapping.data();
+    return insert({address.value(), part.length, host, part.readable || part.writable,
+                   part.writable, std::move(mapping)});
+}
+
 Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
                                  std::uint64_t offset, bool readable, bool writable) {
-    if (!sane(address.value(), length) || (address.value() & kPageMask) != 0 ||
-        (length & kPageMask) != 0 || (offset & kPageMask) != 0)
-        return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(),
-                    length);
-    struct stat status {};
-    if (::fstat(fd.get(), &status) != 0)
-        return fail(ErrorCode::kIo, "cannot examine the memory file", static_cast<unsigned>(errno));
-    const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
-    // A mapping past the end of the file would raise SIGBUS on access; the client can still shrink
-    // it: see BusGuard.
-    if (length > size || offset > size - length)
-        return fail(ErrorCode::kOutOfRange, "DMA map passes the end of its file", offset, length);
-    const int protection = (readable ? PROT_READ : 0) | (writable ? PROT_READ | PROT_WRITE : 0);
-    void* host =
-        ::mmap(nullptr, length, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
-    if (host == MAP_FAILED)
-        return fail(ErrorCode::kIo, "cannot map guest memory", static_cast<unsigned>(errno));
-    if (!BusGuard::add(host, length)) {
-        ::munmap(host, length);
-        return fail(ErrorCode::kExhausted, "too many DMA maps in this process");
-    }
-    Range range{address.value(),      length,   static_cast<std::byte*>(host),
-                readable || writable, writable, true};
-    auto inserted = insert(range);
-    if (!inserted) release(range);
-    return inserted;
+    const FileMapping::Part part{offset, length, readable, writable};
+    TRY(auto mapping, map_file(address, fd, part));
+    return add(address, part, std::move(mapping));
 }
 
 Result<void> GuestMemory::map_hole(GuestAddr address, std::uint64_t length) {
     if (!sane(address.value(), length))
         return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(),
                     length);
-    return insert(Range{address.value(), length, nullptr, false, false, false});
+    return insert(Range{address.value(), length, nullptr, false, false, {}});
 }
 
 Result<void> GuestMemory::map_host(GuestAddr address, std::span<std::byte> memory, bool writable) {
     if (!sane(address.value(), memory.size()))
         return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(),
                     memory.size());
-    return insert(Range{address.value(), memory.size(), memory.data(), true, writable, false});
+    return insert(Range{address.value(), memory.size(), memory.data(), true, writable, {}});
 }
 
-Result<std::uint64_t> GuestMemory::unmap(GuestAddr address, std::uint64_t length) {
+Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_t length) {
     if (!sane(address.value(), length))
         return fail(ErrorCode::kInvalidArgument, "DMA unmap is empty or wraps", address.value(),
                     length);
     const std::uint64_t last = address.value() + (length - 1);
-    std::uint64_t removed = 0;
+    Unmapped removed;
     for (const Range& range : ranges_) {
         const std::uint64_t range_last = range.address + (range.length - 1);
         if (range_last < address.value() || range.address > last) continue;
         if (range.address < address.value() || range_last > last)
             return fail(ErrorCode::kInvalidArgument, "DMA unmap would split a map", range.address,
                         range.length);
-        removed += range.length;
+        removed.bytes += range.length;
     }
-    if (removed == 0) return std::uint64_t{0};
-    std::erase_if(ranges_, [&](const Range& range) {
+    if (removed.bytes == 0) return removed;
+    std::erase_if(ranges_, [&](Range& range) {
         const bool inside = range.address >= address.value() && range.address <= last;
-        if (inside) release(range);
+        if (inside && range.mapping) removed.mappings.push_back(std::move(range.mapping));
         return inside;
     });
     ++generation_;
     return removed;
 }
 
-void GuestMemory::unmap_all() {
-    for (const Range& range : ranges_) release(range);
+GuestMemory::Unmapped GuestMemory::unmap_all() {
+    Unmapped removed;
+    for (Range& range : ranges_) {
+        removed.bytes += range.length;
+        if (range.mapping) removed.mappings.push_back(std::move(range.mapping));
+    }
     ranges_.clear();
     ++generation_;
+    return removed;
 }
 
 const GuestMemory::Range* GuestMemory::range_of(std::uint64_t address) const {

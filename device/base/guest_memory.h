@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/file_mapping.h"
 #include "base/result.h"
 #include "base/strong.h"
 
@@ -22,14 +23,26 @@ enum class Access : std::uint8_t { kRead, kWrite };
 /// does not change.
 class GuestMemory {
 public:
-    GuestMemory() = default;
-    ~GuestMemory();
+    /// What unmapping gives back: the mappings end with it, which may take long. So let it go
+    /// behind the exclusion.
+    struct Unmapped {
+        std::uint64_t bytes = 0;
+        std::vector<FileMapping> mappings;
+    };
+
+    /// `loss`, if any, is told when memory of a file goes away, and outlives this.
+    explicit GuestMemory(MemoryLoss* loss = nullptr) : loss_(loss) {}
     GuestMemory(const GuestMemory&) = delete;
     GuestMemory& operator=(const GuestMemory&) = delete;
 
-    /// Maps `[address, address + length)` to `fd` at `offset`. Fails on overlap, on a zero or
-    /// unaligned length, if the file is too short, or if the system refuses. Takes the fd only for
-    /// the time of the call.
+    /// Maps the part of the file that `[address, address + length)` is to be: the step of a map
+    /// that needs no exclusion. Fails on a zero or unaligned length, if the file is too short or
+    /// not of a kind that is taken (FileMapping), or if the system refuses.
+    Result<FileMapping> map_file(GuestAddr address, const UniqueFd& fd,
+                                 const FileMapping::Part& part) const;
+    /// Adds what map_file() has mapped. Fails on overlap.
+    Result<void> add(GuestAddr address, const FileMapping::Part& part, FileMapping mapping);
+    /// Both.
     Result<void> map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
                         std::uint64_t offset, bool readable, bool writable);
     /// Notes a range without memory behind it (device BARs, ROM): accesses to it fail, unmapping it
@@ -38,9 +51,11 @@ public:
     /// Maps host memory owned by the caller (tests).
     Result<void> map_host(GuestAddr address, std::span<std::byte> memory, bool writable = true);
     /// Removes every range that lies wholly inside; a range that is only partly covered is an error
-    /// and nothing is removed. Returns the bytes removed.
-    Result<std::uint64_t> unmap(GuestAddr address, std::uint64_t length);
-    void unmap_all();
+    /// and nothing is removed.
+    Result<Unmapped> unmap(GuestAddr address, std::uint64_t length);
+    Unmapped unmap_all();
+    /// How often memory of a file went away since this was asked.
+    std::uint64_t take_losses() { return loss_ == nullptr ? 0 : loss_->take(); }
 
     /// Changes with every map and unmap; starts at 1, so that 0 can mean "never resolved".
     [[nodiscard]] std::uint64_t generation() const { return generation_; }
@@ -70,12 +85,12 @@ private:
         std::byte* host = nullptr;  // null: a hole
         bool readable = false;
         bool writable = false;
-        bool owned = false;  // munmap at the end
+        FileMapping mapping;  // of a file
     };
     Result<void> insert(Range range);
     [[nodiscard]] const Range* range_of(std::uint64_t address) const;
-    static void release(const Range& range);
 
+    MemoryLoss* const loss_;
     std::vector<Range> ranges_;  // sorted by address, disjoint
     std::uint64_t generation_ = 1;
 };

@@ -2,6 +2,7 @@
 #include "manad/nic_server.h"
 
 #include <pthread.h>
+#include <sys/epoll.h>
 
 #include "base/gate.h"
 #include "base/log.h"
@@ -24,10 +25,11 @@ pci::EndpointConfig endpoint_config(const fabric::NicConfig& nic) {
 }  // namespace
 
 NicServer::NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop,
-                     fabric::Switch& network)
+                     std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network)
     : socket_(options.socket),
       loop_(std::move(loop)),
-      memory_(std::make_unique<base::GuestMemory>()),
+      loss_(std::move(loss)),
+      memory_(std::make_unique<base::GuestMemory>(loss_.get())),
       endpoint_(std::make_unique<pci::Endpoint>(*memory_, endpoint_config(options.nic))),
       nic_(std::make_unique<fabric::Nic>(*loop_, *memory_, *endpoint_, network, options.nic)) {
     endpoint_->attach(nic_->function(), nic_->function().gate());
@@ -36,10 +38,23 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop>
 base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options,
                                                            fabric::Switch& network) {
     TRY(auto loop, base::EventLoop::create());
-    std::unique_ptr<NicServer> nic(new NicServer(options, std::move(loop), network));
+    TRY(auto loss, base::MemoryLoss::create());
+    std::unique_ptr<NicServer> nic(
+        new NicServer(options, std::move(loop), std::move(loss), network));
     TRY(nic->server_,
         vfio_user::Server::create(*nic->loop_, *nic->endpoint_, options.socket, options.nic.name));
+    TRY_VOID(nic->loop_->add(nic->loss_->fd(), EPOLLIN,
+                             [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;
+}
+
+/// Zeros stand for what was lost, so whatever the device goes on to do for this guest is wrong. A
+/// client that has gone meanwhile took its losses with it.
+void NicServer::on_memory_loss() {
+    loss_->acknowledge();
+    if (loss_->count() == 0) return;
+    server_->drop_client("guest memory went away");
+    loss_->take();
 }
 
 NicServer::~NicServer() {

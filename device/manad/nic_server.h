@@ -9,6 +9,7 @@
 
 #include "base/event_loop.h"
 #include "base/guest_memory.h"
+#include "base/memory_loss.h"
 #include "base/result.h"
 #include "fabric/nic.h"
 #include "fabric/switch.h"
@@ -63,10 +64,12 @@ public:
 
 private:
     NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop,
-              fabric::Switch& network);
+              std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network);
+    void on_memory_loss();
 
     const std::string socket_;
     std::unique_ptr<base::EventLoop> loop_;
+    std::unique_ptr<base::MemoryLoss> loss_;
     std::unique_ptr<base::GuestMemory> memory_;
     std::unique_ptr<pci::Endpoint> endpoint_;
     std::unique_ptr<fabric::Nic> nic_;

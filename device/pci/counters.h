@@ -16,6 +16,10 @@ namespace openmana::pci {
     X(dma_mapped, "pci.dma.mapped", "DMA ranges mapped")                                        \
     X(dma_unmapped, "pci.dma.unmapped", "DMA unmap requests carried out")                       \
     X(dma_refused, "pci.dma.refused", "DMA map and unmap requests refused")                     \
+    X(dma_not_memory, "pci.dma.not_memory",                                                     \
+      "DMA maps refused: the file is neither memfd, tmpfs nor hugetlbfs")                       \
+    X(dma_lost, "pci.dma.lost",                                                                 \
+      "times that memory of the client had gone away: the client was dropped")                  \
     X(resets, "pci.function.resets", "resets by the client: at machine reset and when it goes") \
     X(flrs, "pci.function.flrs", "function-level resets by the guest")
 

@@ -146,20 +146,34 @@ void Endpoint::reset_table() {
         table_[i] = std::byte{1};
 }
 
-Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd& fd) {
-    Result<void> mapped;
-    if (memory_.range_count() >= config_.max_dma_ranges) {
-        mapped = fail(ErrorCode::kExhausted, "too many DMA ranges", config_.max_dma_ranges);
-    } else {
+/// Mapping a file and unmapping it happen outside the exclusion: how long that takes, the client
+/// has a say in.
+Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueFd& fd) {
+    if (memory_.range_count() >= config_.max_dma_ranges)
+        return fail(ErrorCode::kExhausted, "too many DMA ranges", config_.max_dma_ranges);
+    const GuestAddr address(range.address);
+    // Without an fd it is memory of another device, or ROM; without any access there is nothing to
+    // map.
+    if (!fd || !(range.readable || range.writable)) {
         const base::Gate::Exclusion alone(*gate_);
-        const GuestAddr address(range.address);
-        // Without an fd it is memory of another device, or ROM; without any access there is nothing
-        // to map.
-        mapped = fd && (range.readable || range.writable)
-                     ? memory_.map_fd(address, range.size, fd, range.offset, range.readable,
-                                      range.writable)
-                     : memory_.map_hole(address, range.size);
+        return memory_.map_hole(address, range.size);
     }
+    const base::FileMapping::Part part{range.offset, range.size, range.readable, range.writable};
+    auto mapping = memory_.map_file(address, fd, part);
+    if (!mapping) {
+        if (mapping.error().code == ErrorCode::kUnsupported) {
+            counters_.dma_not_memory.add();
+            if (!std::exchange(warned_, true))
+                OM_WARN("dma map refuse: nic={} reason=\"{}\"", config_.name, mapping.error().text);
+        }
+        return tl::unexpected(mapping.error());
+    }
+    const base::Gate::Exclusion alone(*gate_);
+    return memory_.add(address, part, std::move(*mapping));
+}
+
+Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd& fd) {
+    const auto mapped = map_range(range, fd);
     (mapped ? counters_.dma_mapped : counters_.dma_refused).add();
     OM_DEBUG("dma map: nic={} address={:#x} size={:#x} fd={} read={} write={} ok={}", config_.name,
              range.address, range.size, static_cast<bool>(fd), range.readable, range.writable,
@@ -168,20 +182,25 @@ Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd&
 }
 
 Result<void> Endpoint::dma_unmap(std::uint64_t address, std::uint64_t size) {
-    const base::Gate::Exclusion alone(*gate_);
-    auto removed = memory_.unmap(GuestAddr(address), size);
-    if (removed && *removed == 0)
+    auto removed = [&] {
+        const base::Gate::Exclusion alone(*gate_);
+        return memory_.unmap(GuestAddr(address), size);
+    }();
+    if (removed && removed->bytes == 0)
         removed = fail(ErrorCode::kNotFound, "no such DMA range", address, size);
     (removed ? counters_.dma_unmapped : counters_.dma_refused).add();
     OM_DEBUG("dma unmap: nic={} address={:#x} size={:#x} ok={}", config_.name, address, size,
              removed.has_value());
-    TRY_VOID(removed);
+    if (!removed) return tl::unexpected(removed.error());
     return {};
 }
 
 void Endpoint::dma_unmap_all() {
-    const base::Gate::Exclusion alone(*gate_);
-    memory_.unmap_all();
+    base::GuestMemory::Unmapped removed;
+    {
+        const base::Gate::Exclusion alone(*gate_);
+        removed = memory_.unmap_all();
+    }
     counters_.dma_unmapped.add();
 }
 
@@ -210,10 +229,15 @@ void Endpoint::device_reset() {
 
 void Endpoint::client_gone() {
     counters_.resets.add();
-    const base::Gate::Exclusion alone(*gate_);
-    vectors_.disable();
-    reset();
-    memory_.unmap_all();
+    base::GuestMemory::Unmapped removed;
+    {
+        const base::Gate::Exclusion alone(*gate_);
+        vectors_.disable();
+        reset();
+        removed = memory_.unmap_all();
+    }
+    warned_ = false;
+    counters_.dma_lost.add(memory_.take_losses());
 }
 
 /// The model first: what it still raises while it stops is forgotten with the rest.

@@ -68,6 +68,7 @@ public:
     void client_gone() override;
 
 private:
+    base::Result<void> map_range(const vfio_user::DmaRange& range, const base::UniqueFd& fd);
     void msix_read(std::uint64_t offset, std::span<std::byte> data) const;
     void msix_write(std::uint64_t offset, std::span<const std::byte> data);
     void reset();
@@ -84,6 +85,7 @@ private:
     base::Gate* gate_ = nullptr;
     std::uint64_t bar0_size_ = 0;
     std::optional<ConfigSpace> space_;
+    bool warned_ = false;  // that this client's memory is of a kind that is not taken
 };
 
 }  // namespace openmana::pci

@@ -92,6 +92,12 @@ void Server::end_client() {
     acceptor_->resume();
 }
 
+void Server::drop_client(const char* reason) {
+    if (!session_) return;
+    OM_ERROR("client drop: nic={} reason=\"{}\"", name_, reason);
+    end_client();
+}
+
 void Server::on_client() {
     const auto served = serve();
     if (served) [[likely]] {

@@ -31,6 +31,8 @@ public:
     Server& operator=(const Server&) = delete;
 
     [[nodiscard]] const Counters& counters() const { return counters_; }
+    /// Ends the conversation with the client, if there is one: it went too far for the device.
+    void drop_client(const char* reason);
     [[nodiscard]] bool connected() const { return session_.has_value(); }
 
 private:

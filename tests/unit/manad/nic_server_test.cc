@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/nic_server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/bus_guard.h"
+#include "base/clock.h"
+#include "support/remote_nic.h"
+
+namespace openmana::manad {
+namespace {
+
+class NicServerTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_EQ(::sigaction(SIGBUS, nullptr, &before_), 0);
+        ASSERT_TRUE(base::BusGuard::install());
+        std::string pattern = testing::TempDir() + "nic-server-XXXXXX";
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder = pattern;
+        NicOptions options;
+        options.socket = folder + "/a";
+        options.nic.name = "a";
+        options.nic.mac = {2, 0, 0, 0, 0, 1};
+        auto created = NicServer::create(options, network);
+        ASSERT_TRUE(created);
+        server = std::move(*created);
+        server->start();
+    }
+    void TearDown() override {
+        if (server) server->stop();
+        server.reset();
+        std::filesystem::remove_all(folder);
+        ::sigaction(SIGBUS, &before_, nullptr);
+    }
+    [[nodiscard]] std::uint64_t counter(const std::string& name) {
+        std::uint64_t found = 0;
+        server->visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
+            if (name == info.name) found = value;
+        });
+        return found;
+    }
+
+    std::string folder;
+    base::SystemClock clock;
+    fabric::Switch network{clock};
+    std::unique_ptr<NicServer> server;
+
+private:
+    struct sigaction before_ {};
+};
+
+TEST_F(NicServerTest, ClientWhoseMemoryGoesAwayIsDroppedAndTheNextIsServed) {
+    {
+        const auto guest = test::RemoteNic::attach(server->socket());
+        ASSERT_NE(guest, nullptr);
+        test::HwcDriver driver(*guest, guest->ram(), guest->irq());
+        ASSERT_TRUE(driver.bring_up());
+        driver.queue_request(test::Request(1, 40).fit());
+        ASSERT_EQ(::ftruncate(guest->memory_file().get(), 0), 0);
+        driver.hwc_sq.doorbell();  // the device finds neither the request nor the queue
+        EXPECT_TRUE(guest->client().closed_by_server());
+    }
+    EXPECT_GE(counter("pci.dma.lost"), 1U);
+    const auto next = test::RemoteNic::attach(server->socket());
+    ASSERT_NE(next, nullptr);
+    test::HwcDriver driver(*next, next->ram(), next->irq());
+    EXPECT_TRUE(driver.bring_up());
+}
+
+}  // namespace
+}  // namespace openmana::manad

@@ -94,7 +94,7 @@ static int mana_ib_add_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 	unsigned int i;
 	int err;
 
-	err = mana_ib_cmd_qp_counters(dev, qp, now);
+	err = mana_ib_cmd_qp_counters(dev, qp->handle, now);
 	if (err)
 		return err;
 	for (i = 0; i < MANA_IB_VF_COUNTERS; i++)
@@ -212,7 +212,7 @@ int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
 		return -EOPNOTSUPP;
 
 	mutex_lock(&dev->counter_lock);
-	err = mana_ib_cmd_qp_counters(dev, qp, qp->counter_base);
+	err = mana_ib_cmd_qp_counters(dev, qp->handle, qp->counter_base);
 	if (err)
 		goto out;
 	own = mana_ib_get_counter(dev, counter);

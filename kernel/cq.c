@@ -69,11 +69,16 @@ static void mana_ib_free_cq_memory(struct mana_ib_dev *dev,
 static int mana_ib_start_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 			    u64 region, u32 doorbell_page)
 {
+	struct mana_ib_cq_params params = {
+		.extended = cq->extended,
+		.region = region,
+		.entries = cq->entries,
+		.eq_id = dev->eqs[cq->vector].queue->id,
+		.doorbell_page = doorbell_page,
+	};
 	int err;
 
-	err = mana_ib_cmd_create_cq(dev, cq, region,
-				    dev->eqs[cq->vector].queue->id,
-				    doorbell_page);
+	err = mana_ib_cmd_create_cq(dev, &params, &cq->handle, &cq->id);
 	if (err) {
 		if (!cq->kernel)
 			mana_ib_cmd_destroy_region(dev, region);
@@ -234,7 +239,7 @@ int mana_ib_resize_cq(struct ib_cq *ibcq, unsigned int entries,
 		return err;
 	/* The core lets several callers in. */
 	mutex_lock(&cq->resize_lock);
-	err = mana_ib_cmd_resize_cq(dev, cq, region, request.entries,
+	err = mana_ib_cmd_resize_cq(dev, cq->handle, region, request.entries,
 				    &response.consumer);
 	if (!err) {
 		swap(cq->umem, umem);

@@ -263,14 +263,12 @@ int mana_ib_source_mac(const struct ib_gid_attr *sgid, u8 *mac)
 
 int mana_ib_add_gid(const struct ib_gid_attr *attr, void **context)
 {
-	return mana_ib_cmd_config_address(to_mana_dev(attr->device),
-					  MANA_HW_RNIC_CONFIG_ADD, &attr->gid);
+	return mana_ib_cmd_add_address(to_mana_dev(attr->device), &attr->gid);
 }
 
 int mana_ib_del_gid(const struct ib_gid_attr *attr, void **context)
 {
-	return mana_ib_cmd_config_address(to_mana_dev(attr->device),
-					  MANA_HW_RNIC_CONFIG_REMOVE,
+	return mana_ib_cmd_remove_address(to_mana_dev(attr->device),
 					  &attr->gid);
 }
 

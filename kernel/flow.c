@@ -13,28 +13,20 @@ struct mana_ib_flow {
 	struct list_head entry;
 	struct mana_ib_qp *qp;
 	u64 handle; /* MANA_IB_NO_HANDLE: the QP has no queues */
-	u32 priority;
 	u32 port;
-	struct mana_hw_ext_flow_fields value;
-	struct mana_hw_ext_flow_fields mask;
+	struct mana_ib_flow_rule rule;
 };
 
 static int mana_ib_install_flow(struct mana_ib_dev *dev,
 				struct mana_ib_packets *packets,
 				struct mana_ib_flow *flow)
 {
-	struct mana_hw_ext_add_flow_req request = {
-		.rq = packets->spread != MANA_IB_NO_HANDLE ?
-			      packets->spread :
-			      packets->recv.object,
-		.priority = flow->priority,
-		.value = flow->value,
-		.mask = flow->mask,
-	};
+	u64 rq = packets->spread != MANA_IB_NO_HANDLE ? packets->spread :
+							packets->recv.object;
 
 	if (flow->port != packets->port)
 		return -EINVAL;
-	return mana_ib_cmd_add_flow(dev, &request, &flow->handle);
+	return mana_ib_cmd_add_flow(dev, rq, &flow->rule, &flow->handle);
 }
 
 /* The QP has queues now. */
@@ -65,8 +57,8 @@ void mana_ib_forget_flows(struct mana_ib_packets *packets)
 static void mana_ib_put_field(struct mana_ib_flow *flow, u8 *field,
 			      const void *value, const void *mask, size_t bytes)
 {
-	size_t offset = field - (u8 *)&flow->value;
-	u8 *to = (u8 *)&flow->mask + offset;
+	size_t offset = field - (u8 *)&flow->rule.value;
+	u8 *to = (u8 *)&flow->rule.mask + offset;
 	size_t i;
 
 	for (i = 0; i < bytes; i++) {
@@ -98,7 +90,7 @@ static int mana_ib_take_eth(struct mana_ib_flow *flow,
 			    const struct ib_flow_spec_eth *spec)
 {
 	struct mana_ib_dev *dev = to_mana_dev(flow->qp->ibqp.device);
-	struct mana_hw_ext_flow_fields *fields = &flow->value;
+	struct mana_hw_ext_flow_fields *fields = &flow->rule.value;
 	static const u8 tagged = 1;
 
 	if (mana_ib_is_anothers(dev, flow->port, spec))
@@ -124,17 +116,17 @@ static int mana_ib_take_ether_type(struct mana_ib_flow *flow, u16 type)
 	unsigned int i;
 
 	for (i = 0; i < sizeof(wire); i++)
-		if ((flow->value.ether_type[i] ^ bytes[i]) &
-		    flow->mask.ether_type[i])
+		if ((flow->rule.value.ether_type[i] ^ bytes[i]) &
+		    flow->rule.mask.ether_type[i])
 			return -EINVAL;
-	mana_ib_put_exact(flow, flow->value.ether_type, bytes, sizeof(wire));
+	mana_ib_put_exact(flow, flow->rule.value.ether_type, bytes, sizeof(wire));
 	return 0;
 }
 
 static int mana_ib_take_ipv4(struct mana_ib_flow *flow,
 			     const struct ib_flow_spec_ipv4 *spec)
 {
-	struct mana_hw_ext_flow_fields *fields = &flow->value;
+	struct mana_hw_ext_flow_fields *fields = &flow->rule.value;
 
 	if (spec->mask.ttl || spec->mask.flags)
 		return -EOPNOTSUPP;
@@ -152,7 +144,7 @@ static int mana_ib_take_ipv4(struct mana_ib_flow *flow,
 static int mana_ib_take_ipv6(struct mana_ib_flow *flow,
 			     const struct ib_flow_spec_ipv6 *spec)
 {
-	struct mana_hw_ext_flow_fields *fields = &flow->value;
+	struct mana_hw_ext_flow_fields *fields = &flow->rule.value;
 
 	if (spec->mask.flow_label || spec->mask.hop_limit)
 		return -EOPNOTSUPP;
@@ -172,9 +164,9 @@ static int mana_ib_take_ports(struct mana_ib_flow *flow,
 			      const struct ib_flow_spec_tcp_udp *spec,
 			      u8 protocol)
 {
-	struct mana_hw_ext_flow_fields *fields = &flow->value;
+	struct mana_hw_ext_flow_fields *fields = &flow->rule.value;
 
-	if ((fields->protocol ^ protocol) & flow->mask.protocol)
+	if ((fields->protocol ^ protocol) & flow->rule.mask.protocol)
 		return -EINVAL;
 	mana_ib_put_exact(flow, &fields->protocol, &protocol, 1);
 	mana_ib_put_field(flow, fields->source_port, &spec->val.src_port,
@@ -216,14 +208,14 @@ static int mana_ib_take_rule(struct mana_ib_flow *flow,
 	flow->port = attr->port;
 	switch (attr->type) {
 	case IB_FLOW_ATTR_NORMAL:
-		flow->priority = attr->priority;
+		flow->rule.priority = attr->priority;
 		break;
 	case IB_FLOW_ATTR_ALL_DEFAULT:
-		flow->priority = U32_MAX;
+		flow->rule.priority = U32_MAX;
 		break;
 	case IB_FLOW_ATTR_MC_DEFAULT:
-		flow->priority = U32_MAX - 1;
-		mana_ib_put_field(flow, flow->value.dest_mac, &multicast,
+		flow->rule.priority = U32_MAX - 1;
+		mana_ib_put_field(flow, flow->rule.value.dest_mac, &multicast,
 				  &multicast, 1);
 		break;
 	default:

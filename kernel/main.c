@@ -247,14 +247,15 @@ static int mana_ib_start_rdma(struct mana_ib_dev *dev)
 			ERR_PTR(err));
 		return err;
 	}
-	err = mana_ib_cmd_create_adapter(dev, dev->event_eq.queue->id);
+	err = mana_ib_cmd_create_adapter(dev, dev->event_eq.queue->id,
+					 &dev->adapter);
 	if (err) {
 		dev_err(dev->gc->dev, "mana_ib: no adapter: %pe\n",
 			ERR_PTR(err));
 		goto err_destroy_eqs;
 	}
 	if (dev->limits.caps & MANA_HW_RNIC_CAP_EXTENSIONS) {
-		err = mana_ib_cmd_query_ext_limits(dev);
+		err = mana_ib_cmd_query_ext_limits(dev, &dev->ext);
 		if (err)
 			dev_warn(dev->gc->dev,
 				 "mana_ib: going on without extension: %pe\n",
@@ -294,9 +295,9 @@ static int mana_ib_identify(struct mana_ib_dev *dev)
 		dev->page_sizes |= SZ_4M | SZ_1G | SZ_2G;
 
 	if (dev->rdma)
-		err = mana_ib_cmd_query_limits(dev);
+		err = mana_ib_cmd_query_limits(dev, &dev->limits);
 	else
-		err = mana_ib_cmd_query_ethernet_limits(dev);
+		err = mana_ib_cmd_query_ethernet_limits(dev, &dev->limits);
 	if (err) {
 		dev_err(gc->dev, "mana_ib: no capabilities: %pe\n",
 			ERR_PTR(err));

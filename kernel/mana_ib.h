@@ -588,6 +588,9 @@ static inline void mana_ib_reverse(u8 *to, const u8 *from, size_t bytes)
 		*to++ = from[bytes];
 }
 
+struct mana_ib_qp_params;
+struct mana_ib_qp_result;
+
 /* main.c */
 int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 		     size_t minimum);
@@ -705,6 +708,11 @@ int mana_ib_create_stock_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 int mana_ib_create_extended(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    const struct mana_uapi_create_qp *request,
 			    struct ib_udata *udata);
+void mana_ib_qp_params(const struct mana_ib_qp *qp,
+		       const struct ib_qp_init_attr *attr, u32 doorbell_page,
+		       struct mana_ib_qp_params *params);
+void mana_ib_qp_made(struct mana_ib_qp *qp,
+		     const struct mana_ib_qp_result *result);
 void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp);
 int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		      struct ib_udata *udata);

@@ -40,10 +40,18 @@ u32 mana_ib_hw_access(int access)
 }
 
 static int mana_ib_create_key(struct mana_ib_dev *dev, struct mana_ib_mr *mr,
-			      struct mana_hw_create_mr_req *request)
+			      const struct mana_ib_mr_params *params)
 {
-	return mana_ib_cmd_create_mr(dev, request, &mr->handle, &mr->ibmr.lkey,
-				     &mr->ibmr.rkey);
+	struct mana_ib_mr_result result;
+	int err;
+
+	err = mana_ib_cmd_create_mr(dev, params, &result);
+	if (err)
+		return err;
+	mr->handle = result.handle;
+	mr->ibmr.lkey = result.lkey;
+	mr->ibmr.rkey = result.rkey;
+	return 0;
 }
 
 /*
@@ -74,27 +82,22 @@ static int mana_ib_mr_region(struct mana_ib_dev *dev, struct ib_umem *umem,
 static int mana_ib_map_mr(struct mana_ib_dev *dev, struct mana_ib_pd *pd,
 			  struct mana_ib_mr *mr, u64 iova, int access)
 {
-	struct mana_hw_create_mr_req request = { .pd = pd->handle };
-	u64 region;
+	struct mana_ib_mr_params params = {
+		.pd = pd->handle,
+		.type = access & IB_ZERO_BASED ? MANA_HW_MR_ZERO_BASED :
+						 MANA_HW_MR_GVA,
+		.access = mana_ib_hw_access(access),
+		.address = iova,
+	};
 	int err;
 
-	err = mana_ib_mr_region(dev, mr->umem, iova, access, &region);
+	err = mana_ib_mr_region(dev, mr->umem, iova, access, &params.region);
 	if (err)
 		return err;
 
-	if (access & IB_ZERO_BASED) {
-		request.type = MANA_HW_MR_ZERO_BASED;
-		request.u.zero_based.region = region;
-		request.u.zero_based.access = mana_ib_hw_access(access);
-	} else {
-		request.type = MANA_HW_MR_GVA;
-		request.u.gva.region = region;
-		request.u.gva.virtual_address = iova;
-		request.u.gva.access = mana_ib_hw_access(access);
-	}
-	err = mana_ib_create_key(dev, mr, &request);
+	err = mana_ib_create_key(dev, mr, &params);
 	if (err) {
-		mana_ib_cmd_destroy_region(dev, region);
+		mana_ib_cmd_destroy_region(dev, params.region);
 		return err;
 	}
 	mr->access = access;
@@ -195,33 +198,31 @@ static int mana_ib_modify_mr(struct mana_ib_mr *mr, int flags, u64 start,
 			     struct ib_pd *ibpd)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
-	struct mana_hw_ext_modify_mr_req request = { .mr = mr->handle };
+	struct mana_ib_mr_change change = { .mr = mr->handle };
 	struct ib_umem *umem = NULL;
-	u64 region = 0;
 	int err;
 
 	if (!mana_ib_access_valid(dev, access))
 		return -EOPNOTSUPP;
 	if (flags & IB_MR_REREG_PD) {
-		request.flags |= MANA_HW_EXT_MODIFY_PD;
-		request.pd = to_mana_pd(ibpd)->handle;
+		change.flags |= MANA_HW_EXT_MODIFY_PD;
+		change.pd = to_mana_pd(ibpd)->handle;
 	}
 	if (flags & IB_MR_REREG_ACCESS) {
-		request.flags |= MANA_HW_EXT_MODIFY_ACCESS;
-		request.access = mana_ib_hw_access(access);
+		change.flags |= MANA_HW_EXT_MODIFY_ACCESS;
+		change.access = mana_ib_hw_access(access);
 	}
 	if (flags & IB_MR_REREG_TRANS) {
 		umem = compat_umem_get(ibpd->device, start, length, access);
 		if (IS_ERR(umem))
 			return PTR_ERR(umem);
-		err = mana_ib_mr_region(dev, umem, iova, access, &region);
+		err = mana_ib_mr_region(dev, umem, iova, access, &change.region);
 		if (err)
 			goto err_release;
-		request.flags |= MANA_HW_EXT_MODIFY_MEMORY;
-		request.region = region;
-		request.address = access & IB_ZERO_BASED ? 0 : iova;
+		change.flags |= MANA_HW_EXT_MODIFY_MEMORY;
+		change.address = access & IB_ZERO_BASED ? 0 : iova;
 	}
-	err = mana_ib_cmd_modify_mr(dev, &request);
+	err = mana_ib_cmd_modify_mr(dev, &change);
 	if (err)
 		goto err_destroy_region;
 	mr->access = access;
@@ -234,7 +235,7 @@ static int mana_ib_modify_mr(struct mana_ib_mr *mr, int flags, u64 start,
 	return 0;
 
 err_destroy_region:
-	mana_ib_cmd_destroy_region(dev, region);
+	mana_ib_cmd_destroy_region(dev, change.region);
 err_release:
 	mana_ib_release_umem(dev, umem);
 	return err;
@@ -284,7 +285,7 @@ struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 struct ib_mr *mana_ib_get_dma_mr(struct ib_pd *ibpd, int access)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
-	struct mana_hw_create_mr_req request = {
+	struct mana_ib_mr_params params = {
 		.pd = to_mana_pd(ibpd)->handle,
 		.type = MANA_HW_MR_GPA,
 	};
@@ -296,7 +297,7 @@ struct ib_mr *mana_ib_get_dma_mr(struct ib_pd *ibpd, int access)
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	err = mana_ib_create_key(dev, mr, &request);
+	err = mana_ib_create_key(dev, mr, &params);
 	if (err) {
 		kfree(mr);
 		return ERR_PTR(err);
@@ -309,9 +310,10 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 			       u32 max_pages)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
-	struct mana_hw_create_mr_req request = {
+	struct mana_ib_mr_params params = {
 		.pd = to_mana_pd(ibpd)->handle,
 		.type = MANA_HW_EXT_MR_FAST_REGISTER,
+		.max_pages = max_pages,
 	};
 	struct mana_ib_mr *mr;
 	int err = -ENOMEM;
@@ -330,8 +332,7 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	if (!mr->pages)
 		goto err_free;
 
-	request.u.gva.region = max_pages;
-	err = mana_ib_create_key(dev, mr, &request);
+	err = mana_ib_create_key(dev, mr, &params);
 	if (err)
 		goto err_free_pages;
 	return &mr->ibmr;
@@ -421,9 +422,12 @@ struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 				struct uverbs_attr_bundle *attrs)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
-	struct mana_hw_create_mr_req request = {
+	struct mana_ib_mr_params params = {
 		.pd = to_mana_pd(ibpd)->handle,
 		.type = MANA_HW_MR_DM,
+		.access = mana_ib_hw_access(attr->access_flags),
+		.dm = to_mana_dm(ibdm)->handle,
+		.dm_offset = attr->offset,
 		.dm_length = attr->length,
 	};
 	struct mana_ib_mr *mr;
@@ -434,10 +438,7 @@ struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	request.u.dm.dm = to_mana_dm(ibdm)->handle;
-	request.u.dm.offset = attr->offset;
-	request.u.dm.access = mana_ib_hw_access(attr->access_flags);
-	err = mana_ib_create_key(dev, mr, &request);
+	err = mana_ib_create_key(dev, mr, &params);
 	if (err) {
 		kfree(mr);
 		return ERR_PTR(err);

@@ -11,7 +11,7 @@ static int mana_ib_multicast(struct ib_qp *ibqp, const union ib_gid *gid,
 		return -EOPNOTSUPP;
 	if (ibqp->qp_type != IB_QPT_UD)
 		return -EINVAL;
-	return mana_ib_cmd_multicast(to_mana_dev(ibqp->device), qp, gid,
+	return mana_ib_cmd_multicast(to_mana_dev(ibqp->device), qp->handle, gid,
 				     attach);
 }
 

@@ -6,10 +6,10 @@ int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibmw->device);
 	struct mana_ib_mw *mw = to_mana_mw(ibmw);
-	struct mana_hw_create_mr_req request = {
+	struct mana_ib_mr_params params = {
 		.pd = to_mana_pd(ibmw->pd)->handle,
 	};
-	u32 lkey;
+	struct mana_ib_mr_result result;
 	int err;
 
 	err = mana_ib_udata_empty(udata);
@@ -17,16 +17,20 @@ int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 		return err;
 	switch (ibmw->type) {
 	case IB_MW_TYPE_1:
-		request.type = MANA_HW_MR_WINDOW_TYPE1;
+		params.type = MANA_HW_MR_WINDOW_TYPE1;
 		break;
 	case IB_MW_TYPE_2:
-		request.type = MANA_HW_MR_WINDOW_TYPE2;
+		params.type = MANA_HW_MR_WINDOW_TYPE2;
 		break;
 	default:
 		return -EINVAL;
 	}
-	return mana_ib_cmd_create_mr(dev, &request, &mw->handle, &lkey,
-				     &ibmw->rkey);
+	err = mana_ib_cmd_create_mr(dev, &params, &result);
+	if (err)
+		return err;
+	mw->handle = result.handle;
+	ibmw->rkey = result.rkey;
+	return 0;
 }
 
 int mana_ib_dealloc_mw(struct ib_mw *ibmw)

@@ -7,7 +7,6 @@
 #include "cmd.h"
 
 #include <linux/log2.h>
-#include <mana/eth.h>
 
 #define MANA_IB_PACKET_MIN_CQES \
 	(MANA_HW_PAGE_BYTES / sizeof(struct mana_hw_cqe))
@@ -136,56 +135,56 @@ struct mana_ib_packet_owner {
 
 static int mana_ib_start_packet_queue(struct mana_ib_dev *dev,
 				      const struct mana_ib_packet_owner *owner,
-				      u32 type,
+				      bool send,
 				      struct mana_ib_packet_queue *queue)
 {
-	struct mana_hw_ext_create_packet_wq_req request = {
-		.wq_type = type,
+	struct mana_ib_wq_params params = {
+		.vport = owner->port->port_handle,
+		.send = send,
 		.wq_bytes = queue->bytes,
 		.cq_bytes = queue->cq.entries * sizeof(struct mana_hw_cqe),
 		.eq_id = dev->eqs[queue->cq.vector].queue->id,
 		.pd_id = to_mana_pd(owner->pd)->id,
 		.doorbell_page = owner->doorbell_page,
 	};
-	u64 region;
+	struct mana_ib_wq_result result;
 	int err;
 
-	err = mana_ib_umem_region(dev, queue->umem, &region);
+	err = mana_ib_umem_region(dev, queue->umem, &params.wq_region);
 	if (err)
 		return err;
-	request.wq_region = region;
-	err = mana_ib_umem_region(dev, queue->cq.umem, &region);
+	err = mana_ib_umem_region(dev, queue->cq.umem, &params.cq_region);
 	if (err)
 		goto err_wq_region;
-	request.cq_region = region;
-	err = mana_ib_cmd_create_packet_wq(dev, owner->port, &request,
-					   &queue->object, &queue->id,
-					   &queue->cq.id);
+	err = mana_ib_cmd_create_packet_wq(dev, &params, &result);
 	if (err)
 		goto err_cq_region;
+	queue->object = result.object;
+	queue->id = result.wq_id;
+	queue->cq.id = result.cq_id;
 
 	/* Both regions are the device's now. */
 	err = mana_ib_hook_cq(dev, &queue->cq);
 	if (err) {
-		mana_ib_cmd_destroy_packet_wq(dev, type, queue->object);
+		mana_ib_cmd_destroy_packet_wq(dev, send, queue->object);
 		queue->object = MANA_IB_NO_HANDLE;
 		queue->cq.id = MANA_IB_NO_ID;
 	}
 	return err;
 
 err_cq_region:
-	mana_ib_cmd_destroy_region(dev, request.cq_region);
+	mana_ib_cmd_destroy_region(dev, params.cq_region);
 err_wq_region:
-	mana_ib_cmd_destroy_region(dev, request.wq_region);
+	mana_ib_cmd_destroy_region(dev, params.wq_region);
 	return err;
 }
 
-static void mana_ib_stop_packet_queue(struct mana_ib_dev *dev, u32 type,
+static void mana_ib_stop_packet_queue(struct mana_ib_dev *dev, bool send,
 				      struct mana_ib_packet_queue *queue)
 {
 	mana_ib_mute_cq(&queue->cq);
 	mutex_lock(&dev->hook_lock);
-	mana_ib_cmd_destroy_packet_wq(dev, type, queue->object);
+	mana_ib_cmd_destroy_packet_wq(dev, send, queue->object);
 	mana_ib_unhook_cq(dev, &queue->cq);
 	mutex_unlock(&dev->hook_lock);
 	queue->object = MANA_IB_NO_HANDLE;
@@ -202,8 +201,8 @@ static void mana_ib_stop_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 	if (packets->spread != MANA_IB_NO_HANDLE) {
 		mana_ib_cmd_destroy_spread(dev, packets->spread);
 	} else {
-		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, &packets->recv);
-		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_SQ, &packets->send);
+		mana_ib_stop_packet_queue(dev, false, &packets->recv);
+		mana_ib_stop_packet_queue(dev, true, &packets->send);
 	}
 	mana_ib_forget_flows(packets);
 	packets->live = false;
@@ -227,14 +226,14 @@ static int mana_ib_start_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 	packets->port = port;
 	qp->port = netdev_priv(dev->eth->ports[port - 1]);
 	owner.port = qp->port;
-	err = mana_ib_start_packet_queue(dev, &owner, MANA_HW_ETH_SQ,
+	err = mana_ib_start_packet_queue(dev, &owner, true,
 					 &packets->send);
 	if (err)
 		return err;
-	err = mana_ib_start_packet_queue(dev, &owner, MANA_HW_ETH_RQ,
+	err = mana_ib_start_packet_queue(dev, &owner, false,
 					 &packets->recv);
 	if (err) {
-		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_SQ, &packets->send);
+		mana_ib_stop_packet_queue(dev, true, &packets->send);
 		return err;
 	}
 	packets->live = true;
@@ -350,7 +349,7 @@ int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
 	err = mana_ib_init_packet_queue(dev, attr->cq, from, wq->packet);
 	if (err)
 		goto err_free;
-	err = mana_ib_start_packet_queue(dev, &owner, MANA_HW_ETH_RQ,
+	err = mana_ib_start_packet_queue(dev, &owner, false,
 					 wq->packet);
 	if (err)
 		goto err_free;
@@ -363,7 +362,7 @@ int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
 	return 0;
 
 err_stop:
-	mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, wq->packet);
+	mana_ib_stop_packet_queue(dev, false, wq->packet);
 err_free:
 	mana_ib_free_packet_wq(dev, wq);
 	return err;
@@ -386,7 +385,7 @@ int mana_ib_modify_packet_wq(struct mana_ib_wq *wq, enum ib_wq_state state)
 	if (state == wq->ibwq.state)
 		goto out;
 	if (state == IB_WQS_ERR) {
-		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, wq->packet);
+		mana_ib_stop_packet_queue(dev, false, wq->packet);
 		/* What is left is flushed by the provider. */
 		mana_ib_packet_completion(NULL, wq->ibwq.cq);
 	} else if (state != IB_WQS_RDY || wq->ibwq.state != IB_WQS_RESET) {
@@ -404,7 +403,7 @@ void mana_ib_destroy_packet_wq(struct mana_ib_wq *wq)
 	struct mana_ib_dev *dev = to_mana_dev(wq->ibwq.device);
 
 	if (wq->packet->object != MANA_IB_NO_HANDLE)
-		mana_ib_stop_packet_queue(dev, MANA_HW_ETH_RQ, wq->packet);
+		mana_ib_stop_packet_queue(dev, false, wq->packet);
 	mana_ib_free_packet_wq(dev, wq);
 }
 
@@ -419,7 +418,7 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 			     const struct mana_uapi_create_rss_qp *request)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
-	struct mana_hw_ext_create_spread_req *spread;
+	struct mana_ib_spread *spread;
 	u32 count = 1U << table->log_ind_tbl_size;
 	struct mana_ib_packets *packets;
 	struct mana_ib_wq *wq;
@@ -446,7 +445,7 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 		if (!wq->packet)
 			goto err_free;
 		/* One in ERR has no object: the device refuses the table. */
-		spread->rq[i] = READ_ONCE(wq->packet->object);
+		spread->objects[i] = READ_ONCE(wq->packet->object);
 	}
 	err = mana_ib_number_packet_qp(dev, qp);
 	if (err)

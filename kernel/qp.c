@@ -123,6 +123,31 @@ static void mana_ib_untrack_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 		mana_ib_untrack(&dev->sqs, qp->sq_id);
 }
 
+/* What the device needs for a QP of whatever format. */
+void mana_ib_qp_params(const struct mana_ib_qp *qp,
+		       const struct ib_qp_init_attr *attr, u32 doorbell_page,
+		       struct mana_ib_qp_params *params)
+{
+	*params = (struct mana_ib_qp_params){
+		.pd = to_mana_pd(qp->ibqp.pd)->handle,
+		.send_cq = to_mana_cq(attr->send_cq)->handle,
+		.recv_cq = to_mana_cq(attr->recv_cq)->handle,
+		.srq = attr->srq ? to_mana_srq(attr->srq)->handle : 0,
+		.type = attr->qp_type,
+		.doorbell_page = doorbell_page,
+		.cap = &attr->cap,
+	};
+}
+
+/* What the device made. */
+void mana_ib_qp_made(struct mana_ib_qp *qp,
+		     const struct mana_ib_qp_result *result)
+{
+	qp->handle = result->handle;
+	qp->sq_id = result->sq_id;
+	qp->ibqp.qp_num = result->qpn;
+}
+
 /* Memory of the queues; the device does not use it any more. */
 void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 {
@@ -136,6 +161,22 @@ void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 	mana_ib_free_buffer(dev, &qp->rq_buffer);
 	mana_ib_ring_free(&qp->sq);
 	mana_ib_ring_free(&qp->rq);
+}
+
+static void mana_ib_end_device_qp(struct mana_ib_dev *dev,
+				  struct mana_ib_qp *qp)
+{
+	switch (qp->format) {
+	case MANA_IB_QP_EXTENDED:
+		mana_ib_cmd_destroy_ext_qp(dev, qp->handle);
+		break;
+	case MANA_IB_QP_STOCK_UD:
+		mana_ib_cmd_destroy_ud_qp(dev, qp->handle);
+		break;
+	default:
+		mana_ib_cmd_destroy_rc_qp(dev, qp->handle);
+		break;
+	}
 }
 
 static int mana_ib_answer_qp(struct mana_ib_qp *qp, struct ib_udata *udata)
@@ -214,7 +255,7 @@ err_untrack:
 	mana_ib_untrack_qp(dev, qp);
 	mana_ib_target_release(&qp->target);
 err_destroy:
-	mana_ib_cmd_destroy_qp(dev, qp);
+	mana_ib_end_device_qp(dev, qp);
 	mana_ib_free_queues(dev, qp);
 	return err;
 }
@@ -226,13 +267,7 @@ err_destroy:
 static void mana_ib_return_receives(struct mana_ib_dev *dev,
 				    struct mana_ib_qp *qp)
 {
-	struct mana_hw_rnic_set_qp_state_req request = {
-		.qp = qp->handle,
-		.attr_mask = IB_QP_STATE,
-		.state = IB_QPS_RESET,
-	};
-
-	mana_ib_cmd_set_qp_state(dev, &request);
+	mana_ib_cmd_reset_qp(dev, qp->handle);
 	mana_ib_forget_entries(to_mana_cq(qp->ibqp.recv_cq), qp);
 }
 
@@ -261,7 +296,7 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mana_ib_target_release(&qp->target);
 	/* Until we are back, the core lets those in who list all QPs. */
 	mutex_lock(&qp->mutex);
-	mana_ib_cmd_destroy_qp(dev, qp);
+	mana_ib_end_device_qp(dev, qp);
 	qp->handle = MANA_IB_NO_HANDLE;
 	mutex_unlock(&qp->mutex);
 	if (qp->kernel) {

@@ -32,28 +32,32 @@ static int mana_ib_user_ext(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 {
 	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
-	struct mana_hw_ext_create_qp_req create = {
-		.doorbell_page = context->doorbell_page,
+	struct mana_ib_ext_queues queues = {
 		.sq_bytes = request->sq_bytes,
 		.rq_bytes = request->rq_bytes,
 		.rq_stride = request->rq_stride,
 	};
 	size_t bytes = (size_t)request->sq_bytes + request->rq_bytes +
 		       MANA_HW_EXT_RECORD_BYTES;
+	struct mana_ib_qp_params params;
+	struct mana_ib_qp_result result;
 	int err;
 
 	if (!mana_ib_sizes_valid(request, attr->srq))
 		return -EINVAL;
 	err = mana_ib_queue_region(dev, request->buffer, bytes, &qp->umems[0],
-				   &create.region);
+				   &queues.region);
 	if (err)
 		return err;
-	err = mana_ib_cmd_create_ext_qp(dev, qp, &create, attr);
+	mana_ib_qp_params(qp, attr, context->doorbell_page, &params);
+	err = mana_ib_cmd_create_ext_qp(dev, &params, &queues, &result);
 	if (err) {
-		mana_ib_cmd_destroy_region(dev, create.region);
+		mana_ib_cmd_destroy_region(dev, queues.region);
 		mana_ib_free_queues(dev, qp);
+		return err;
 	}
-	return err;
+	mana_ib_qp_made(qp, &result);
+	return 0;
 }
 
 static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
@@ -63,47 +67,48 @@ static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
 	bool datagram = attr->qp_type == IB_QPT_UD ||
 			attr->qp_type == IB_QPT_GSI;
 	const struct ib_qp_cap *cap = &attr->cap;
-	struct mana_hw_ext_create_qp_req create = {
-		.flags = MANA_HW_EXT_QP_PRIVILEGED,
-		.doorbell_page = dev->gdev->doorbell,
-	};
+	struct mana_ib_ext_queues queues = { .privileged = true };
 	u32 wqe_bytes = mana_ib_ext_send_bytes(cap->max_send_sge, datagram);
 	int node = dev->gc->numa_node;
+	struct mana_ib_qp_params params;
+	struct mana_ib_qp_result result;
 	int err;
 
-	create.sq_bytes =
+	queues.sq_bytes =
 		roundup_pow_of_two(max(1U, cap->max_send_wr) * wqe_bytes);
 	if (!attr->srq) {
 		qp->receive_stride =
 			mana_ib_ext_receive_stride(cap->max_recv_sge);
-		create.rq_stride = qp->receive_stride;
-		create.rq_bytes = max_t(u32, MANA_IB_RING_MIN,
+		queues.rq_stride = qp->receive_stride;
+		queues.rq_bytes = max_t(u32, MANA_IB_RING_MIN,
 					roundup_pow_of_two(max(1U, cap->max_recv_wr)) *
 						qp->receive_stride);
 	}
 	err = mana_ib_alloc_buffer(dev,
-				   create.sq_bytes + create.rq_bytes +
+				   queues.sq_bytes + queues.rq_bytes +
 					   MANA_HW_EXT_RECORD_BYTES,
 				   &qp->buffer);
 	if (err)
 		return err;
-	qp->record = qp->buffer.cpu + create.sq_bytes + create.rq_bytes;
-	err = mana_ib_ring_init(&qp->sq, qp->buffer.cpu, create.sq_bytes,
+	qp->record = qp->buffer.cpu + queues.sq_bytes + queues.rq_bytes;
+	err = mana_ib_ring_init(&qp->sq, qp->buffer.cpu, queues.sq_bytes,
 				cap->max_send_wr, node);
 	if (err)
 		goto err_free;
 	if (!attr->srq) {
 		err = mana_ib_ring_init(&qp->rq,
-					qp->buffer.cpu + create.sq_bytes,
-					create.rq_bytes, cap->max_recv_wr,
+					qp->buffer.cpu + queues.sq_bytes,
+					queues.rq_bytes, cap->max_recv_wr,
 					node);
 		if (err)
 			goto err_free;
 	}
-	create.region = qp->buffer.region;
-	err = mana_ib_cmd_create_ext_qp(dev, qp, &create, attr);
+	queues.region = qp->buffer.region;
+	mana_ib_qp_params(qp, attr, dev->gdev->doorbell, &params);
+	err = mana_ib_cmd_create_ext_qp(dev, &params, &queues, &result);
 	if (err)
 		goto err_free;
+	mana_ib_qp_made(qp, &result);
 	qp->buffer.region = 0;
 	/* No inline data from the kernel. */
 	attr->cap.max_inline_data = 0;

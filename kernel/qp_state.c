@@ -2,6 +2,7 @@
 /* Attributes and states of queue pairs. */
 #include "cmd.h"
 
+#include <linux/etherdevice.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 
@@ -15,53 +16,29 @@ static bool mana_ib_on_ethernet(const struct mana_ib_qp *qp)
 	       qp->format == MANA_IB_QP_PACKET;
 }
 
-/* What the mask bits of the verbs and of the device have in common. */
-static void mana_ib_check_numbering(void)
-{
-	BUILD_BUG_ON(MANA_HW_RNIC_ATTR_STATE != (u64)IB_QP_STATE ||
-		     MANA_HW_RNIC_ATTR_ACCESS != (u64)IB_QP_ACCESS_FLAGS ||
-		     MANA_HW_RNIC_ATTR_ADDRESS != (u64)IB_QP_AV ||
-		     MANA_HW_RNIC_ATTR_SQ_PSN != (u64)IB_QP_SQ_PSN ||
-		     MANA_HW_RNIC_ATTR_DEST_QPN != (u64)IB_QP_DEST_QPN);
-	BUILD_BUG_ON(MANA_HW_RNIC_QP_INIT != (int)IB_QPS_INIT ||
-		     MANA_HW_RNIC_QP_SQD != (int)IB_QPS_SQD ||
-		     MANA_HW_RNIC_QP_ERR != (int)IB_QPS_ERR);
-}
-
-/* Path of a connected QP; MACs and GIDs go back to front (RNIC 2.10). */
-static int mana_ib_fill_address(const struct mana_ib_qp *qp,
-				const struct rdma_ah_attr *ah, u32 dest_qpn,
-				struct mana_hw_rnic_address *address)
+/* Path of a connected QP. */
+static int mana_ib_find_path(const struct mana_ib_qp *qp,
+			     const struct rdma_ah_attr *ah, u32 dest_qpn,
+			     struct mana_ib_path *path)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(ah);
 	const struct ib_gid_attr *sgid = grh->sgid_attr;
-	u8 mac[ETH_ALEN];
 	int err;
 
 	if (ah->type != RDMA_AH_ATTR_TYPE_ROCE || !sgid)
 		return -EINVAL;
-	err = mana_ib_source_mac(sgid, mac);
+	err = mana_ib_source_mac(sgid, path->source_mac);
 	if (err)
 		return err;
 
-	mana_ib_reverse(address->source_gid, sgid->gid.raw,
-			sizeof(address->source_gid));
-	mana_ib_reverse(address->dest_gid, grh->dgid.raw,
-			sizeof(address->dest_gid));
-	mana_ib_reverse(address->source_mac, mac, ETH_ALEN);
-	mana_ib_reverse(address->dest_mac, ah->roce.dmac, ETH_ALEN);
-	address->source_type =
-		ipv6_addr_v4mapped((const struct in6_addr *)&sgid->gid) ?
-			MANA_HW_RNIC_ADDRESS_IPV4 :
-			MANA_HW_RNIC_ADDRESS_IPV6;
-	address->dest_type = address->source_type;
-	address->hop_limit = grh->hop_limit ? : MANA_IB_DEFAULT_HOPS;
-	address->dscp = grh->traffic_class >> 2;
-	address->udp_source_port = rdma_get_udp_sport(grh->flow_label,
-						      qp->ibqp.qp_num,
-						      dest_qpn);
-	address->udp_dest_port = ROCE_V2_UDP_DPORT;
-	address->flow_label = grh->flow_label;
+	path->source = sgid->gid;
+	path->dest = grh->dgid;
+	ether_addr_copy(path->dest_mac, ah->roce.dmac);
+	path->hop_limit = grh->hop_limit ? : MANA_IB_DEFAULT_HOPS;
+	path->traffic_class = grh->traffic_class;
+	path->udp_source_port = rdma_get_udp_sport(grh->flow_label,
+						   qp->ibqp.qp_num, dest_qpn);
+	path->flow_label = grh->flow_label;
 	return 0;
 }
 
@@ -97,36 +74,19 @@ static int mana_ib_send_attr(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 			     const struct ib_qp_attr *attr, int mask,
 			     enum ib_qp_state state)
 {
-	struct mana_hw_rnic_set_qp_state_req request = {
-		.qp = qp->handle,
-		.attr_mask = mask,
-		.state = state,
-		.path_mtu = attr->path_mtu,
-		.rq_psn = attr->rq_psn,
-		.sq_psn = attr->sq_psn,
-		.dest_qpn = attr->dest_qp_num,
-		.max_read_in = attr->max_dest_rd_atomic,
-		.retry_count = attr->retry_cnt,
-		.rnr_retry = attr->rnr_retry,
-		.min_rnr_timer = attr->min_rnr_timer,
-		.qkey = attr->qkey,
-		.access_flags = attr->qp_access_flags,
-		.timeout = attr->timeout,
-		.max_read_out = attr->max_rd_atomic,
-	};
+	struct mana_ib_path path;
 	u32 dest_qpn;
 	int err;
 
-	mana_ib_check_numbering();
 	if (mask & IB_QP_AV) {
 		dest_qpn = mask & IB_QP_DEST_QPN ? attr->dest_qp_num :
 						   qp->attr.dest_qp_num;
-		err = mana_ib_fill_address(qp, &attr->ah_attr, dest_qpn,
-					   &request.address);
+		err = mana_ib_find_path(qp, &attr->ah_attr, dest_qpn, &path);
 		if (err)
 			return err;
 	}
-	return mana_ib_cmd_set_qp_state(dev, &request);
+	return mana_ib_cmd_modify_qp(dev, qp->handle, attr, mask, state,
+				     mask & IB_QP_AV ? &path : NULL);
 }
 
 /* Remembers what was set, for query_qp. */
@@ -250,16 +210,16 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 				 int mask, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
-	struct mana_hw_ext_query_qp_resp now;
+	struct mana_ib_qp_now now;
 	bool told = qp->attr.en_sqd_async_notify;
 	enum ib_qp_state state;
 	int err;
 
 	/* The device ends a QP by itself, and would take it back to life. */
 	if (mana_ib_device_knows_state(qp) && !dev->gone) {
-		err = mana_ib_cmd_query_qp(dev, qp, &now);
+		err = mana_ib_cmd_query_qp(dev, qp->handle, &now);
 		if (!err)
-			WRITE_ONCE(qp->state, (enum ib_qp_state)now.state);
+			WRITE_ONCE(qp->state, now.state);
 	}
 	state = qp->state;
 	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != state)
@@ -321,7 +281,7 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
-	struct mana_hw_ext_query_qp_resp now;
+	struct mana_ib_qp_now now;
 	int err = 0;
 
 	mutex_lock(&qp->mutex);
@@ -329,9 +289,9 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	attr->qp_state = qp->state;
 	if (qp->format == MANA_IB_QP_EXTENDED && qp->state != IB_QPS_RESET &&
 	    qp->handle != MANA_IB_NO_HANDLE) {
-		err = mana_ib_cmd_query_qp(dev, qp, &now);
+		err = mana_ib_cmd_query_qp(dev, qp->handle, &now);
 		if (!err) {
-			attr->qp_state = (enum ib_qp_state)now.state;
+			attr->qp_state = now.state;
 			WRITE_ONCE(qp->state, attr->qp_state);
 			attr->sq_psn = now.sq_psn;
 			attr->rq_psn = now.rq_psn;

@@ -18,6 +18,8 @@ int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	u64 regions[MANA_HW_RNIC_RC_QUEUES] = {};
+	struct mana_ib_qp_params params;
+	struct mana_ib_qp_result result;
 	unsigned int i;
 	int err;
 
@@ -29,12 +31,14 @@ int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 		if (err)
 			goto err_destroy_regions;
 	}
-	err = mana_ib_cmd_create_rc_qp(dev, qp, regions,
-				       mana_ib_doorbell_page(dev,
-							     to_user_context(udata)),
-				       attr);
+	mana_ib_qp_params(qp, attr,
+			  mana_ib_doorbell_page(dev, to_user_context(udata)),
+			  &params);
+	err = mana_ib_cmd_create_rc_qp(dev, &params, regions, &result);
 	if (err)
 		goto err_destroy_regions;
+	mana_ib_qp_made(qp, &result);
+	memcpy(qp->queue_ids, result.queue_ids, sizeof(qp->queue_ids));
 	return 0;
 
 err_destroy_regions:
@@ -51,6 +55,8 @@ static int mana_ib_user_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	const unsigned int sq = MANA_UAPI_QP_REQUESTER_SQ;
 	const unsigned int rq = MANA_UAPI_QP_RESPONDER_RQ;
+	struct mana_ib_qp_params params;
+	struct mana_ib_qp_result result;
 	u64 sq_region, rq_region;
 	int err;
 
@@ -64,10 +70,12 @@ static int mana_ib_user_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 				   &rq_region);
 	if (err)
 		goto err_sq;
-	err = mana_ib_cmd_create_ud_qp(dev, qp, sq_region, rq_region,
-				       context->doorbell_page, attr);
+	mana_ib_qp_params(qp, attr, context->doorbell_page, &params);
+	err = mana_ib_cmd_create_ud_qp(dev, &params, sq_region, rq_region,
+				       &result);
 	if (err)
 		goto err_rq;
+	mana_ib_qp_made(qp, &result);
 	return 0;
 
 err_rq:
@@ -90,6 +98,8 @@ static int mana_ib_kernel_ud(struct mana_ib_qp *qp,
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	const struct ib_qp_cap *cap = &attr->cap;
+	struct mana_ib_qp_params params;
+	struct mana_ib_qp_result result;
 	u32 sq_bytes, rq_bytes;
 	int err;
 
@@ -111,11 +121,12 @@ static int mana_ib_kernel_ud(struct mana_ib_qp *qp,
 				cap->max_recv_wr, dev->gc->numa_node);
 	if (err)
 		goto err_free;
-	err = mana_ib_cmd_create_ud_qp(dev, qp, qp->buffer.region,
-				       qp->rq_buffer.region, dev->gdev->doorbell,
-				       attr);
+	mana_ib_qp_params(qp, attr, dev->gdev->doorbell, &params);
+	err = mana_ib_cmd_create_ud_qp(dev, &params, qp->buffer.region,
+				       qp->rq_buffer.region, &result);
 	if (err)
 		goto err_free;
+	mana_ib_qp_made(qp, &result);
 	qp->buffer.region = 0;
 	qp->rq_buffer.region = 0;
 	/* No inline data from the kernel. */

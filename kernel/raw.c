@@ -6,7 +6,6 @@
 #include "cmd.h"
 
 #include <linux/log2.h>
-#include <mana/eth.h>
 
 #define MANA_IB_QUEUE_MIN MANA_HW_PAGE_BYTES
 
@@ -60,26 +59,31 @@ static int mana_ib_create_object(struct mana_ib_dev *dev,
 				 struct ib_umem *umem, u32 bytes,
 				 struct mana_ib_cq *cq, u64 *object, u32 *id)
 {
-	struct mana_obj_spec wq_spec = { .queue_size = bytes };
-	struct mana_obj_spec cq_spec = {
-		.queue_size = cq->entries * sizeof(struct mana_hw_cqe),
-		.attached_eq = dev->raw_eqs[cq->vector].queue->id,
+	struct mana_ib_wq_params params = {
+		.vport = port->port_handle,
+		.send = type == GDMA_SQ,
+		.wq_bytes = bytes,
+		.cq_bytes = cq->entries * sizeof(struct mana_hw_cqe),
+		.eq_id = dev->raw_eqs[cq->vector].queue->id,
 	};
+	struct mana_ib_wq_result result;
 	int err;
 
 	/* One queue for each Ethernet CQ. */
 	if (cq->id != MANA_IB_NO_ID || cq->kernel)
 		return -EINVAL;
-	err = mana_ib_umem_region(dev, umem, &wq_spec.gdma_region);
+	err = mana_ib_umem_region(dev, umem, &params.wq_region);
 	if (err)
 		return err;
-	err = mana_ib_umem_region(dev, cq->umem, &cq_spec.gdma_region);
+	err = mana_ib_umem_region(dev, cq->umem, &params.cq_region);
 	if (err)
 		goto err_wq_region;
-	err = mana_ib_cmd_create_wq_object(dev, port, type, &wq_spec, &cq_spec,
-					   id, &cq->id, object);
+	err = mana_ib_cmd_create_wq_object(dev, &params, &result);
 	if (err)
 		goto err_cq_region;
+	*object = result.object;
+	*id = result.wq_id;
+	cq->id = result.cq_id;
 
 	/* Both regions are the device's now. */
 	err = mana_ib_hook_cq(dev, cq);
@@ -90,9 +94,9 @@ static int mana_ib_create_object(struct mana_ib_dev *dev,
 	return err;
 
 err_cq_region:
-	mana_ib_cmd_destroy_region(dev, cq_spec.gdma_region);
+	mana_ib_cmd_destroy_region(dev, params.cq_region);
 err_wq_region:
-	mana_ib_cmd_destroy_region(dev, wq_spec.gdma_region);
+	mana_ib_cmd_destroy_region(dev, params.wq_region);
 	return err;
 }
 
@@ -343,8 +347,8 @@ static int mana_ib_steer(struct mana_ib_dev *dev,
 
 	for (i = 0; i < ARRAY_SIZE(table); i++)
 		table[i] = to_mana_wq(wqs[i % count])->object;
-	return mana_ib_cmd_steer(dev, port, table, ARRAY_SIZE(table), table[0],
-				 key);
+	return mana_ib_cmd_steer(dev, port->port_handle, table,
+				 ARRAY_SIZE(table), table[0], key);
 }
 
 /*

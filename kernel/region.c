@@ -4,11 +4,7 @@
 
 #include <linux/dma-mapping.h>
 #include <linux/kmemleak.h>
-#include <linux/log2.h>
 #include <linux/pci.h>
-
-/* Largest request of the hardware channel. */
-#define MANA_IB_MESSAGE_BYTES 4096
 
 /* Where the pages of a region come from: pinned memory, or one stretch. */
 struct mana_ib_pages {
@@ -32,65 +28,13 @@ static u64 mana_ib_next_page(struct mana_ib_pages *pages)
 	return page;
 }
 
-static u32 mana_ib_fill_pages(struct mana_ib_pages *pages, u64 *list, u32 left,
-			      u32 room)
+static void mana_ib_fill_pages(void *context, u64 *list, u32 count)
 {
-	u32 count = min(left, room);
+	struct mana_ib_pages *pages = context;
 	u32 i;
 
 	for (i = 0; i < count; i++)
 		list[i] = mana_ib_next_page(pages);
-	return count;
-}
-
-/* The region is created with as many pages as fit a message, then extended. */
-static int mana_ib_send_region(struct mana_ib_dev *dev,
-			       struct mana_ib_pages *pages, u64 length,
-			       u32 offset, u32 count, u64 *region)
-{
-	struct mana_hw_create_region_req *create;
-	struct mana_hw_add_pages_req *add;
-	u32 left = count;
-	void *message;
-	u32 here;
-	int err;
-
-	message = kzalloc(MANA_IB_MESSAGE_BYTES, GFP_KERNEL);
-	if (!message)
-		return -ENOMEM;
-
-	create = message;
-	create->length = length;
-	create->first_offset = offset;
-	create->page_type = ilog2(pages->page_size) - MANA_HW_PAGE_SHIFT;
-	create->page_count = count;
-	here = mana_ib_fill_pages(pages, (u64 *)(create + 1), left,
-				  MANA_HW_PAGES_PER_CREATE);
-	create->pages_here = here;
-	err = mana_ib_cmd_create_region(dev, create,
-					sizeof(*create) + here * sizeof(u64),
-					region);
-	if (err)
-		goto out;
-
-	for (left -= here; left; left -= here) {
-		add = message;
-		memset(add, 0, sizeof(*add));
-		add->region = *region;
-		here = mana_ib_fill_pages(pages, (u64 *)(add + 1), left,
-					  MANA_HW_PAGES_PER_ADD);
-		add->pages_here = here;
-		err = mana_ib_cmd_add_pages(dev, add,
-					    sizeof(*add) + here * sizeof(u64),
-					    here == left);
-		if (err) {
-			mana_ib_cmd_destroy_region(dev, *region);
-			goto out;
-		}
-	}
-out:
-	kfree(message);
-	return err;
 }
 
 /**
@@ -109,11 +53,19 @@ int mana_ib_create_region(struct mana_ib_dev *dev, struct ib_umem *umem,
 	size_t count = ib_umem_num_dma_blocks(umem, page_size);
 	struct mana_ib_pages pages = { .pinned = true,
 				       .page_size = page_size };
+	struct mana_ib_region_params params = {
+		.length = length,
+		.offset = offset,
+		.page_size = page_size,
+		.pages = count,
+		.fill = mana_ib_fill_pages,
+		.context = &pages,
+	};
 
 	if (count > U32_MAX)
 		return -EINVAL;
 	__rdma_umem_block_iter_start(&pages.blocks, umem, page_size);
-	return mana_ib_send_region(dev, &pages, length, offset, count, region);
+	return mana_ib_cmd_create_region(dev, &params, region);
 }
 
 /* Region of a user's queue; its memory starts at a page. */
@@ -193,6 +145,11 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 			 struct mana_ib_buffer *buffer)
 {
 	struct mana_ib_pages pages = { .page_size = MANA_HW_PAGE_BYTES };
+	struct mana_ib_region_params params = {
+		.page_size = MANA_HW_PAGE_BYTES,
+		.fill = mana_ib_fill_pages,
+		.context = &pages,
+	};
 	int err;
 
 	buffer->bytes = PAGE_ALIGN(bytes);
@@ -201,9 +158,9 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 	if (!buffer->cpu)
 		return -ENOMEM;
 	pages.next = buffer->dma;
-	err = mana_ib_send_region(dev, &pages, buffer->bytes, 0,
-				  buffer->bytes / MANA_HW_PAGE_BYTES,
-				  &buffer->region);
+	params.length = buffer->bytes;
+	params.pages = buffer->bytes / MANA_HW_PAGE_BYTES;
+	err = mana_ib_cmd_create_region(dev, &params, &buffer->region);
 	if (err) {
 		buffer->region = 0;
 		mana_ib_free_buffer(dev, buffer);

@@ -11,8 +11,8 @@ static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata)
 {
 	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
+	struct mana_ib_srq_params params = {};
 	struct mana_uapi_create_srq request;
-	u64 region;
 	int err;
 
 	err = mana_ib_udata_in(udata, &request, sizeof(request),
@@ -32,13 +32,16 @@ static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata)
 	err = mana_ib_queue_region(dev, request.buffer,
 				   (size_t)request.ring_bytes +
 					   MANA_HW_EXT_RECORD_BYTES,
-				   &srq->umem, &region);
+				   &srq->umem, &params.region);
 	if (err)
 		return err;
-	err = mana_ib_cmd_create_srq(dev, srq, region, request.ring_bytes,
-				     context->doorbell_page);
+	params.pd = to_mana_pd(srq->ibsrq.pd)->handle;
+	params.ring_bytes = request.ring_bytes;
+	params.stride = request.stride;
+	params.doorbell_page = context->doorbell_page;
+	err = mana_ib_cmd_create_srq(dev, &params, &srq->handle, &srq->id);
 	if (err) {
-		mana_ib_cmd_destroy_region(dev, region);
+		mana_ib_cmd_destroy_region(dev, params.region);
 		mana_ib_release_umem(dev, srq->umem);
 		srq->umem = NULL;
 	}
@@ -57,6 +60,10 @@ static void mana_ib_free_srq_memory(struct mana_ib_dev *dev,
 static int mana_ib_kernel_srq(struct mana_ib_srq *srq)
 {
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
+	struct mana_ib_srq_params params = {
+		.pd = to_mana_pd(srq->ibsrq.pd)->handle,
+		.doorbell_page = dev->gdev->doorbell,
+	};
 	/* At least two strides: the device wants rings of 64 bytes. */
 	u32 count = max(2UL, roundup_pow_of_two(srq->max_wr));
 	u32 ring_bytes, i;
@@ -78,8 +85,10 @@ static int mana_ib_kernel_srq(struct mana_ib_srq *srq)
 	if (err)
 		goto err_free;
 	srq->record = srq->buffer.cpu + ring_bytes;
-	err = mana_ib_cmd_create_srq(dev, srq, srq->buffer.region, ring_bytes,
-				     dev->gdev->doorbell);
+	params.region = srq->buffer.region;
+	params.ring_bytes = ring_bytes;
+	params.stride = srq->stride;
+	err = mana_ib_cmd_create_srq(dev, &params, &srq->handle, &srq->id);
 	if (err)
 		goto err_free;
 	srq->buffer.region = 0;
@@ -152,7 +161,7 @@ int mana_ib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		return 0;
 	if (attr->srq_limit > srq->max_wr)
 		return -EINVAL;
-	return mana_ib_cmd_modify_srq(dev, srq, attr->srq_limit);
+	return mana_ib_cmd_modify_srq(dev, srq->handle, attr->srq_limit);
 }
 
 int mana_ib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
@@ -162,7 +171,7 @@ int mana_ib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 
 	attr->max_wr = srq->max_wr;
 	attr->max_sge = srq->max_sge;
-	return mana_ib_cmd_query_srq(dev, srq, &attr->srq_limit);
+	return mana_ib_cmd_query_srq(dev, srq->handle, &attr->srq_limit);
 }
 
 int mana_ib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)

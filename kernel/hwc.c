@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The channel for requests: fills their headers, turns a device status into an
+ * errno, and gives a device up that does not answer.
+ */
+#include "hwc.h"
+
+#include <linux/pci.h>
+
+/* Statuses that OpenMANA's device gives a meaning; others are just failures. */
+enum mana_ib_status {
+	MANA_IB_STATUS_INVALID = 1,
+	MANA_IB_STATUS_NOT_FOUND = 2,
+	MANA_IB_STATUS_NO_RESOURCES = 3,
+	MANA_IB_STATUS_BUSY = 4
+};
+
+static int mana_ib_status_errno(u32 status)
+{
+	switch (status) {
+	case MANA_HW_STATUS_SUCCESS:
+		return 0;
+	case MANA_HW_STATUS_UNSUPPORTED:
+		return -EOPNOTSUPP;
+	case MANA_IB_STATUS_INVALID:
+	case MANA_IB_STATUS_NOT_FOUND:
+		return -EINVAL;
+	case MANA_IB_STATUS_NO_RESOURCES:
+		return -ENOMEM;
+	case MANA_IB_STATUS_BUSY:
+		return -EBUSY;
+	default:
+		return -EPROTO;
+	}
+}
+
+/*
+ * How long the parent waits is one number for a function, which may have two
+ * RDMA devices: who changes it for a while puts it back before the other looks.
+ */
+static DEFINE_MUTEX(mana_ib_probe_lock);
+
+/*
+ * A request without effect: whether there is an answer, whatever it is. It is
+ * not waited for as long as usual; `waiting` is how long that is from then on.
+ * The caller holds mana_ib_probe_lock.
+ */
+static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
+{
+	struct mana_hw_request request = {
+		.request = { .opcode = MANA_HW_QUERY_MAX_RESOURCES,
+			     .version = 1,
+			     .size = sizeof(request) },
+		.response = { .opcode = MANA_HW_QUERY_MAX_RESOURCES,
+			      .version = 1,
+			      .size = sizeof(struct mana_hw_max_resources_resp) },
+	};
+	struct mana_hw_max_resources_resp response;
+
+	compat_set_waiting(dev->gc, MANA_IB_PROBE_MS);
+	if (mana_gd_send_request(dev->gc, sizeof(request), &request,
+				 sizeof(response), &response) == -ETIMEDOUT) {
+		compat_set_waiting(dev->gc, 1);
+		return false;
+	}
+	compat_set_waiting(dev->gc, waiting);
+	return true;
+}
+
+/* The device does not answer any more: no more requests, and users are told. */
+static void mana_ib_lost(struct mana_ib_dev *dev)
+{
+	struct ib_event event = { .device = &dev->ibdev,
+				  .element.port_num = 1,
+				  .event = IB_EVENT_DEVICE_FATAL };
+	u32 waiting;
+
+	if (xchg(&dev->gone, true))
+		return;
+	mutex_lock(&mana_ib_probe_lock);
+	/* Ethernet shares the channel, so it is cut off only for good reason. */
+	waiting = compat_set_waiting(dev->gc, 1);
+	if (waiting <= 1)
+		waiting = MANA_IB_WAITING_MS;
+	if (!pci_device_is_present(to_pci_dev(dev->gc->dev)) ||
+	    !mana_ib_answers(dev, waiting)) {
+		dev->waiting = waiting;
+		WRITE_ONCE(dev->silent, true);
+	}
+	mutex_unlock(&mana_ib_probe_lock);
+	/* Not from here: who waits for an answer may hold a QP's mutex. */
+	schedule_work(&dev->lost_work);
+	/* Before and after that the core has no use for events. */
+	if (READ_ONCE(dev->announced))
+		ib_dispatch_event(&event);
+}
+
+/**
+ * mana_ib_leave_silent - the driver goes from a device that did not answer
+ * @dev: device
+ *
+ * One that answers again was only slow: the parent waits for it as before.
+ */
+void mana_ib_leave_silent(struct mana_ib_dev *dev)
+{
+	bool present = pci_device_is_present(to_pci_dev(dev->gc->dev));
+	bool answers;
+
+	if (!dev->silent)
+		return;
+	mutex_lock(&mana_ib_probe_lock);
+	answers = present && mana_ib_answers(dev, dev->waiting);
+	mutex_unlock(&mana_ib_probe_lock);
+	if (!answers)
+		compat_forget_frames(dev->eth);
+}
+
+/* The header's words that say who a request is for. */
+static void mana_ib_address(struct mana_ib_dev *dev,
+			    enum mana_ib_hwc_target target,
+			    struct mana_hw_request *header)
+{
+	const struct gdma_dev_id *id;
+
+	switch (target) {
+	case MANA_IB_TO_DEVICE:
+		id = &dev->gdev->dev_id;
+		break;
+	case MANA_IB_TO_ETHERNET:
+		id = &dev->gc->mana.dev_id;
+		break;
+	default:
+		return;
+	}
+	header->device.type = id->type;
+	header->device.instance = id->instance;
+}
+
+/**
+ * mana_ib_hwc_send - sends a request and waits for the answer
+ * @dev: device
+ * @opcode: of the request
+ * @target: who it is for
+ * @request: its header is filled here; versions other than 1 are set before
+ * @request_bytes: size
+ * @response: where to; zero where the device sends less
+ * @response_bytes: size
+ *
+ * Return: 0, or what the device's refusal is among errnos; -ETIMEDOUT or -ENODEV
+ * if the device is, or was, given up.
+ */
+int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
+		     enum mana_ib_hwc_target target, void *request,
+		     u32 request_bytes, void *response, u32 response_bytes)
+{
+	struct mana_hw_request *header = request;
+	struct mana_hw_response *answer = response;
+	int err;
+
+	if (dev->gone)
+		return -ENODEV;
+
+	header->request.opcode = opcode;
+	header->request.size = request_bytes;
+	header->response.opcode = opcode;
+	header->response.size = response_bytes;
+	if (!header->request.version)
+		header->request.version = 1;
+	if (!header->response.version)
+		header->response.version = 1;
+	mana_ib_address(dev, target, header);
+
+	memset(response, 0, response_bytes);
+	err = mana_gd_send_request(dev->gc, request_bytes, request,
+				   response_bytes, response);
+	if (err == -ETIMEDOUT) {
+		dev_err(dev->gc->dev, "mana_ib: request %#x: no answer\n",
+			opcode);
+		mana_ib_lost(dev);
+		return err;
+	}
+	/* Older parents say -EPROTO for each status; the answer tells more. */
+	if (answer->status == MANA_HW_STATUS_MORE_ENTRIES)
+		return err;
+	if (answer->status)
+		return mana_ib_status_errno(answer->status);
+	return err;
+}
+
+/**
+ * mana_ib_hwc_tell - sends a request that is answered with a header alone
+ * @dev: device
+ * @opcode: of the request
+ * @target: who it is for
+ * @request: as for mana_ib_hwc_send()
+ * @request_bytes: size
+ *
+ * Return: as mana_ib_hwc_send().
+ */
+int mana_ib_hwc_tell(struct mana_ib_dev *dev, u32 opcode,
+		     enum mana_ib_hwc_target target, void *request,
+		     u32 request_bytes)
+{
+	struct mana_hw_response response;
+
+	return mana_ib_hwc_send(dev, opcode, target, request, request_bytes,
+				&response, sizeof(response));
+}
+
+/**
+ * mana_ib_hwc_destroy - sends a request that undoes something
+ * @dev: device
+ * @opcode: of the request
+ * @target: who it is for
+ * @request: as for mana_ib_hwc_send()
+ * @request_bytes: size
+ *
+ * Undoing must not fail: whatever the device says, the object is gone for us.
+ */
+void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
+			 enum mana_ib_hwc_target target, void *request,
+			 u32 request_bytes)
+{
+	int err;
+
+	err = mana_ib_hwc_tell(dev, opcode, target, request, request_bytes);
+	if (err && !dev->gone)
+		dev_warn_ratelimited(dev->gc->dev,
+				     "mana_ib: request %#x failed: %pe\n",
+				     opcode, ERR_PTR(err));
+}
+
+/**
+ * mana_ib_hwc_destroy_object - destroys what is named by adapter and handle
+ * @dev: device
+ * @opcode: of the request
+ * @handle: of the object
+ */
+void mana_ib_hwc_destroy_object(struct mana_ib_dev *dev, u32 opcode, u64 handle)
+{
+	struct mana_ib_object_req request = { .adapter = dev->adapter,
+					      .handle = handle };
+
+	mana_ib_hwc_destroy(dev, opcode, MANA_IB_TO_DEVICE, &request,
+			    sizeof(request));
+}

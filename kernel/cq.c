@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues: creation, resizing, arming. */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/log2.h>
 

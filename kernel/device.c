@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The device and its ports: attributes, GIDs, network devices. */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>

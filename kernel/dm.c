@@ -4,9 +4,9 @@
  * each copy is a request to the device, by way of a buffer of the kernel.
  */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/dma-mapping.h>
-#include <linux/uaccess.h>
 
 #define UVERBS_MODULE_NAME mana_ib
 #include <rdma/uverbs_named_ioctl.h>
@@ -46,7 +46,7 @@ static void mana_ib_free_bounce(struct mana_ib_dev *dev,
 
 /* The pieces before one that fails have been copied. */
 static int mana_ib_copy_dm(struct mana_ib_dev *dev, struct mana_ib_dm *dm,
-			   u64 offset, void __user *at, u64 length,
+			   u64 offset, u64 at, u64 length,
 			   u32 direction)
 {
 	bool to_dm = direction == MANA_UAPI_COPY_TO_DM;
@@ -59,17 +59,19 @@ static int mana_ib_copy_dm(struct mana_ib_dev *dev, struct mana_ib_dm *dm,
 		return err;
 	for (; length; length -= piece, offset += piece, at += piece) {
 		piece = min_t(u64, length, bounce.bytes);
-		if (to_dm && copy_from_user(bounce.cpu, at, piece)) {
-			err = -EFAULT;
-			break;
+		if (to_dm) {
+			err = mana_ib_memory_in(bounce.cpu, at, piece);
+			if (err)
+				break;
 		}
 		err = mana_ib_cmd_copy_dm(dev, dm->handle, offset, bounce.dma,
 					  piece, to_dm);
 		if (err)
 			break;
-		if (!to_dm && copy_to_user(at, bounce.cpu, piece)) {
-			err = -EFAULT;
-			break;
+		if (!to_dm) {
+			err = mana_ib_memory_out(at, bounce.cpu, piece);
+			if (err)
+				break;
 		}
 	}
 	mana_ib_free_bounce(dev, &bounce);
@@ -88,16 +90,17 @@ UVERBS_HANDLER(MANA_UAPI_METHOD_COPY_DM)(struct uverbs_attr_bundle *attrs)
 
 	if (IS_ERR(ibdm))
 		return PTR_ERR(ibdm);
-	err = uverbs_copy_from(&offset, attrs, MANA_UAPI_ATTR_COPY_DM_OFFSET);
+	err = mana_ib_attr_in(attrs, MANA_UAPI_ATTR_COPY_DM_OFFSET, &offset,
+			      sizeof(offset));
 	if (!err)
-		err = uverbs_copy_from(&address, attrs,
-				       MANA_UAPI_ATTR_COPY_DM_ADDRESS);
+		err = mana_ib_attr_in(attrs, MANA_UAPI_ATTR_COPY_DM_ADDRESS,
+				      &address, sizeof(address));
 	if (!err)
-		err = uverbs_copy_from(&length, attrs,
-				       MANA_UAPI_ATTR_COPY_DM_LENGTH);
+		err = mana_ib_attr_in(attrs, MANA_UAPI_ATTR_COPY_DM_LENGTH,
+				      &length, sizeof(length));
 	if (!err)
-		err = uverbs_copy_from(&direction, attrs,
-				       MANA_UAPI_ATTR_COPY_DM_DIRECTION);
+		err = mana_ib_attr_in(attrs, MANA_UAPI_ATTR_COPY_DM_DIRECTION,
+				      &direction, sizeof(direction));
 	if (err)
 		return err;
 
@@ -111,8 +114,8 @@ UVERBS_HANDLER(MANA_UAPI_METHOD_COPY_DM)(struct uverbs_attr_bundle *attrs)
 		return -EINVAL;
 	if (!length)
 		return 0;
-	return mana_ib_copy_dm(dev, to_mana_dm(ibdm), offset,
-			       u64_to_user_ptr(address), length, direction);
+	return mana_ib_copy_dm(dev, to_mana_dm(ibdm), offset, address, length,
+			       direction);
 }
 
 /* Read access: copies go on beside each other, and not while the memory ends. */

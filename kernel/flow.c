@@ -4,6 +4,7 @@
  * queues; the QP's mutex protects its list.
  */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/etherdevice.h>
 

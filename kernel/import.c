@@ -5,6 +5,7 @@
  * all that it lacks is what the owner was told.
  */
 #include "cmd.h"
+#include "udata.h"
 
 #include <rdma/uverbs_std_types.h>
 
@@ -17,9 +18,8 @@ int mana_ib_query_ucontext(struct ib_ucontext *ibcontext,
 	struct mana_uapi_context_resp response;
 
 	mana_ib_describe_context(to_mana_dev(ibcontext->device), &response);
-	return uverbs_copy_to_struct_or_zero(attrs,
-					     MANA_UAPI_ATTR_QUERY_CONTEXT_RESP,
-					     &response, sizeof(response));
+	return mana_ib_attr_out_struct(attrs, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP,
+				       &response, sizeof(response));
 }
 
 /* The core has found the PD, which is the answer. */
@@ -39,8 +39,8 @@ UVERBS_HANDLER(MANA_UAPI_METHOD_QUERY_DM)(struct uverbs_attr_bundle *attrs)
 	if (IS_ERR(ibdm))
 		return PTR_ERR(ibdm);
 	length = ibdm->length;
-	return uverbs_copy_to(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
-			      sizeof(length));
+	return mana_ib_attr_out(attrs, MANA_UAPI_ATTR_QUERY_DM_LENGTH, &length,
+				sizeof(length));
 }
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(mana_ib_query_context, UVERBS_OBJECT_DEVICE,

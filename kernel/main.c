@@ -3,61 +3,8 @@
 #include "cmd.h"
 
 #include <linux/dma-mapping.h>
-#include <linux/uaccess.h>
 #include <net/mana/mana_auxiliary.h>
 #include <rdma/uverbs_ioctl.h>
-
-/**
- * mana_ib_udata_in - takes over what the provider sent with a command
- * @udata: of the command
- * @request: where to; what was not sent is zero
- * @bytes: known size
- * @minimum: size below which the command is malformed
- *
- * More than @bytes may be sent if it is zero: a newer provider that does not
- * use what we do not know.
- */
-int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
-		     size_t minimum)
-{
-	if (udata->inlen < minimum)
-		return -EINVAL;
-	if (udata->inlen > bytes &&
-	    !ib_is_udata_cleared(udata, bytes, udata->inlen - bytes))
-		return -EOPNOTSUPP;
-	memset(request, 0, bytes);
-	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
-}
-
-/* Answers with as much as the provider has room for; what we do not know is zero. */
-int mana_ib_udata_out(struct ib_udata *udata, const void *response,
-		      size_t bytes)
-{
-	int err;
-
-	err = ib_copy_to_udata(udata, (void *)response,
-			       min(bytes, udata->outlen));
-	if (err || udata->outlen <= bytes)
-		return err;
-	return clear_user(udata->outbuf + bytes, udata->outlen - bytes) ?
-		       -EFAULT :
-		       0;
-}
-
-/*
- * A command of which the provider's part has no meaning yet, or of the kernel. Zero is
- * the answer, where there is room for one.
- */
-int mana_ib_udata_empty(struct ib_udata *udata)
-{
-	if (!udata)
-		return 0;
-	if (udata->inlen && !ib_is_udata_cleared(udata, 0, udata->inlen))
-		return -EOPNOTSUPP;
-	if (udata->outlen && clear_user(udata->outbuf, udata->outlen))
-		return -EFAULT;
-	return 0;
-}
 
 /* The interface stands for a firmware, which no NIC tells of: 1.0.EXTENSION. */
 static void mana_ib_interface_version(struct ib_device *ibdev, char *text)

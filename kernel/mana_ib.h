@@ -591,13 +591,6 @@ static inline void mana_ib_reverse(u8 *to, const u8 *from, size_t bytes)
 struct mana_ib_qp_params;
 struct mana_ib_qp_result;
 
-/* main.c */
-int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
-		     size_t minimum);
-int mana_ib_udata_out(struct ib_udata *udata, const void *response,
-		      size_t bytes);
-int mana_ib_udata_empty(struct ib_udata *udata);
-
 /* device.c */
 int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 			 struct ib_udata *udata);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Memory regions, device memory. */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/dma-mapping.h>
 

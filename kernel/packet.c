@@ -5,6 +5,7 @@
  * exist from INIT to ERR or RESET, so that a reset one starts anew.
  */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/log2.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Protection domains. */
 #include "cmd.h"
+#include "udata.h"
 
 int mana_ib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Queue pairs: which kind is made, and how it ends. */
 #include "cmd.h"
+#include "udata.h"
 
 static int mana_ib_check_caps(const struct mana_ib_dev *dev,
 			      const struct ib_qp_init_attr *attr, bool extended)

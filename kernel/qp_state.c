@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Attributes and states of queue pairs. */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/etherdevice.h>
 #include <rdma/ib_addr.h>

@@ -4,6 +4,7 @@
  * that its packets are spread over.
  */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/log2.h>
 

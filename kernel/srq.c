@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Shared receive queues, in the extension's format. */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/log2.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* User contexts: a doorbell page each. */
 #include "cmd.h"
+#include "udata.h"
 
 #include <linux/mm.h>
 

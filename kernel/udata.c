@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Everything that is copied from and to user space. */
+#include "udata.h"
+
+#include <linux/uaccess.h>
+
+/**
+ * mana_ib_udata_in - takes over what the provider sent with a command
+ * @udata: of the command
+ * @request: where to; what was not sent is zero
+ * @bytes: known size
+ * @minimum: size below which the command is malformed
+ *
+ * More than @bytes may be sent if it is zero: a newer provider that does not
+ * use what we do not know.
+ */
+int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
+		     size_t minimum)
+{
+	if (udata->inlen < minimum)
+		return -EINVAL;
+	if (udata->inlen > bytes &&
+	    !ib_is_udata_cleared(udata, bytes, udata->inlen - bytes))
+		return -EOPNOTSUPP;
+	memset(request, 0, bytes);
+	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
+}
+
+/**
+ * mana_ib_udata_out - answers a command with what the provider has room for
+ * @udata: of the command
+ * @response: answer
+ * @bytes: of @response; room beyond is what we do not know, and becomes zero
+ */
+int mana_ib_udata_out(struct ib_udata *udata, const void *response,
+		      size_t bytes)
+{
+	int err;
+
+	err = ib_copy_to_udata(udata, (void *)response,
+			       min(bytes, udata->outlen));
+	if (err || udata->outlen <= bytes)
+		return err;
+	return clear_user(udata->outbuf + bytes, udata->outlen - bytes) ?
+		       -EFAULT :
+		       0;
+}
+
+/**
+ * mana_ib_udata_empty - a command of which the provider's part has no meaning yet
+ * @udata: of the command; NULL: of the kernel
+ *
+ * Zero is the answer, where there is room for one.
+ */
+int mana_ib_udata_empty(struct ib_udata *udata)
+{
+	if (!udata)
+		return 0;
+	if (udata->inlen && !ib_is_udata_cleared(udata, 0, udata->inlen))
+		return -EOPNOTSUPP;
+	if (udata->outlen && clear_user(udata->outbuf, udata->outlen))
+		return -EFAULT;
+	return 0;
+}
+
+/**
+ * mana_ib_attr_in - takes over an attribute of a method
+ * @attrs: of the method
+ * @id: of the attribute
+ * @value: where to
+ * @bytes: of @value; what was not sent is zero
+ */
+int mana_ib_attr_in(const struct uverbs_attr_bundle *attrs, u16 id, void *value,
+		    size_t bytes)
+{
+	return _uverbs_copy_from(value, attrs, id, bytes);
+}
+
+/**
+ * mana_ib_attr_out - answers with an attribute of a method
+ * @attrs: of the method
+ * @id: of the attribute
+ * @value: answer
+ * @bytes: of @value
+ */
+int mana_ib_attr_out(const struct uverbs_attr_bundle *attrs, u16 id,
+		     const void *value, size_t bytes)
+{
+	return uverbs_copy_to(attrs, id, value, bytes);
+}
+
+/**
+ * mana_ib_attr_out_struct - the same with a structure that grows
+ * @attrs: of the method
+ * @id: of the attribute
+ * @value: answer
+ * @bytes: of @value; room beyond becomes zero
+ */
+int mana_ib_attr_out_struct(const struct uverbs_attr_bundle *attrs, u16 id,
+			    const void *value, size_t bytes)
+{
+	return uverbs_copy_to_struct_or_zero(attrs, id, value, bytes);
+}
+
+/**
+ * mana_ib_memory_in - reads memory of the process
+ * @to: where to
+ * @address: of the process
+ * @bytes: how much
+ */
+int mana_ib_memory_in(void *to, u64 address, size_t bytes)
+{
+	return copy_from_user(to, u64_to_user_ptr(address), bytes) ? -EFAULT :
+								     0;
+}
+
+/**
+ * mana_ib_memory_out - writes memory of the process
+ * @address: of the process
+ * @from: what
+ * @bytes: how much
+ */
+int mana_ib_memory_out(u64 address, const void *from, size_t bytes)
+{
+	return copy_to_user(u64_to_user_ptr(address), from, bytes) ? -EFAULT :
+								     0;
+}

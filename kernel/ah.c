@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Address handles. */
-#include "cmd.h"
+#include "ah.h"
+#include "device.h"
 #include "udata.h"
 
 #include <linux/dma-mapping.h>
@@ -52,9 +53,9 @@ static int mana_ib_map_av(struct mana_ib_dev *dev, struct mana_ib_ah *ah,
 	if (!ah->av)
 		return -ENOMEM;
 	mana_ib_fill_av(ah->av, &ah->ud);
-	ah->av_dma = dma_map_single(dev->gc->dev, ah->av, MANA_IB_AV_BYTES,
+	ah->av_dma = dma_map_single(dev->parent, ah->av, MANA_IB_AV_BYTES,
 				    DMA_TO_DEVICE);
-	if (dma_mapping_error(dev->gc->dev, ah->av_dma)) {
+	if (dma_mapping_error(dev->parent, ah->av_dma)) {
 		kfree(ah->av);
 		ah->av = NULL;
 		return -ENOMEM;
@@ -109,7 +110,7 @@ int mana_ib_destroy_ah(struct ib_ah *ibah, u32 flags)
 	struct mana_ib_ah *ah = to_mana_ah(ibah);
 
 	if (ah->av) {
-		dma_unmap_single(dev->gc->dev, ah->av_dma, MANA_IB_AV_BYTES,
+		dma_unmap_single(dev->parent, ah->av_dma, MANA_IB_AV_BYTES,
 				 DMA_TO_DEVICE);
 		kfree(ah->av);
 	}

@@ -142,29 +142,6 @@ static inline u32 compat_set_waiting(struct gdma_context *gc, u32 ms)
 #define compat_txq(port, index) (&(port)->tx_qp[index].txq)
 #endif
 
-/*
- * Each parent that ends waits two minutes for frames that the device has not
- * sent, and frees them then. A silent device never will send them.
- */
-static inline void compat_forget_frames(struct mana_context *ac)
-{
-	struct mana_port_context *port;
-	unsigned int i, j;
-
-	rtnl_lock();
-	for (i = 0; i < ac->num_ports; i++) {
-		if (!ac->ports[i])
-			continue;
-		port = netdev_priv(ac->ports[i]);
-		if (!port->tx_qp)
-			continue;
-		netif_tx_disable(ac->ports[i]);
-		for (j = 0; j < port->num_queues; j++)
-			atomic_set(&compat_txq(port, j)->pending_sends, 0);
-	}
-	rtnl_unlock();
-}
-
 /* Page sizes beyond 2 MiB are negotiated by newer parents. */
 static inline bool compat_big_pages(struct gdma_context *gc)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Counters: of ports, of the device, and of sets of QPs. */
 #include "cmd.h"
+#include "qp.h"
+#include "stats.h"
 
 /* Marks what the device counts for a port alone, not for a QP. */
 static const char mana_ib_port_only[] = "port";

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues: creation, resizing, arming. */
+#include "cq.h"
 #include "cmd.h"
+#include "pd.h"
+#include "post.h"
 #include "udata.h"
 
 #include <linux/log2.h>
@@ -66,6 +69,18 @@ static void mana_ib_free_cq_memory(struct mana_ib_dev *dev,
 	mana_ib_free_buffer(dev, &cq->buffer);
 }
 
+static void mana_ib_cq_event(struct mana_ib_event_target *target,
+			     enum ib_event_type type)
+{
+	struct mana_ib_cq *cq = container_of(target, struct mana_ib_cq, target);
+	struct ib_event event = { .device = cq->ibcq.device,
+				  .element.cq = &cq->ibcq,
+				  .event = type };
+
+	if (cq->ibcq.event_handler)
+		cq->ibcq.event_handler(&event, cq->ibcq.cq_context);
+}
+
 /* Makes the device's CQ; the region is the device's if that succeeds. */
 static int mana_ib_start_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 			    u64 region, u32 doorbell_page)
@@ -74,7 +89,7 @@ static int mana_ib_start_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 		.extended = cq->extended,
 		.region = region,
 		.entries = cq->entries,
-		.eq_id = dev->eqs[cq->vector].queue->id,
+		.eq_id = dev->eqs[cq->vector].id,
 		.doorbell_page = doorbell_page,
 	};
 	int err;
@@ -87,7 +102,7 @@ static int mana_ib_start_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 	}
 	cq->buffer.region = 0;
 
-	err = mana_ib_track(&dev->cqs, cq->id, cq);
+	err = mana_ib_track(&dev->cqs, cq->id, &cq->target);
 	if (err)
 		goto err_destroy;
 	err = mana_ib_hook_cq(dev, cq);
@@ -128,7 +143,7 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	spin_lock_init(&cq->lock);
 	mutex_init(&cq->resize_lock);
 	INIT_LIST_HEAD(&cq->flushing);
-	mana_ib_target_init(&cq->target);
+	mana_ib_target_init(&cq->target, mana_ib_cq_event);
 
 	if (udata) {
 		err = mana_ib_udata_in(udata, &request, sizeof(request),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The device and its ports: attributes, GIDs, network devices. */
+#include "device.h"
 #include "cmd.h"
+#include "parent.h"
 #include "udata.h"
 
 #include <linux/etherdevice.h>
@@ -77,7 +79,7 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 	attr->vendor_id = MANA_IB_VENDOR;
 	/* DPDK takes raw packet devices by the type of the Ethernet device. */
 	attr->vendor_part_id = dev->raw ? GDMA_DEVICE_MANA :
-					  dev->gdev->dev_id.type;
+					  dev->part_id;
 	attr->sys_image_guid = ibdev->node_guid;
 	attr->max_mr_size = U64_MAX;
 	attr->page_size_cap = dev->page_sizes;
@@ -141,7 +143,7 @@ static enum ib_mtu mana_ib_mtu(int ethernet)
 /* What the NIC takes at most, whatever the interfaces are set to. */
 enum ib_mtu mana_ib_max_mtu(const struct mana_ib_dev *dev)
 {
-	return mana_ib_mtu(dev->gc->adapter_mtu - ETH_HLEN);
+	return mana_ib_mtu(mana_ib_parent_mtu(dev) - ETH_HLEN);
 }
 
 int mana_ib_query_port(struct ib_device *ibdev, u32 port,
@@ -273,16 +275,16 @@ int mana_ib_del_gid(const struct ib_gid_attr *attr, void **context)
 					  &attr->gid);
 }
 
-static int mana_ib_associate_netdev(struct mana_ib_dev *dev, u32 index)
+static int mana_ib_associate_netdev(struct mana_ib_dev *dev, u32 port)
 {
 	struct net_device *ndev;
 	int err;
 
-	ndev = compat_port_netdev(dev->eth, index);
+	ndev = mana_ib_parent_netdev(dev, port);
 	if (!ndev)
 		return -ENODEV;
-	err = ib_device_set_netdev(&dev->ibdev, ndev, index + 1);
-	if (!err && !index && !dev->ibdev.node_guid)
+	err = ib_device_set_netdev(&dev->ibdev, ndev, port);
+	if (!err && port == 1 && !dev->ibdev.node_guid)
 		addrconf_addr_eui48((u8 *)&dev->ibdev.node_guid,
 				    ndev->dev_addr);
 	dev_put(ndev);
@@ -295,7 +297,7 @@ int mana_ib_associate_netdevs(struct mana_ib_dev *dev)
 	int err;
 
 	for (i = 0; i < dev->ports; i++) {
-		err = mana_ib_associate_netdev(dev, i);
+		err = mana_ib_associate_netdev(dev, i + 1);
 		if (err)
 			return err;
 	}
@@ -312,7 +314,7 @@ int mana_ib_configure_macs(struct mana_ib_dev *dev)
 	for (i = 0; i < dev->ports; i++) {
 		if (!mana_ib_port_is_rdma(dev, i + 1))
 			continue;
-		ndev = compat_port_netdev(dev->eth, i);
+		ndev = mana_ib_parent_netdev(dev, i + 1);
 		if (!ndev)
 			return -ENODEV;
 		ether_addr_copy(mac, ndev->dev_addr);
@@ -367,8 +369,8 @@ static int mana_ib_netdev_event(struct notifier_block *block,
 	for (i = 0; i < dev->ports; i++) {
 		if (event == NETDEV_CHANGEUPPER) {
 			/* A master that came or went stands for the port. */
-			if (changed == dev->eth->ports[i])
-				mana_ib_associate_netdev(dev, i);
+			if (changed == mana_ib_parent_lower(dev, i + 1))
+				mana_ib_associate_netdev(dev, i + 1);
 			continue;
 		}
 		if (COMPAT_CORE_PORT_EVENTS ||

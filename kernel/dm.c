@@ -4,6 +4,8 @@
  * each copy is a request to the device, by way of a buffer of the kernel.
  */
 #include "cmd.h"
+#include "mr.h"
+#include "region.h"
 #include "udata.h"
 
 #include <linux/dma-mapping.h>
@@ -23,14 +25,14 @@ static int mana_ib_alloc_bounce(struct mana_ib_dev *dev, u64 length,
 				struct mana_ib_bounce *bounce)
 {
 	bounce->bytes = min_t(u64, length, MANA_HW_EXT_COPY_DM_BYTES);
-	bounce->cpu = dma_alloc_coherent(dev->gc->dev, bounce->bytes,
+	bounce->cpu = dma_alloc_coherent(dev->parent, bounce->bytes,
 					 &bounce->dma,
 					 GFP_KERNEL | __GFP_NOWARN |
 						 __GFP_NORETRY);
 	if (bounce->cpu)
 		return 0;
 	bounce->bytes = min_t(size_t, bounce->bytes, PAGE_SIZE);
-	bounce->cpu = dma_alloc_coherent(dev->gc->dev, bounce->bytes,
+	bounce->cpu = dma_alloc_coherent(dev->parent, bounce->bytes,
 					 &bounce->dma, GFP_KERNEL);
 	return bounce->cpu ? 0 : -ENOMEM;
 }
@@ -40,7 +42,7 @@ static void mana_ib_free_bounce(struct mana_ib_dev *dev,
 				struct mana_ib_bounce *bounce)
 {
 	if (!mana_ib_keeps_memory(dev))
-		dma_free_coherent(dev->gc->dev, bounce->bytes, bounce->cpu,
+		dma_free_coherent(dev->parent, bounce->bytes, bounce->cpu,
 				  bounce->dma);
 }
 

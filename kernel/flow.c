@@ -3,7 +3,8 @@
  * Flow rules of raw packet QPs. They are the device's as long as their QP has
  * queues; the QP's mutex protects its list.
  */
-#include "cmd.h"
+#include "parent.h"
+#include "raw.h"
 #include "udata.h"
 
 #include <linux/etherdevice.h>
@@ -82,9 +83,10 @@ static bool mana_ib_is_anothers(struct mana_ib_dev *dev, u32 port,
 {
 	return is_broadcast_ether_addr(spec->mask.dst_mac) &&
 	       !is_multicast_ether_addr(spec->val.dst_mac) &&
-	       port && port <= dev->eth->num_ports &&
+	       port && port <= mana_ib_parent_ports(dev) &&
 	       !ether_addr_equal_unaligned(spec->val.dst_mac,
-					   dev->eth->ports[port - 1]->dev_addr);
+					   mana_ib_parent_lower(dev, port)
+						   ->dev_addr);
 }
 
 static int mana_ib_take_eth(struct mana_ib_flow *flow,

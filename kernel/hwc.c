@@ -4,8 +4,7 @@
  * errno, and gives a device up that does not answer.
  */
 #include "hwc.h"
-
-#include <linux/pci.h>
+#include "parent.h"
 
 /* Statuses that OpenMANA's device gives a meaning; others are just failures. */
 enum mana_ib_status {
@@ -57,13 +56,13 @@ static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
 	};
 	struct mana_hw_max_resources_resp response;
 
-	compat_set_waiting(dev->gc, MANA_IB_PROBE_MS);
-	if (mana_gd_send_request(dev->gc, sizeof(request), &request,
-				 sizeof(response), &response) == -ETIMEDOUT) {
-		compat_set_waiting(dev->gc, 1);
+	mana_ib_parent_set_waiting(dev, MANA_IB_PROBE_MS);
+	if (mana_ib_parent_request(dev, sizeof(request), &request,
+				   sizeof(response), &response) == -ETIMEDOUT) {
+		mana_ib_parent_set_waiting(dev, 1);
 		return false;
 	}
-	compat_set_waiting(dev->gc, waiting);
+	mana_ib_parent_set_waiting(dev, waiting);
 	return true;
 }
 
@@ -79,10 +78,10 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 		return;
 	mutex_lock(&mana_ib_probe_lock);
 	/* Ethernet shares the channel, so it is cut off only for good reason. */
-	waiting = compat_set_waiting(dev->gc, 1);
+	waiting = mana_ib_parent_set_waiting(dev, 1);
 	if (waiting <= 1)
 		waiting = MANA_IB_WAITING_MS;
-	if (!pci_device_is_present(to_pci_dev(dev->gc->dev)) ||
+	if (!mana_ib_parent_is_present(dev) ||
 	    !mana_ib_answers(dev, waiting)) {
 		dev->waiting = waiting;
 		WRITE_ONCE(dev->silent, true);
@@ -103,7 +102,7 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
  */
 void mana_ib_leave_silent(struct mana_ib_dev *dev)
 {
-	bool present = pci_device_is_present(to_pci_dev(dev->gc->dev));
+	bool present = mana_ib_parent_is_present(dev);
 	bool answers;
 
 	if (!dev->silent)
@@ -112,7 +111,7 @@ void mana_ib_leave_silent(struct mana_ib_dev *dev)
 	answers = present && mana_ib_answers(dev, dev->waiting);
 	mutex_unlock(&mana_ib_probe_lock);
 	if (!answers)
-		compat_forget_frames(dev->eth);
+		mana_ib_parent_forget_frames(dev);
 }
 
 /* The header's words that say who a request is for. */
@@ -120,20 +119,20 @@ static void mana_ib_address(struct mana_ib_dev *dev,
 			    enum mana_ib_hwc_target target,
 			    struct mana_hw_request *header)
 {
-	const struct gdma_dev_id *id;
+	struct gdma_dev_id id;
 
 	switch (target) {
 	case MANA_IB_TO_DEVICE:
-		id = &dev->gdev->dev_id;
+		id = mana_ib_parent_device_id(dev);
 		break;
 	case MANA_IB_TO_ETHERNET:
-		id = &dev->gc->mana.dev_id;
+		id = mana_ib_parent_ethernet_id(dev);
 		break;
 	default:
 		return;
 	}
-	header->device.type = id->type;
-	header->device.instance = id->instance;
+	header->device.type = id.type;
+	header->device.instance = id.instance;
 }
 
 /**
@@ -171,10 +170,10 @@ int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 	mana_ib_address(dev, target, header);
 
 	memset(response, 0, response_bytes);
-	err = mana_gd_send_request(dev->gc, request_bytes, request,
-				   response_bytes, response);
+	err = mana_ib_parent_request(dev, request_bytes, request,
+				     response_bytes, response);
 	if (err == -ETIMEDOUT) {
-		dev_err(dev->gc->dev, "mana_ib: request %#x: no answer\n",
+		dev_err(dev->parent, "mana_ib: request %#x: no answer\n",
 			opcode);
 		mana_ib_lost(dev);
 		return err;
@@ -225,7 +224,7 @@ void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
 
 	err = mana_ib_hwc_tell(dev, opcode, target, request, request_bytes);
 	if (err && !dev->gone)
-		dev_warn_ratelimited(dev->gc->dev,
+		dev_warn_ratelimited(dev->parent,
 				     "mana_ib: request %#x failed: %pe\n",
 				     opcode, ERR_PTR(err));
 }

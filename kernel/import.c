@@ -4,7 +4,8 @@
  * objects and makes its own in it. The kernel's objects belong to the file, so
  * all that it lacks is what the owner was told.
  */
-#include "cmd.h"
+#include "mr.h"
+#include "pd.h"
 #include "udata.h"
 
 #include <rdma/uverbs_std_types.h>

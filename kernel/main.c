@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Module, probe and remove, tables of operations. */
+#include "ah.h"
 #include "cmd.h"
+#include "device.h"
+#include "eq.h"
+#include "mr.h"
+#include "parent.h"
+#include "pd.h"
+#include "post.h"
+#include "raw.h"
+#include "srq.h"
+#include "stats.h"
 
 #include <linux/dma-mapping.h>
 #include <net/mana/mana_auxiliary.h>
@@ -190,27 +200,27 @@ static int mana_ib_start_rdma(struct mana_ib_dev *dev)
 
 	err = mana_ib_create_eqs(dev);
 	if (err) {
-		dev_err(dev->gc->dev, "mana_ib: no event queues: %pe\n",
+		dev_err(dev->parent, "mana_ib: no event queues: %pe\n",
 			ERR_PTR(err));
 		return err;
 	}
-	err = mana_ib_cmd_create_adapter(dev, dev->event_eq.queue->id,
+	err = mana_ib_cmd_create_adapter(dev, dev->event_eq.id,
 					 &dev->adapter);
 	if (err) {
-		dev_err(dev->gc->dev, "mana_ib: no adapter: %pe\n",
+		dev_err(dev->parent, "mana_ib: no adapter: %pe\n",
 			ERR_PTR(err));
 		goto err_destroy_eqs;
 	}
 	if (dev->limits.caps & MANA_HW_RNIC_CAP_EXTENSIONS) {
 		err = mana_ib_cmd_query_ext_limits(dev, &dev->ext);
 		if (err)
-			dev_warn(dev->gc->dev,
+			dev_warn(dev->parent,
 				 "mana_ib: going on without extension: %pe\n",
 				 ERR_PTR(err));
 	}
 	err = mana_ib_configure_macs(dev);
 	if (err) {
-		dev_err(dev->gc->dev, "mana_ib: no MAC address: %pe\n",
+		dev_err(dev->parent, "mana_ib: no MAC address: %pe\n",
 			ERR_PTR(err));
 		goto err_destroy_adapter;
 	}
@@ -229,30 +239,23 @@ static void mana_ib_stop_rdma(struct mana_ib_dev *dev)
 	mana_ib_destroy_eqs(dev);
 }
 
-/* Finds out what the device is: its ports, limits and page sizes. */
+/* Finds out what the device can do, and its ports. */
 static int mana_ib_identify(struct mana_ib_dev *dev)
 {
-	struct gdma_context *gc = dev->gc;
 	int err;
-
-	dev->rdma = dev->gdev->dev_id.type == GDMA_DEVICE_MANA_IB;
-	dev->raw = !dev->rdma || COMPAT_RAW_WITH_RDMA;
-	dev->page_sizes = SZ_4M - SZ_4K;
-	if (compat_big_pages(gc))
-		dev->page_sizes |= SZ_4M | SZ_1G | SZ_2G;
 
 	if (dev->rdma)
 		err = mana_ib_cmd_query_limits(dev, &dev->limits);
 	else
 		err = mana_ib_cmd_query_ethernet_limits(dev, &dev->limits);
 	if (err) {
-		dev_err(gc->dev, "mana_ib: no capabilities: %pe\n",
+		dev_err(dev->parent, "mana_ib: no capabilities: %pe\n",
 			ERR_PTR(err));
 		return err;
 	}
 	/* RDMA on each port only where the device says so. */
 	if (dev->raw || dev->limits.caps & MANA_HW_RNIC_CAP_MULTI_PORT)
-		dev->ports = dev->eth->num_ports;
+		dev->ports = mana_ib_parent_ports(dev);
 	else
 		dev->ports = 1;
 	return 0;
@@ -296,28 +299,27 @@ static int mana_ib_register(struct mana_ib_dev *dev)
 	mana_ib_set_ops(dev);
 	ibdev->phys_port_cnt = dev->ports;
 	ibdev->node_type = RDMA_NODE_IB_CA;
-	ibdev->num_comp_vectors = max(1U, dev->gc->max_num_queues);
+	ibdev->num_comp_vectors = dev->vectors;
 	if (dev->eq_count)
 		ibdev->num_comp_vectors = dev->eq_count;
-	ibdev->dev.parent = dev->gc->dev;
-	dma_set_max_seg_size(dev->gc->dev, UINT_MAX);
+	ibdev->dev.parent = dev->parent;
+	dma_set_max_seg_size(dev->parent, UINT_MAX);
 
 	err = mana_ib_associate_netdevs(dev);
 	if (err) {
-		dev_err(dev->gc->dev, "mana_ib: no network device: %pe\n",
+		dev_err(dev->parent, "mana_ib: no network device: %pe\n",
 			ERR_PTR(err));
 		return err;
 	}
 	return ib_register_device(ibdev,
 				  dev->rdma ? "mana_%d" : "manae_%d",
-				  dev->gc->dev);
+				  dev->parent);
 }
 
 static int mana_ib_probe(struct auxiliary_device *adev,
 			 const struct auxiliary_device_id *id)
 {
 	struct mana_adev *madev = container_of(adev, struct mana_adev, adev);
-	struct gdma_dev *mdev = madev->mdev;
 	struct mana_ib_dev *dev;
 	int err;
 
@@ -325,19 +327,13 @@ static int mana_ib_probe(struct auxiliary_device *adev,
 	if (!dev)
 		return -ENOMEM;
 
-	dev->gdev = compat_rdma_device(mdev);
-	dev->gc = mdev->gdma_context;
-	dev->eth = dev->gc->mana.driver_data;
 	mana_ib_init_tables(dev);
-
-	if (dev->gdev != mdev) {
-		err = compat_register_device(dev->gdev);
-		if (err) {
-			dev_err(dev->gc->dev, "mana_ib: not registered: %pe\n",
-				ERR_PTR(err));
-			goto err_free;
-		}
-		dev->registered = true;
+	dev->on_event = mana_ib_event;
+	err = mana_ib_parent_attach(dev, madev->mdev);
+	if (err) {
+		dev_err(dev->parent, "mana_ib: not registered: %pe\n",
+			ERR_PTR(err));
+		goto err_free;
 	}
 	err = mana_ib_identify(dev);
 	if (err)
@@ -349,7 +345,7 @@ static int mana_ib_probe(struct auxiliary_device *adev,
 	}
 	err = mana_ib_register(dev);
 	if (err) {
-		dev_err(dev->gc->dev, "mana_ib: not an IB device: %pe\n",
+		dev_err(dev->parent, "mana_ib: not an IB device: %pe\n",
 			ERR_PTR(err));
 		goto err_stop;
 	}
@@ -373,8 +369,7 @@ err_stop:
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);
 err_deregister:
-	if (dev->registered)
-		compat_deregister_device(dev->gdev);
+	mana_ib_parent_detach(dev);
 err_free:
 	mana_ib_leave_silent(dev);
 	mana_ib_destroy_tables(dev);
@@ -391,8 +386,8 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 	ib_unregister_device(&dev->ibdev);
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);
-	if (dev->registered && !dev->gone)
-		compat_deregister_device(dev->gdev);
+	if (!dev->gone)
+		mana_ib_parent_detach(dev);
 	mana_ib_leave_silent(dev);
 	mana_ib_destroy_tables(dev);
 	ib_dealloc_device(&dev->ibdev);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Memory regions, device memory. */
+#include "mr.h"
 #include "cmd.h"
+#include "pd.h"
+#include "region.h"
 #include "udata.h"
 
 #include <linux/dma-mapping.h>
@@ -328,7 +331,7 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->max_pages = max_pages;
-	mr->pages = dma_alloc_coherent(dev->gc->dev, max_pages * sizeof(u64),
+	mr->pages = dma_alloc_coherent(dev->parent, max_pages * sizeof(u64),
 				       &mr->pages_dma, GFP_KERNEL);
 	if (!mr->pages)
 		goto err_free;
@@ -339,7 +342,7 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	return &mr->ibmr;
 
 err_free_pages:
-	dma_free_coherent(dev->gc->dev, max_pages * sizeof(u64), mr->pages,
+	dma_free_coherent(dev->parent, max_pages * sizeof(u64), mr->pages,
 			  mr->pages_dma);
 err_free:
 	kfree(mr);
@@ -378,7 +381,7 @@ int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	if (err && !dev->gone)
 		return err;
 	if (mr->pages && !mana_ib_keeps_memory(dev))
-		dma_free_coherent(dev->gc->dev, mr->max_pages * sizeof(u64),
+		dma_free_coherent(dev->parent, mr->max_pages * sizeof(u64),
 				  mr->pages, mr->pages_dma);
 	mana_ib_release_umem(dev, mr->umem);
 	kfree(mr);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Multicast groups of UD QPs. */
 #include "cmd.h"
+#include "qp.h"
 
 static int mana_ib_multicast(struct ib_qp *ibqp, const union ib_gid *gid,
 			     bool attach)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Memory windows: keys that work requests bind. */
 #include "cmd.h"
+#include "mr.h"
+#include "pd.h"
 #include "udata.h"
 
 int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)

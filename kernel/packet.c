@@ -4,7 +4,9 @@
  * packet queues, which stand beside those of the port's interface. A QP's queues
  * exist from INIT to ERR or RESET, so that a reset one starts anew.
  */
-#include "cmd.h"
+#include "parent.h"
+#include "pd.h"
+#include "raw.h"
 #include "udata.h"
 
 #include <linux/log2.h>
@@ -140,11 +142,11 @@ static int mana_ib_start_packet_queue(struct mana_ib_dev *dev,
 				      struct mana_ib_packet_queue *queue)
 {
 	struct mana_ib_wq_params params = {
-		.vport = owner->port->port_handle,
+		.vport = mana_ib_port_vport(owner->port),
 		.send = send,
 		.wq_bytes = queue->bytes,
 		.cq_bytes = queue->cq.entries * sizeof(struct mana_hw_cqe),
-		.eq_id = dev->eqs[queue->cq.vector].queue->id,
+		.eq_id = dev->eqs[queue->cq.vector].id,
 		.pd_id = to_mana_pd(owner->pd)->id,
 		.doorbell_page = owner->doorbell_page,
 	};
@@ -221,12 +223,13 @@ static int mana_ib_start_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 	int err;
 
 	/* Without the ids the provider has no use for the queues. */
-	if (!udata || udata->outlen < sizeof(response) || !port ||
-	    port > dev->eth->num_ports)
+	if (!udata || udata->outlen < sizeof(response))
+		return -EINVAL;
+	owner.port = mana_ib_parent_port(dev, port);
+	if (!owner.port)
 		return -EINVAL;
 	packets->port = port;
-	qp->port = netdev_priv(dev->eth->ports[port - 1]);
-	owner.port = qp->port;
+	qp->port = owner.port;
 	err = mana_ib_start_packet_queue(dev, &owner, true,
 					 &packets->send);
 	if (err)
@@ -329,7 +332,7 @@ int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
 	struct mana_ib_ucontext *context = to_user_context(udata);
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
 	struct mana_ib_packet_owner owner = {
-		.port = netdev_priv(dev->eth->ports[0]),
+		.port = mana_ib_parent_port(dev, 1),
 		.pd = ibpd,
 		.doorbell_page = context->doorbell_page,
 	};
@@ -457,7 +460,7 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 	kfree(spread);
 	packets->port = 1;
 	packets->live = true;
-	qp->port = netdev_priv(dev->eth->ports[0]);
+	qp->port = mana_ib_parent_port(dev, 1);
 	qp->format = MANA_IB_QP_PACKET;
 	qp->packets = packets;
 	return 0;

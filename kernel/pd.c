@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Protection domains. */
+#include "pd.h"
 #include "cmd.h"
 #include "udata.h"
 

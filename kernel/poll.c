@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completions of the kernel's queues. */
-#include "cmd.h"
+#include "post.h"
+#include "srq.h"
 
 static struct mana_hw_cqe *mana_ib_cq_entry(struct mana_ib_cq *cq, u32 index)
 {
@@ -134,7 +135,7 @@ static bool mana_ib_ext_completion(struct mana_ib_dev *dev,
 	const struct mana_hw_ext_cqe *cqe = (const void *)entry->data;
 	struct mana_ib_qp *qp;
 
-	qp = xa_load(&dev->qps, entry->word & MANA_HW_CQE_QUEUE_ID);
+	qp = mana_ib_find_qp(&dev->qps, entry->word & MANA_HW_CQE_QUEUE_ID);
 	if (!qp || !qp->kernel)
 		return false;
 	wc->qp = &qp->ibqp;
@@ -151,7 +152,7 @@ static bool mana_ib_ext_completion(struct mana_ib_dev *dev,
 static bool mana_ib_stock_send(struct mana_ib_dev *dev, u32 sq_id,
 			       struct ib_wc *wc)
 {
-	struct mana_ib_qp *qp = xa_load(&dev->sqs, sq_id);
+	struct mana_ib_qp *qp = mana_ib_find_qp(&dev->sqs, sq_id);
 	struct mana_ib_ring *ring;
 
 	if (!qp)
@@ -174,7 +175,7 @@ static bool mana_ib_stock_receive(struct mana_ib_dev *dev,
 	const struct mana_hw_rnic_ud_recv_cqe *cqe = (const void *)entry->data;
 	struct mana_ib_qp *qp;
 
-	qp = xa_load(&dev->qps, entry->word & MANA_HW_CQE_QUEUE_ID);
+	qp = mana_ib_find_qp(&dev->qps, entry->word & MANA_HW_CQE_QUEUE_ID);
 	if (!qp || !qp->kernel || qp->format != MANA_IB_QP_STOCK_UD ||
 	    !mana_ib_complete_receive(&qp->rq, wc))
 		return false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Work requests of the kernel in the extension's format. */
-#include "cmd.h"
+#include "ah.h"
+#include "mr.h"
+#include "post.h"
 
 #include <linux/log2.h>
 #include <rdma/ib_mad.h>

@@ -3,7 +3,8 @@
  * Datagrams of the kernel in the public format: QP1 and UD where the device
  * has no extension (RNIC 7).
  */
-#include "cmd.h"
+#include "ah.h"
+#include "post.h"
 
 #include <rdma/ib_mad.h>
 

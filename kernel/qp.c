@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Queue pairs: which kind is made, and how it ends. */
-#include "cmd.h"
+#include "pd.h"
+#include "post.h"
+#include "raw.h"
 #include "udata.h"
 
 static int mana_ib_check_caps(const struct mana_ib_dev *dev,
@@ -103,15 +105,33 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 	return mana_ib_create_stock_ud(qp, attr, &request, udata);
 }
 
+static void mana_ib_qp_event(struct mana_ib_event_target *target,
+			     enum ib_event_type type)
+{
+	struct mana_ib_qp *qp = mana_ib_target_qp(target);
+	struct ib_event event = { .device = qp->ibqp.device,
+				  .element.qp = &qp->ibqp,
+				  .event = type };
+
+	/* An extended QP is asked for its state when that matters. */
+	if (type == IB_EVENT_QP_FATAL && qp->format == MANA_IB_QP_STOCK_RC)
+		WRITE_ONCE(qp->state, IB_QPS_ERR);
+	if (type == IB_EVENT_SQ_DRAINED &&
+	    !READ_ONCE(qp->attr.en_sqd_async_notify))
+		return;
+	if (qp->ibqp.event_handler)
+		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
+}
+
 /* Makes events and completions find the QP. */
 static int mana_ib_track_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 {
 	int err;
 
-	err = mana_ib_track(&dev->qps, qp->ibqp.qp_num, qp);
+	err = mana_ib_track(&dev->qps, qp->ibqp.qp_num, &qp->target);
 	if (err || !qp->kernel || qp->format != MANA_IB_QP_STOCK_UD)
 		return err;
-	err = mana_ib_track(&dev->sqs, qp->sq_id, qp);
+	err = mana_ib_track(&dev->sqs, qp->sq_id, &qp->target);
 	if (err)
 		mana_ib_untrack(&dev->qps, qp->ibqp.qp_num);
 	return err;
@@ -122,46 +142,6 @@ static void mana_ib_untrack_qp(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 	mana_ib_untrack(&dev->qps, qp->ibqp.qp_num);
 	if (qp->kernel && qp->format == MANA_IB_QP_STOCK_UD)
 		mana_ib_untrack(&dev->sqs, qp->sq_id);
-}
-
-/* What the device needs for a QP of whatever format. */
-void mana_ib_qp_params(const struct mana_ib_qp *qp,
-		       const struct ib_qp_init_attr *attr, u32 doorbell_page,
-		       struct mana_ib_qp_params *params)
-{
-	*params = (struct mana_ib_qp_params){
-		.pd = to_mana_pd(qp->ibqp.pd)->handle,
-		.send_cq = to_mana_cq(attr->send_cq)->handle,
-		.recv_cq = to_mana_cq(attr->recv_cq)->handle,
-		.srq = attr->srq ? to_mana_srq(attr->srq)->handle : 0,
-		.type = attr->qp_type,
-		.doorbell_page = doorbell_page,
-		.cap = &attr->cap,
-	};
-}
-
-/* What the device made. */
-void mana_ib_qp_made(struct mana_ib_qp *qp,
-		     const struct mana_ib_qp_result *result)
-{
-	qp->handle = result->handle;
-	qp->sq_id = result->sq_id;
-	qp->ibqp.qp_num = result->qpn;
-}
-
-/* Memory of the queues; the device does not use it any more. */
-void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
-{
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(qp->umems); i++) {
-		mana_ib_release_umem(dev, qp->umems[i]);
-		qp->umems[i] = NULL;
-	}
-	mana_ib_free_buffer(dev, &qp->buffer);
-	mana_ib_free_buffer(dev, &qp->rq_buffer);
-	mana_ib_ring_free(&qp->sq);
-	mana_ib_ring_free(&qp->rq);
 }
 
 static void mana_ib_end_device_qp(struct mana_ib_dev *dev,
@@ -215,7 +195,7 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 	/* The step to INIT says it anew; that of a GSI QP does not. */
 	qp->attr.port_num = max(1U, attr->port_num);
 	mutex_init(&qp->mutex);
-	mana_ib_target_init(&qp->target);
+	mana_ib_target_init(&qp->target, mana_ib_qp_event);
 	qp->send_flush.qp = qp;
 	qp->send_flush.send = true;
 	INIT_LIST_HEAD(&qp->send_flush.entry);

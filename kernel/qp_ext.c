@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Queue pairs in the extension's format, of users and of the kernel. */
-#include "cmd.h"
+#include "pd.h"
+#include "post.h"
+#include "udata.h"
 
 #include <linux/log2.h>
 
@@ -69,7 +71,7 @@ static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
 	const struct ib_qp_cap *cap = &attr->cap;
 	struct mana_ib_ext_queues queues = { .privileged = true };
 	u32 wqe_bytes = mana_ib_ext_send_bytes(cap->max_send_sge, datagram);
-	int node = dev->gc->numa_node;
+	int node = dev->node;
 	struct mana_ib_qp_params params;
 	struct mana_ib_qp_result result;
 	int err;
@@ -104,7 +106,7 @@ static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
 			goto err_free;
 	}
 	queues.region = qp->buffer.region;
-	mana_ib_qp_params(qp, attr, dev->gdev->doorbell, &params);
+	mana_ib_qp_params(qp, attr, dev->doorbell_page, &params);
 	err = mana_ib_cmd_create_ext_qp(dev, &params, &queues, &result);
 	if (err)
 		goto err_free;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Attributes and states of queue pairs. */
-#include "cmd.h"
+#include "device.h"
+#include "post.h"
+#include "raw.h"
 #include "udata.h"
 
 #include <linux/etherdevice.h>
@@ -157,36 +159,6 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 	default:
 		break;
 	}
-}
-
-/*
- * Software completes what a device does not that is gone. Who drains a QP with an SRQ
- * waits for the event, for a minute if need be.
- */
-static void mana_ib_end_by_software(struct mana_ib_qp *qp)
-{
-	struct ib_event event = { .device = qp->ibqp.device,
-				  .element.qp = &qp->ibqp,
-				  .event = IB_EVENT_QP_LAST_WQE_REACHED };
-	bool ended = qp->flush;
-
-	mana_ib_start_flush(qp);
-	if (!ended && qp->ibqp.srq && qp->ibqp.event_handler)
-		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
-}
-
-/**
- * mana_ib_end_qp - a QP of the kernel goes to ERR with its device, which is gone
- * @qp: QP with a reference; one in RESET stays there
- */
-void mana_ib_end_qp(struct mana_ib_qp *qp)
-{
-	mutex_lock(&qp->mutex);
-	if (qp->state != IB_QPS_RESET) {
-		WRITE_ONCE(qp->state, IB_QPS_ERR);
-		mana_ib_end_by_software(qp);
-	}
-	mutex_unlock(&qp->mutex);
 }
 
 /* Whether the end of a drain is told: asked for with the step to SQD, and until the next. */

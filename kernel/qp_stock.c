@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Queue pairs in the public format: RC of users, UD of users and the kernel. */
-#include "cmd.h"
+#include "pd.h"
+#include "post.h"
+#include "udata.h"
 
 #include <linux/log2.h>
 
@@ -114,14 +116,14 @@ static int mana_ib_kernel_ud(struct mana_ib_qp *qp,
 	if (err)
 		goto err_free;
 	err = mana_ib_ring_init(&qp->sq, qp->buffer.cpu, sq_bytes,
-				cap->max_send_wr, dev->gc->numa_node);
+				cap->max_send_wr, dev->node);
 	if (err)
 		goto err_free;
 	err = mana_ib_ring_init(&qp->rq, qp->rq_buffer.cpu, rq_bytes,
-				cap->max_recv_wr, dev->gc->numa_node);
+				cap->max_recv_wr, dev->node);
 	if (err)
 		goto err_free;
-	mana_ib_qp_params(qp, attr, dev->gdev->doorbell, &params);
+	mana_ib_qp_params(qp, attr, dev->doorbell_page, &params);
 	err = mana_ib_cmd_create_ud_qp(dev, &params, qp->buffer.region,
 				       qp->rq_buffer.region, &result);
 	if (err)

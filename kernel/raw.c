@@ -3,20 +3,15 @@
  * Raw packets: send queues of a port of the Ethernet device, and receive queues
  * that its packets are spread over.
  */
-#include "cmd.h"
+#include "raw.h"
+#include "eq.h"
+#include "parent.h"
+#include "pd.h"
 #include "udata.h"
 
 #include <linux/log2.h>
 
 #define MANA_IB_QUEUE_MIN MANA_HW_PAGE_BYTES
-
-static struct mana_port_context *mana_ib_port(struct mana_ib_dev *dev,
-					      u32 port)
-{
-	if (!port || port > dev->eth->num_ports)
-		return NULL;
-	return netdev_priv(dev->eth->ports[port - 1]);
-}
 
 /*
  * The transmit side of a port belongs to one PD and doorbell page at a time:
@@ -33,7 +28,7 @@ static int mana_ib_take_vport(struct mana_ib_pd *pd,
 		goto out;
 	}
 	if (!pd->vport_users) {
-		err = compat_configure_vport(port, pd->id, doorbell_page);
+		err = mana_ib_port_take(port, pd->id, doorbell_page);
 		if (err)
 			goto out;
 		pd->vport = port;
@@ -48,7 +43,7 @@ static void mana_ib_give_vport(struct mana_ib_pd *pd)
 {
 	mutex_lock(&pd->vport_lock);
 	if (!--pd->vport_users) {
-		mana_uncfg_vport(pd->vport);
+		mana_ib_port_give(pd->vport);
 		pd->vport = NULL;
 	}
 	mutex_unlock(&pd->vport_lock);
@@ -56,16 +51,16 @@ static void mana_ib_give_vport(struct mana_ib_pd *pd)
 
 /* A work queue and its CQ, which comes to life with it; raw_lock is held. */
 static int mana_ib_create_object(struct mana_ib_dev *dev,
-				 struct mana_port_context *port, u32 type,
+				 struct mana_port_context *port, bool send,
 				 struct ib_umem *umem, u32 bytes,
 				 struct mana_ib_cq *cq, u64 *object, u32 *id)
 {
 	struct mana_ib_wq_params params = {
-		.vport = port->port_handle,
-		.send = type == GDMA_SQ,
+		.vport = mana_ib_port_vport(port),
+		.send = send,
 		.wq_bytes = bytes,
 		.cq_bytes = cq->entries * sizeof(struct mana_hw_cqe),
-		.eq_id = dev->raw_eqs[cq->vector].queue->id,
+		.eq_id = dev->raw_eqs[cq->vector].id,
 	};
 	struct mana_ib_wq_result result;
 	int err;
@@ -89,7 +84,7 @@ static int mana_ib_create_object(struct mana_ib_dev *dev,
 	/* Both regions are the device's now. */
 	err = mana_ib_hook_cq(dev, cq);
 	if (err) {
-		mana_destroy_wq_obj(port, type, *object);
+		mana_ib_port_destroy_wq(port, send, *object);
 		cq->id = MANA_IB_NO_ID;
 	}
 	return err;
@@ -103,12 +98,12 @@ err_wq_region:
 
 /* raw_lock is held. */
 static void mana_ib_destroy_object(struct mana_ib_dev *dev,
-				   struct mana_port_context *port, u32 type,
+				   struct mana_port_context *port, bool send,
 				   struct mana_ib_cq *cq, u64 object)
 {
 	mana_ib_mute_cq(cq);
 	mutex_lock(&dev->hook_lock);
-	mana_destroy_wq_obj(port, type, object);
+	mana_ib_port_destroy_wq(port, send, object);
 	mana_ib_unhook_cq(dev, cq);
 	mutex_unlock(&dev->hook_lock);
 	cq->id = MANA_IB_NO_ID;
@@ -141,7 +136,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	    !is_power_of_2(request.sq_bytes))
 		return -EINVAL;
 	qp->format = MANA_IB_QP_RAW;
-	qp->port = mana_ib_port(dev, request.port);
+	qp->port = mana_ib_parent_port(dev, request.port);
 	if (!qp->port)
 		return -EINVAL;
 	err = mana_ib_get_raw_eqs(dev);
@@ -158,7 +153,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 		goto err_vport;
 	}
 	mutex_lock(&dev->raw_lock);
-	err = mana_ib_create_object(dev, qp->port, GDMA_SQ, qp->umems[0],
+	err = mana_ib_create_object(dev, qp->port, true, qp->umems[0],
 				    request.sq_bytes, cq, &qp->handle,
 				    &qp->sq_id);
 	mutex_unlock(&dev->raw_lock);
@@ -167,7 +162,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 
 	response.sq_id = qp->sq_id;
 	response.cq_id = cq->id;
-	response.tx_vport_offset = qp->port->tx_vp_offset;
+	response.tx_vport_offset = mana_ib_port_tx_offset(qp->port);
 	err = mana_ib_udata_out(udata, &response, sizeof(response));
 	if (err)
 		goto err_object;
@@ -176,7 +171,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 
 err_object:
 	mutex_lock(&dev->raw_lock);
-	mana_ib_destroy_object(dev, qp->port, GDMA_SQ, cq, qp->handle);
+	mana_ib_destroy_object(dev, qp->port, true, cq, qp->handle);
 	mutex_unlock(&dev->raw_lock);
 err_umem:
 	mana_ib_release_umem(dev, qp->umems[0]);
@@ -192,7 +187,7 @@ void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 
 	mutex_lock(&dev->raw_lock);
-	mana_ib_destroy_object(dev, qp->port, GDMA_SQ,
+	mana_ib_destroy_object(dev, qp->port, true,
 			       to_mana_cq(qp->ibqp.send_cq), qp->handle);
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_release_umem(dev, qp->umems[0]);
@@ -298,7 +293,7 @@ static void mana_ib_destroy_receive_queues(struct mana_ib_dev *dev,
 
 	while (count--) {
 		wq = to_mana_wq(wqs[count]);
-		mana_ib_destroy_object(dev, port, GDMA_RQ,
+		mana_ib_destroy_object(dev, port, false,
 				       to_mana_cq(wq->ibwq.cq), wq->object);
 		wq->object = MANA_IB_NO_HANDLE;
 	}
@@ -322,7 +317,7 @@ static int mana_ib_create_receive_queues(struct mana_ib_dev *dev,
 		if (wq->packet || wq->object != MANA_IB_NO_HANDLE ||
 		    !cq->umem || cq->handle != MANA_IB_NO_HANDLE)
 			goto err_destroy;
-		err = mana_ib_create_object(dev, port, GDMA_RQ, wq->umem,
+		err = mana_ib_create_object(dev, port, false, wq->umem,
 					    wq->bytes, cq, &wq->object,
 					    &wq->id);
 		if (err)
@@ -348,7 +343,7 @@ static int mana_ib_steer(struct mana_ib_dev *dev,
 
 	for (i = 0; i < ARRAY_SIZE(table); i++)
 		table[i] = to_mana_wq(wqs[i % count])->object;
-	return mana_ib_cmd_steer(dev, port->port_handle, table,
+	return mana_ib_cmd_steer(dev, mana_ib_port_vport(port), table,
 				 ARRAY_SIZE(table), table[0], key);
 }
 
@@ -364,7 +359,7 @@ static int mana_ib_take_receive_side(struct mana_ib_qp *qp, u32 doorbell_page)
 	err = mana_ib_take_vport(to_mana_pd(qp->ibqp.pd), qp->port,
 				 doorbell_page);
 	qp->has_vport = !err;
-	if (err == -EBUSY && netif_running(qp->port->ndev))
+	if (err == -EBUSY && mana_ib_port_is_running(qp->port))
 		return 0;
 	return err;
 }
@@ -402,7 +397,7 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	if (!dev->raw)
 		return -EOPNOTSUPP;
 	qp->format = MANA_IB_QP_RSS;
-	qp->port = mana_ib_port(dev, request.port);
+	qp->port = mana_ib_parent_port(dev, request.port);
 	if (!qp->port)
 		return -EINVAL;
 	response = kzalloc(sizeof(*response), GFP_KERNEL);
@@ -431,7 +426,7 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	return 0;
 
 err_disable:
-	compat_disable_vport_rx(qp->port);
+	mana_ib_port_stop_receiving(qp->port);
 err_destroy:
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl, count);
 err_unlock:
@@ -450,7 +445,7 @@ void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 	struct ib_rwq_ind_table *table = qp->ibqp.rwq_ind_tbl;
 
 	mutex_lock(&dev->raw_lock);
-	compat_disable_vport_rx(qp->port);
+	mana_ib_port_stop_receiving(qp->port);
 	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl,
 				       1U << table->log_ind_tbl_size);
 	mutex_unlock(&dev->raw_lock);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /* DMA regions, the device's lists of pages, and the memory of queues. */
+#include "region.h"
 #include "cmd.h"
+#include "parent.h"
 
 #include <linux/dma-mapping.h>
 #include <linux/kmemleak.h>
-#include <linux/pci.h>
 
 /* Where the pages of a region come from: pinned memory, or one stretch. */
 struct mana_ib_pages {
@@ -88,15 +89,9 @@ int mana_ib_umem_region(struct mana_ib_dev *dev, struct ib_umem *umem,
  */
 bool mana_ib_keeps_memory(struct mana_ib_dev *dev)
 {
-	struct pci_dev *pdev = to_pci_dev(dev->gc->dev);
-	u16 command;
-
-	if (!READ_ONCE(dev->gone) || !pci_device_is_present(pdev))
+	if (!READ_ONCE(dev->gone) || !mana_ib_parent_masters_bus(dev))
 		return false;
-	pci_read_config_word(pdev, PCI_COMMAND, &command);
-	if (!(command & PCI_COMMAND_MASTER))
-		return false;
-	dev_warn_once(dev->gc->dev,
+	dev_warn_once(dev->parent,
 		      "mana_ib: keeping memory that the device may use\n");
 	return true;
 }
@@ -153,7 +148,7 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 	int err;
 
 	buffer->bytes = PAGE_ALIGN(bytes);
-	buffer->cpu = dma_alloc_coherent(dev->gc->dev, buffer->bytes,
+	buffer->cpu = dma_alloc_coherent(dev->parent, buffer->bytes,
 					 &buffer->dma, GFP_KERNEL | __GFP_NOWARN);
 	if (!buffer->cpu)
 		return -ENOMEM;
@@ -174,7 +169,7 @@ void mana_ib_free_buffer(struct mana_ib_dev *dev, struct mana_ib_buffer *buffer)
 		return;
 	mana_ib_cmd_destroy_region(dev, buffer->region);
 	if (!mana_ib_keeps_memory(dev))
-		dma_free_coherent(dev->gc->dev, buffer->bytes, buffer->cpu,
+		dma_free_coherent(dev->parent, buffer->bytes, buffer->cpu,
 				  buffer->dma);
 	memset(buffer, 0, sizeof(*buffer));
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What `rdma resource show -dd` tells of our objects. */
-#include "cmd.h"
+#include "mr.h"
+#include "qp.h"
+#include "srq.h"
+#include "stats.h"
 
 #include <rdma/restrack.h>
 #include <uapi/rdma/rdma_netlink.h>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Shared receive queues, in the extension's format. */
+#include "srq.h"
 #include "cmd.h"
+#include "pd.h"
+#include "post.h"
 #include "udata.h"
 
 #include <linux/log2.h>
@@ -63,7 +66,7 @@ static int mana_ib_kernel_srq(struct mana_ib_srq *srq)
 	struct mana_ib_dev *dev = to_mana_dev(srq->ibsrq.device);
 	struct mana_ib_srq_params params = {
 		.pd = to_mana_pd(srq->ibsrq.pd)->handle,
-		.doorbell_page = dev->gdev->doorbell,
+		.doorbell_page = dev->doorbell_page,
 	};
 	/* At least two strides: the device wants rings of 64 bytes. */
 	u32 count = max(2UL, roundup_pow_of_two(srq->max_wr));
@@ -100,6 +103,19 @@ err_free:
 	return err;
 }
 
+static void mana_ib_srq_event(struct mana_ib_event_target *target,
+			      enum ib_event_type type)
+{
+	struct mana_ib_srq *srq =
+		container_of(target, struct mana_ib_srq, target);
+	struct ib_event event = { .device = srq->ibsrq.device,
+				  .element.srq = &srq->ibsrq,
+				  .event = type };
+
+	if (srq->ibsrq.event_handler)
+		srq->ibsrq.event_handler(&event, srq->ibsrq.srq_context);
+}
+
 int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 		       struct ib_udata *udata)
 {
@@ -117,7 +133,7 @@ int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 	srq->max_wr = attr->attr.max_wr;
 	srq->max_sge = max(1U, attr->attr.max_sge);
 	spin_lock_init(&srq->lock);
-	mana_ib_target_init(&srq->target);
+	mana_ib_target_init(&srq->target, mana_ib_srq_event);
 	/* A limit has no meaning here: an SRQ is armed when it is modified. */
 	if (udata)
 		err = mana_ib_user_srq(srq, udata);
@@ -128,7 +144,7 @@ int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 		return err;
 	}
 
-	err = mana_ib_track(&dev->srqs, srq->id, srq);
+	err = mana_ib_track(&dev->srqs, srq->id, &srq->target);
 	if (err)
 		goto err_destroy;
 	if (udata) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* User contexts: a doorbell page each. */
 #include "cmd.h"
+#include "parent.h"
+#include "pd.h"
 #include "udata.h"
 
 #include <linux/mm.h>
@@ -73,13 +75,11 @@ int mana_ib_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 {
 	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
 	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
-	struct gdma_context *gc = dev->gc;
-	phys_addr_t page;
+	unsigned long pfn;
 
 	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != PAGE_SIZE)
 		return -EINVAL;
-	page = gc->phys_db_page_base +
-	       gc->db_page_size * (phys_addr_t)context->doorbell_page;
-	return rdma_user_mmap_io(ibcontext, vma, PHYS_PFN(page), PAGE_SIZE,
+	pfn = mana_ib_parent_doorbell_pfn(dev, context->doorbell_page);
+	return rdma_user_mmap_io(ibcontext, vma, pfn, PAGE_SIZE,
 				 pgprot_writecombine(vma->vm_page_prot), NULL);
 }

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The parent, mana.ko. This file alone opens its structures. Beside what the parent
+ * exports, it touches what the parent keeps to itself, each for a reason:
+ * - the table of CQs (cq_table): the parent's interrupts look a CQ up there, and
+ *   there is no function to enter one;
+ * - the flag of an EQ that it is to be disabled, and its memory: without that the
+ *   parent waits for a device that is gone, or frees what it may still write to;
+ * - how long requests wait for answers (hwc_timeout), see mana_ib_lost();
+ * - how many frames a port waits for (pending_sends), see
+ *   mana_ib_parent_forget_frames();
+ * - addresses of doorbell pages, which are mapped into processes.
+ */
+#include "parent.h"
+
+#include <linux/pci.h>
+#include <linux/rtnetlink.h>
+
+/**
+ * mana_ib_parent_attach - finds out what an auxiliary device stands for
+ * @dev: device, zeroed but for the core's part
+ * @mdev: GDMA device that the auxiliary device names
+ *
+ * Where the parent leaves that to us, the RDMA device is registered.
+ */
+int mana_ib_parent_attach(struct mana_ib_dev *dev, struct gdma_dev *mdev)
+{
+	struct gdma_context *gc = mdev->gdma_context;
+	int err;
+
+	dev->gdev = compat_rdma_device(mdev);
+	dev->gc = gc;
+	dev->eth = gc->mana.driver_data;
+	dev->parent = gc->dev;
+	if (dev->gdev != mdev) {
+		err = compat_register_device(dev->gdev);
+		if (err)
+			return err;
+		dev->registered = true;
+	}
+	dev->node = gc->numa_node;
+	dev->part_id = dev->gdev->dev_id.type;
+	dev->vectors = max(1U, gc->max_num_queues);
+	dev->doorbell_page = dev->gdev->doorbell;
+	dev->doorbells = gc->db_page_base +
+			 (size_t)gc->db_page_size * dev->doorbell_page;
+	dev->rdma = dev->part_id == GDMA_DEVICE_MANA_IB;
+	dev->raw = !dev->rdma || COMPAT_RAW_WITH_RDMA;
+	dev->page_sizes = SZ_4M - SZ_4K;
+	if (compat_big_pages(gc))
+		dev->page_sizes |= SZ_4M | SZ_1G | SZ_2G;
+	return 0;
+}
+
+/**
+ * mana_ib_parent_detach - undoes mana_ib_parent_attach()
+ * @dev: device that sends no more requests
+ */
+void mana_ib_parent_detach(struct mana_ib_dev *dev)
+{
+	if (dev->registered)
+		compat_deregister_device(dev->gdev);
+	dev->registered = false;
+}
+
+/**
+ * mana_ib_parent_is_present - whether the function is still there
+ * @dev: device
+ */
+bool mana_ib_parent_is_present(const struct mana_ib_dev *dev)
+{
+	return pci_device_is_present(to_pci_dev(dev->parent));
+}
+
+/**
+ * mana_ib_parent_masters_bus - whether the function can reach memory
+ * @dev: device
+ */
+bool mana_ib_parent_masters_bus(const struct mana_ib_dev *dev)
+{
+	struct pci_dev *pdev = to_pci_dev(dev->parent);
+	u16 command;
+
+	if (!pci_device_is_present(pdev))
+		return false;
+	pci_read_config_word(pdev, PCI_COMMAND, &command);
+	return command & PCI_COMMAND_MASTER;
+}
+
+/**
+ * mana_ib_parent_mtu - the largest frame that the NIC takes
+ * @dev: device
+ */
+u32 mana_ib_parent_mtu(const struct mana_ib_dev *dev)
+{
+	return dev->gc->adapter_mtu;
+}
+
+/**
+ * mana_ib_parent_doorbell_pfn - where a doorbell page is
+ * @dev: device
+ * @page: its number
+ */
+unsigned long mana_ib_parent_doorbell_pfn(const struct mana_ib_dev *dev,
+					  u32 page)
+{
+	const struct gdma_context *gc = dev->gc;
+
+	return PHYS_PFN(gc->phys_db_page_base +
+			gc->db_page_size * (phys_addr_t)page);
+}
+
+/**
+ * mana_ib_parent_device_id - what requests to our GDMA device are addressed with
+ * @dev: device
+ */
+struct gdma_dev_id mana_ib_parent_device_id(const struct mana_ib_dev *dev)
+{
+	return dev->gdev->dev_id;
+}
+
+/**
+ * mana_ib_parent_ethernet_id - the same of the Ethernet device beside it
+ * @dev: device
+ */
+struct gdma_dev_id mana_ib_parent_ethernet_id(const struct mana_ib_dev *dev)
+{
+	return dev->gc->mana.dev_id;
+}
+
+/**
+ * mana_ib_parent_request - sends a request and waits for the answer
+ * @dev: device
+ * @request_bytes: size
+ * @request: with its header
+ * @response_bytes: size
+ * @response: where to
+ */
+int mana_ib_parent_request(struct mana_ib_dev *dev, u32 request_bytes,
+			   const void *request, u32 response_bytes,
+			   void *response)
+{
+	return mana_gd_send_request(dev->gc, request_bytes, request,
+				    response_bytes, response);
+}
+
+/**
+ * mana_ib_parent_set_waiting - how long answers are waited for, Ethernet's too
+ * @dev: device
+ * @ms: from now on
+ *
+ * Return: what it was before, or 0 if the parent does not say.
+ */
+u32 mana_ib_parent_set_waiting(struct mana_ib_dev *dev, u32 ms)
+{
+	return compat_set_waiting(dev->gc, ms);
+}
+
+/**
+ * mana_ib_parent_forget_frames - a silent device will never send what it was given
+ * @dev: device
+ *
+ * Each parent that ends waits two minutes for frames that the device has not sent,
+ * and frees them then.
+ */
+void mana_ib_parent_forget_frames(struct mana_ib_dev *dev)
+{
+	struct mana_context *ac = dev->eth;
+	struct mana_port_context *port;
+	unsigned int i, j;
+
+	rtnl_lock();
+	for (i = 0; i < ac->num_ports; i++) {
+		if (!ac->ports[i])
+			continue;
+		port = netdev_priv(ac->ports[i]);
+		if (!port->tx_qp)
+			continue;
+		netif_tx_disable(ac->ports[i]);
+		for (j = 0; j < port->num_queues; j++)
+			atomic_set(&compat_txq(port, j)->pending_sends, 0);
+	}
+	rtnl_unlock();
+}
+
+/* Hard interrupt context. The parent hands on this type alone. */
+static void mana_ib_parent_event(void *context, struct gdma_queue *queue,
+				 struct gdma_event *event)
+{
+	struct mana_ib_dev *dev = context;
+
+	if (event->type == MANA_HW_EQE_QP_FATAL)
+		dev->on_event(dev, event->details[0], event->details[1]);
+}
+
+/**
+ * mana_ib_parent_create_eq - makes an event queue
+ * @dev: device; its on_event is called for asynchronous events
+ * @ethernet: of the Ethernet device beside ours
+ * @vector: interrupt; 0 is that of the channel for requests too
+ * @eq: what was made
+ */
+int mana_ib_parent_create_eq(struct mana_ib_dev *dev, bool ethernet,
+			     unsigned int vector, struct mana_ib_eq *eq)
+{
+	struct gdma_queue_spec spec = {
+		.type = GDMA_EQ,
+		.queue_size = MANA_IB_EQ_BYTES,
+		.eq.callback = mana_ib_parent_event,
+		.eq.context = dev,
+		.eq.log2_throttle_limit = MANA_IB_EQ_LOG2_THROTTLE,
+	};
+	struct gdma_context *gc = dev->gc;
+	int err;
+
+	eq->msix = vector % gc->num_msix_usable;
+	err = compat_get_interrupt(gc, &eq->msix);
+	if (err)
+		return err;
+	spec.eq.msix_index = eq->msix;
+	err = mana_gd_create_mana_eq(ethernet ? &gc->mana : dev->gdev, &spec,
+				     &eq->queue);
+	if (err) {
+		eq->queue = NULL;
+		compat_put_interrupt(gc, eq->msix);
+		return err;
+	}
+	eq->id = eq->queue->id;
+	return 0;
+}
+
+/**
+ * mana_ib_parent_destroy_eq - ends an event queue
+ * @dev: device
+ * @eq: queue; nothing is done if it was not made
+ * @keep_memory: the device may still write to it
+ */
+void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
+			       bool keep_memory)
+{
+	if (!eq->queue)
+		return;
+	/* Of a device that does not answer, no answer is waited for. */
+	if (dev->gone)
+		eq->queue->eq.disable_needed = false;
+	/* The parent frees what it finds there. */
+	if (keep_memory)
+		eq->queue->mem_info.virt_addr = NULL;
+	mana_gd_destroy_queue(dev->gc, eq->queue);
+	compat_put_interrupt(dev->gc, eq->msix);
+	eq->queue = NULL;
+}
+
+/**
+ * mana_ib_parent_hook_cq - enters a CQ into the table that Ethernet uses too
+ * @dev: device, its hook_lock held
+ * @id: of the CQ
+ * @callback: for completion events, in hard interrupt context under RCU's read lock
+ * @context: for @callback
+ * @hook: the entry
+ *
+ * Return: -EPROTO if the device has given an id that cannot be.
+ */
+int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
+			   void (*callback)(void *context,
+					    struct gdma_queue *hook),
+			   void *context, struct gdma_queue **hook)
+{
+	struct gdma_context *gc = dev->gc;
+	struct gdma_queue *entry;
+
+	if (id >= gc->max_num_cqs || gc->cq_table[id])
+		return -EPROTO;
+	entry = kzalloc(sizeof(*entry), GFP_KERNEL);
+	if (!entry)
+		return -ENOMEM;
+	entry->gdma_dev = dev->gdev;
+	entry->type = GDMA_CQ;
+	entry->id = id;
+	entry->cq.context = context;
+	entry->cq.callback = callback;
+	*hook = entry;
+	/* The parent's reader finds a whole entry. */
+	smp_store_release(&gc->cq_table[id], entry);
+	return 0;
+}
+
+/**
+ * mana_ib_parent_mute_cq - replaces what is called for completion events
+ * @hook: entry of the CQ
+ * @callback: on return nothing else is called, or still running
+ */
+void mana_ib_parent_mute_cq(struct gdma_queue *hook,
+			    void (*callback)(void *context,
+					     struct gdma_queue *hook))
+{
+	WRITE_ONCE(hook->cq.callback, callback);
+	synchronize_rcu();
+}
+
+/**
+ * mana_ib_parent_unhook_cq - takes a CQ out of the table
+ * @dev: device, its hook_lock held
+ * @hook: entry of the CQ
+ */
+void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev, struct gdma_queue *hook)
+{
+	/* Unless the device has given the id to Ethernet meanwhile. */
+	cmpxchg(&dev->gc->cq_table[hook->id], hook, NULL);
+	kfree_rcu_mightsleep(hook);
+}
+
+/**
+ * mana_ib_parent_ports - how many Ethernet ports the function has
+ * @dev: device
+ */
+u32 mana_ib_parent_ports(const struct mana_ib_dev *dev)
+{
+	return dev->eth->num_ports;
+}
+
+/**
+ * mana_ib_parent_netdev - the interface of a port, or its master
+ * @dev: device
+ * @port: number, from 1 on
+ *
+ * Return: to be released with dev_put(); NULL if there is none.
+ */
+struct net_device *mana_ib_parent_netdev(const struct mana_ib_dev *dev,
+					 u32 port)
+{
+	return compat_port_netdev(dev->eth, port - 1);
+}
+
+/**
+ * mana_ib_parent_lower - the parent's own interface of a port
+ * @dev: device
+ * @port: number, from 1 on; there is such a port
+ */
+const struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
+					      u32 port)
+{
+	return dev->eth->ports[port - 1];
+}
+
+/**
+ * mana_ib_parent_port - an Ethernet port
+ * @dev: device
+ * @port: number, from 1 on
+ *
+ * Return: NULL if there is no such port.
+ */
+struct mana_port_context *mana_ib_parent_port(const struct mana_ib_dev *dev,
+					      u32 port)
+{
+	if (!port || port > dev->eth->num_ports)
+		return NULL;
+	return netdev_priv(dev->eth->ports[port - 1]);
+}
+
+/**
+ * mana_ib_port_vport - what the device calls a port
+ * @port: port
+ */
+u64 mana_ib_port_vport(const struct mana_port_context *port)
+{
+	return port->port_handle;
+}
+
+/**
+ * mana_ib_port_tx_offset - what frames name the port by
+ * @port: port
+ */
+u32 mana_ib_port_tx_offset(const struct mana_port_context *port)
+{
+	return port->tx_vp_offset;
+}
+
+/**
+ * mana_ib_port_is_running - whether the port's interface is up
+ * @port: port
+ */
+bool mana_ib_port_is_running(const struct mana_port_context *port)
+{
+	return netif_running(port->ndev);
+}
+
+/**
+ * mana_ib_port_take - takes the transmit side of a port
+ * @port: port
+ * @pd_id: protection domain that it belongs to then
+ * @doorbell_page: that its send queues are rung from
+ */
+int mana_ib_port_take(struct mana_port_context *port, u32 pd_id,
+		      u32 doorbell_page)
+{
+	return compat_configure_vport(port, pd_id, doorbell_page);
+}
+
+/**
+ * mana_ib_port_give - gives the transmit side of a port back
+ * @port: port
+ */
+void mana_ib_port_give(struct mana_port_context *port)
+{
+	mana_uncfg_vport(port);
+}
+
+/**
+ * mana_ib_port_stop_receiving - receive queues of a port get no more frames
+ * @port: port
+ */
+void mana_ib_port_stop_receiving(struct mana_port_context *port)
+{
+	compat_disable_vport_rx(port);
+}
+
+/**
+ * mana_ib_port_destroy_wq - ends a work queue of a port, and its CQ
+ * @port: port
+ * @send: it is a send queue
+ * @object: its handle
+ */
+void mana_ib_port_destroy_wq(struct mana_port_context *port, bool send,
+			     u64 object)
+{
+	mana_destroy_wq_obj(port, send ? GDMA_SQ : GDMA_RQ, object);
+}

@@ -100,7 +100,7 @@ static int mana_ib_add_counters(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 	if (err)
 		return err;
 	for (i = 0; i < MANA_IB_VF_COUNTERS; i++)
-		sum[i] += now[i] - qp->counter_base[i];
+		sum[i] += now[i] - qp->ext.counter_base[i];
 	return 0;
 }
 
@@ -111,7 +111,7 @@ static int mana_ib_add_bound(struct mana_ib_dev *dev,
 	struct mana_ib_qp *qp;
 	int err;
 
-	list_for_each_entry(qp, &own->qps, counter_entry) {
+	list_for_each_entry(qp, &own->qps, ext.counter_entry) {
 		err = mana_ib_add_counters(dev, qp, sum);
 		if (err)
 			return err;
@@ -214,7 +214,7 @@ int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
 		return -EOPNOTSUPP;
 
 	mutex_lock(&dev->counter_lock);
-	err = mana_ib_cmd_qp_counters(dev, qp->handle, qp->counter_base);
+	err = mana_ib_cmd_qp_counters(dev, qp->handle, qp->ext.counter_base);
 	if (err)
 		goto out;
 	own = mana_ib_get_counter(dev, counter);
@@ -222,7 +222,7 @@ int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
 		err = -ENOMEM;
 		goto out;
 	}
-	list_move_tail(&qp->counter_entry, &own->qps);
+	list_move_tail(&qp->ext.counter_entry, &own->qps);
 	/* By this the core finds the counter's QPs, and unbinds those that end. */
 	ibqp->counter = counter;
 out:
@@ -239,7 +239,8 @@ int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 	unsigned int i;
 
 	mutex_lock(&dev->counter_lock);
-	if (!list_empty(&qp->counter_entry)) {
+	if (qp->format == MANA_IB_QP_EXTENDED &&
+	    !list_empty(&qp->ext.counter_entry)) {
 		own = xa_load(&dev->counters, ibqp->counter->id);
 		/* What a device that fails has not told is lost. */
 		mana_ib_add_counters(dev, qp, counted);
@@ -247,7 +248,7 @@ int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 			own->passed[i] += counted[i];
 			dev->counted[i] += counted[i];
 		}
-		list_del_init(&qp->counter_entry);
+		list_del_init(&qp->ext.counter_entry);
 		ibqp->counter = NULL;
 	}
 	mutex_unlock(&dev->counter_lock);

@@ -119,6 +119,39 @@ err_destroy:
 	return err;
 }
 
+/* What a provider asks for. */
+static int mana_ib_user_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
+			   const struct ib_cq_init_attr *attr,
+			   struct ib_udata *udata, bool *ethernet, u64 *region)
+{
+	struct mana_uapi_create_cq request = {};
+	int err;
+
+	err = mana_ib_udata_in(udata, &request, sizeof(request),
+			       sizeof(request.address));
+	if (err)
+		return err;
+	if (request.flags & ~(MANA_UAPI_CQ_RNIC | MANA_UAPI_CQ_EXTENDED))
+		return -EOPNOTSUPP;
+	cq->extended = request.flags & MANA_UAPI_CQ_EXTENDED;
+	if (cq->extended && !dev->ext.features)
+		return -EOPNOTSUPP;
+	if (cq->extended && (request.reserved0 || request.reserved1))
+		return -EOPNOTSUPP;
+	/* Time stamps are in extended entries. */
+	if (attr->flags &&
+	    (!cq->extended || !mana_ib_has(dev, MANA_HW_EXT_TIMESTAMPS)))
+		return -EOPNOTSUPP;
+	/* Where one device does both, the flag tells what it is for. */
+	if (dev->rdma && dev->raw && !cq->extended &&
+	    !(request.flags & MANA_UAPI_CQ_RNIC))
+		*ethernet = true;
+	if (!*ethernet && !is_power_of_2(cq->entries))
+		return -EINVAL;
+	return mana_ib_user_cq_memory(dev, cq, request.address, *ethernet,
+				      region);
+}
+
 int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		      struct ib_udata *udata)
 {
@@ -126,7 +159,6 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
 	struct mana_uapi_create_cq_resp response = {};
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);
-	struct mana_uapi_create_cq request = {};
 	bool ethernet = !dev->rdma;
 	u64 region = 0;
 	int err;
@@ -135,6 +167,8 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > mana_ib_max_cqe(dev))
 		return -EINVAL;
+	if (!udata && (ethernet || attr->flags))
+		return -EOPNOTSUPP;
 
 	cq->handle = MANA_IB_NO_HANDLE;
 	cq->id = MANA_IB_NO_ID;
@@ -145,37 +179,10 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	INIT_LIST_HEAD(&cq->flushing);
 	mana_ib_target_init(&cq->target, mana_ib_cq_event);
 
-	if (udata) {
-		err = mana_ib_udata_in(udata, &request, sizeof(request),
-				       sizeof(request.address));
-		if (err)
-			return err;
-		if (request.flags & ~(MANA_UAPI_CQ_RNIC |
-				      MANA_UAPI_CQ_EXTENDED))
-			return -EOPNOTSUPP;
-		cq->extended = request.flags & MANA_UAPI_CQ_EXTENDED;
-		if (cq->extended && !dev->ext.features)
-			return -EOPNOTSUPP;
-		if (cq->extended && (request.reserved0 || request.reserved1))
-			return -EOPNOTSUPP;
-		/* Time stamps are in extended entries. */
-		if (attr->flags &&
-		    (!cq->extended ||
-		     !mana_ib_has(dev, MANA_HW_EXT_TIMESTAMPS)))
-			return -EOPNOTSUPP;
-		/* Where one device does both, the flag tells what it is for. */
-		if (dev->rdma && dev->raw && !cq->extended &&
-		    !(request.flags & MANA_UAPI_CQ_RNIC))
-			ethernet = true;
-		if (!ethernet && !is_power_of_2(cq->entries))
-			return -EINVAL;
-		err = mana_ib_user_cq_memory(dev, cq, request.address, ethernet,
-					     &region);
-	} else {
-		if (ethernet || attr->flags)
-			return -EOPNOTSUPP;
+	if (udata)
+		err = mana_ib_user_cq(dev, cq, attr, udata, &ethernet, &region);
+	else
 		err = mana_ib_kernel_cq_memory(dev, cq, &region);
-	}
 	if (err)
 		return err;
 

@@ -229,7 +229,6 @@ static int mana_ib_start_packets(struct mana_ib_dev *dev, struct mana_ib_qp *qp,
 	if (!owner.port)
 		return -EINVAL;
 	packets->port = port;
-	qp->port = owner.port;
 	err = mana_ib_start_packet_queue(dev, &owner, true,
 					 &packets->send);
 	if (err)
@@ -460,7 +459,6 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 	kfree(spread);
 	packets->port = 1;
 	packets->live = true;
-	qp->port = mana_ib_parent_port(dev, 1);
 	qp->format = MANA_IB_QP_PACKET;
 	qp->packets = packets;
 	return 0;

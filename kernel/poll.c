@@ -111,7 +111,7 @@ static bool mana_ib_ext_receive(struct mana_ib_qp *qp,
 		if (!mana_ib_complete_srq(to_mana_srq(qp->ibqp.srq),
 					  cqe->cookie, &wc->wr_id))
 			return false;
-	} else if (!mana_ib_complete_receive(&qp->rq, wc)) {
+	} else if (!mana_ib_complete_receive(&qp->work.rq, wc)) {
 		return false;
 	}
 	wc->opcode = cqe->opcode == MANA_HW_EXT_WC_RECV_WRITE_IMM ?
@@ -144,7 +144,7 @@ static bool mana_ib_ext_completion(struct mana_ib_dev *dev,
 	wc->vendor_err = cqe->vendor_error;
 	wc->byte_len = cqe->length;
 	if (entry->word & MANA_HW_CQE_IS_SQ)
-		return mana_ib_complete_send(&qp->sq, cqe->cookie, wc);
+		return mana_ib_complete_send(&qp->work.sq, cqe->cookie, wc);
 	return mana_ib_ext_receive(qp, cqe, wc);
 }
 
@@ -157,7 +157,7 @@ static bool mana_ib_stock_send(struct mana_ib_dev *dev, u32 sq_id,
 
 	if (!qp)
 		return false;
-	ring = &qp->sq;
+	ring = &qp->work.sq;
 	if (mana_ib_ring_empty(ring))
 		return false;
 	wc->qp = &qp->ibqp;
@@ -177,7 +177,7 @@ static bool mana_ib_stock_receive(struct mana_ib_dev *dev,
 
 	qp = mana_ib_find_qp(&dev->qps, entry->word & MANA_HW_CQE_QUEUE_ID);
 	if (!qp || !qp->kernel || qp->format != MANA_IB_QP_STOCK_UD ||
-	    !mana_ib_complete_receive(&qp->rq, wc))
+	    !mana_ib_complete_receive(&qp->work.rq, wc))
 		return false;
 	wc->qp = &qp->ibqp;
 	wc->port_num = qp->attr.port_num;
@@ -224,7 +224,7 @@ static int mana_ib_poll_flush(struct mana_ib_cq *cq, int count,
 	int done = 0;
 
 	list_for_each_entry(flush, &cq->flushing, entry) {
-		ring = flush->send ? &flush->qp->sq : &flush->qp->rq;
+		ring = flush->send ? &flush->qp->work.sq : &flush->qp->work.rq;
 		while (done < count && !mana_ib_ring_empty(ring)) {
 			request = mana_ib_ring_request(ring, ring->tail);
 			memset(&wc[done], 0, sizeof(*wc));
@@ -283,8 +283,8 @@ bool mana_ib_cq_has_completion(struct mana_ib_cq *cq)
 	if (mana_ib_entry_valid(cq, cq->consumer))
 		return true;
 	list_for_each_entry(flush, &cq->flushing, entry)
-		if (mana_ib_ring_outstanding(flush->send ? &flush->qp->sq :
-							   &flush->qp->rq))
+		if (mana_ib_ring_outstanding(flush->send ? &flush->qp->work.sq :
+							   &flush->qp->work.rq))
 			return true;
 	return false;
 }
@@ -375,16 +375,16 @@ static void mana_ib_unlist_flush(struct mana_ib_cq *cq,
 /* From now on software completes what is posted and what was. */
 void mana_ib_start_flush(struct mana_ib_qp *qp)
 {
-	WRITE_ONCE(qp->flush, true);
-	mana_ib_list_flush(to_mana_cq(qp->ibqp.send_cq), &qp->send_flush);
+	WRITE_ONCE(qp->work.flush, true);
+	mana_ib_list_flush(to_mana_cq(qp->ibqp.send_cq), &qp->work.send_flush);
 	if (!qp->ibqp.srq)
 		mana_ib_list_flush(to_mana_cq(qp->ibqp.recv_cq),
-				   &qp->recv_flush);
+				   &qp->work.recv_flush);
 }
 
 void mana_ib_stop_flush(struct mana_ib_qp *qp)
 {
-	mana_ib_unlist_flush(to_mana_cq(qp->ibqp.send_cq), &qp->send_flush);
-	mana_ib_unlist_flush(to_mana_cq(qp->ibqp.recv_cq), &qp->recv_flush);
-	WRITE_ONCE(qp->flush, false);
+	mana_ib_unlist_flush(to_mana_cq(qp->ibqp.send_cq), &qp->work.send_flush);
+	mana_ib_unlist_flush(to_mana_cq(qp->ibqp.recv_cq), &qp->work.recv_flush);
+	WRITE_ONCE(qp->work.flush, false);
 }

@@ -17,10 +17,10 @@ int mana_ib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		*bad = wr;
 		return -EINVAL;
 	}
-	spin_lock_irqsave(&qp->sq.lock, flags);
-	before = qp->sq.producer;
+	spin_lock_irqsave(&qp->work.sq.lock, flags);
+	before = qp->work.sq.producer;
 	for (; wr; wr = wr->next) {
-		if (mana_ib_ring_outstanding(&qp->sq) > qp->sq.request_mask)
+		if (mana_ib_ring_outstanding(&qp->work.sq) > qp->work.sq.request_mask)
 			err = -ENOMEM;
 		else if (extended)
 			err = mana_ib_post_send_ext(qp, wr);
@@ -31,14 +31,14 @@ int mana_ib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 			break;
 		}
 	}
-	if (qp->sq.producer != before) {
+	if (qp->work.sq.producer != before) {
 		if (extended)
 			mana_ib_ring_send_ext(qp);
 		else
 			mana_ib_ring_send_ud(qp);
 	}
-	spin_unlock_irqrestore(&qp->sq.lock, flags);
-	if (unlikely(READ_ONCE(qp->flush)))
+	spin_unlock_irqrestore(&qp->work.sq.lock, flags);
+	if (unlikely(READ_ONCE(qp->work.flush)))
 		mana_ib_wake_flush(to_mana_cq(ibqp->send_cq));
 	return err;
 }
@@ -56,10 +56,10 @@ int mana_ib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		*bad = wr;
 		return -EINVAL;
 	}
-	spin_lock_irqsave(&qp->rq.lock, flags);
-	before = qp->rq.producer;
+	spin_lock_irqsave(&qp->work.rq.lock, flags);
+	before = qp->work.rq.producer;
 	for (; wr; wr = wr->next) {
-		if (mana_ib_ring_outstanding(&qp->rq) > qp->rq.request_mask)
+		if (mana_ib_ring_outstanding(&qp->work.rq) > qp->work.rq.request_mask)
 			err = -ENOMEM;
 		else if (extended)
 			err = mana_ib_post_recv_ext(qp, wr);
@@ -70,14 +70,14 @@ int mana_ib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 			break;
 		}
 	}
-	if (qp->rq.producer != before) {
+	if (qp->work.rq.producer != before) {
 		if (extended)
 			mana_ib_ring_recv_ext(qp);
 		else
 			mana_ib_ring_recv_ud(qp);
 	}
-	spin_unlock_irqrestore(&qp->rq.lock, flags);
-	if (unlikely(READ_ONCE(qp->flush)))
+	spin_unlock_irqrestore(&qp->work.rq.lock, flags);
+	if (unlikely(READ_ONCE(qp->work.flush)))
 		mana_ib_wake_flush(to_mana_cq(ibqp->recv_cq));
 	return err;
 }

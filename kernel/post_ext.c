@@ -197,7 +197,7 @@ int mana_ib_post_send_ext(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 			qp->ibqp.qp_type == IB_QPT_GSI;
 	const struct mana_ib_kind *kind;
 	struct mana_hw_ext_control control = {};
-	struct mana_ib_ring *ring = &qp->sq;
+	struct mana_ib_ring *ring = &qp->work.sq;
 	struct mana_ib_writer writer;
 	u32 bytes, units, used;
 	int sges;
@@ -247,7 +247,7 @@ int mana_ib_post_send_ext(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 
 int mana_ib_post_recv_ext(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 {
-	struct mana_ib_ring *ring = &qp->rq;
+	struct mana_ib_ring *ring = &qp->work.rq;
 	struct mana_hw_ext_receive receive = {};
 	struct mana_ib_writer writer;
 
@@ -256,7 +256,7 @@ int mana_ib_post_recv_ext(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 	receive.sge_count = wr->num_sge;
 	receive.cookie = ring->producer;
 	writer.ring = ring;
-	writer.position = ring->producer * qp->receive_stride;
+	writer.position = ring->producer * qp->ext.receive_stride;
 	mana_ib_write(&writer, &receive, sizeof(receive));
 	mana_ib_write_sges(&writer, wr->sg_list, wr->num_sge);
 	mana_ib_ring_push(ring, wr->wr_id, IB_WC_RECV, true, 1);
@@ -266,32 +266,32 @@ int mana_ib_post_recv_ext(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 /* Tells the device by memory, and by doorbell only if it sleeps. */
 void mana_ib_ring_send_ext(struct mana_ib_qp *qp)
 {
-	struct mana_hw_ext_qp_record *record = qp->record;
+	struct mana_hw_ext_qp_record *record = qp->ext.record;
 
 	/* The WQEs come before the index. */
 	dma_wmb();
-	WRITE_ONCE(record->sq_producer, qp->sq.producer);
+	WRITE_ONCE(record->sq_producer, qp->work.sq.producer);
 	/* Pairs with the device's barrier between kick and producer. */
 	mb();
 	if (READ_ONCE(record->sq_kick))
 		mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device),
 				      MANA_HW_DB_SQ,
 				      mana_hw_wq_doorbell(qp->sq_id, 0,
-							  qp->sq.producer));
+							  qp->work.sq.producer));
 }
 
 void mana_ib_ring_recv_ext(struct mana_ib_qp *qp)
 {
-	struct mana_hw_ext_qp_record *record = qp->record;
+	struct mana_hw_ext_qp_record *record = qp->ext.record;
 
 	/* The WQEs come before the index. */
 	dma_wmb();
-	WRITE_ONCE(record->rq_producer, qp->rq.producer);
+	WRITE_ONCE(record->rq_producer, qp->work.rq.producer);
 	/* Pairs with the device's barrier when the QP goes to ERR. */
 	mb();
 	if (READ_ONCE(record->rq_kick))
 		mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device),
 				      MANA_HW_DB_RQ,
 				      mana_hw_wq_doorbell(qp->ibqp.qp_num, 0,
-							  qp->rq.producer));
+							  qp->work.rq.producer));
 }

@@ -47,7 +47,7 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 {
 	const struct ib_ud_wr *ud = ud_wr(wr);
 	struct mana_ib_ah *ah = to_mana_ah(ud->ah);
-	struct mana_ib_ring *ring = &qp->sq;
+	struct mana_ib_ring *ring = &qp->work.sq;
 	struct mana_hw_rnic_send_oob oob = {};
 	struct mana_hw_wqe_header header = {};
 	u32 bytes, position, i;
@@ -63,9 +63,9 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 	header.word1 = (wr->num_sge + 1) |
 		       MANA_HW_OOB_LARGE << MANA_HW_WQE_OOB_CODE_SHIFT |
 		       MANA_HW_WQE_OOB_IN_SGL |
-		       qp->mtu << MANA_HW_WQE_DATA_UNIT_SHIFT;
+		       qp->ud.mtu << MANA_HW_WQE_DATA_UNIT_SHIFT;
 	oob.flags_psn = MANA_HW_RNIC_WQE_UD_SEND |
-			qp->send_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
+			qp->ud.send_psn << MANA_HW_RNIC_OOB_PSN_SHIFT;
 	if (qp->signal_all || wr->send_flags & IB_SEND_SIGNALED)
 		oob.flags_psn |= MANA_HW_RNIC_OOB_SIGNALED;
 	if (wr->send_flags & IB_SEND_SOLICITED)
@@ -79,7 +79,7 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 		oob.u.ud.qkey = qp->attr.qkey; /* IBTA 10.2.5: the QP's own */
 	else
 		oob.u.ud.qkey = ud->remote_qkey;
-	qp->send_psn = (qp->send_psn + 1) & MANA_HW_RNIC_24BIT;
+	qp->ud.send_psn = (qp->ud.send_psn + 1) & MANA_HW_RNIC_24BIT;
 
 	position = ring->producer;
 	mana_ib_ring_write(ring, position, &header, sizeof(header));
@@ -103,7 +103,7 @@ int mana_ib_post_recv_ud(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 {
 	struct mana_hw_rnic_recv_oob oob = {};
 	struct mana_hw_wqe_header header = {};
-	struct mana_ib_ring *ring = &qp->rq;
+	struct mana_ib_ring *ring = &qp->work.rq;
 	u32 bytes, position, i;
 
 	if (wr->num_sge > qp->attr.cap.max_recv_sge)
@@ -135,12 +135,12 @@ void mana_ib_ring_send_ud(struct mana_ib_qp *qp)
 {
 	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_SQ,
 			      mana_hw_wq_doorbell(qp->sq_id, 0,
-						  qp->sq.producer));
+						  qp->work.sq.producer));
 }
 
 void mana_ib_ring_recv_ud(struct mana_ib_qp *qp)
 {
 	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_RQ,
 			      mana_hw_wq_doorbell(qp->ibqp.qp_num, 0,
-						  qp->rq.producer));
+						  qp->work.rq.producer));
 }

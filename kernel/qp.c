@@ -170,9 +170,9 @@ static int mana_ib_answer_qp(struct mana_ib_qp *qp, struct ib_udata *udata)
 	response.queue_id[MANA_UAPI_QP_RESPONDER_RQ] = qp->ibqp.qp_num;
 	if (qp->format == MANA_IB_QP_STOCK_RC) {
 		response.queue_id[MANA_UAPI_QP_RESPONDER_SQ] =
-			qp->queue_ids[MANA_HW_RNIC_RESPONDER_SQ];
+			qp->rc.queue_ids[MANA_HW_RNIC_RESPONDER_SQ];
 		response.queue_id[MANA_UAPI_QP_REQUESTER_RQ] =
-			qp->queue_ids[MANA_HW_RNIC_REQUESTER_RQ];
+			qp->rc.queue_ids[MANA_HW_RNIC_REQUESTER_RQ];
 	}
 	return mana_ib_udata_out(udata, &response, sizeof(response));
 }
@@ -196,12 +196,11 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 	qp->attr.port_num = max(1U, attr->port_num);
 	mutex_init(&qp->mutex);
 	mana_ib_target_init(&qp->target, mana_ib_qp_event);
-	qp->send_flush.qp = qp;
-	qp->send_flush.send = true;
-	INIT_LIST_HEAD(&qp->send_flush.entry);
-	qp->recv_flush.qp = qp;
-	INIT_LIST_HEAD(&qp->recv_flush.entry);
-	INIT_LIST_HEAD(&qp->counter_entry);
+	qp->work.send_flush.qp = qp;
+	qp->work.send_flush.send = true;
+	INIT_LIST_HEAD(&qp->work.send_flush.entry);
+	qp->work.recv_flush.qp = qp;
+	INIT_LIST_HEAD(&qp->work.recv_flush.entry);
 
 	switch (attr->qp_type) {
 	case IB_QPT_RC:

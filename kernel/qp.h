@@ -26,35 +26,98 @@ enum mana_ib_qp_format {
 struct mana_ib_packets;
 
 /**
+ * struct mana_ib_work - queues that the kernel posts to, of either format it uses
+ * @sq: send queue
+ * @rq: receive queue
+ * @flush: requests are completed by software
+ * @send_flush: entry in the send CQ's list, when @flush
+ * @recv_flush: the same in the receive CQ's list
+ */
+struct mana_ib_work {
+	struct mana_ib_ring sq;
+	struct mana_ib_ring rq;
+	bool flush;
+	struct mana_ib_flush send_flush;
+	struct mana_ib_flush recv_flush;
+};
+
+/**
+ * struct mana_ib_rc_qp - RC in the public format, of users
+ * @queue_ids: in the order of the device
+ * @umems: queues, in the order of the provider
+ */
+struct mana_ib_rc_qp {
+	u32 queue_ids[MANA_HW_RNIC_RC_QUEUES];
+	struct ib_umem *umems[MANA_UAPI_QP_QUEUES];
+};
+
+/**
+ * struct mana_ib_ud_qp - UD and GSI in the public format
+ * @sq_umem: send queue of a user
+ * @rq_umem: receive queue of a user
+ * @sq_buffer: send queue of the kernel
+ * @rq_buffer: receive queue of the kernel
+ * @mtu: of the kernel's sends, bytes
+ * @send_psn: of the kernel's sends
+ */
+struct mana_ib_ud_qp {
+	struct ib_umem *sq_umem;
+	struct ib_umem *rq_umem;
+	struct mana_ib_buffer sq_buffer;
+	struct mana_ib_buffer rq_buffer;
+	u32 mtu;
+	u32 send_psn;
+};
+
+/**
+ * struct mana_ib_ext_qp - RC, UC, UD and GSI in the extension's format
+ * @umem: queues and record of a user
+ * @buffer: queues and record of the kernel
+ * @record: shared with the device, the kernel's
+ * @receive_stride: bytes of a receive WQE, the kernel's
+ * @counter_base: device counters when the QP was bound to its counter
+ * @counter_entry: in the list of that counter
+ */
+struct mana_ib_ext_qp {
+	struct ib_umem *umem;
+	struct mana_ib_buffer buffer;
+	struct mana_hw_ext_qp_record *record;
+	u32 receive_stride;
+	u64 counter_base[MANA_IB_VF_COUNTERS];
+	struct list_head counter_entry;
+};
+
+/* Raw packets of direct verbs: a send queue of an Ethernet port. */
+struct mana_ib_raw_qp {
+	struct mana_port_context *port;
+	struct ib_umem *umem;
+};
+
+/* Receive queues of direct verbs that a port's frames are spread over. */
+struct mana_ib_rss_qp {
+	struct mana_port_context *port;
+	bool has_vport; /* they took its transmit side for their PD */
+};
+
+/**
  * struct mana_ib_qp - queue pair
  * @ibqp: that of the core
- * @format: of its queues
+ * @format: of its queues: which member of the union there is
  * @kernel: posted to by us
  * @handle: of the device
  * @sq_id: for doorbells
- * @queue_ids: of a stock RC QP, in the order of the device
  * @target: references of event handlers
  * @mutex: one change of attributes at a time
  * @state: as far as we know
  * @attr: attributes as they were set, and capabilities
  * @signal_all: each send gives a completion
- * @mtu: of stock UD sends, bytes
- * @umems: queues of a user
- * @buffer: queues of the kernel; stock: the SQ
- * @rq_buffer: stock: the RQ
- * @record: shared with the device, extended QPs of the kernel
- * @sq: send queue of the kernel
- * @rq: receive queue of the kernel
- * @send_psn: of stock UD sends
- * @receive_stride: bytes of a receive WQE, extended QPs of the kernel
- * @flush: requests are completed by software
- * @send_flush: entry in the send CQ's list, when @flush
- * @recv_flush: the same in the receive CQ's list
- * @port: Ethernet port of a raw packet QP
- * @has_vport: receive queues took the transmit side of @port for their PD
- * @packets: of a raw packet QP with both queues
- * @counter_base: device counters when the QP was bound to its counter
- * @counter_entry: in the list of that counter
+ * @work: queues of the kernel; MANA_IB_QP_STOCK_UD and MANA_IB_QP_EXTENDED
+ * @rc: MANA_IB_QP_STOCK_RC
+ * @ud: MANA_IB_QP_STOCK_UD
+ * @ext: MANA_IB_QP_EXTENDED
+ * @raw: MANA_IB_QP_RAW
+ * @rss: MANA_IB_QP_RSS
+ * @packets: MANA_IB_QP_PACKET
  */
 struct mana_ib_qp {
 	struct ib_qp ibqp;
@@ -62,29 +125,20 @@ struct mana_ib_qp {
 	bool kernel;
 	u64 handle;
 	u32 sq_id;
-	u32 queue_ids[MANA_HW_RNIC_RC_QUEUES];
 	struct mana_ib_event_target target;
 	struct mutex mutex; /* state and attributes */
 	enum ib_qp_state state;
 	struct ib_qp_attr attr;
 	bool signal_all;
-	u32 mtu;
-	struct ib_umem *umems[MANA_UAPI_QP_QUEUES];
-	struct mana_ib_buffer buffer;
-	struct mana_ib_buffer rq_buffer;
-	struct mana_hw_ext_qp_record *record;
-	struct mana_ib_ring sq;
-	struct mana_ib_ring rq;
-	u32 send_psn;
-	u32 receive_stride;
-	bool flush;
-	struct mana_ib_flush send_flush;
-	struct mana_ib_flush recv_flush;
-	struct mana_port_context *port;
-	bool has_vport;
-	struct mana_ib_packets *packets;
-	u64 counter_base[MANA_IB_VF_COUNTERS];
-	struct list_head counter_entry;
+	struct mana_ib_work work;
+	union {
+		struct mana_ib_rc_qp rc;
+		struct mana_ib_ud_qp ud;
+		struct mana_ib_ext_qp ext;
+		struct mana_ib_raw_qp raw;
+		struct mana_ib_rss_qp rss;
+		struct mana_ib_packets *packets;
+	};
 };
 
 static inline struct mana_ib_qp *to_mana_qp(struct ib_qp *ibqp)
@@ -122,9 +176,10 @@ int mana_ib_create_extended(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    struct ib_udata *udata);
 
 /* qp_queues.c */
-void mana_ib_qp_params(const struct mana_ib_qp *qp,
-		       const struct ib_qp_init_attr *attr, u32 doorbell_page,
-		       struct mana_ib_qp_params *params);
+void mana_ib_fill_qp_params(const struct mana_ib_qp *qp,
+			    const struct ib_qp_init_attr *attr,
+			    u32 doorbell_page,
+			    struct mana_ib_qp_params *params);
 void mana_ib_qp_made(struct mana_ib_qp *qp,
 		     const struct mana_ib_qp_result *result);
 void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp);

@@ -13,7 +13,7 @@ void mana_ib_end_by_software(struct mana_ib_qp *qp)
 	struct ib_event event = { .device = qp->ibqp.device,
 				  .element.qp = &qp->ibqp,
 				  .event = IB_EVENT_QP_LAST_WQE_REACHED };
-	bool ended = qp->flush;
+	bool ended = qp->work.flush;
 
 	mana_ib_start_flush(qp);
 	if (!ended && qp->ibqp.srq && qp->ibqp.event_handler)

@@ -47,11 +47,11 @@ static int mana_ib_user_ext(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 
 	if (!mana_ib_sizes_valid(request, attr->srq))
 		return -EINVAL;
-	err = mana_ib_queue_region(dev, request->buffer, bytes, &qp->umems[0],
+	err = mana_ib_queue_region(dev, request->buffer, bytes, &qp->ext.umem,
 				   &queues.region);
 	if (err)
 		return err;
-	mana_ib_qp_params(qp, attr, context->doorbell_page, &params);
+	mana_ib_fill_qp_params(qp, attr, context->doorbell_page, &params);
 	err = mana_ib_cmd_create_ext_qp(dev, &params, &queues, &result);
 	if (err) {
 		mana_ib_cmd_destroy_region(dev, queues.region);
@@ -79,39 +79,39 @@ static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
 	queues.sq_bytes =
 		roundup_pow_of_two(max(1U, cap->max_send_wr) * wqe_bytes);
 	if (!attr->srq) {
-		qp->receive_stride =
+		qp->ext.receive_stride =
 			mana_ib_ext_receive_stride(cap->max_recv_sge);
-		queues.rq_stride = qp->receive_stride;
+		queues.rq_stride = qp->ext.receive_stride;
 		queues.rq_bytes = max_t(u32, MANA_IB_RING_MIN,
 					roundup_pow_of_two(max(1U, cap->max_recv_wr)) *
-						qp->receive_stride);
+						qp->ext.receive_stride);
 	}
 	err = mana_ib_alloc_buffer(dev,
 				   queues.sq_bytes + queues.rq_bytes +
 					   MANA_HW_EXT_RECORD_BYTES,
-				   &qp->buffer);
+				   &qp->ext.buffer);
 	if (err)
 		return err;
-	qp->record = qp->buffer.cpu + queues.sq_bytes + queues.rq_bytes;
-	err = mana_ib_ring_init(&qp->sq, qp->buffer.cpu, queues.sq_bytes,
+	qp->ext.record = qp->ext.buffer.cpu + queues.sq_bytes + queues.rq_bytes;
+	err = mana_ib_ring_init(&qp->work.sq, qp->ext.buffer.cpu, queues.sq_bytes,
 				cap->max_send_wr, node);
 	if (err)
 		goto err_free;
 	if (!attr->srq) {
-		err = mana_ib_ring_init(&qp->rq,
-					qp->buffer.cpu + queues.sq_bytes,
+		err = mana_ib_ring_init(&qp->work.rq,
+					qp->ext.buffer.cpu + queues.sq_bytes,
 					queues.rq_bytes, cap->max_recv_wr,
 					node);
 		if (err)
 			goto err_free;
 	}
-	queues.region = qp->buffer.region;
-	mana_ib_qp_params(qp, attr, dev->doorbell_page, &params);
+	queues.region = qp->ext.buffer.region;
+	mana_ib_fill_qp_params(qp, attr, dev->doorbell_page, &params);
 	err = mana_ib_cmd_create_ext_qp(dev, &params, &queues, &result);
 	if (err)
 		goto err_free;
 	mana_ib_qp_made(qp, &result);
-	qp->buffer.region = 0;
+	qp->ext.buffer.region = 0;
 	/* No inline data from the kernel. */
 	attr->cap.max_inline_data = 0;
 	qp->attr.cap.max_inline_data = 0;
@@ -127,6 +127,7 @@ int mana_ib_create_extended(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    struct ib_udata *udata)
 {
 	qp->format = MANA_IB_QP_EXTENDED;
+	INIT_LIST_HEAD(&qp->ext.counter_entry);
 	if (udata)
 		return mana_ib_user_ext(qp, attr, request, udata);
 	return mana_ib_kernel_ext(qp, attr);

@@ -5,9 +5,10 @@
 #include "srq.h"
 
 /* What the device needs for a QP of whatever format. */
-void mana_ib_qp_params(const struct mana_ib_qp *qp,
-		       const struct ib_qp_init_attr *attr, u32 doorbell_page,
-		       struct mana_ib_qp_params *params)
+void mana_ib_fill_qp_params(const struct mana_ib_qp *qp,
+			    const struct ib_qp_init_attr *attr,
+			    u32 doorbell_page,
+			    struct mana_ib_qp_params *params)
 {
 	*params = (struct mana_ib_qp_params){
 		.pd = to_mana_pd(qp->ibqp.pd)->handle,
@@ -29,17 +30,35 @@ void mana_ib_qp_made(struct mana_ib_qp *qp,
 	qp->ibqp.qp_num = result->qpn;
 }
 
+static void mana_ib_forget_umem(struct mana_ib_dev *dev, struct ib_umem **umem)
+{
+	mana_ib_release_umem(dev, *umem);
+	*umem = NULL;
+}
+
 /* Memory of the queues; the device does not use it any more. */
 void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 {
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(qp->umems); i++) {
-		mana_ib_release_umem(dev, qp->umems[i]);
-		qp->umems[i] = NULL;
+	switch (qp->format) {
+	case MANA_IB_QP_STOCK_RC:
+		for (i = 0; i < ARRAY_SIZE(qp->rc.umems); i++)
+			mana_ib_forget_umem(dev, &qp->rc.umems[i]);
+		break;
+	case MANA_IB_QP_STOCK_UD:
+		mana_ib_forget_umem(dev, &qp->ud.sq_umem);
+		mana_ib_forget_umem(dev, &qp->ud.rq_umem);
+		mana_ib_free_buffer(dev, &qp->ud.sq_buffer);
+		mana_ib_free_buffer(dev, &qp->ud.rq_buffer);
+		break;
+	case MANA_IB_QP_EXTENDED:
+		mana_ib_forget_umem(dev, &qp->ext.umem);
+		mana_ib_free_buffer(dev, &qp->ext.buffer);
+		break;
+	default:
+		return;
 	}
-	mana_ib_free_buffer(dev, &qp->buffer);
-	mana_ib_free_buffer(dev, &qp->rq_buffer);
-	mana_ib_ring_free(&qp->sq);
-	mana_ib_ring_free(&qp->rq);
+	mana_ib_ring_free(&qp->work.sq);
+	mana_ib_ring_free(&qp->work.rq);
 }

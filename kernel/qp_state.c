@@ -140,16 +140,19 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 		mana_ib_stop_flush(qp);
 		mana_ib_forget_entries(to_mana_cq(qp->ibqp.send_cq), qp);
 		mana_ib_forget_entries(to_mana_cq(qp->ibqp.recv_cq), qp);
-		mana_ib_ring_reset(&qp->sq);
-		mana_ib_ring_reset(&qp->rq);
-		qp->send_psn = 0;
-		if (qp->record) {
-			WRITE_ONCE(qp->record->sq_producer, 0);
-			WRITE_ONCE(qp->record->rq_producer, 0);
+		mana_ib_ring_reset(&qp->work.sq);
+		mana_ib_ring_reset(&qp->work.rq);
+		if (qp->format == MANA_IB_QP_STOCK_UD) {
+			qp->ud.send_psn = 0;
+		} else {
+			WRITE_ONCE(qp->ext.record->sq_producer, 0);
+			WRITE_ONCE(qp->ext.record->rq_producer, 0);
 		}
 		break;
 	case IB_QPS_RTR:
-		qp->mtu = mana_ib_netdev_mtu(dev, qp->attr.port_num);
+		if (qp->format == MANA_IB_QP_STOCK_UD)
+			qp->ud.mtu = mana_ib_netdev_mtu(dev,
+							qp->attr.port_num);
 		break;
 	case IB_QPS_ERR:
 		/* The public format of datagrams knows no flush. */

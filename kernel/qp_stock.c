@@ -28,19 +28,21 @@ int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	qp->format = MANA_IB_QP_STOCK_RC;
 	for (i = 0; i < MANA_UAPI_QP_QUEUES; i++) {
 		err = mana_ib_queue_region(dev, request->address[i],
-					   request->bytes[i], &qp->umems[i],
+					   request->bytes[i], &qp->rc.umems[i],
 					   &regions[mana_ib_rc_queue[i]]);
 		if (err)
 			goto err_destroy_regions;
 	}
-	mana_ib_qp_params(qp, attr,
-			  mana_ib_doorbell_page(dev, to_user_context(udata)),
-			  &params);
+	mana_ib_fill_qp_params(qp, attr,
+			       mana_ib_doorbell_page(dev,
+						     to_user_context(udata)),
+			       &params);
 	err = mana_ib_cmd_create_rc_qp(dev, &params, regions, &result);
 	if (err)
 		goto err_destroy_regions;
 	mana_ib_qp_made(qp, &result);
-	memcpy(qp->queue_ids, result.queue_ids, sizeof(qp->queue_ids));
+	memcpy(qp->rc.queue_ids, result.queue_ids,
+	       sizeof(qp->rc.queue_ids));
 	return 0;
 
 err_destroy_regions:
@@ -63,16 +65,16 @@ static int mana_ib_user_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	int err;
 
 	err = mana_ib_queue_region(dev, request->address[sq],
-				   request->bytes[sq], &qp->umems[sq],
+				   request->bytes[sq], &qp->ud.sq_umem,
 				   &sq_region);
 	if (err)
 		return err;
 	err = mana_ib_queue_region(dev, request->address[rq],
-				   request->bytes[rq], &qp->umems[rq],
+				   request->bytes[rq], &qp->ud.rq_umem,
 				   &rq_region);
 	if (err)
 		goto err_sq;
-	mana_ib_qp_params(qp, attr, context->doorbell_page, &params);
+	mana_ib_fill_qp_params(qp, attr, context->doorbell_page, &params);
 	err = mana_ib_cmd_create_ud_qp(dev, &params, sq_region, rq_region,
 				       &result);
 	if (err)
@@ -109,28 +111,28 @@ static int mana_ib_kernel_ud(struct mana_ib_qp *qp,
 				      mana_ib_ud_send_bytes(cap->max_send_sge));
 	rq_bytes = mana_ib_ring_bytes(cap->max_recv_wr,
 				      mana_ib_ud_receive_bytes(cap->max_recv_sge));
-	err = mana_ib_alloc_buffer(dev, sq_bytes, &qp->buffer);
+	err = mana_ib_alloc_buffer(dev, sq_bytes, &qp->ud.sq_buffer);
 	if (err)
 		return err;
-	err = mana_ib_alloc_buffer(dev, rq_bytes, &qp->rq_buffer);
+	err = mana_ib_alloc_buffer(dev, rq_bytes, &qp->ud.rq_buffer);
 	if (err)
 		goto err_free;
-	err = mana_ib_ring_init(&qp->sq, qp->buffer.cpu, sq_bytes,
+	err = mana_ib_ring_init(&qp->work.sq, qp->ud.sq_buffer.cpu, sq_bytes,
 				cap->max_send_wr, dev->node);
 	if (err)
 		goto err_free;
-	err = mana_ib_ring_init(&qp->rq, qp->rq_buffer.cpu, rq_bytes,
+	err = mana_ib_ring_init(&qp->work.rq, qp->ud.rq_buffer.cpu, rq_bytes,
 				cap->max_recv_wr, dev->node);
 	if (err)
 		goto err_free;
-	mana_ib_qp_params(qp, attr, dev->doorbell_page, &params);
-	err = mana_ib_cmd_create_ud_qp(dev, &params, qp->buffer.region,
-				       qp->rq_buffer.region, &result);
+	mana_ib_fill_qp_params(qp, attr, dev->doorbell_page, &params);
+	err = mana_ib_cmd_create_ud_qp(dev, &params, qp->ud.sq_buffer.region,
+				       qp->ud.rq_buffer.region, &result);
 	if (err)
 		goto err_free;
 	mana_ib_qp_made(qp, &result);
-	qp->buffer.region = 0;
-	qp->rq_buffer.region = 0;
+	qp->ud.sq_buffer.region = 0;
+	qp->ud.rq_buffer.region = 0;
 	/* No inline data from the kernel. */
 	attr->cap.max_inline_data = 0;
 	qp->attr.cap.max_inline_data = 0;

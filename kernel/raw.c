@@ -136,24 +136,24 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	    !is_power_of_2(request.sq_bytes))
 		return -EINVAL;
 	qp->format = MANA_IB_QP_RAW;
-	qp->port = mana_ib_parent_port(dev, request.port);
-	if (!qp->port)
+	qp->raw.port = mana_ib_parent_port(dev, request.port);
+	if (!qp->raw.port)
 		return -EINVAL;
 	err = mana_ib_get_raw_eqs(dev);
 	if (err)
 		return err;
-	err = mana_ib_take_vport(pd, qp->port, context->doorbell_page);
+	err = mana_ib_take_vport(pd, qp->raw.port, context->doorbell_page);
 	if (err)
 		goto err_eqs;
-	qp->umems[0] = compat_umem_get(&dev->ibdev, request.sq_address,
+	qp->raw.umem = compat_umem_get(&dev->ibdev, request.sq_address,
 				       request.sq_bytes, IB_ACCESS_LOCAL_WRITE);
-	if (IS_ERR(qp->umems[0])) {
-		err = PTR_ERR(qp->umems[0]);
-		qp->umems[0] = NULL;
+	if (IS_ERR(qp->raw.umem)) {
+		err = PTR_ERR(qp->raw.umem);
+		qp->raw.umem = NULL;
 		goto err_vport;
 	}
 	mutex_lock(&dev->raw_lock);
-	err = mana_ib_create_object(dev, qp->port, true, qp->umems[0],
+	err = mana_ib_create_object(dev, qp->raw.port, true, qp->raw.umem,
 				    request.sq_bytes, cq, &qp->handle,
 				    &qp->sq_id);
 	mutex_unlock(&dev->raw_lock);
@@ -162,7 +162,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 
 	response.sq_id = qp->sq_id;
 	response.cq_id = cq->id;
-	response.tx_vport_offset = mana_ib_port_tx_offset(qp->port);
+	response.tx_vport_offset = mana_ib_port_tx_offset(qp->raw.port);
 	err = mana_ib_udata_out(udata, &response, sizeof(response));
 	if (err)
 		goto err_object;
@@ -171,10 +171,10 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 
 err_object:
 	mutex_lock(&dev->raw_lock);
-	mana_ib_destroy_object(dev, qp->port, true, cq, qp->handle);
+	mana_ib_destroy_object(dev, qp->raw.port, true, cq, qp->handle);
 	mutex_unlock(&dev->raw_lock);
 err_umem:
-	mana_ib_release_umem(dev, qp->umems[0]);
+	mana_ib_release_umem(dev, qp->raw.umem);
 err_vport:
 	mana_ib_give_vport(pd);
 err_eqs:
@@ -187,10 +187,10 @@ void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 
 	mutex_lock(&dev->raw_lock);
-	mana_ib_destroy_object(dev, qp->port, true,
+	mana_ib_destroy_object(dev, qp->raw.port, true,
 			       to_mana_cq(qp->ibqp.send_cq), qp->handle);
 	mutex_unlock(&dev->raw_lock);
-	mana_ib_release_umem(dev, qp->umems[0]);
+	mana_ib_release_umem(dev, qp->raw.umem);
 	mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
 	mana_ib_put_raw_eqs(dev);
 }
@@ -356,17 +356,17 @@ static int mana_ib_take_receive_side(struct mana_ib_qp *qp, u32 doorbell_page)
 {
 	int err;
 
-	err = mana_ib_take_vport(to_mana_pd(qp->ibqp.pd), qp->port,
+	err = mana_ib_take_vport(to_mana_pd(qp->ibqp.pd), qp->rss.port,
 				 doorbell_page);
-	qp->has_vport = !err;
-	if (err == -EBUSY && mana_ib_port_is_running(qp->port))
+	qp->rss.has_vport = !err;
+	if (err == -EBUSY && mana_ib_port_is_running(qp->rss.port))
 		return 0;
 	return err;
 }
 
 static void mana_ib_give_receive_side(struct mana_ib_qp *qp)
 {
-	if (qp->has_vport)
+	if (qp->rss.has_vport)
 		mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
 }
 
@@ -397,8 +397,8 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	if (!dev->raw)
 		return -EOPNOTSUPP;
 	qp->format = MANA_IB_QP_RSS;
-	qp->port = mana_ib_parent_port(dev, request.port);
-	if (!qp->port)
+	qp->rss.port = mana_ib_parent_port(dev, request.port);
+	if (!qp->rss.port)
 		return -EINVAL;
 	response = kzalloc(sizeof(*response), GFP_KERNEL);
 	if (!response)
@@ -411,11 +411,11 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 		goto err_eqs;
 
 	mutex_lock(&dev->raw_lock);
-	err = mana_ib_create_receive_queues(dev, qp->port, table->ind_tbl,
+	err = mana_ib_create_receive_queues(dev, qp->rss.port, table->ind_tbl,
 					    count, response);
 	if (err)
 		goto err_unlock;
-	err = mana_ib_steer(dev, qp->port, table->ind_tbl, count, request.key);
+	err = mana_ib_steer(dev, qp->rss.port, table->ind_tbl, count, request.key);
 	if (err)
 		goto err_destroy;
 	err = mana_ib_udata_out(udata, response, sizeof(*response));
@@ -426,9 +426,9 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	return 0;
 
 err_disable:
-	mana_ib_port_stop_receiving(qp->port);
+	mana_ib_port_stop_receiving(qp->rss.port);
 err_destroy:
-	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl, count);
+	mana_ib_destroy_receive_queues(dev, qp->rss.port, table->ind_tbl, count);
 err_unlock:
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_give_receive_side(qp);
@@ -445,8 +445,8 @@ void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 	struct ib_rwq_ind_table *table = qp->ibqp.rwq_ind_tbl;
 
 	mutex_lock(&dev->raw_lock);
-	mana_ib_port_stop_receiving(qp->port);
-	mana_ib_destroy_receive_queues(dev, qp->port, table->ind_tbl,
+	mana_ib_port_stop_receiving(qp->rss.port);
+	mana_ib_destroy_receive_queues(dev, qp->rss.port, table->ind_tbl,
 				       1U << table->log_ind_tbl_size);
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_give_receive_side(qp);

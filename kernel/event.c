@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Asynchronous events of QPs, CQs and SRQs: whom they are about, and for how long. */
 #include "event.h"
+#include "trace.h"
 
 /**
  * mana_ib_target_init - prepares an object for events, before it is tracked
@@ -102,6 +103,7 @@ void mana_ib_event(struct mana_ib_dev *dev, u32 id, u32 word)
 	if (dev->ext.features && word & MANA_HW_EXT_EVENT_MARK)
 		type = word & ~MANA_HW_EXT_EVENT_MARK;
 
+	trace_async_event(dev, type, id);
 	switch (type) {
 	case MANA_HW_EXT_EVENT_QP_FATAL:
 	case MANA_HW_EXT_EVENT_QP_REQUEST_ERROR:

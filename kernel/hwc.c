@@ -5,6 +5,7 @@
  */
 #include "hwc.h"
 #include "parent.h"
+#include "trace.h"
 
 /* Statuses that OpenMANA's device gives a meaning; others are just failures. */
 enum mana_ib_status {
@@ -172,9 +173,11 @@ int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 	memset(response, 0, response_bytes);
 	err = mana_ib_parent_request(dev, request_bytes, request,
 				     response_bytes, response);
+	trace_hwc_req(dev, opcode, answer->status, err);
 	if (err == -ETIMEDOUT) {
 		dev_err(dev->parent, "mana_ib: request %#x: no answer\n",
 			opcode);
+		trace_device_lost(dev, opcode);
 		mana_ib_lost(dev);
 		return err;
 	}

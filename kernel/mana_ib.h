@@ -183,15 +183,6 @@ static inline bool mana_ib_has(const struct mana_ib_dev *dev, u64 features)
 	return (dev->ext.features & features) == features;
 }
 
-/* One store rings a doorbell of the kernel's page. */
-static inline void mana_ib_ring_doorbell(struct mana_ib_dev *dev, u32 offset,
-					 u64 value)
-{
-	/* The queue's memory is written before the device is told. */
-	wmb();
-	writeq(value, dev->doorbells + offset);
-}
-
 /* Raw packet QPs of whatever kind. */
 static inline bool mana_ib_has_packets(const struct mana_ib_dev *dev)
 {

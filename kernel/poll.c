@@ -2,6 +2,7 @@
 /* Completions of the kernel's queues. */
 #include "post.h"
 #include "srq.h"
+#include "trace.h"
 
 static struct mana_hw_cqe *mana_ib_cq_entry(struct mana_ib_cq *cq, u32 index)
 {
@@ -244,6 +245,7 @@ int mana_ib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);
+	const struct mana_hw_cqe *entry;
 	unsigned long flags;
 	u32 before;
 	int done = 0;
@@ -253,9 +255,11 @@ int mana_ib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc)
 	while (done < count && mana_ib_entry_valid(cq, cq->consumer)) {
 		/* The rest of the entry is read after its owner bits. */
 		dma_rmb();
-		if (mana_ib_completion_of(dev,
-					  mana_ib_cq_entry(cq, cq->consumer),
-					  &wc[done]))
+		entry = mana_ib_cq_entry(cq, cq->consumer);
+		trace_cqe(dev, cq->id, cq->consumer,
+			  entry->word & MANA_HW_CQE_QUEUE_ID,
+			  entry->word & MANA_HW_CQE_IS_SQ);
+		if (mana_ib_completion_of(dev, entry, &wc[done]))
 			done++;
 		cq->consumer++;
 	}

@@ -3,6 +3,7 @@
 #include "pd.h"
 #include "post.h"
 #include "raw.h"
+#include "trace.h"
 #include "udata.h"
 
 static int mana_ib_check_caps(const struct mana_ib_dev *dev,
@@ -114,8 +115,11 @@ static void mana_ib_qp_event(struct mana_ib_event_target *target,
 				  .event = type };
 
 	/* An extended QP is asked for its state when that matters. */
-	if (type == IB_EVENT_QP_FATAL && qp->format == MANA_IB_QP_STOCK_RC)
+	if (type == IB_EVENT_QP_FATAL && qp->format == MANA_IB_QP_STOCK_RC) {
+		trace_qp_state(to_mana_dev(qp->ibqp.device), qp->ibqp.qp_num,
+			       READ_ONCE(qp->state), IB_QPS_ERR, 0);
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
+	}
 	if (type == IB_EVENT_SQ_DRAINED &&
 	    !READ_ONCE(qp->attr.en_sqd_async_notify))
 		return;

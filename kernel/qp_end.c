@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The end of the kernel's QPs when the device is given up. */
 #include "post.h"
+#include "trace.h"
 
 /**
  * mana_ib_end_by_software - completes what a device does not that is gone
@@ -25,6 +26,8 @@ static void mana_ib_end_qp(struct mana_ib_qp *qp)
 {
 	mutex_lock(&qp->mutex);
 	if (qp->state != IB_QPS_RESET) {
+		trace_qp_state(to_mana_dev(qp->ibqp.device), qp->ibqp.qp_num,
+			       qp->state, IB_QPS_ERR, 0);
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
 		mana_ib_end_by_software(qp);
 	}

@@ -3,6 +3,7 @@
 #include "device.h"
 #include "post.h"
 #include "raw.h"
+#include "trace.h"
 #include "udata.h"
 
 #include <linux/etherdevice.h>
@@ -236,7 +237,9 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		      struct ib_udata *udata)
 {
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	enum ib_qp_state from;
 	int err;
 
 	if (mana_ib_udata_empty(udata) || mask & ~IB_QP_ATTR_STANDARD_BITS)
@@ -244,7 +247,10 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	if (mask & (IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_CAP))
 		return -EOPNOTSUPP;
 	mutex_lock(&qp->mutex);
+	from = qp->state;
 	err = mana_ib_modify_locked(qp, attr, mask, udata);
+	if (mask & IB_QP_STATE)
+		trace_qp_state(dev, ibqp->qp_num, from, attr->qp_state, err);
 	mutex_unlock(&qp->mutex);
 	if (err)
 		ibdev_dbg(ibqp->device, "qp[%u]: not modified: %pe\n",

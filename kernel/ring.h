@@ -3,7 +3,7 @@
 #ifndef MANA_IB_RING_H
 #define MANA_IB_RING_H
 
-#include "mana_ib.h"
+#include "trace.h"
 
 /* A work request that is not completed: what its completion needs. */
 struct mana_ib_request {
@@ -45,6 +45,16 @@ void mana_ib_ring_write(const struct mana_ib_ring *ring, u32 position,
 			const void *from, u32 bytes);
 void mana_ib_ring_push(struct mana_ib_ring *ring, u64 wr_id, u8 opcode,
 		       bool signaled, u32 length);
+/* One store rings a doorbell of the kernel's page. */
+static inline void mana_ib_ring_doorbell(struct mana_ib_dev *dev, u32 offset,
+					 u64 value)
+{
+	/* The queue's memory is written before the device is told. */
+	wmb();
+	trace_doorbell(dev, offset, value);
+	writeq(value, dev->doorbells + offset);
+}
+
 static inline u32 mana_ib_ring_outstanding(const struct mana_ib_ring *ring)
 {
 	return READ_ONCE(ring->head) - READ_ONCE(ring->tail);

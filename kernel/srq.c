@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "pd.h"
 #include "post.h"
+#include "trace.h"
 #include "udata.h"
 
 #include <linux/log2.h>
@@ -241,6 +242,7 @@ static int mana_ib_post_shared(struct mana_ib_srq *srq,
 int mana_ib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 			  const struct ib_recv_wr **bad)
 {
+	struct mana_ib_dev *dev = to_mana_dev(ibsrq->device);
 	struct mana_ib_srq *srq = to_mana_srq(ibsrq);
 	unsigned long flags;
 	int err = 0;
@@ -252,6 +254,8 @@ int mana_ib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 			*bad = wr;
 			break;
 		}
+		trace_wqe_post(dev, srq->id, MANA_IB_TRACE_SRQ,
+			       srq->producer - 1, 0);
 	}
 	/* The WQEs come before the index. */
 	dma_wmb();

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
+from areas.cm import rping
 from areas.lifecycle import address, traffic, works
 from checkers import plain, split_reports
 from harness import Area, Context, Peer, check
@@ -69,6 +70,22 @@ def sysfs(context: Context) -> None:
         check(peer.out(f"readlink -f {base}/device/driver").strip().endswith("/mana")
               or "mana_ib" in peer.out(f"readlink -f {base}/device/driver"),
               f"{peer.name}: the device has no driver in sysfs")
+
+
+@AREA.case("tracepoints tell of requests, states and the kernel's queues", smoke=True)
+def traces(context: Context) -> None:
+    base = "/sys/kernel/tracing"
+    for peer in context.peers:
+        peer.run(f"echo >{base}/trace && echo 1 >{base}/events/mana_ib/enable")
+    rping("-S 64", context)
+    for peer in context.peers:
+        text = peer.out(f"echo 0 >{base}/events/mana_ib/enable; cat {base}/trace")
+        for event in (r"hwc_req: dev=mana_\d opcode=0x\w+ status=0x0 err=0",
+                      r"qp_state: dev=mana_\d qpn=0x\w+ from=0 to=1 err=0",
+                      r"wqe_post: dev=mana_\d qpn=0x1 queue=sq offset=0x\w+ opcode=2",
+                      r"cqe: dev=mana_\d cqn=0x\w+ offset=0x\w+ queue=rq id=0x1"):
+            check(re.search(rf" {event}$", text, re.M),
+                  f"{peer.name}: no '{event}' in: {text[-2000:]}")
 
 
 @AREA.case("load and unload, many rounds", timeout=60.0 + 12 * ROUNDS)

@@ -140,7 +140,10 @@ static enum ib_mtu mana_ib_mtu(int ethernet)
 	return iboe_get_mtu(ethernet) ? : IB_MTU_256;
 }
 
-/* What the NIC takes at most, whatever the interfaces are set to. */
+/**
+ * mana_ib_max_mtu - what the NIC takes at most, whatever the interfaces are set to
+ * @dev: device
+ */
 enum ib_mtu mana_ib_max_mtu(const struct mana_ib_dev *dev)
 {
 	return mana_ib_mtu(mana_ib_parent_mtu(dev) - ETH_HLEN);
@@ -249,9 +252,13 @@ int mana_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
 	return 0;
 }
 
-/*
- * MAC that packets with a GID come from. The device knows of no VLANs, so those of a
- * VLAN's address would leave without a tag, into another network.
+/**
+ * mana_ib_source_mac - the MAC address that packets with a GID come from
+ * @sgid: GID
+ * @mac: answer
+ *
+ * The device knows of no VLANs, so those of a VLAN's address would leave without a
+ * tag, into another network: -EOPNOTSUPP.
  */
 int mana_ib_source_mac(const struct ib_gid_attr *sgid, u8 *mac)
 {
@@ -291,6 +298,10 @@ static int mana_ib_associate_netdev(struct mana_ib_dev *dev, u32 port)
 	return err;
 }
 
+/**
+ * mana_ib_associate_netdevs - tells the core the interfaces of all ports
+ * @dev: device
+ */
 int mana_ib_associate_netdevs(struct mana_ib_dev *dev)
 {
 	u32 i;
@@ -304,6 +315,10 @@ int mana_ib_associate_netdevs(struct mana_ib_dev *dev)
 	return 0;
 }
 
+/**
+ * mana_ib_configure_macs - frames to the interfaces of RDMA ports are the adapter's
+ * @dev: device with an adapter
+ */
 int mana_ib_configure_macs(struct mana_ib_dev *dev)
 {
 	struct net_device *ndev;
@@ -326,7 +341,11 @@ int mana_ib_configure_macs(struct mana_ib_dev *dev)
 	return 0;
 }
 
-/* Largest payload of a datagram on a port, bytes. */
+/**
+ * mana_ib_netdev_mtu - the largest payload of a datagram on a port, in bytes
+ * @dev: device
+ * @port: number
+ */
 u32 mana_ib_netdev_mtu(struct mana_ib_dev *dev, u32 port)
 {
 	enum ib_mtu mtu = IB_MTU_1024;
@@ -385,6 +404,10 @@ static int mana_ib_netdev_event(struct notifier_block *block,
 	return NOTIFY_DONE;
 }
 
+/**
+ * mana_ib_watch_netdevs - follows the interfaces of the ports from now on
+ * @dev: registered device
+ */
 int mana_ib_watch_netdevs(struct mana_ib_dev *dev)
 {
 	int err;
@@ -397,6 +420,10 @@ int mana_ib_watch_netdevs(struct mana_ib_dev *dev)
 	return err;
 }
 
+/**
+ * mana_ib_unwatch_netdevs - undoes mana_ib_watch_netdevs(), if it was done
+ * @dev: device
+ */
 void mana_ib_unwatch_netdevs(struct mana_ib_dev *dev)
 {
 	if (!dev->notifying)

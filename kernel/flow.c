@@ -31,7 +31,11 @@ static int mana_ib_install_flow(struct mana_ib_dev *dev,
 	return mana_ib_cmd_add_flow(dev, rq, &flow->rule, &flow->handle);
 }
 
-/* The QP has queues now. */
+/**
+ * mana_ib_install_flows - tells the device the rules of a QP that has queues now
+ * @dev: device
+ * @packets: of the QP, whose mutex is held
+ */
 int mana_ib_install_flows(struct mana_ib_dev *dev,
 			  struct mana_ib_packets *packets)
 {
@@ -46,7 +50,10 @@ int mana_ib_install_flows(struct mana_ib_dev *dev,
 	return 0;
 }
 
-/* The device has none of them any more. */
+/**
+ * mana_ib_forget_flows - the device has none of the rules any more
+ * @packets: of the QP, whose mutex is held
+ */
 void mana_ib_forget_flows(struct mana_ib_packets *packets)
 {
 	struct mana_ib_flow *flow;

@@ -25,7 +25,10 @@ static bool mana_ib_access_valid(const struct mana_ib_dev *dev, int access)
 	return !(access & ~MANA_IB_MR_ACCESS);
 }
 
-/* Access of the verbs in the device's bits. */
+/**
+ * mana_ib_hw_access - access of the verbs in the device's bits
+ * @access: IB_ACCESS_*
+ */
 u32 mana_ib_hw_access(int access)
 {
 	u32 hw = MANA_HW_ACCESS_LOCAL_READ;

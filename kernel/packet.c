@@ -83,6 +83,13 @@ static int mana_ib_number_packet_qp(struct mana_ib_dev *dev,
 	return 0;
 }
 
+/**
+ * mana_ib_create_packet_qp - a raw packet QP with both queues, which start at INIT
+ * @qp: of the core's making
+ * @attr: of the core
+ * @request: of the provider
+ * @udata: of the command
+ */
 int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 			     struct ib_qp_init_attr *attr,
 			     const struct mana_uapi_create_raw_qp *request,
@@ -294,6 +301,10 @@ int mana_ib_modify_packet_qp(struct mana_ib_qp *qp, enum ib_qp_state state,
 	}
 }
 
+/**
+ * mana_ib_destroy_packet_qp - ends a raw packet QP with a data path
+ * @qp: QP
+ */
 void mana_ib_destroy_packet_qp(struct mana_ib_qp *qp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
@@ -401,6 +412,10 @@ out:
 	return err;
 }
 
+/**
+ * mana_ib_destroy_packet_wq - ends a receive work queue with a data path
+ * @wq: queue
+ */
 void mana_ib_destroy_packet_wq(struct mana_ib_wq *wq)
 {
 	struct mana_ib_dev *dev = to_mana_dev(wq->ibwq.device);

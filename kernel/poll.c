@@ -21,6 +21,12 @@ static bool mana_ib_entry_valid(struct mana_ib_cq *cq, u32 index)
 	       pass;
 }
 
+/**
+ * mana_ib_ring_cq - rings the doorbell of a CQ in the public format
+ * @dev: device
+ * @cq: CQ of the kernel, its lock held
+ * @arm: asks for an event too
+ */
 void mana_ib_ring_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq, bool arm)
 {
 	/* 8 passes of the ring are told apart. */
@@ -279,7 +285,10 @@ int mana_ib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc)
 	return done;
 }
 
-/* Whether a poll would find something; the CQ's lock is held. */
+/**
+ * mana_ib_cq_has_completion - whether a poll would find something
+ * @cq: CQ of the kernel, its lock held
+ */
 bool mana_ib_cq_has_completion(struct mana_ib_cq *cq)
 {
 	struct mana_ib_flush *flush;
@@ -345,7 +354,10 @@ void mana_ib_forget_entries(struct mana_ib_cq *cq, struct mana_ib_qp *qp)
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
-/* An event for completions that software makes. */
+/**
+ * mana_ib_wake_flush - an event for completions that software makes
+ * @cq: CQ of the kernel
+ */
 void mana_ib_wake_flush(struct mana_ib_cq *cq)
 {
 	if (!xchg(&cq->armed, false))
@@ -376,7 +388,10 @@ static void mana_ib_unlist_flush(struct mana_ib_cq *cq,
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
-/* From now on software completes what is posted and what was. */
+/**
+ * mana_ib_start_flush - from now on software completes what is posted and what was
+ * @qp: QP of the kernel
+ */
 void mana_ib_start_flush(struct mana_ib_qp *qp)
 {
 	WRITE_ONCE(qp->work.flush, true);
@@ -386,6 +401,10 @@ void mana_ib_start_flush(struct mana_ib_qp *qp)
 				   &qp->work.recv_flush);
 }
 
+/**
+ * mana_ib_stop_flush - undoes mana_ib_start_flush()
+ * @qp: QP of the kernel
+ */
 void mana_ib_stop_flush(struct mana_ib_qp *qp)
 {
 	mana_ib_unlist_flush(to_mana_cq(qp->ibqp.send_cq), &qp->work.send_flush);

@@ -7,6 +7,11 @@
 #include <linux/log2.h>
 #include <rdma/ib_mad.h>
 
+/**
+ * mana_ib_ext_send_bytes - size of the largest send
+ * @max_sge: of its SGEs
+ * @datagram: it has an address
+ */
 u32 mana_ib_ext_send_bytes(u32 max_sge, bool datagram)
 {
 	u32 bytes = sizeof(struct mana_hw_ext_control) +
@@ -20,6 +25,10 @@ u32 mana_ib_ext_send_bytes(u32 max_sge, bool datagram)
 	return ALIGN(bytes, MANA_HW_EXT_WQE_UNIT);
 }
 
+/**
+ * mana_ib_ext_receive_stride - bytes of a receive WQE
+ * @max_sge: of its SGEs
+ */
 u32 mana_ib_ext_receive_stride(u32 max_sge)
 {
 	return roundup_pow_of_two(sizeof(struct mana_hw_ext_receive) +
@@ -191,6 +200,11 @@ static u8 mana_ib_wr_flags(const struct mana_ib_qp *qp,
 	return flags;
 }
 
+/**
+ * mana_ib_post_send_ext - writes one send in the extension's format
+ * @qp: QP; the lock of its send queue is held
+ * @wr: send
+ */
 int mana_ib_post_send_ext(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 {
 	bool datagram = qp->ibqp.qp_type == IB_QPT_UD ||
@@ -245,6 +259,11 @@ int mana_ib_post_send_ext(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 	return 0;
 }
 
+/**
+ * mana_ib_post_recv_ext - writes one receive in the extension's format
+ * @qp: QP; the lock of its receive queue is held
+ * @wr: receive
+ */
 int mana_ib_post_recv_ext(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 {
 	struct mana_ib_ring *ring = &qp->work.rq;
@@ -263,7 +282,12 @@ int mana_ib_post_recv_ext(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 	return 0;
 }
 
-/* Tells the device by memory, and by doorbell only if it sleeps. */
+/**
+ * mana_ib_ring_send_ext - tells the device of sends
+ * @qp: QP; the lock of its send queue is held
+ *
+ * By memory, and by doorbell only if it sleeps.
+ */
 void mana_ib_ring_send_ext(struct mana_ib_qp *qp)
 {
 	struct mana_hw_ext_qp_record *record = qp->ext.record;
@@ -280,6 +304,10 @@ void mana_ib_ring_send_ext(struct mana_ib_qp *qp)
 							  qp->work.sq.producer));
 }
 
+/**
+ * mana_ib_ring_recv_ext - tells the device of receives
+ * @qp: QP; the lock of its receive queue is held
+ */
 void mana_ib_ring_recv_ext(struct mana_ib_qp *qp)
 {
 	struct mana_hw_ext_qp_record *record = qp->ext.record;

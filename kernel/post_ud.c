@@ -8,7 +8,10 @@
 
 #include <rdma/ib_mad.h>
 
-/* Header, OOB, address vector and SGEs. */
+/**
+ * mana_ib_ud_send_bytes - size of a datagram: header, OOB, address vector and SGEs
+ * @max_sge: of its SGEs
+ */
 u32 mana_ib_ud_send_bytes(u32 max_sge)
 {
 	return ALIGN(sizeof(struct mana_hw_wqe_header) +
@@ -17,6 +20,10 @@ u32 mana_ib_ud_send_bytes(u32 max_sge)
 		     MANA_HW_WQE_UNIT);
 }
 
+/**
+ * mana_ib_ud_receive_bytes - size of a receive
+ * @max_sge: of its SGEs
+ */
 u32 mana_ib_ud_receive_bytes(u32 max_sge)
 {
 	return ALIGN(sizeof(struct mana_hw_wqe_header) +
@@ -43,6 +50,11 @@ static u32 mana_ib_write_sge(const struct mana_ib_ring *ring, u32 position,
 	return position + sizeof(sge);
 }
 
+/**
+ * mana_ib_post_send_ud - writes one datagram in the public format
+ * @qp: QP; the lock of its send queue is held
+ * @wr: send
+ */
 int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 {
 	const struct ib_ud_wr *ud = ud_wr(wr);
@@ -99,6 +111,11 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 	return 0;
 }
 
+/**
+ * mana_ib_post_recv_ud - writes one receive in the public format
+ * @qp: QP; the lock of its receive queue is held
+ * @wr: receive
+ */
 int mana_ib_post_recv_ud(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 {
 	struct mana_hw_rnic_recv_oob oob = {};
@@ -131,6 +148,10 @@ int mana_ib_post_recv_ud(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 	return 0;
 }
 
+/**
+ * mana_ib_ring_send_ud - tells the device of sends, by doorbell
+ * @qp: QP; the lock of its send queue is held
+ */
 void mana_ib_ring_send_ud(struct mana_ib_qp *qp)
 {
 	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_SQ,
@@ -138,6 +159,10 @@ void mana_ib_ring_send_ud(struct mana_ib_qp *qp)
 						  qp->work.sq.producer));
 }
 
+/**
+ * mana_ib_ring_recv_ud - tells the device of receives, by doorbell
+ * @qp: QP; the lock of its receive queue is held
+ */
 void mana_ib_ring_recv_ud(struct mana_ib_qp *qp)
 {
 	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_RQ,

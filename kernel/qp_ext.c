@@ -122,6 +122,13 @@ err_free:
 	return err;
 }
 
+/**
+ * mana_ib_create_extended - makes a QP in the extension's format
+ * @qp: QP without a format
+ * @attr: of the core; capabilities are answered
+ * @request: of the provider
+ * @udata: of the command, NULL: the kernel's
+ */
 int mana_ib_create_extended(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    const struct mana_uapi_create_qp *request,
 			    struct ib_udata *udata)

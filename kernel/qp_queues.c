@@ -4,7 +4,13 @@
 #include "qp.h"
 #include "srq.h"
 
-/* What the device needs for a QP of whatever format. */
+/**
+ * mana_ib_fill_qp_params - what the device needs for a QP of whatever format
+ * @qp: QP
+ * @attr: of the core
+ * @doorbell_page: that it is rung from
+ * @params: answer; refers to @attr
+ */
 void mana_ib_fill_qp_params(const struct mana_ib_qp *qp,
 			    const struct ib_qp_init_attr *attr,
 			    u32 doorbell_page,
@@ -21,7 +27,11 @@ void mana_ib_fill_qp_params(const struct mana_ib_qp *qp,
 	};
 }
 
-/* What the device made. */
+/**
+ * mana_ib_qp_made - takes over what the device calls a QP
+ * @qp: QP
+ * @result: of the device
+ */
 void mana_ib_qp_made(struct mana_ib_qp *qp,
 		     const struct mana_ib_qp_result *result)
 {
@@ -36,7 +46,11 @@ static void mana_ib_forget_umem(struct mana_ib_dev *dev, struct ib_umem **umem)
 	*umem = NULL;
 }
 
-/* Memory of the queues; the device does not use it any more. */
+/**
+ * mana_ib_free_queues - gives the memory of the queues back
+ * @dev: device, which does not use it any more
+ * @qp: RDMA QP of whatever format
+ */
 void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 {
 	unsigned int i;

@@ -14,6 +14,13 @@ static const u8 mana_ib_rc_queue[MANA_UAPI_QP_QUEUES] = {
 	[MANA_UAPI_QP_RESPONDER_RQ] = MANA_HW_RNIC_RESPONDER_RQ,
 };
 
+/**
+ * mana_ib_create_stock_rc - makes an RC QP in the public format
+ * @qp: QP without a format
+ * @attr: of the core
+ * @request: of the provider
+ * @udata: of the command
+ */
 int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    const struct mana_uapi_create_qp *request,
 			    struct ib_udata *udata)
@@ -143,6 +150,13 @@ err_free:
 	return err;
 }
 
+/**
+ * mana_ib_create_stock_ud - makes a UD or GSI QP in the public format
+ * @qp: QP without a format
+ * @attr: of the core; capabilities are answered
+ * @request: of the provider
+ * @udata: of the command, NULL: the kernel's
+ */
 int mana_ib_create_stock_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    const struct mana_uapi_create_qp *request,
 			    struct ib_udata *udata)

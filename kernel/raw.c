@@ -109,6 +109,12 @@ static void mana_ib_destroy_object(struct mana_ib_dev *dev,
 	cq->id = MANA_IB_NO_ID;
 }
 
+/**
+ * mana_ib_create_raw_qp - makes a raw packet QP, of either kind
+ * @qp: QP without a format
+ * @attr: of the core
+ * @udata: of the command
+ */
 int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			  struct ib_udata *udata)
 {
@@ -182,6 +188,10 @@ err_eqs:
 	return err;
 }
 
+/**
+ * mana_ib_destroy_raw_qp - ends a raw packet QP of direct verbs
+ * @qp: QP
+ */
 void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
@@ -370,6 +380,12 @@ static void mana_ib_give_receive_side(struct mana_ib_qp *qp)
 		mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
 }
 
+/**
+ * mana_ib_create_rss_qp - makes a raw packet QP over work queues
+ * @qp: QP without a format
+ * @attr: of the core, with a table
+ * @udata: of the command
+ */
 int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			  struct ib_udata *udata)
 {
@@ -439,6 +455,10 @@ err_free:
 	return err;
 }
 
+/**
+ * mana_ib_destroy_rss_qp - ends a QP over receive queues of direct verbs
+ * @qp: QP
+ */
 void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);

@@ -69,7 +69,12 @@ int mana_ib_create_region(struct mana_ib_dev *dev, struct ib_umem *umem,
 	return mana_ib_cmd_create_region(dev, &params, region);
 }
 
-/* Region of a user's queue; its memory starts at a page. */
+/**
+ * mana_ib_umem_region - describes a user's queue to the device; it starts at a page
+ * @dev: device
+ * @umem: pinned memory
+ * @region: handle; the caller's until an object takes it over
+ */
 int mana_ib_umem_region(struct mana_ib_dev *dev, struct ib_umem *umem,
 			u64 *region)
 {
@@ -82,10 +87,13 @@ int mana_ib_umem_region(struct mana_ib_dev *dev, struct ib_umem *umem,
 				     region);
 }
 
-/*
- * Whether the device may still write to memory that it was given: it was given
- * up because of a request without answer, so it may be only slow, or carry out
- * that request yet. Such memory is lost rather than handed to somebody else.
+/**
+ * mana_ib_keeps_memory - whether the device may still write to its memory
+ * @dev: device
+ *
+ * It was given up because of a request without answer, so it may be only slow, or
+ * carry out that request yet. Such memory is lost rather than handed to somebody
+ * else.
  */
 bool mana_ib_keeps_memory(struct mana_ib_dev *dev)
 {
@@ -96,7 +104,11 @@ bool mana_ib_keeps_memory(struct mana_ib_dev *dev)
 	return true;
 }
 
-/* Gives pinned memory back that no object of the device uses. */
+/**
+ * mana_ib_release_umem - gives pinned memory back
+ * @dev: device
+ * @umem: memory that no object of the device uses, or NULL
+ */
 void mana_ib_release_umem(struct mana_ib_dev *dev, struct ib_umem *umem)
 {
 	if (!umem)
@@ -107,7 +119,14 @@ void mana_ib_release_umem(struct mana_ib_dev *dev, struct ib_umem *umem)
 		ib_umem_release(umem);
 }
 
-/* Pins a user's queue and describes it; undone by the caller. */
+/**
+ * mana_ib_queue_region - pins a user's queue and describes it
+ * @dev: device
+ * @address: of the process
+ * @bytes: of the queue
+ * @umem: pinned memory, the caller's
+ * @region: handle; the caller's until an object takes it over
+ */
 int mana_ib_queue_region(struct mana_ib_dev *dev, u64 address, size_t bytes,
 			 struct ib_umem **umem, u64 *region)
 {
@@ -163,6 +182,11 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 	return err;
 }
 
+/**
+ * mana_ib_free_buffer - undoes mana_ib_alloc_buffer(), if it was done
+ * @dev: device
+ * @buffer: memory of a queue of the kernel
+ */
 void mana_ib_free_buffer(struct mana_ib_dev *dev, struct mana_ib_buffer *buffer)
 {
 	if (!buffer->cpu)

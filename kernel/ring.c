@@ -4,6 +4,14 @@
 
 #include <linux/log2.h>
 
+/**
+ * mana_ib_ring_init - makes a work queue of the kernel
+ * @ring: zeroed
+ * @wqes: its memory
+ * @bytes: size, a power of two
+ * @requests: that are outstanding at most
+ * @node: where to remember them
+ */
 int mana_ib_ring_init(struct mana_ib_ring *ring, void *wqes, u32 bytes,
 		      u32 requests, int node)
 {
@@ -20,13 +28,20 @@ int mana_ib_ring_init(struct mana_ib_ring *ring, void *wqes, u32 bytes,
 	return 0;
 }
 
+/**
+ * mana_ib_ring_free - undoes mana_ib_ring_init(), if it was done
+ * @ring: queue
+ */
 void mana_ib_ring_free(struct mana_ib_ring *ring)
 {
 	kvfree(ring->requests);
 	memset(ring, 0, sizeof(*ring));
 }
 
-/* Nobody posts or polls meanwhile. */
+/**
+ * mana_ib_ring_reset - forgets all requests
+ * @ring: queue; nobody posts or polls meanwhile
+ */
 void mana_ib_ring_reset(struct mana_ib_ring *ring)
 {
 	ring->producer = 0;
@@ -35,7 +50,13 @@ void mana_ib_ring_reset(struct mana_ib_ring *ring)
 	ring->tail = 0;
 }
 
-/* Copies to a position in bytes, wrapping at the end of the ring. */
+/**
+ * mana_ib_ring_write - copies into the ring, wrapping at its end
+ * @ring: queue
+ * @position: where to, in bytes
+ * @from: what
+ * @bytes: how much
+ */
 void mana_ib_ring_write(const struct mana_ib_ring *ring, u32 position,
 			const void *from, u32 bytes)
 {

@@ -264,7 +264,14 @@ int mana_ib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 	return err;
 }
 
-/* A receive was taken; false if there is no such receive. */
+/**
+ * mana_ib_complete_srq - a receive was taken
+ * @srq: of the kernel
+ * @cookie: that the device names it by
+ * @wr_id: of the receive
+ *
+ * Return: false if there is no such receive.
+ */
 bool mana_ib_complete_srq(struct mana_ib_srq *srq, u32 cookie, u64 *wr_id)
 {
 	unsigned long flags;

@@ -7,7 +7,11 @@
 
 #include <linux/mm.h>
 
-/* What a provider has to know: who makes the context and who imports it. */
+/**
+ * mana_ib_describe_context - what a provider has to know
+ * @dev: device
+ * @response: answer, to who makes the context and who imports it
+ */
 void mana_ib_describe_context(const struct mana_ib_dev *dev,
 			      struct mana_uapi_context_resp *response)
 {

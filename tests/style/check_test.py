@@ -116,6 +116,23 @@ class Circles(Rules):
             "kernel/x.c": "int mana_c(void) { return mana_a(); }\n"}), [])
 
 
+class Strata(Rules):
+    def test_places_of_the_kernel_driver(self) -> None:
+        text = ("/* struct mana_hw_a_req, HAVE_A */\nstruct mana_hw_a_req request;\n"
+                "int a = dev->gc->a;\nint b = copy_from_user(a, b, 1);\n#ifdef HAVE_A\n"
+                "struct mana_hw_a_cqe cqe;\n")
+        self.assertEqual([words.split(" outside")[0] for words in
+                          self.check("strata", {"kernel/a.c": text, "device/a.cc": text})],
+                         ["kernel/a.c:2: a message layout", "kernel/a.c:3: the parent's structures",
+                          "kernel/a.c:4: a copy from or to user space",
+                          "kernel/a.c:5: a kernel's oddity"])
+        self.assertEqual(self.check("strata", {
+            "kernel/cmd_a.c": "struct mana_hw_a_req request;\n",
+            "kernel/parent.c": "int a = dev->gc->a;\n",
+            "kernel/udata.c": "int b = clear_user(a, 1);\n",
+            "kernel/compat.h": "#ifdef HAVE_A\n"}), [])
+
+
 class Size(Rules):
     def test_files(self) -> None:
         line = "int x;\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from checks import circles, formatting, layers, licences, names, references, size, text
+from checks import circles, formatting, layers, licences, names, references, size, strata, text
 from checks.exceptions import Exceptions
 from checks.tree import Finding, Tree
 
@@ -16,6 +16,7 @@ RULES: dict[str, Callable[[Tree], Iterator[Finding]]] = {
     "names": names.check,
     "circles": circles.check,
     "size": size.check,
+    "strata": strata.check,
     "references": references.check,
     "format": formatting.check,
 }

@@ -28,6 +28,7 @@ void Toeplitz::set_key(std::span<const std::byte, kKeyBytes> key) {
 }
 
 std::uint32_t Toeplitz::hash(std::span<const std::byte> input) const {
+    // Two IPv6 addresses and two ports, whatever the frame.
     OM_CHECK(input.size() <= kMaxInput);
     std::uint32_t result = 0;
     for (std::size_t i = 0; i < input.size(); ++i)

@@ -223,6 +223,7 @@ TxResult<void> finish_packet(const TxOffload& offload, base::Frame& frame) {
 
 void SpanReader::read(std::span<std::byte> target) {
     while (!target.empty()) {
+        // SendQueue takes lengths and memory from one copy of the WQE, so that they agree.
         OM_CHECK(index_ < spans_.size());
         const auto from = spans_[index_].subspan(offset_);
         const std::size_t n = std::min(from.size(), target.size());

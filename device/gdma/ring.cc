@@ -51,6 +51,7 @@ bool DmaRegion::resolve(const base::GuestMemory& memory, std::uint64_t offset, s
 Ring::Ring(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,
            std::uint64_t bytes, std::uint64_t offset)
     : memory_(&memory), region_(std::move(region)), bytes_(bytes), offset_(offset) {
+    // The commands compare what a guest asks for with the length of its region.
     OM_CHECK(region_ != nullptr && bytes_ != 0 && bytes_ <= region_->length() &&
              offset_ <= region_->length() - bytes_);
     if (region_->extents().size() == 1) start_ = region_->extents()[0].address + offset_;

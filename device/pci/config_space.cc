@@ -117,6 +117,7 @@ void ConfigSpace::define_express() {
     define<std::uint16_t>(kCapExpress + 0x32, 0x001E);          // equalisation done
 }
 
+// vfio_user::Session compares what a client sends with the size of the region, here and below.
 void ConfigSpace::read(std::size_t offset, std::span<std::byte> data) const {
     OM_CHECK(data.size() <= kConfigSize && offset <= kConfigSize - data.size());
     if (!data.empty()) std::memcpy(data.data(), value_.data() + offset, data.size());

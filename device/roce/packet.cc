@@ -364,6 +364,7 @@ base::Result<Packet> parse(std::span<const std::byte> frame) {
 
 void encode(const Packet& packet, PayloadSpans payload, base::Frame& out) {
     const OpcodeInfo& info = packet.info();
+    // No outside byte gets here: opcodes are the sender's own choice, and it cuts at the path MTU.
     OM_CHECK(info.known());
     std::size_t payload_size = 0;
     for (const auto& span : payload) payload_size += span.size();
@@ -421,6 +422,7 @@ void encode(const Packet& packet, base::Frame& out) {
 void write_grh(const Packet& packet, std::size_t payload_bytes, std::span<std::byte, 40> out) {
     const std::size_t udp_size = kUdpSize + kBthSize + packet.info().extension_bytes +
                                  payload_bytes + ((0 - payload_bytes) & 3) + kIcrcSize;
+    // Receivers drop what is longer than their port's MTU.
     OM_CHECK(udp_size <= 0xffff - kIpv4Size);
     if (is_ipv4_packet(packet)) {
         std::memset(out.data(), 0, kIpv6Size - kIpv4Size);

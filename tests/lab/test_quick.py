@@ -138,19 +138,24 @@ class ProbeTest(unittest.TestCase):
         temp = tempfile.TemporaryDirectory()
         self.addCleanup(temp.cleanup)
         self.base = Path(temp.name)
-        for name, text in (("include/rdma/ib_verbs.h", "struct ib_device_ops {\n};\n"),
+        for name, text in (("include/rdma/ib_verbs.h",
+                            "struct ib_device_ops {\n\tint a;\n};\n"),
                            ("include/rdma/ib_umem.h", ""), ("include/linux/module.h", ""),
-                           ("include/linux/slab.h", ""), ("include/net/mana/mana.h", ""),
-                           ("include/net/mana/hw_channel.h", ""),
+                           ("include/rdma/rdma_counter.h", ""),
+                           ("include/rdma/uverbs_ioctl.h", ""),
+                           ("include/linux/slab.h", ""),
+                           ("include/net/mana/mana.h", '#include "gdma.h"\n'),
                            ("include/net/mana/gdma.h",
+                            "struct gdma_dev {\n\tint a;\n};\n"
                             "struct gdma_context {\n\tstruct gdma_dev\t\tmana_ib;\n};\n"),
                            ("Module.symvers", "")):
             (self.base / name).parent.mkdir(parents=True, exist_ok=True)
             (self.base / name).write_text(text)
 
     def probe(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([ROOT / "kernel/compat-probe.sh", self.base, self.base], check=False,
-                              text=True, capture_output=True)
+        return subprocess.run([ROOT / "kernel/compat-probe.sh", self.base / "Module.symvers", "gcc",
+                               "-nostdinc", f"-I{self.base}/include"], check=False, text=True,
+                              capture_output=True)
 
     def test_oldest_kernel_has_nothing_newer(self) -> None:
         answer = self.probe()
@@ -163,8 +168,25 @@ class ProbeTest(unittest.TestCase):
         self.assertEqual(self.probe().stdout.split(),
                          ["-DHAVE_KVCALLOC_NODE", "-DHAVE_DEVICE_GET_NETDEV"])
 
+    def test_operation_counts_with_the_prototype_that_compat_h_expects(self) -> None:
+        for last, found in (("struct ib_udata *", ""),
+                            ("struct uverbs_attr_bundle *attrs", " -DHAVE_CREATE_CQ_BUNDLE")):
+            (self.base / "include/rdma/ib_verbs.h").write_text(
+                "struct ib_cq;\nstruct ib_cq_init_attr;\nstruct ib_udata;\n"
+                "struct uverbs_attr_bundle;\nstruct ib_device_ops {\n\tint (*create_cq)"
+                f"(struct ib_cq *cq, const struct ib_cq_init_attr *attr,\n{last});\n}};\n")
+            self.assertEqual(self.probe().stdout, found)
+
+    def test_headers_that_do_not_compile_are_refused_in_one_line(self) -> None:
+        (self.base / "include/rdma/ib_umem.h").write_text("struct ib_umem {\n\tnothing;\n};\n")
+        answer = self.probe()
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+        self.assertRegex(answer.stderr,
+                         r"^mana_ib: the kernel's headers do not compile: .*ib_umem.h:2:.*\n$")
+
     def test_kernel_before_the_oldest_is_refused_in_one_line(self) -> None:
-        (self.base / "include/net/mana/gdma.h").write_text("struct gdma_context {\n};\n")
+        (self.base / "include/net/mana/gdma.h").write_text(
+            "struct gdma_dev;\nstruct gdma_context {\n\tint a;\n};\n")
         answer = self.probe()
         self.assertEqual((answer.returncode, answer.stdout), (1, ""))
         self.assertRegex(answer.stderr, r"^mana_ib: .* is older than the oldest kernel .*\n$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that use verbs and that no one here wrote, with their packages of the guests' release.
+"""Programs that use verbs and that no one here wrote, from Debian's packages.
 
 UCX: what MPI and many others stand on. `ucx_perftest` runs over datagrams (`ud`) and over
 connections (`rc`, which it makes by datagrams), and over no other transport, so that what is seen
@@ -17,8 +17,13 @@ from lab import extras
 
 AREA = Area("programs", needs=("driver", "provider"))
 FOLDER = "/root/ucx"
+# forky's libucx0 (1.23.0~rc1-1) is built without verbs: trixie's runs there, too.
+SUITE = "trixie"
 PACKAGES = ("ucx-utils",)
 FILES = ("usr/bin/ucx_perftest", "usr/bin/ucx_info", "usr/lib/x86_64-linux-gnu/ucx/libuct_ib.so.0")
+# Runs a command in a terminal; forky's guests have no script(1).
+TERMINAL = ("python3 -c 'import os, pty, sys; "
+            "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))'")
 LIMIT = 600.0  # the first case may fetch the packages
 # Protocols change with the size of a message; the biggest is cut into many packets.
 SIZES = (1, 8192, 4 << 20)
@@ -30,7 +35,7 @@ ATOMICS = ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")
 def install(peer: Peer) -> None:
     """UCX's programs and libraries in a guest."""
     if peer.run(f"test -x {FOLDER}/ucx_perftest", check=False).status != 0:
-        extras.unpack(peer.guest, extras.archive(peer.suite, PACKAGES, FILES), FOLDER)
+        extras.unpack(peer.guest, extras.archive(SUITE, PACKAGES, FILES), FOLDER)
 
 
 def environment(peer: Peer, transports: str) -> str:
@@ -48,9 +53,8 @@ def perftest(context: Context, transports: str, *options: str, timeout: float = 
     port = context.port()
 
     def command(peer: Peer, *words: str) -> str:
-        line = " ".join([environment(peer, transports), f"{FOLDER}/ucx_perftest", "-p", str(port),
-                         *words])
-        return f"script -qec '{line}' /dev/null </dev/null"
+        return " ".join([environment(peer, transports), TERMINAL, f"{FOLDER}/ucx_perftest", "-p",
+                         str(port), *words, "</dev/null"])
 
     listener = server.spawn(command(server))
     server.wait_listening(port, listener)

@@ -37,7 +37,6 @@ struct mana_stock_qp {
 	/* the poster of sends */
 	struct mana_dp_sends sends;
 	struct mana_dp_ring read; /* RC: scatter lists of READs */
-	uint32_t responder_sq_id; /* RC */
 	struct mana_hw_rnic_rollback *rollback; /* RC */
 	uint32_t mtu;
 	uint32_t next_psn;
@@ -63,6 +62,7 @@ struct mana_stock_qp {
 	 * CQs with a lock each, so this is an atomic that the first one sets.
 	 */
 	bool error_named;
+	uint32_t responder_sq_id; /* RC */
 };
 
 static inline struct mana_stock_qp *mana_stock_of(struct mana_dp_qp *qp)

@@ -3,7 +3,7 @@
 #include "dp_cqe.h"
 #include "dp_stock.h"
 
-uint8_t mana_stock_status(uint32_t vendor_error)
+static MANA_ALWAYS_INLINE uint8_t status_of(uint32_t vendor_error)
 {
 	switch (vendor_error) {
 #define STATUS(name, code, status)                                                                 \
@@ -14,6 +14,11 @@ uint8_t mana_stock_status(uint32_t vendor_error)
 	default:
 		return MANA_HW_WC_GENERAL_ERR;
 	}
+}
+
+uint8_t mana_stock_status(uint32_t vendor_error)
+{
+	return status_of(vendor_error);
 }
 
 static void make_ready(struct mana_dp_cq *cq, struct mana_stock_side *side)
@@ -72,7 +77,7 @@ static void take_armed(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	uint32_t psn = cqe->psn & MANA_HW_RNIC_24BIT;
 
 	/* The top bits of the syndrome tell an ACK from the rest. */
-	if (cqe->msn_syndrome >> 29 || cq != qp->dp.send_cq || !mana_psn_after(psn, qp->acked))
+	if (cqe->msn_syndrome >> 29 || !mana_psn_after(psn, qp->acked))
 		return;
 	mana_store_release(&qp->acked, psn);
 	make_ready(cq, &qp->send_side);
@@ -106,7 +111,7 @@ static __attribute__((noinline)) void fill_error(struct mana_stock_side *side,
 						 struct mana_completion *c)
 {
 	c->vendor_error = side->vendor_error;
-	c->status = mana_stock_status(side->vendor_error);
+	c->status = status_of(side->vendor_error);
 	if (c->status == MANA_HW_WC_SUCCESS)
 		c->status = MANA_HW_WC_GENERAL_ERR;
 	side->vendor_error = MANA_HW_RNIC_VE_FLUSHED;

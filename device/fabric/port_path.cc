@@ -49,8 +49,8 @@ void PortPath::set_policy(const std::optional<PolicyConfig>& config,
     if (config) {
         if (config->filters()) filter_ = std::make_unique<Filter>(mac_, *config, policy_counters_);
         if (flow_sink_)
-            flows_ = std::make_unique<FlowTable>(executor_, name_, config->flow_idle, wall,
-                                                 *flow_sink_, flow_counters_);
+            flows_ = std::make_unique<FlowLog>(executor_, name_, config->flow_idle, wall,
+                                               *flow_sink_, flow_counters_);
         for (const Direction direction : {Direction::kTransmit, Direction::kReceive}) {
             if (!config->shapes() || !config->shape[index(direction)]) continue;
             lane(direction).shaper = std::make_unique<Shaper>(

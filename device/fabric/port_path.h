@@ -135,7 +135,7 @@ private:
 
     std::unique_ptr<Filter> filter_;
     std::shared_ptr<FlowSink> flow_sink_;
-    std::unique_ptr<FlowTable> flows_;
+    std::unique_ptr<FlowLog> flows_;
     std::shared_ptr<FrameTap> tap_;
     std::array<Lane, kDirections> lanes_;
 

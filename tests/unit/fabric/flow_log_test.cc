@@ -72,7 +72,7 @@ protected:
     Lines lines;
     FrameMaker out;
     FrameMaker in = out.reversed();
-    FlowTable table{executor, "a", 60s, base::WallTime(1699999999s), lines, counters};
+    FlowLog table{executor, "a", 60s, base::WallTime(1699999999s), lines, counters};
 };
 
 TEST_F(FlowLogTest, FollowsATcpConnectionFromStartToEnd) {
@@ -496,12 +496,12 @@ TEST_F(FlowLogTest, CountsIpv6AsIpv4) {
 }
 
 TEST_F(FlowLogTest, AFullTableMakesRoom) {
-    for (std::uint32_t i = 0; i < FlowTable::kMaxFlows + 10; ++i) {
+    for (std::uint32_t i = 0; i < FlowLog::kMaxFlows + 10; ++i) {
         FrameMaker maker;
         maker.destination[14] = static_cast<std::uint8_t>(i >> 16);
         pass(kTx, maker.udp(i & 0xffff, 7, 0));
     }
-    EXPECT_EQ(table.size(), FlowTable::kMaxFlows);
+    EXPECT_EQ(table.size(), FlowLog::kMaxFlows);
     EXPECT_EQ(counters.evicted.value(), 10u);
     EXPECT_EQ(ends().size(), 10u);
 }
@@ -573,7 +573,7 @@ TEST_P(FragmentsTest, ANumberOfAPacketThatIsWholeOrOldIsFree) {
     pass(kTx, later(out, 7, 1, 100, true));
     EXPECT_EQ(counters.untracked.value(), 1u) << "of another packet, or a copy";
     pass(kTx, first(out, 8));
-    world.advance(FlowTable::kFragmentsWait);
+    world.advance(FlowFragments::kWait);
     pass(kTx, later(out, 8, 1, 100, true));
     EXPECT_EQ(counters.untracked.value(), 2u);
     // A new first one takes the number over.
@@ -597,13 +597,13 @@ TEST_P(FragmentsTest, OfAConnectionThatEndedBelongToNobody) {
 }
 
 TEST_P(FragmentsTest, AFullTableForgetsTheOldest) {
-    for (unsigned id = 0; id <= FlowTable::kMaxFragmented; ++id) pass(kTx, first(out, id));
+    for (unsigned id = 0; id <= FlowFragments::kMaxPackets; ++id) pass(kTx, first(out, id));
     pass(kTx, later(out, 0, 1, kPiece));
     EXPECT_EQ(counters.untracked.value(), 1u);
-    for (unsigned id = 1; id <= FlowTable::kMaxFragmented; ++id)
+    for (unsigned id = 1; id <= FlowFragments::kMaxPackets; ++id)
         pass(kTx, later(out, id, 1, kPiece));
     EXPECT_EQ(counters.untracked.value(), 1u);
-    EXPECT_EQ(only_end()["tx_frames"], 2 * FlowTable::kMaxFragmented + 1);
+    EXPECT_EQ(only_end()["tx_frames"], 2 * FlowFragments::kMaxPackets + 1);
 }
 
 TEST_P(FragmentsTest, ThoseThatAreStoppedOrDroppedAreCountedApart) {

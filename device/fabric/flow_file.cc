@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/flow_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "fabric/output_file.h"
+
+namespace openmana::fabric {
+
+base::Result<std::unique_ptr<FlowFile>> FlowFile::create(const std::string& path) {
+    TRY(auto fd, open_output(path, OutputMode::kAppend, 0640));
+    return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd)));
+}
+
+void FlowFile::line(std::string_view json) {
+    std::string text(json);
+    text += '\n';
+    const std::lock_guard lock(mutex_);
+    std::string_view left = text;
+    if (!fd_) lost_.fetch_add(1, std::memory_order_relaxed);
+    while (fd_ && !left.empty()) {
+        const ssize_t n = ::write(fd_.get(), left.data(), left.size());
+        if (n >= 0) {
+            left.remove_prefix(static_cast<std::size_t>(n));
+        } else if (errno != EINTR) {
+            error_.store(errno, std::memory_order_relaxed);
+            lost_.fetch_add(1, std::memory_order_relaxed);
+            OM_WARN("flow log end: file={} reason={}", path_, std::strerror(errno));
+            fd_.reset();
+        }
+    }
+}
+
+bool FlowFile::current() const {
+    const std::lock_guard lock(mutex_);
+    struct stat own {};
+    struct stat named {};
+    return fd_ && ::fstat(fd_.get(), &own) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
+}  // namespace openmana::fabric

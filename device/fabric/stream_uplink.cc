@@ -17,9 +17,10 @@
 namespace openmana::fabric {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kLengthBytes = UnsentFrames::kLengthBytes;
 constexpr std::size_t kInputBytes = 256U << 10;
 constexpr int kReadsPerTurn = 16;
+constexpr int kStepsPerTurn = 16;
 
 /// Does not wait for a server whose queue is full.
 base::UniqueFd connect_now(const std::string& path) {
@@ -90,7 +91,6 @@ void StreamUplink::adopt(base::UniqueFd fd) {
     {
         const std::lock_guard lock(mutex_);
         fd_ = std::move(fd);
-        unsent_.clear();
     }
     filled_ = 0;
     counters_.connects.add();
@@ -101,11 +101,12 @@ void StreamUplink::adopt(base::UniqueFd fd) {
 
 void StreamUplink::disconnect(const char* reason) {
     OM_INFO("uplink disconnect: uplink={} reason={}", name_, reason);
+    UnsentFrames unsent;  // freed outside the lock
     {
         const std::lock_guard lock(mutex_);
         loop_.remove(fd_.get());
         fd_.reset();
-        unsent_.clear();
+        std::swap(unsent, unsent_);
     }
     if (acceptor_)
         acceptor_->resume();
@@ -115,18 +116,16 @@ void StreamUplink::disconnect(const char* reason) {
 
 void StreamUplink::serve(std::uint32_t events) {
     if ((events & EPOLLOUT) != 0) {
-        bool alive = false;
-        bool rest = false;
-        {
+        Sent sent = Sent::kMore;
+        for (int i = 0; i < kStepsPerTurn && sent == Sent::kMore; ++i) {
             const std::lock_guard lock(mutex_);
-            alive = write_locked();
-            rest = !unsent_.empty();
+            sent = write_locked();
         }
-        if (!alive) {
+        if (sent == Sent::kOver) {
             disconnect("write failed");
             return;
         }
-        if (!rest && !loop_.modify(fd_.get(), EPOLLIN)) {
+        if (sent == Sent::kAll && !loop_.modify(fd_.get(), EPOLLIN)) {
             disconnect("cannot watch the connection");
             return;
         }
@@ -171,23 +170,18 @@ bool StreamUplink::parse() {
     return true;
 }
 
-/// Sends what it can of what waits. False when the connection is over.
-bool StreamUplink::write_locked() {
-    std::size_t sent = 0;
-    bool alive = true;
-    while (sent < unsent_.size()) {
-        const ssize_t n = ::send(fd_.get(), unsent_.data() + sent, unsent_.size() - sent,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n >= 0) {
-            sent += static_cast<std::size_t>(n);
-            continue;
-        }
-        if (errno == EINTR) continue;
-        alive = errno == EAGAIN;
-        break;
-    }
-    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
-    return alive;
+/// Sends a step of what waits.
+StreamUplink::Sent StreamUplink::write_locked() {
+    UnsentFrames::Step step = unsent_.next_step();
+    if (step.count == 0) return Sent::kAll;
+    msghdr message{};
+    message.msg_iov = step.parts.data();
+    message.msg_iovlen = step.count;
+    const ssize_t n = ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) return errno == EINTR ? Sent::kMore : errno == EAGAIN ? Sent::kFull : Sent::kOver;
+    unsent_.sent(static_cast<std::size_t>(n));
+    if (unsent_.empty()) return Sent::kAll;
+    return static_cast<std::size_t>(n) == step.bytes ? Sent::kMore : Sent::kFull;
 }
 
 void StreamUplink::want_output() {
@@ -201,7 +195,7 @@ void StreamUplink::deliver(std::span<const std::byte> frame) {
     const std::lock_guard lock(mutex_);
     const std::size_t needed = frame.size() + kLengthBytes;
     if (!fd_ || frame.empty() || frame.size() > kMaxFrame ||
-        needed > kMaxUnsent - std::min(unsent_.size(), kMaxUnsent)) {
+        needed > kMaxUnsent - std::min(unsent_.bytes(), kMaxUnsent)) {
         counters_.tx_dropped.add();
         return;
     }
@@ -222,13 +216,11 @@ void StreamUplink::deliver(std::span<const std::byte> frame) {
         if (n > 0) sent = static_cast<std::size_t>(n);
         if (sent == needed) return;
     }
-    const bool slow = unsent_.size() > kMarkUnsent;
-    if (sent < kLengthBytes) unsent_.insert(unsent_.end(), length + sent, length + kLengthBytes);
-    const std::size_t done = sent > kLengthBytes ? sent - kLengthBytes : 0;
-    unsent_.insert(unsent_.end(), frame.begin() + static_cast<std::ptrdiff_t>(done), frame.end());
+    const bool slow = unsent_.bytes() > kMarkUnsent;
+    unsent_.add(frame);
+    unsent_.sent(sent);
     if (slow && sent == 0) {
-        const std::span<std::byte> copy(unsent_.data() + unsent_.size() - frame.size(),
-                                        frame.size());
+        const auto copy = unsent_.last();
         if (mark_congestion(copy, read_headers(copy))) counters_.tx_marked.add();
     }
     if (!waiting) want_output();

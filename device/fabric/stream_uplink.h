@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/acceptor.h"
 #include "base/executor.h"
 #include "base/fd.h"
+#include "fabric/unsent_frames.h"
 #include "fabric/uplink.h"
 
 namespace openmana::fabric {
@@ -40,7 +42,13 @@ private:
     void serve(std::uint32_t events);
     bool read();
     bool parse();
-    bool write_locked();
+    enum class Sent : std::uint8_t {
+        kAll,   ///< nothing waits
+        kMore,  ///< and the other end may take it
+        kFull,  ///< the other end takes no more now
+        kOver   ///< the connection has ended
+    };
+    Sent write_locked();
     void disconnect(const char* reason);
     void want_output();
 
@@ -51,7 +59,7 @@ private:
     std::size_t filled_ = 0;
     mutable std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone
     base::UniqueFd fd_;
-    std::vector<std::byte> unsent_;
+    UnsentFrames unsent_;
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

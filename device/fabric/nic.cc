@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/nic.h"
 
-#include <cstring>
-
 #include "base/gate.h"
-#include "roce/packet.h"
 
 namespace openmana::fabric {
 namespace {
@@ -54,11 +51,14 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       ethernet_sink_(*this),
       function_(executor, memory, irq, function_config(config_)),
       ethernet_(function_, ethernet_config(config_), ethernet_sink_),
-      rdma_(function_, rnic_config(config_), *this) {
+      rdma_(function_, rnic_config(config_), *this),
+      demultiplexer_(executor, function_, ethernet_, rdma_, config_.mac) {
     switch_.attach(*this, &config_.mac);
+    switch_.peers().add(config_.mac, *this);
 }
 
 Nic::~Nic() {
+    switch_.peers().remove(config_.mac, *this);
     switch_.detach(*this);
 }
 
@@ -111,32 +111,21 @@ void Nic::pass_to_network(std::span<const std::byte> frame) {
     }
     counters_.tx_frames.add();
     counters_.tx_bytes.add(frame.size());
-    // RDMA to oneself never reaches the switch, which would not send a frame back to where it came
-    // from. Nor does it pass the stages of the other direction: it is one link, crossed once.
-    const bool to_self = frame.size() >= config_.mac.size() &&
-                         std::memcmp(frame.data(), config_.mac.data(), config_.mac.size()) == 0;
-    if (to_self && for_rdma(read_headers(frame))) {
+    // RDMA to oneself does not pass the stages of the other direction: it is one link, crossed
+    // once.
+    if (demultiplexer_.returns_to_rdma(frame)) {
         switch_.observe(frame);
         counters_.rx_frames.add();
         counters_.rx_bytes.add(frame.size());
         rdma_.receive(frame);
         return;
     }
-    // What a port sends to a group or to itself comes back to packet queues with a rule for it, as
-    // on other RoCE NICs. Here, so that the policy has had its say.
-    const bool to_group = !frame.empty() && (frame[0] & std::byte{1}) != std::byte{0};
-    if ((to_group || to_self) && ethernet_.receive_own(frame) && to_self) {
+    // Here, so that the policy has had its say.
+    if (demultiplexer_.return_to_ethernet(frame)) {
         switch_.observe(frame);
         return;
     }
     switch_.forward(*this, frame);
-}
-
-bool Nic::for_rdma(const FrameHeaders& headers) const {
-    // The RNIC part of the ABI has no VLANs (RNIC 1.7).
-    if (!headers.roce() || headers.tagged()) return false;
-    return roce::is_multicast(headers.destination) ? rdma_.takes_multicast()
-                                                   : rdma_.owns(headers.destination);
 }
 
 void Nic::deliver(std::span<const std::byte> frame) {
@@ -154,21 +143,7 @@ void Nic::to_guest(std::span<const std::byte> frame) {
         counters_.link_down.add();
         return;
     }
-    const FrameHeaders headers = read_headers(frame);
-    const auto hand_over = [&] {
-        const bool rdma = for_rdma(headers);
-        // A group may have members on both sides.
-        if (!rdma || roce::is_multicast(headers.destination)) ethernet_.receive(frame);
-        return rdma;
-    };
-    bool rdma = false;
-    if (executor_.on_thread()) {
-        rdma = hand_over();
-    } else {
-        const base::Gate::Visit visit(function_.gate());
-        rdma = hand_over();
-    }
-    if (rdma) rdma_.receive(frame);
+    demultiplexer_.receive(frame);
 }
 
 std::uint64_t Nic::transmit_room() const {
@@ -179,12 +154,15 @@ rnic::Rnic* Nic::local_peer(const rnic::Rnic& source, const roce::Gid& destinati
                             const base::MacAddr& mac) {
     if (!link() || path_.needs_packets() || switch_.observed()) return nullptr;
     if (mac == config_.mac) return source.owns(destination) ? &rdma_ : nullptr;
-    // Only NICs have fixed addresses.
-    auto* peer = static_cast<Nic*>(switch_.fixed_port(mac));
-    if (peer == nullptr || !peer->link() || peer->path_.needs_packets()) return nullptr;
-    if (peer->executor_.on_thread()) return peer->rdma_.owns(destination) ? &peer->rdma_ : nullptr;
-    const base::Gate::Visit visit(peer->function_.gate());
-    return peer->rdma_.owns(destination) ? &peer->rdma_ : nullptr;
+    Peer* const peer = switch_.peers().find(mac);
+    return peer == nullptr ? nullptr : peer->adapter_at(destination);
+}
+
+rnic::Rnic* Nic::adapter_at(const roce::Gid& destination) {
+    if (!link() || path_.needs_packets()) return nullptr;
+    if (executor_.on_thread()) return rdma_.owns(destination) ? &rdma_ : nullptr;
+    const base::Gate::Visit visit(function_.gate());
+    return rdma_.owns(destination) ? &rdma_ : nullptr;
 }
 
 }  // namespace openmana::fabric

@@ -13,7 +13,9 @@
 #include "base/frame.h"
 #include "base/guest_memory.h"
 #include "eth/ethernet_device.h"
+#include "fabric/demultiplexer.h"
 #include "fabric/faults.h"
+#include "fabric/peers.h"
 #include "fabric/port_path.h"
 #include "fabric/switch.h"
 #include "gdma/function.h"
@@ -46,7 +48,7 @@ OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 ///
 /// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch
 /// and the peers on it are made before traffic starts and stay until it has ended.
-class Nic final : public Port, private rnic::Network, private PortPath::Exits {
+class Nic final : public Port, private Peer, private rnic::Network, private PortPath::Exits {
 public:
     Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network,
         NicConfig config);
@@ -77,7 +79,7 @@ public:
         path_.visit_counters(f);
     }
 
-    /// Port: a frame for this NIC; RoCEv2 to an address of the adapter goes to the RDMA device.
+    /// Port: a frame for this NIC.
     void deliver(std::span<const std::byte> frame) override;
 
 private:
@@ -107,8 +109,7 @@ private:
     void connection_ended(const rnic::Connection& connection) override {
         path_.connection_ended(connection);
     }
-    /// True if the RDMA device gets the frame. During a visit or on the executor.
-    [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
+    rnic::Rnic* adapter_at(const roce::Gid& destination) override;
 
     const NicConfig config_;
     base::Executor& executor_;
@@ -124,6 +125,7 @@ private:
     gdma::Function function_;
     eth::EthernetDevice ethernet_;
     rnic::Rnic rdma_;
+    Demultiplexer demultiplexer_;
 };
 
 }  // namespace openmana::fabric

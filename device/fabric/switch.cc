@@ -36,12 +36,6 @@ void Switch::detach(Port& port) {
     });
 }
 
-Port* Switch::fixed_port(const base::MacAddr& mac) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = table_.find(key(mac.data()));
-    return found != table_.end() && found->second.fixed ? found->second.port : nullptr;
-}
-
 Port* Switch::look_up(Port& from, std::span<const std::byte> frame, bool& flood) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(frame.data());
     const base::TimePoint now = clock_.now();

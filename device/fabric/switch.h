@@ -12,6 +12,7 @@
 #include "base/counters.h"
 #include "base/frame.h"
 #include "fabric/capture.h"
+#include "fabric/peers.h"
 
 namespace openmana::fabric {
 
@@ -64,8 +65,8 @@ public:
     void observe(std::span<const std::byte> frame) {
         if (FrameTap* const tap = tap_.load(std::memory_order_acquire)) tap->frame(frame);
     }
-    /// The port with this fixed address, or null.
-    [[nodiscard]] Port* fixed_port(const base::MacAddr& mac) const;
+    /// The NICs on it, for those that do without frames.
+    [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
 
 private:
@@ -83,6 +84,7 @@ private:
     std::unordered_map<std::uint64_t, Entry> table_;
     std::vector<Port*> ports_;
     std::size_t learned_ = 0;
+    Peers peers_;
     SwitchCounters counters_;
 };
 

@@ -130,8 +130,22 @@ TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
     network.detach(uplink);
     network.forward(nic1, frame(mac(50), mac(1), 1));
     EXPECT_TRUE(uplink.received.empty());
-    EXPECT_EQ(network.fixed_port(mac(1)), &nic1);
-    EXPECT_EQ(network.fixed_port(mac(50)), nullptr);
+    EXPECT_EQ(nic2.received.back(), 1) << "its address is unknown";
+}
+
+TEST_F(SwitchTest, PeersAreFoundByTheirAddressUntilTheyGo) {
+    struct : Peer {
+        rnic::Rnic* adapter_at(const roce::Gid&) override { return nullptr; }
+    } first, second;
+    network.peers().add(mac(1), first);
+    network.peers().add(mac(2), second);
+    EXPECT_EQ(network.peers().find(mac(1)), &first);
+    EXPECT_EQ(network.peers().find(mac(2)), &second);
+    EXPECT_EQ(network.peers().find(mac(3)), nullptr);
+    network.peers().remove(mac(1), second);
+    EXPECT_EQ(network.peers().find(mac(1)), &first) << "somebody else's entry";
+    network.peers().remove(mac(1), first);
+    EXPECT_EQ(network.peers().find(mac(1)), nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/demultiplexer.h"
+
+#include <cstring>
+
+#include "base/gate.h"
+#include "roce/address.h"
+
+namespace openmana::fabric {
+
+Demultiplexer::Demultiplexer(const base::Executor& executor, gdma::Function& function,
+                             eth::EthernetDevice& ethernet, rnic::Rnic& rdma,
+                             const base::MacAddr& mac)
+    : executor_(executor), function_(function), ethernet_(ethernet), rdma_(rdma), mac_(mac) {}
+
+/// During a visit or on the executor.
+bool Demultiplexer::for_rdma(const FrameHeaders& headers) const {
+    // The RNIC part of the ABI has no VLANs (RNIC 1.7).
+    if (!headers.roce() || headers.tagged()) return false;
+    return roce::is_multicast(headers.destination) ? rdma_.takes_multicast()
+                                                   : rdma_.owns(headers.destination);
+}
+
+/// As for_rdma. True if the RDMA device gets the frame as well.
+bool Demultiplexer::hand_over(const FrameHeaders& headers, std::span<const std::byte> frame) {
+    const bool rdma = for_rdma(headers);
+    // A group may have members on both sides.
+    if (!rdma || roce::is_multicast(headers.destination)) ethernet_.receive(frame);
+    return rdma;
+}
+
+void Demultiplexer::receive(std::span<const std::byte> frame) {
+    const FrameHeaders headers = read_headers(frame);
+    bool rdma = false;
+    if (executor_.on_thread()) {
+        rdma = hand_over(headers, frame);
+    } else {
+        const base::Gate::Visit visit(function_.gate());
+        rdma = hand_over(headers, frame);
+    }
+    if (rdma) rdma_.receive(frame);
+}
+
+bool Demultiplexer::to_self(std::span<const std::byte> frame) const {
+    return frame.size() >= mac_.size() && std::memcmp(frame.data(), mac_.data(), mac_.size()) == 0;
+}
+
+bool Demultiplexer::returns_to_rdma(std::span<const std::byte> frame) const {
+    return to_self(frame) && for_rdma(read_headers(frame));
+}
+
+bool Demultiplexer::return_to_ethernet(std::span<const std::byte> frame) {
+    const bool own = to_self(frame);
+    const bool to_group = !frame.empty() && (frame[0] & std::byte{1}) != std::byte{0};
+    return (to_group || own) && ethernet_.receive_own(frame) && own;
+}
+
+}  // namespace openmana::fabric

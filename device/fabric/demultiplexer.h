@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/executor.h"
+#include "base/frame.h"
+#include "eth/ethernet_device.h"
+#include "fabric/frame_headers.h"
+#include "gdma/function.h"
+#include "rnic/rnic.h"
+
+namespace openmana::fabric {
+
+/// Tells which device of a NIC a frame is for: the RDMA device gets untagged RoCEv2 to an address
+/// of its adapter, the Ethernet device the rest, and both what goes to a group with members on both
+/// sides.
+class Demultiplexer {
+public:
+    /// The devices outlive it; `mac` is the NIC's.
+    Demultiplexer(const base::Executor& executor, gdma::Function& function,
+                  eth::EthernetDevice& ethernet, rnic::Rnic& rdma, const base::MacAddr& mac);
+
+    /// A frame from the network. Any thread that holds no gate.
+    void receive(std::span<const std::byte> frame);
+    /// Whether a frame that the NIC sends is for its own RDMA device: no switch sends a frame back
+    /// to where it came from. The executor.
+    [[nodiscard]] bool returns_to_rdma(std::span<const std::byte> frame) const;
+    /// What a port sends to a group or to itself comes back to packet queues with a rule for it, as
+    /// on other RoCE NICs. True if the frame was for this NIC alone. The executor.
+    [[nodiscard]] bool return_to_ethernet(std::span<const std::byte> frame);
+
+private:
+    [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
+    [[nodiscard]] bool hand_over(const FrameHeaders& headers, std::span<const std::byte> frame);
+    [[nodiscard]] bool to_self(std::span<const std::byte> frame) const;
+
+    const base::Executor& executor_;
+    gdma::Function& function_;
+    eth::EthernetDevice& ethernet_;
+    rnic::Rnic& rdma_;
+    const base::MacAddr mac_;
+};
+
+}  // namespace openmana::fabric

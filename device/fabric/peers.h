@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "base/frame.h"
+#include "rnic/rnic.h"
+#include "roce/address.h"
+
+namespace openmana::fabric {
+
+/// A NIC of this process as the RDMA devices of others see it.
+class Peer {
+public:
+    virtual ~Peer() = default;
+    /// The adapter, if the address is one of its own and requests may reach it without packets now;
+    /// else null. Any thread that holds no gate.
+    [[nodiscard]] virtual rnic::Rnic* adapter_at(const roce::Gid& destination) = 0;
+};
+
+/// The NICs on a switch by their MAC addresses. Any thread. A peer that was found is good until it
+/// is removed, which happens when traffic has ended.
+class Peers {
+public:
+    void add(const base::MacAddr& mac, Peer& peer);
+    void remove(const base::MacAddr& mac, const Peer& peer);
+    /// Null if there is none.
+    [[nodiscard]] Peer* find(const base::MacAddr& mac) const;
+
+private:
+    mutable std::mutex mutex_;  // protects peers_; nothing is called under it
+    std::map<base::MacAddr, Peer*> peers_;
+};
+
+}  // namespace openmana::fabric

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "eth/flow_table.h"
 #include "eth/ip.h"
+#include "eth/queue_owner.h"
 #include "eth/receive_parse.h"
 #include "eth/receive_queue.h"
 #include "eth/send_queue.h"
@@ -41,8 +42,10 @@ constexpr std::uint32_t kMaxRingBytes = 1U << 30;
 }  // namespace
 
 struct EthernetDevice::Impl final : Transmitter {
-    Impl(gdma::Function& the_function, EthernetConfig the_config, base::FrameSink& the_network)
-        : function(the_function),
+    Impl(gdma::Client& the_client, gdma::Function& the_function, EthernetConfig the_config,
+         base::FrameSink& the_network)
+        : client(the_client),
+          function(the_function),
           config(the_config),
           network(the_network),
           table(kTableEntries, nullptr) {}
@@ -83,17 +86,19 @@ struct EthernetDevice::Impl final : Transmitter {
     void count_received(Cast cast, std::uint64_t bytes);
     void destroy_sq(SendQueue& queue);
     void destroy_rq(ReceiveQueue& queue);
-    void use_pd(gdma::Pdn id, bool add);
     void drop_all();
 
-    /// What queues belong to; CONFIG_VPORT_TX: those created from now on.
+    /// CONFIG_VPORT_TX: what the queues created from now on belong to, if it is still there then.
+    /// It need not be: nothing takes the setting back when a raw packet QP and its PD end.
     struct Binding {
-        gdma::Pdn pd{};
-        gdma::DoorbellPage page{};
+        gdma::Weak<gdma::Pd> pd;
+        gdma::Weak<gdma::PageGrant> page;
     };
-    std::uint32_t make_wq(const mana_hw_eth_create_wq_req& in, const Binding& owner, bool packets,
+    [[nodiscard]] std::optional<QueueOwner> find_owner(gdma::Pdn pd, gdma::DoorbellPage page) const;
+    std::uint32_t make_wq(const mana_hw_eth_create_wq_req& in, QueueOwner owner, bool packets,
                           HwcReply& reply);
 
+    gdma::Client& client;
     gdma::Function& function;
     const EthernetConfig config;
     base::FrameSink& network;
@@ -176,11 +181,9 @@ std::uint32_t EthernetDevice::Impl::query_vport_config(const HwcRequest& request
 
 std::uint32_t EthernetDevice::Impl::config_vport_tx(const HwcRequest& request, HwcReply& reply) {
     const auto in = request.as<mana_hw_eth_vport_tx_req>();
-    const Binding wanted{gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page)};
-    if (in.vport != kVport || !function.find_pd(wanted.pd) ||
-        !function.doorbell_page_valid(wanted.page))
-        return gdma::kHwcInvalidParameter;
-    binding = wanted;
+    const auto owner = find_owner(gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page));
+    if (in.vport != kVport || !owner) return gdma::kHwcInvalidParameter;
+    binding = Binding{gdma::Weak(owner->pd), gdma::Weak(owner->page)};
     mana_hw_eth_vport_tx_resp out{};
     out.short_oob_allowed = 1;
     reply.put_struct(out);
@@ -189,18 +192,19 @@ std::uint32_t EthernetDevice::Impl::config_vport_tx(const HwcRequest& request, H
     return gdma::kHwcSuccess;
 }
 
-void EthernetDevice::Impl::use_pd(gdma::Pdn id, bool add) {
-    const auto pd = function.find_pd(id);
-    if (!pd) return;
-    if (add)
-        ++(*pd)->users;
-    else if ((*pd)->users != 0)
-        --(*pd)->users;
+std::optional<QueueOwner> EthernetDevice::Impl::find_owner(gdma::Pdn pd,
+                                                           gdma::DoorbellPage page) const {
+    auto found_pd = function.find_pd(client, pd);
+    auto found_page = function.find_page(page);
+    if (!found_pd || !found_page) return std::nullopt;
+    return QueueOwner{std::move(*found_pd), std::move(*found_page)};
 }
 
 std::uint32_t EthernetDevice::Impl::create_wq(const HwcRequest& request, HwcReply& reply) {
     if (!binding) return gdma::kHwcInvalidParameter;
-    return make_wq(request.as<mana_hw_eth_create_wq_req>(), *binding, false, reply);
+    QueueOwner owner{binding->pd.lock(), binding->page.lock()};
+    if (!owner.pd || !owner.page) return gdma::kHwcInvalidParameter;
+    return make_wq(request.as<mana_hw_eth_create_wq_req>(), std::move(owner), false, reply);
 }
 
 std::uint32_t EthernetDevice::Impl::create_packet_wq(const HwcRequest& request, HwcReply& reply) {
@@ -213,25 +217,25 @@ std::uint32_t EthernetDevice::Impl::create_packet_wq(const HwcRequest& request, 
     plain.wq_bytes = in.wq_bytes;
     plain.cq_bytes = in.cq_bytes;
     plain.eq_id = in.eq_id;
-    return make_wq(plain, {gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page)}, true, reply);
+    auto owner = find_owner(gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page));
+    if (!owner) return gdma::kHwcInvalidParameter;
+    return make_wq(plain, std::move(*owner), true, reply);
 }
 
-std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
-                                            const Binding& owner, bool packets, HwcReply& reply) {
+std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in, QueueOwner owner,
+                                            bool packets, HwcReply& reply) {
     const bool is_sq = in.wq_type == MANA_HW_ETH_SQ;
     if (in.vport != kVport || (!is_sq && in.wq_type != MANA_HW_ETH_RQ))
-        return gdma::kHwcInvalidParameter;
-    if (!function.find_pd(owner.pd) || !function.doorbell_page_valid(owner.page))
         return gdma::kHwcInvalidParameter;
     if (in.wq_bytes == 0 || in.wq_bytes > kMaxRingBytes || in.wq_bytes % kWqeUnit != 0 ||
         in.cq_bytes < kCqeBytes || in.cq_bytes > kMaxRingBytes || in.cq_bytes % kCqeBytes != 0)
         return gdma::kHwcInvalidParameter;
     if ((is_sq ? sqs.size() : rqs.size()) >= config.max_queues) return gdma::kHwcNoResources;
-    gdma::EventQueue* eq = nullptr;
+    gdma::Handle<gdma::EventQueue> eq;
     if (in.eq_id != MANA_HW_ETH_NO_EQ) {
-        const auto found = function.find_eq(gdma::Eqn(in.eq_id));
+        auto found = function.find_eq(gdma::Eqn(in.eq_id));
         if (!found) return gdma::kHwcNotFound;
-        eq = *found;
+        eq = std::move(*found);
     }
     const RegionHandle wq_handle(in.wq_region);
     const RegionHandle cq_handle(in.cq_region);
@@ -256,7 +260,7 @@ std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
     }
     auto taken = function.take_region(cq_handle);
     OM_CHECK(taken.has_value());
-    const auto cq = function.create_cq(std::move(*taken), in.cq_bytes, eq, owner.page);
+    const auto cq = function.create_cq(std::move(*taken), in.cq_bytes, std::move(eq), owner.page);
     if (!cq) {
         function.restore_region(cq_handle, std::move(*taken));
         if (is_sq)
@@ -270,17 +274,18 @@ std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
     OM_CHECK(memory.has_value());
     gdma::Ring ring(function.memory(), std::move(*memory), in.wq_bytes);
     const std::uint64_t handle = next_handle++;
-    use_pd(owner.pd, true);
+    const gdma::DoorbellPage page = owner.page->page;
     if (is_sq) {
-        auto queue = std::make_unique<SendQueue>(handle, gdma::Sqn(id), owner.pd, std::move(ring),
-                                                 **cq, function.keys(), *this, counters,
-                                                 packets ? SqUser::kPackets : SqUser::kInterface);
-        function.connect_sq(gdma::Sqn(id), owner.page, queue.get());
+        auto queue = std::make_unique<SendQueue>(
+            handle, gdma::Sqn(id), std::move(owner), std::move(ring), *cq, function.keys(), *this,
+            counters, packets ? SqUser::kPackets : SqUser::kInterface);
+        function.connect_sq(gdma::Sqn(id), page, queue.get());
         sqs.emplace(handle, std::move(queue));
     } else {
-        auto queue = std::make_unique<ReceiveQueue>(gdma::Rqn(id), owner.pd, std::move(ring), **cq,
-                                                    function.keys(), counters, packets);
-        function.connect_rq(gdma::Rqn(id), owner.page, queue.get());
+        auto queue =
+            std::make_unique<ReceiveQueue>(gdma::Rqn(id), std::move(owner), std::move(ring), *cq,
+                                           function.keys(), counters, packets);
+        function.connect_rq(gdma::Rqn(id), page, queue.get());
         rqs.emplace(handle, std::move(queue));
     }
     mana_hw_eth_create_wq_resp out{};
@@ -296,8 +301,6 @@ std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
 void EthernetDevice::Impl::destroy_sq(SendQueue& queue) {
     function.connect_sq(queue.id(), {}, nullptr);
     function.free_sqs(queue.id(), 1);
-    function.destroy_cq(queue.cq().id());
-    use_pd(queue.pd(), false);
 }
 
 void EthernetDevice::Impl::destroy_rq(ReceiveQueue& queue) {
@@ -308,8 +311,6 @@ void EthernetDevice::Impl::destroy_rq(ReceiveQueue& queue) {
     for (auto& [handle, spread] : spreads) spread->forget(queue);
     function.connect_rq(queue.id(), {}, nullptr);
     function.free_rqs(queue.id(), 1);
-    function.destroy_cq(queue.cq().id());
-    use_pd(queue.pd(), false);
 }
 
 std::uint32_t EthernetDevice::Impl::destroy_wq(const HwcRequest& request) {
@@ -714,7 +715,7 @@ void EthernetDevice::Impl::drop_all() {
 
 EthernetDevice::EthernetDevice(gdma::Function& function, EthernetConfig config,
                                base::FrameSink& network)
-    : impl_(std::make_unique<Impl>(function, config, network)) {
+    : impl_(std::make_unique<Impl>(*this, function, config, network)) {
     function.attach(*this);
 }
 

@@ -69,7 +69,7 @@ bool ReceiveQueue::deliver(const ReceivedFrame& frame) {
     for (const gdma::Sge& sge : wqe->sges()) {
         const std::size_t n = std::min<std::size_t>(sge.length, left);
         if (n == 0) continue;
-        if (keys_.resolve(sge.key, pd_, sge.address, n, gdma::kLocalWrite, spans_) !=
+        if (keys_.resolve(sge.key, owner_.pd->id, sge.address, n, gdma::kLocalWrite, spans_) !=
             gdma::MrFault::kNone) {
             writable = false;
             break;
@@ -99,7 +99,7 @@ void ReceiveQueue::complete_locked(std::uint32_t type, const ReceivedFrame& fram
     cqe.packets[0].length = static_cast<std::uint16_t>(frame.size());
     cqe.packets[0].hash = frame.hash;
     cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());
-    cq_.post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
+    cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
 }
 
 void ReceiveQueue::fence() {
@@ -114,7 +114,7 @@ void ReceiveQueue::flush_fences_locked() {
          --fences_, --posted) {
         mana_hw_eth_rx_cqe cqe{};
         cqe.type = MANA_HW_ETH_CQE_RX_FENCE | MANA_HW_ETH_CQE_CLIENT;
-        cq_.post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
+        cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
         counters_.rx_fences.add();
     }
 }

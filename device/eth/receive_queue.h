@@ -5,31 +5,32 @@
 #include <mutex>
 
 #include "eth/counters.h"
+#include "eth/queue_owner.h"
 #include "eth/receive_parse.h"
 #include "gdma/completion_queue.h"
 #include "gdma/function.h"
+#include "gdma/handle.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
 namespace openmana::eth {
 
 /// An RQ of the vPort. Created and destroyed under an exclusion of the function's Gate, rung on the
-/// executor, fed by any thread that visits. The CQ outlives it.
+/// executor, fed by any thread that visits.
 class ReceiveQueue final : public gdma::DoorbellTarget {
 public:
-    ReceiveQueue(gdma::Rqn id, gdma::Pdn pd, gdma::Ring ring, gdma::CompletionQueue& cq,
-                 const gdma::MemoryTable& keys, EthernetCounters& counters, bool keeps_tags = false)
+    ReceiveQueue(gdma::Rqn id, QueueOwner owner, gdma::Ring ring,
+                 gdma::Handle<gdma::CompletionQueue> cq, const gdma::MemoryTable& keys,
+                 EthernetCounters& counters, bool keeps_tags = false)
         : id_(id),
-          pd_(pd),
-          cq_(cq),
+          owner_(std::move(owner)),
+          cq_(std::move(cq)),
           keys_(keys),
           counters_(counters),
           keeps_tags_(keeps_tags),
           ring_(std::move(ring)) {}
 
     [[nodiscard]] gdma::Rqn id() const { return id_; }
-    [[nodiscard]] gdma::Pdn pd() const { return pd_; }
-    [[nodiscard]] gdma::CompletionQueue& cq() const { return cq_; }
     /// Frames with their VLAN tag: packet queues of the extension.
     [[nodiscard]] bool keeps_tags() const { return keeps_tags_; }
 
@@ -47,8 +48,8 @@ private:
     void flush_fences_locked();
 
     const gdma::Rqn id_;
-    const gdma::Pdn pd_;
-    gdma::CompletionQueue& cq_;
+    const QueueOwner owner_;
+    const gdma::Handle<gdma::CompletionQueue> cq_;
     const gdma::MemoryTable& keys_;
     EthernetCounters& counters_;
     const bool keeps_tags_;

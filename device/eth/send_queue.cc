@@ -64,8 +64,8 @@ bool SendQueue::gather(std::span<const gdma::Sge> sges) {
     spans_.clear();
     for (const gdma::Sge& sge : sges) {
         if (sge.length == 0) continue;
-        if (keys_.resolve(sge.key, pd_, sge.address, sge.length, gdma::kLocalRead, spans_) !=
-            gdma::MrFault::kNone) {
+        if (keys_.resolve(sge.key, owner_.pd->id, sge.address, sge.length, gdma::kLocalRead,
+                          spans_) != gdma::MrFault::kNone) {
             counters_.tx_gdma.add();
             return false;
         }
@@ -151,7 +151,7 @@ void SendQueue::complete(TxStatus status, std::uint32_t position) {
     mana_hw_eth_tx_cqe cqe{};
     cqe.type = status | MANA_HW_ETH_CQE_CLIENT;
     cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());
-    cq_.post(std::as_bytes(std::span(&cqe, 1)), id_.value(), true);
+    cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), true);
 }
 
 }  // namespace openmana::eth

@@ -5,9 +5,11 @@
 
 #include "base/frame.h"
 #include "eth/counters.h"
+#include "eth/queue_owner.h"
 #include "eth/transmit_offload.h"
 #include "gdma/completion_queue.h"
 #include "gdma/function.h"
+#include "gdma/handle.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
@@ -33,7 +35,7 @@ enum class SqUser {
     kPackets,  ///< a packet queue: any source MAC that the host's policy allows, MANA_HW_EXT_TX_*
 };
 
-/// An SQ of the vPort. On the executor. The CQ outlives it.
+/// An SQ of the vPort. On the executor.
 class SendQueue final : public gdma::DoorbellTarget {
 public:
     /// Work of one turn, so that a guest with a full ring does not keep its executor from
@@ -41,14 +43,14 @@ public:
     static constexpr std::uint32_t kWqesPerTurn = 64;
     static constexpr std::uint64_t kFramesPerTurn = 1024;
 
-    SendQueue(std::uint64_t handle, gdma::Sqn id, gdma::Pdn pd, gdma::Ring ring,
-              gdma::CompletionQueue& cq, const gdma::MemoryTable& keys, Transmitter& transmitter,
-              EthernetCounters& counters, SqUser user)
+    SendQueue(std::uint64_t handle, gdma::Sqn id, QueueOwner owner, gdma::Ring ring,
+              gdma::Handle<gdma::CompletionQueue> cq, const gdma::MemoryTable& keys,
+              Transmitter& transmitter, EthernetCounters& counters, SqUser user)
         : handle_(handle),
           id_(id),
-          pd_(pd),
+          owner_(std::move(owner)),
           ring_(std::move(ring)),
-          cq_(cq),
+          cq_(std::move(cq)),
           keys_(keys),
           transmitter_(transmitter),
           counters_(counters),
@@ -56,8 +58,6 @@ public:
 
     [[nodiscard]] std::uint64_t handle() const { return handle_; }
     [[nodiscard]] gdma::Sqn id() const { return id_; }
-    [[nodiscard]] gdma::Pdn pd() const { return pd_; }
-    [[nodiscard]] gdma::CompletionQueue& cq() const { return cq_; }
 
     void ring(std::uint32_t position) override;
     void resume();
@@ -75,9 +75,9 @@ private:
 
     const std::uint64_t handle_;
     const gdma::Sqn id_;
-    const gdma::Pdn pd_;
+    const QueueOwner owner_;
     gdma::Ring ring_;
-    gdma::CompletionQueue& cq_;
+    const gdma::Handle<gdma::CompletionQueue> cq_;
     const gdma::MemoryTable& keys_;
     Transmitter& transmitter_;
     EthernetCounters& counters_;

@@ -152,30 +152,31 @@ auto Function::Impl::register_device(const HwcRequest& request, HwcReply& reply)
     if (target == nullptr) return kHwcNotFound;
     if (target->registered) return kHwcBusy;
     if (keys.full()) return kHwcNoResources;
-    auto pd = create_pd(true, false);
+    const DeviceType type = request.device_type();
+    auto pd = pds.create(type, true);
     if (!pd) return status_of(pd.error());
-    const auto page = allocate_pages(1, 1, 0, PageUse::kDevice);
+    auto page = pages.allocate(type);
     if (!page) {
-        destroy_pd((*pd)->id);
+        pds.destroy(std::move(*pd));
         return status_of(page.error());
     }
     MemoryRegion everything;
-    everything.pd = (*pd)->id;
+    everything.pd = *pd;
     everything.type = MrType::kGpa;
     everything.access = kLocalRead | kLocalWrite;
     const auto key = keys.insert(std::move(everything));
     OM_CHECK(key.has_value());
     target->registered = true;
-    target->pd = (*pd)->id;
+    target->pd = std::move(*pd);
     target->gpa_key = *key;
-    target->page = DoorbellPage(*page);
+    target->page = std::move(*page);
     mana_hw_register_device_resp out{};
-    out.pd_id = target->pd.value();
+    out.pd_id = target->pd->id.value();
     out.gpa_key = key->value();
-    out.doorbell_page = *page;
+    out.doorbell_page = target->page->page.value();
     reply.put_struct(out);
-    OM_DEBUG("device register: nic={} type={} pdn={:#x} key={:#x} page={}", config.name,
-             request.device_type(), target->pd.value(), key->value(), *page);
+    OM_DEBUG("device register: nic={} type={} pdn={:#x} key={:#x} page={}", config.name, type,
+             out.pd_id + 0, key->value(), out.doorbell_page + 0);
     return kHwcSuccess;
 }
 
@@ -184,12 +185,14 @@ auto Function::Impl::deregister_device(const HwcRequest& request, HwcReply&) -> 
     if (target == nullptr || !target->registered) return kHwcNotFound;
     // A driver that leaves something behind cannot name it any more.
     target->client->reset();
-    for (EqSlot& slot : eqs)
-        if (slot.eq && slot.device_type == request.device_type() && slot.cqs == 0)
-            destroy_eq(slot.eq->id());
+    // What is left are queues of another device: with them this one stays registered. Of the PD the
+    // table, the key and the registration are holders, of the page the table and the registration.
+    if (!eqs.destroy_unused(request.device_type()) || target->pd->holders() > 3 ||
+        target->page->holders() > 2)
+        return kHwcBusy;
     OM_CHECK(keys.remove(target->gpa_key).has_value());
-    destroy_pd(target->pd);
-    free_pages(target->page.value(), 1);
+    pds.destroy(std::move(target->pd));
+    pages.free(std::move(target->page));
     target->registered = false;
     OM_DEBUG("device deregister: nic={} type={}", config.name, request.device_type());
     return kHwcSuccess;
@@ -208,10 +211,9 @@ auto Function::Impl::query_hwc_timeout(const HwcRequest& request, HwcReply& repl
 
 auto Function::Impl::test_eqe(const HwcRequest& request, HwcReply&) -> Status {
     const auto in = request.as<mana_hw_test_eqe_req>();
-    if (in.eq_id >= eqs.size() || !eqs[in.eq_id].eq ||
-        eqs[in.eq_id].device_type != request.device_type())
-        return kHwcNotFound;
-    hwc->test_eq_after_response(Eqn(in.eq_id));
+    auto eq = eqs.find(Eqn(in.eq_id), request.device_type());
+    if (!eq) return kHwcNotFound;
+    hwc->test_eq_after_response(std::move(*eq));
     return kHwcSuccess;
 }
 
@@ -221,7 +223,7 @@ auto Function::Impl::create_queue(const HwcRequest& request, HwcReply& reply) ->
     if (in.type != MANA_HW_QUEUE_EQ) return kHwcUnsupported;
     const Device* const owner = device(request.device_type(), request.device_instance());
     if (owner == nullptr || !owner->registered) return kHwcNotFound;
-    if (in.pd_id != owner->pd.value() || in.doorbell_page != owner->page.value())
+    if (in.pd_id != owner->pd->id.value() || in.doorbell_page != owner->page->page.value())
         return kHwcInvalidParameter;
     if (in.msix_index >= irq.vector_count()) return kHwcInvalidParameter;
     const auto found = regions.find(in.region);
@@ -230,9 +232,11 @@ auto Function::Impl::create_queue(const HwcRequest& request, HwcReply& reply) ->
     if (in.bytes < MANA_HW_PAGE_BYTES || !std::has_single_bit(std::uint32_t{in.bytes}) ||
         in.bytes > region->length() || region->first_offset() % sizeof(mana_hw_eqe) != 0)
         return kHwcInvalidParameter;
-    auto eq = create_eq(request.device_type(), std::move(region), in.bytes,
-                        DoorbellPage(in.doorbell_page), in.msix_index);
+    const auto eq =
+        eqs.create(request.device_type(), std::move(region), in.bytes, owner->page, in.msix_index);
     if (!eq) return status_of(eq.error());
+    OM_DEBUG("eq create: nic={} eqn={:#x} device={} page={} vector={}", config.name,
+             (*eq)->id().value(), request.device_type(), in.doorbell_page + 0, in.msix_index + 0);
     drop_region(found);
     mana_hw_create_queue_resp out{};
     out.queue_id = (*eq)->id().value();
@@ -243,12 +247,10 @@ auto Function::Impl::create_queue(const HwcRequest& request, HwcReply& reply) ->
 auto Function::Impl::disable_queue(const HwcRequest& request, HwcReply&) -> Status {
     const auto in = request.as<mana_hw_disable_queue_req>();
     if (in.type != MANA_HW_QUEUE_EQ) return kHwcUnsupported;
-    if (in.queue_id >= eqs.size() || !eqs[in.queue_id].eq) return kHwcNotFound;
-    const EqSlot& slot = eqs[in.queue_id];
-    if (slot.device_type != request.device_type() || slot.device_type == MANA_HW_DEVICE_HWC)
-        return kHwcNotFound;
-    if (slot.cqs != 0) return kHwcBusy;
-    destroy_eq(Eqn(in.queue_id));
+    if (request.device_type() == kHwcDevice) return kHwcNotFound;
+    const auto destroyed = eqs.destroy(Eqn(in.queue_id), request.device_type());
+    if (!destroyed) return status_of(destroyed.error());
+    OM_DEBUG("eq destroy: nic={} eqn={:#x}", config.name, in.queue_id + 0);
     return kHwcSuccess;
 }
 
@@ -257,11 +259,10 @@ auto Function::Impl::disable_queue(const HwcRequest& request, HwcReply&) -> Stat
 auto Function::Impl::allocate_range(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_allocate_range_req>();
     if (in.type != MANA_HW_RESOURCE_DOORBELL_PAGE) return kHwcUnsupported;
-    const auto first =
-        allocate_pages(in.count, in.alignment, in.first_allowed, PageUse::kRangeFirst);
+    const auto first = pages.allocate_range(in.count, in.alignment, in.first_allowed);
     if (!first) return status_of(first.error());
     mana_hw_allocate_range_resp out{};
-    out.first = *first;
+    out.first = first->value();
     reply.put_struct(out);
     return kHwcSuccess;
 }
@@ -269,16 +270,8 @@ auto Function::Impl::allocate_range(const HwcRequest& request, HwcReply& reply) 
 auto Function::Impl::destroy_range(const HwcRequest& request, HwcReply&) -> Status {
     const auto in = request.as<mana_hw_destroy_range_req>();
     if (in.type != MANA_HW_RESOURCE_DOORBELL_PAGE) return kHwcUnsupported;
-    if (in.count == 0 || in.count > pages.size() || in.first > pages.size() - in.count)
-        return kHwcInvalidParameter;
-    // Exactly a range that was allocated.
-    for (std::uint32_t i = 0; i < in.count; ++i)
-        if (pages[in.first + i] != (i == 0 ? PageUse::kRangeFirst : PageUse::kRangeNext))
-            return kHwcNotFound;
-    const std::size_t next = std::size_t{in.first} + in.count;
-    if (next < pages.size() && pages[next] == PageUse::kRangeNext) return kHwcNotFound;
-    free_pages(in.first, in.count);
-    return kHwcSuccess;
+    const auto freed = pages.free_range(in.first, in.count);
+    return freed ? kHwcSuccess : status_of(freed.error());
 }
 
 // ---- DMA regions
@@ -300,7 +293,7 @@ auto Function::Impl::create_region(const HwcRequest& request, HwcReply& reply) -
     if (regions.size() >= config.max_regions ||
         in.page_count > config.max_region_pages - region_pages)
         return kHwcNoResources;
-    const std::uint64_t handle = next_handle++;
+    const std::uint64_t handle = handles.take();
     const Status status = append_pages(handle, entry, request, sizeof in, in.pages_here);
     if (status != kHwcSuccess && status != kHwcMoreEntries) return status;
     region_pages += entry.page_count;
@@ -364,7 +357,7 @@ auto Function::Impl::destroy_region(const HwcRequest& request, HwcReply&) -> Sta
 
 auto Function::Impl::create_pd(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_create_pd_req>();
-    const auto pd = create_pd((in.flags & MANA_HW_PD_ALLOW_GPA) != 0, true);
+    const auto pd = pds.create(kGuest, (in.flags & MANA_HW_PD_ALLOW_GPA) != 0);
     if (!pd) return status_of(pd.error());
     mana_hw_create_pd_resp out{};
     out.pd = (*pd)->handle.value();
@@ -374,28 +367,24 @@ auto Function::Impl::create_pd(const HwcRequest& request, HwcReply& reply) -> St
 }
 
 auto Function::Impl::destroy_pd(const HwcRequest& request, HwcReply&) -> Status {
-    const auto found = pd_handles.find(request.as<mana_hw_destroy_pd_req>().pd);
-    if (found == pd_handles.end()) return kHwcNotFound;
-    const Pd& pd = *found->second;
-    if (pd.users != 0 || keys.pd_in_use(pd.id)) return kHwcBusy;
-    destroy_pd(pd.id);
-    return kHwcSuccess;
+    const auto destroyed = pds.destroy(PdHandle(request.as<mana_hw_destroy_pd_req>().pd));
+    return destroyed ? kHwcSuccess : status_of(destroyed.error());
 }
 
 // ---- memory regions
 
 auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_create_mr_req>();
-    const auto pd = pd_handles.find(in.pd);
-    if (pd == pd_handles.end()) return kHwcNotFound;
+    auto pd = pds.find(PdHandle(in.pd));
+    if (!pd) return kHwcNotFound;
     if (keys.full()) return kHwcNoResources;
     MemoryRegion mr;
-    mr.pd = pd->second->id;
+    mr.pd = std::move(*pd);
     mr.type = static_cast<MrType>(std::uint32_t{in.type});
     auto region = regions.end();
     switch (in.type) {
         case MANA_HW_MR_GPA:
-            if (!pd->second->allows_gpa) return kHwcInvalidParameter;
+            if (!mr.pd->allows_gpa) return kHwcInvalidParameter;
             // No flags are sent with it; kernel users expect these (RNIC 2.12).
             mr.access = kLocalRead | kLocalWrite;
             break;
@@ -443,7 +432,6 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
     }
     const auto key = keys.insert(std::move(mr));
     OM_CHECK(key.has_value());
-    ++pd->second->users;
     mana_hw_create_mr_resp out{};
     out.mr = kMrHandleMark | key->value();
     out.lkey = key->value();
@@ -455,29 +443,24 @@ auto Function::Impl::create_mr(const HwcRequest& request, HwcReply& reply) -> St
 const MemoryRegion* Function::Impl::mr_of(std::uint64_t handle) const {
     if ((handle & ~std::uint64_t{UINT32_MAX}) != kMrHandleMark) return nullptr;
     const MemoryRegion* const mr = keys.find_created(Key(static_cast<std::uint32_t>(handle)));
-    // The keys of the HWC and of the devices live in PDs without a handle: not the guest's.
-    return mr != nullptr && pd_handles.contains(pds[mr->pd.value()]->handle.value()) ? mr : nullptr;
+    // The keys of the HWC and of the devices are not the guest's.
+    return mr != nullptr && mr->pd->owner == kGuest ? mr : nullptr;
 }
 
 auto Function::Impl::destroy_mr(const HwcRequest& request, HwcReply&) -> Status {
     const MemoryRegion* const mr = mr_of(request.as<mana_hw_destroy_mr_req>().mr);
     if (mr == nullptr) return kHwcNotFound;
-    Pd& pd = *pds[mr->pd.value()];
-    if (const auto removed = keys.remove(mr->key); !removed) return status_of(removed.error());
-    --pd.users;
-    return kHwcSuccess;
+    const auto removed = keys.remove(mr->key);
+    return removed ? kHwcSuccess : status_of(removed.error());
 }
 
 base::Result<void> Function::change_mr(const MrChange& request) {
     const base::Gate::Exclusion exclusion(impl_->gate);
     const MemoryRegion* const mr = impl_->mr_of(request.mr);
     if (mr == nullptr) return base::fail(ErrorCode::kNotFound, "no such MR", request.mr);
-    Pd& before = *impl_->pds[mr->pd.value()];
-    Pd* after = &before;
     MemoryChange change;
     if (request.pd) {
-        TRY(after, find_pd(*request.pd));
-        change.pd = after->id;
+        TRY(change.pd, find_pd(*request.pd));
     }
     if (request.access) {
         if ((*request.access & ~MANA_HW_ACCESS_ALL) != 0)
@@ -495,8 +478,6 @@ base::Result<void> Function::change_mr(const MrChange& request) {
         if (change.region) restore_region(*request.region, std::move(change.region));
         return changed;
     }
-    --before.users;
-    ++after->users;
     return {};
 }
 
@@ -508,7 +489,7 @@ auto Function::Impl::alloc_dm(const HwcRequest& request, HwcReply& reply) -> Sta
     const std::uint64_t left = config.max_device_memory - device_memory_bytes;
     const std::uint64_t counted = std::max<std::uint64_t>(in.length, kDeviceMemoryUnit);
     if (counted > left) return kHwcNoResources;
-    const std::uint64_t handle = next_handle++;
+    const std::uint64_t handle = handles.take();
     device_memory.emplace(handle, std::make_shared<DeviceMemory>(in.length));
     device_memory_bytes += counted;
     mana_hw_alloc_dm_resp out{};

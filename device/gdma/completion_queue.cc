@@ -5,28 +5,38 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include <mana/ext.h>
 #include <mana/queue.h>
 
 #include "base/result.h"
+#include "gdma/cq_table.h"
 
 namespace openmana::gdma {
 
-CompletionQueue::CompletionQueue(Cqn id, DoorbellPage page, Ring ring, EventQueue* eq, bool armed)
+CompletionQueue::CompletionQueue(Cqn id, Handle<PageGrant> page, Ring ring, Handle<EventQueue> eq,
+                                 bool armed, CqTable* table)
     : id_(id),
-      page_(page),
-      eq_(eq),
+      page_(page->page),
+      grant_(std::move(page)),
+      eq_(std::move(eq)),
+      table_(table),
       ring_(std::move(ring)),
       entries_(static_cast<std::uint32_t>(ring_.bytes() / sizeof(mana_hw_cqe))),
       producer_(entries_),
       armed_(armed),
       told_(producer_) {}
 
+CompletionQueue::~CompletionQueue() {
+    if (eq_) eq_->forget_cq(id_);
+    if (table_ != nullptr) table_->remove(*this);
+}
+
 void CompletionQueue::event_locked() {
     armed_ = false;
     told_ = producer_;
-    if (eq_ != nullptr) eq_->post(EqeType::kCompletion, {id_.value(), 0, 0});
+    if (eq_) eq_->post(EqeType::kCompletion, {id_.value(), 0, 0});
 }
 
 namespace {

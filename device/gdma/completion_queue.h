@@ -10,20 +10,27 @@
 #include <optional>
 #include <span>
 
+#include "gdma/doorbell_pages.h"
 #include "gdma/event_queue.h"
+#include "gdma/handle.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
 
+class CqTable;
+
 /// A completion queue (GDMA 3.5, 3.7, 3.10; RNIC 4.1, 4.4). `post` from any thread that is on the
 /// executor or visits the function. Without a record there is no flow control: overflow is the
 /// consumer's error and shows in the owner bits. With one (docs/extensions.md) a full ring is an
 /// error of the CQ, and arming is a word in memory.
-class CompletionQueue {
+class CompletionQueue final : public Held {
 public:
-    /// `eq` may be null (no events). `entries` = ring bytes / 64.
-    CompletionQueue(Cqn id, DoorbellPage page, Ring ring, EventQueue* eq, bool armed = false);
+    /// `eq` may be null (no events). `entries` = ring bytes / 64. `table`: where it is found by its
+    /// id as long as it lives, or null.
+    CompletionQueue(Cqn id, Handle<PageGrant> page, Ring ring, Handle<EventQueue> eq,
+                    bool armed = false, CqTable* table = nullptr);
+    ~CompletionQueue();
     /// At set-up, both. The consumer keeps a record in `words`; `lost` is called once, on whatever
     /// thread finds that a CQE does not fit.
     void use_record(std::unique_ptr<SharedWords> words);
@@ -39,7 +46,7 @@ public:
 
     [[nodiscard]] Cqn id() const { return id_; }
     [[nodiscard]] DoorbellPage page() const { return page_; }
-    [[nodiscard]] EventQueue* eq() const { return eq_; }
+    [[nodiscard]] EventQueue* eq() const { return eq_.get(); }
     [[nodiscard]] std::uint32_t entries() const { return entries_; }
     /// Writes a CQE (`data`: at most 60 bytes, the rest is zero) and sends the completion event if
     /// armed. `solicited`: also if armed only for such.
@@ -62,7 +69,9 @@ private:
 
     const Cqn id_;
     const DoorbellPage page_;
-    EventQueue* const eq_;
+    const Handle<PageGrant> grant_;
+    const Handle<EventQueue> eq_;
+    CqTable* const table_;
     mutable std::mutex mutex_;  // protects all below; before EventQueue's
     Ring ring_;
     std::uint32_t entries_;

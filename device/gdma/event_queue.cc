@@ -2,14 +2,17 @@
 #include "gdma/event_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <mana/queue.h>
 
 namespace openmana::gdma {
 
-EventQueue::EventQueue(Eqn id, DoorbellPage page, Ring ring, pci::IrqSink& irq, unsigned vector)
+EventQueue::EventQueue(Eqn id, Handle<PageGrant> page, Ring ring, pci::IrqSink& irq,
+                       unsigned vector)
     : id_(id),
-      page_(page),
+      page_(page->page),
+      grant_(std::move(page)),
       irq_(irq),
       vector_(vector),
       ring_(std::move(ring)),

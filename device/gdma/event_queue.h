@@ -7,6 +7,8 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "gdma/doorbell_pages.h"
+#include "gdma/handle.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 #include "pci/function_model.h"
@@ -27,9 +29,9 @@ enum class EqeType : std::uint8_t {
 /// An event queue (GDMA 3.6, 3.10): born armed, one MSI-X message per arming. `post` from any
 /// thread that is on the executor or visits the function; the lock orders last of all (QP < CQ <
 /// EQ).
-class EventQueue {
+class EventQueue final : public Held {
 public:
-    EventQueue(Eqn id, DoorbellPage page, Ring ring, pci::IrqSink& irq, unsigned vector);
+    EventQueue(Eqn id, Handle<PageGrant> page, Ring ring, pci::IrqSink& irq, unsigned vector);
 
     [[nodiscard]] Eqn id() const { return id_; }
     [[nodiscard]] DoorbellPage page() const { return page_; }
@@ -61,6 +63,7 @@ private:
 
     const Eqn id_;
     const DoorbellPage page_;
+    const Handle<PageGrant> grant_;
     pci::IrqSink& irq_;
     const unsigned vector_;
     std::mutex mutex_;  // protects all below

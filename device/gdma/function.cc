@@ -18,8 +18,6 @@ using base::Result;
 
 namespace {
 
-/// A consumer index and the eight laps of the owner bits fit the doorbell's 31 bits.
-constexpr std::uint64_t kMaxCqEntries = 1ULL << 28;
 constexpr std::uint32_t kMaxDoorbellPages = 65536;
 
 /// Empties a container and gives its memory back.
@@ -44,7 +42,11 @@ Function::Impl::Impl(base::Executor& executor_in, base::GuestMemory& memory_in,
       memory(memory_in),
       irq(irq_in),
       config(sane(std::move(config_in))),
-      keys(memory_in, config.max_mrs) {
+      pds(config.max_pds, handles),
+      pages(config.doorbell_pages),
+      keys(memory_in, config.max_mrs),
+      eqs(memory_in, irq_in, config.max_eqs),
+      cqs(memory_in, config.max_cqs) {
     reset_objects();
 }
 
@@ -59,7 +61,7 @@ Function::~Function() {
 void Function::attach(Client& client) {
     Impl::Device device;
     device.client = &client;
-    impl_->devices.push_back(device);
+    impl_->devices.push_back(std::move(device));
     std::sort(impl_->devices.begin(), impl_->devices.end(), [](const auto& a, const auto& b) {
         return a.client->device_type() < b.client->device_type();
     });
@@ -97,20 +99,18 @@ std::uint64_t Function::epoch() const {
 
 ObjectCounts Function::object_counts() const {
     ObjectCounts counts;
-    counts.eqs = impl_->eq_ids->used();
-    counts.cqs = impl_->cq_ids->used();
+    counts.eqs = impl_->eqs.used();
+    counts.cqs = impl_->cqs.used();
     counts.sqs = impl_->sq_ids->used();
     counts.rqs = impl_->rq_ids->used() + (impl_->gsi_rq_taken ? 1 : 0);
-    counts.pds = impl_->pd_ids->used();
+    counts.pds = impl_->pds.used();
     counts.keys = impl_->keys.size();
     counts.regions = impl_->regions.size();
     counts.region_pages = impl_->region_pages;
     counts.extents = impl_->extents->load(std::memory_order_relaxed);
     counts.device_memories = impl_->device_memory.size();
     counts.device_memory_bytes = impl_->device_memory_bytes;
-    counts.doorbell_pages = static_cast<std::uint64_t>(
-        std::count_if(impl_->pages.begin(), impl_->pages.end(),
-                      [](Impl::PageUse use) { return use != Impl::PageUse::kFree; }));
+    counts.doorbell_pages = impl_->pages.used();
     return counts;
 }
 
@@ -118,10 +118,13 @@ ObjectCounts Function::object_counts() const {
 
 void Function::Impl::reset_objects() {
     hwc.reset();
-    for (Device& device : devices) device.registered = false;
-    // CQs point to EQs.
-    drop(cqs);
-    drop(eqs);
+    for (Device& device : devices) {
+        device.registered = false;
+        device.pd = nullptr;
+        device.page = nullptr;
+    }
+    cqs.reset();
+    eqs.reset();
     drop(sqs);
     drop(rqs);
     keys.clear();
@@ -129,18 +132,11 @@ void Function::Impl::reset_objects() {
     region_pages = 0;
     drop(device_memory);
     device_memory_bytes = 0;
-    drop(pd_handles);
-    drop(pds);
-    guest_pds = 0;
+    pds.reset();
+    pages.reset();
     gsi_rq_taken = false;
     fast_registration = false;
     packets = false;
-    pages.assign(config.doorbell_pages, PageUse::kFree);
-    next_page = 0;
-    eq_ids.emplace(1, config.max_eqs);
-    cq_ids.emplace(1, config.max_cqs - 1);
-    // The HWC and the devices have PDs of their own, beside those that the guest creates.
-    pd_ids.emplace(1, config.max_pds + 8);
     sq_ids.emplace(config.max_sqs);
     rq_ids.emplace(config.max_rqs);
 }
@@ -198,177 +194,46 @@ void Function::Impl::drop_region(std::unordered_map<std::uint64_t, RegionEntry>:
     regions.erase(entry);
 }
 
-// ---- EQs and CQs
+// ---- objects that others hold
 
-Result<EventQueue*> Function::Impl::create_eq(std::uint16_t device_type,
-                                              std::unique_ptr<DmaRegion>&& region,
-                                              std::uint64_t bytes, DoorbellPage page,
-                                              unsigned vector) {
-    const auto id = eq_ids->take();
-    if (!id) return fail(ErrorCode::kExhausted, "no EQ left", config.max_eqs);
-    if (*id >= eqs.size()) eqs.resize(*id + 1);
-    EqSlot& slot = eqs[*id];
-    slot = {};
-    slot.eq = std::make_unique<EventQueue>(Eqn(*id), page, Ring(memory, std::move(region), bytes),
-                                           irq, vector);
-    slot.device_type = device_type;
-    slot.last_index = static_cast<std::uint32_t>(bytes / sizeof(mana_hw_eqe));
-    OM_DEBUG("eq create: nic={} eqn={:#x} device={} page={} vector={}", config.name, *id,
-             device_type, page.value(), vector);
-    return slot.eq.get();
+Result<Handle<EventQueue>> Function::find_eq(Eqn id) const {
+    return impl_->eqs.find(id);
 }
 
-void Function::Impl::destroy_eq(Eqn id) {
-    eqs[id.value()] = {};
-    eq_ids->give_back(id.value());
-    OM_DEBUG("eq destroy: nic={} eqn={:#x}", config.name, id.value());
+Result<Handle<CompletionQueue>> Function::create_cq(std::unique_ptr<DmaRegion>&& region,
+                                                    std::uint64_t bytes, Handle<EventQueue> eq,
+                                                    Handle<PageGrant> page, bool with_record) {
+    auto cq = impl_->cqs.create(std::move(region), bytes, std::move(eq), std::move(page),
+                                {.with_record = with_record});
+    if (cq)
+        OM_DEBUG("cq create: nic={} cqn={:#x} entries={} page={}", impl_->config.name,
+                 (*cq)->id().value(), (*cq)->entries(), (*cq)->page().value());
+    return cq;
 }
 
-Result<EventQueue*> Function::find_eq(Eqn id) const {
-    if (id.value() >= impl_->eqs.size() || !impl_->eqs[id.value()].eq)
-        return fail(ErrorCode::kNotFound, "no such EQ", id.value());
-    return impl_->eqs[id.value()].eq.get();
-}
-
-Result<CompletionQueue*> Function::Impl::create_cq(std::unique_ptr<DmaRegion>&& region,
-                                                   std::uint64_t bytes, EventQueue* eq,
-                                                   DoorbellPage page, bool armed,
-                                                   bool with_record) {
-    const std::uint64_t behind = with_record ? SharedWords::kBytes : 0;
-    if (bytes == 0 || region->length() < behind || bytes % sizeof(mana_hw_cqe) != 0 ||
-        bytes / sizeof(mana_hw_cqe) > kMaxCqEntries || bytes > region->length() - behind ||
-        region->first_offset() % sizeof(mana_hw_cqe) != 0)
-        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
-                    region->length());
-    const auto id = cq_ids->take();
-    if (!id) return fail(ErrorCode::kExhausted, "no CQ left", config.max_cqs);
-    if (*id >= cqs.size()) cqs.resize(*id + 1);
-    CqSlot& slot = cqs[*id];
-    const std::shared_ptr<const DmaRegion> shared = std::move(region);
-    slot.cq =
-        std::make_unique<CompletionQueue>(Cqn(*id), page, Ring(memory, shared, bytes), eq, armed);
-    if (with_record) slot.cq->use_record(std::make_unique<SharedWords>(memory, shared, bytes));
-    slot.last_index = slot.cq->entries();
-    if (eq != nullptr) ++eqs[eq->id().value()].cqs;
-    OM_DEBUG("cq create: nic={} cqn={:#x} entries={} page={}", config.name, *id, slot.cq->entries(),
-             page.value());
-    return slot.cq.get();
-}
-
-Result<CompletionQueue*> Function::create_cq(std::unique_ptr<DmaRegion>&& region,
-                                             std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
-                                             bool with_record) {
-    return impl_->create_cq(std::move(region), bytes, eq, page, false, with_record);
-}
-
-Result<std::uint32_t> Function::resize_cq(Cqn id, std::unique_ptr<DmaRegion>&& region,
+Result<std::uint32_t> Function::resize_cq(CompletionQueue& cq, std::unique_ptr<DmaRegion>&& region,
                                           std::uint64_t bytes) {
-    CompletionQueue* const cq = find_cq(id);
-    if (cq == nullptr || !cq->has_record())
-        return fail(ErrorCode::kNotFound, "no such CQ with a record", id.value());
-    if (bytes == 0 || bytes % sizeof(mana_hw_cqe) != 0 || region->length() < SharedWords::kBytes ||
-        bytes > region->length() - SharedWords::kBytes ||
-        region->first_offset() % sizeof(mana_hw_cqe) != 0)
-        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes);
     const base::Gate::Exclusion exclusion(impl_->gate);
-    if (!cq->can_resize(static_cast<std::uint32_t>(bytes / sizeof(mana_hw_cqe))))
-        return fail(ErrorCode::kBusy, "the CQ holds more than the new ring", id.value());
-    const std::shared_ptr<DmaRegion> shared = std::move(region);
-    impl_->cqs[id.value()].last_index = 0;
-    return cq->resize(Ring(impl_->memory, shared, bytes),
-                      std::make_unique<SharedWords>(impl_->memory, shared, bytes));
-}
-
-void Function::destroy_cq(Cqn id) {
-    CompletionQueue* const cq = find_cq(id);
-    if (cq == nullptr) return;
-    if (EventQueue* const eq = cq->eq(); eq != nullptr) {
-        eq->forget_cq(id);
-        --impl_->eqs[eq->id().value()].cqs;
-    }
-    impl_->cqs[id.value()] = {};
-    impl_->cq_ids->give_back(id.value());
-    OM_DEBUG("cq destroy: nic={} cqn={:#x}", impl_->config.name, id.value());
+    return impl_->cqs.resize(cq, std::move(region), bytes);
 }
 
 CompletionQueue* Function::find_cq(Cqn id) const {
-    return id.value() < impl_->cqs.size() ? impl_->cqs[id.value()].cq.get() : nullptr;
+    return impl_->cqs.find(id);
 }
 
-// ---- PDs
-
-Result<Pd*> Function::Impl::create_pd(bool allows_gpa, bool with_handle) {
-    if (with_handle && guest_pds >= config.max_pds)
-        return fail(ErrorCode::kExhausted, "no PD left", config.max_pds);
-    const auto id = pd_ids->take();
-    if (!id) return fail(ErrorCode::kExhausted, "no PD left", config.max_pds);
-    if (*id >= pds.size()) pds.resize(*id + 1);
-    pds[*id] = std::make_unique<Pd>();
-    Pd& pd = *pds[*id];
-    pd.id = Pdn(*id);
-    pd.allows_gpa = allows_gpa;
-    if (with_handle) {
-        pd.handle = PdHandle(next_handle++);
-        pd_handles.emplace(pd.handle.value(), &pd);
-        ++guest_pds;
-    }
-    return &pd;
+Result<Handle<Pd>> Function::find_pd(PdHandle handle) const {
+    return impl_->pds.find(handle);
 }
 
-void Function::Impl::destroy_pd(Pdn id) {
-    auto& pd = pds[id.value()];
-    if (pd_handles.erase(pd->handle.value()) != 0) --guest_pds;
-    pd.reset();
-    pd_ids->give_back(id.value());
+Result<Handle<Pd>> Function::find_pd(const Client& client, Pdn id) const {
+    TRY(Handle<Pd> pd, impl_->pds.find(id));
+    if (pd->owner != kGuest && pd->owner != client.device_type())
+        return fail(ErrorCode::kNotFound, "PD of another device", id.value(), pd->owner);
+    return pd;
 }
 
-Result<Pd*> Function::find_pd(PdHandle handle) const {
-    const auto found = impl_->pd_handles.find(handle.value());
-    if (found == impl_->pd_handles.end())
-        return fail(ErrorCode::kNotFound, "no such PD", handle.value());
-    return found->second;
-}
-
-Result<Pd*> Function::find_pd(Pdn id) const {
-    if (id.value() >= impl_->pds.size() || !impl_->pds[id.value()])
-        return fail(ErrorCode::kNotFound, "no such PD", id.value());
-    return impl_->pds[id.value()].get();
-}
-
-// ---- doorbell pages
-
-Result<std::uint32_t> Function::Impl::allocate_pages(std::uint32_t count, std::uint32_t align,
-                                                     std::uint32_t from, PageUse use) {
-    const auto total = static_cast<std::uint32_t>(pages.size());
-    if (count == 0 || align == 0 || count > total || from >= total)
-        return fail(ErrorCode::kInvalidArgument, "no such range of doorbell pages", count, align);
-    // Round robin, so that a page comes back late; the few pages make a search cheap.
-    const std::uint32_t start = std::max(from, next_page);
-    for (std::uint32_t pass = 0; pass < 2; ++pass) {
-        const std::uint32_t begin = pass == 0 ? start : from;
-        // Alignments up to the number of pages: the sum cannot wrap.
-        for (std::uint64_t first = (std::uint64_t{begin} + align - 1) / align * align;
-             first <= total - count; first += align) {
-            const auto at = pages.begin() + static_cast<std::ptrdiff_t>(first);
-            if (!std::all_of(at, at + count, [](PageUse page) { return page == PageUse::kFree; }))
-                continue;
-            std::fill(at, at + count, use == PageUse::kRangeFirst ? PageUse::kRangeNext : use);
-            *at = use;
-            next_page = static_cast<std::uint32_t>((first + count) % total);
-            return static_cast<std::uint32_t>(first);
-        }
-    }
-    return fail(ErrorCode::kExhausted, "no doorbell page left", total);
-}
-
-void Function::Impl::free_pages(std::uint32_t first, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) pages[first + i] = PageUse::kFree;
-}
-
-bool Function::doorbell_page_valid(DoorbellPage page) const {
-    // Page 0 is the HWC's as long as there is one, and nobody's else.
-    if (impl_->hwc && impl_->hwc->eq().page() == page) return false;
-    return page.value() < impl_->pages.size() && impl_->pages[page.value()] != Impl::PageUse::kFree;
+Result<Handle<PageGrant>> Function::find_page(DoorbellPage page) const {
+    return impl_->pages.find(page);
 }
 
 Function::Impl::Device* Function::Impl::device(std::uint16_t type, std::uint16_t instance) {

@@ -14,8 +14,12 @@
 #include "base/result.h"
 #include "gdma/command.h"
 #include "gdma/completion_queue.h"
+#include "gdma/cq_table.h"
+#include "gdma/doorbell_pages.h"
 #include "gdma/event_queue.h"
+#include "gdma/handle.h"
 #include "gdma/memory_table.h"
+#include "gdma/pd_table.h"
 #include "gdma/types.h"
 #include "pci/function_model.h"
 
@@ -69,14 +73,6 @@ public:
     virtual void prepare(std::uint32_t position) const { (void)position; }
 };
 
-/// A protection domain.
-struct Pd {
-    Pdn id{};
-    PdHandle handle{};
-    bool allows_gpa = false;
-    std::uint32_t users = 0;  ///< QPs and MRs that name it
-};
-
 /// How many objects of each kind live, those of the HWC and of registered devices among them.
 struct ObjectCounts {
     std::uint64_t eqs = 0, cqs = 0, sqs = 0, rqs = 0, pds = 0, keys = 0;
@@ -126,24 +122,26 @@ public:
     /// Gives a taken region back to the driver, because the command failed after all.
     void restore_region(RegionHandle handle, std::unique_ptr<DmaRegion> region);
 
-    [[nodiscard]] base::Result<EventQueue*> find_eq(Eqn id) const;
-    [[nodiscard]] base::Result<Pd*> find_pd(PdHandle handle) const;
-    [[nodiscard]] base::Result<Pd*> find_pd(Pdn id) const;
-    /// True if the page was handed out: to a registered device, or by ALLOCATE_RESOURCE_RANGE.
-    [[nodiscard]] bool doorbell_page_valid(DoorbellPage page) const;
+    // Who needs an object holds it; it does not go before.
+    [[nodiscard]] base::Result<Handle<EventQueue>> find_eq(Eqn id) const;
+    [[nodiscard]] base::Result<Handle<Pd>> find_pd(PdHandle handle) const;
+    /// One of the guest's, or that of the client.
+    [[nodiscard]] base::Result<Handle<Pd>> find_pd(const Client& client, Pdn id) const;
+    /// One that was handed out: to a registered device, or by ALLOCATE_RESOURCE_RANGE.
+    [[nodiscard]] base::Result<Handle<PageGrant>> find_page(DoorbellPage page) const;
 
     /// Creates a CQ with an id from the table shared by all devices (round robin, so that ids come
     /// back late) and connects it to the CQ doorbell. The ring is the first `bytes` of the region,
-    /// which is moved from on success only. The EQ cannot be destroyed before the CQ. With a
-    /// record, that is what follows the ring; the caller gives it to the CQ.
-    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region,
-                                             std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
-                                             bool with_record = false);
+    /// which is moved from on success only. `eq` may be null. With a record, that is what follows
+    /// the ring. It ends when nobody holds it any more.
+    base::Result<Handle<CompletionQueue>> create_cq(std::unique_ptr<DmaRegion>&& region,
+                                                    std::uint64_t bytes, Handle<EventQueue> eq,
+                                                    Handle<PageGrant> page,
+                                                    bool with_record = false);
     /// Moves a CQ that has a record to the first `bytes` of another region, with the record behind
     /// them; the region is moved from on success only. Gives the consumer's new index.
-    base::Result<std::uint32_t> resize_cq(Cqn id, std::unique_ptr<DmaRegion>&& region,
+    base::Result<std::uint32_t> resize_cq(CompletionQueue& cq, std::unique_ptr<DmaRegion>&& region,
                                           std::uint64_t bytes);
-    void destroy_cq(Cqn id);
     [[nodiscard]] CompletionQueue* find_cq(Cqn id) const;
 
     /// Takes `count` (at most 4) neighbouring SQ (RQ) ids, the first a multiple of `align` (1, 2 or

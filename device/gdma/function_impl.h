@@ -7,12 +7,18 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <mana/gdma.h>
 
+#include "gdma/cq_table.h"
+#include "gdma/doorbell_pages.h"
+#include "gdma/eq_table.h"
 #include "gdma/function.h"
+#include "gdma/handle.h"
 #include "gdma/id_pool.h"
+#include "gdma/pd_table.h"
 #include "gdma/wq_table.h"
 #include "gdma/wqe.h"
 
@@ -30,16 +36,6 @@ struct Function::Impl {
          FunctionConfig config_in);
 
     // ---- objects
-    struct EqSlot {
-        std::unique_ptr<EventQueue> eq;
-        std::uint16_t device_type = 0;
-        std::uint32_t cqs = 0;         ///< CQs that send their events here
-        std::uint32_t last_index = 0;  ///< of the last doorbell, for short ones
-    };
-    struct CqSlot {
-        std::unique_ptr<CompletionQueue> cq;
-        std::uint32_t last_index = 0;
-    };
     struct RegionEntry {
         std::uint64_t length = 0;
         std::uint32_t first_offset = 0;
@@ -51,24 +47,11 @@ struct Function::Impl {
     struct Device {
         Client* client = nullptr;
         bool registered = false;
-        Pdn pd{};
+        Handle<Pd> pd;
         Key gpa_key{};
-        DoorbellPage page{};
+        Handle<PageGrant> page;
     };
-    enum class PageUse : std::uint8_t { kFree, kDevice, kRangeFirst, kRangeNext };
 
-    base::Result<EventQueue*> create_eq(std::uint16_t device_type,
-                                        std::unique_ptr<DmaRegion>&& region, std::uint64_t bytes,
-                                        DoorbellPage page, unsigned vector);
-    void destroy_eq(Eqn id);
-    base::Result<CompletionQueue*> create_cq(std::unique_ptr<DmaRegion>&& region,
-                                             std::uint64_t bytes, EventQueue* eq, DoorbellPage page,
-                                             bool armed, bool with_record = false);
-    base::Result<Pd*> create_pd(bool allows_gpa, bool with_handle);
-    void destroy_pd(Pdn id);
-    base::Result<std::uint32_t> allocate_pages(std::uint32_t count, std::uint32_t align,
-                                               std::uint32_t from, PageUse use);
-    void free_pages(std::uint32_t first, std::uint32_t count);
     [[nodiscard]] Device* device(std::uint16_t type, std::uint16_t instance);
     void drop_region(std::unordered_map<std::uint64_t, RegionEntry>::iterator entry);
     void reset_objects();
@@ -89,8 +72,6 @@ struct Function::Impl {
     [[nodiscard]] bool ring_wq(WqTable& table, std::uint32_t id, DoorbellPage page,
                                std::uint32_t position, bool relative);
     [[nodiscard]] bool ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
-                               bool relative);
-    [[nodiscard]] bool ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
                                bool relative);
 
     // ---- commands.cc
@@ -134,30 +115,23 @@ struct Function::Impl {
     std::uint64_t epoch = 0;
     std::array<std::uint32_t, MANA_HW_SHM_WORDS> shm{};
 
+    HandleNumbers handles;
+    PdTable pds;
+    DoorbellPages pages;
     MemoryTable keys;
-    std::vector<EqSlot> eqs;
-    std::vector<CqSlot> cqs;
+    EqTable eqs;
+    CqTable cqs;
     WqTable sqs;
     WqTable rqs;
-    std::optional<IdPool> eq_ids;
-    std::optional<IdPool> cq_ids;
-    std::optional<IdPool> pd_ids;
     std::optional<QueueIdPool> sq_ids;
     std::optional<QueueIdPool> rq_ids;
     bool gsi_rq_taken = false;
     bool fast_registration = false;
     bool packets = false;
-    std::vector<PageUse> pages;
-    std::uint32_t next_page = 0;
-    std::vector<std::unique_ptr<Pd>> pds;  // by id
-    std::uint32_t guest_pds = 0;
-    std::unordered_map<std::uint64_t, Pd*> pd_handles;
     std::unordered_map<std::uint64_t, RegionEntry> regions;
     std::uint64_t region_pages = 0;
     std::unordered_map<std::uint64_t, std::shared_ptr<DeviceMemory>> device_memory;
     std::uint64_t device_memory_bytes = 0;
-    // Never used twice, not even after a reset.
-    std::uint64_t next_handle = 0x1000;
     /// Extents of all regions that live, in whatever object.
     std::shared_ptr<std::atomic<std::uint64_t>> extents =
         std::make_shared<std::atomic<std::uint64_t>>(0);
@@ -183,7 +157,7 @@ public:
     /// The driver has seen the init events: it posts receives after them.
     [[nodiscard]] bool seen_by_driver() const { return rq_posted_ != 0; }
     /// The command in progress wants a test event on this EQ, after its response.
-    void test_eq_after_response(Eqn id) { test_eq_ = id; }
+    void test_eq_after_response(Handle<EventQueue> eq) { test_eq_ = std::move(eq); }
 
 private:
     struct SendTarget final : DoorbellTarget {
@@ -209,17 +183,17 @@ private:
     Ring rq_;
     SendTarget send_target_{*this};
     ReceiveTarget receive_target_{*this};
-    EventQueue* eq_ = nullptr;
-    CompletionQueue* cq_ = nullptr;
-    DoorbellPage page_{};
-    Pdn pd_{};
+    Handle<PageGrant> page_;
+    Handle<Pd> pd_;
+    Handle<EventQueue> eq_;
+    Handle<CompletionQueue> cq_;
     Key key_{};
     Sqn sq_id_{};
     Rqn rq_id_{};
     std::uint32_t sq_done_ = 0;
     std::uint32_t rq_posted_ = 0;
     std::uint32_t rq_done_ = 0;
-    std::optional<Eqn> test_eq_;
+    Handle<EventQueue> test_eq_;
 };
 
 }  // namespace openmana::gdma

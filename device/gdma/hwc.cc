@@ -45,8 +45,8 @@ Function::Impl::Hwc::Hwc(Impl& function, Ring sq, Ring rq)
     : function_(function), sq_(std::move(sq)), rq_(std::move(rq)) {}
 
 Function::Impl::Hwc::~Hwc() {
-    function_.sqs.connect(sq_id_.value(), page_, nullptr, 0);
-    function_.rqs.connect(rq_id_.value(), page_, nullptr, 0);
+    function_.sqs.connect(sq_id_.value(), {}, nullptr, 0);
+    function_.rqs.connect(rq_id_.value(), {}, nullptr, 0);
 }
 
 /// On failure the caller drops all objects of the function: there are no others yet.
@@ -62,26 +62,26 @@ Result<std::unique_ptr<Function::Impl::Hwc>> Function::Impl::Hwc::create(Impl& f
 
     std::unique_ptr<Hwc> hwc(new Hwc(function, Ring(memory, one_page(rings.sq), kQueueBytes),
                                      Ring(memory, one_page(rings.rq), kQueueBytes)));
-    TRY(const std::uint32_t page, function.allocate_pages(1, 1, 0, PageUse::kDevice));
-    hwc->page_ = DoorbellPage(page);
-    TRY(Pd * pd, function.create_pd(true, false));
-    hwc->pd_ = pd->id;
+    TRY(hwc->page_, function.pages.allocate(kHwcDevice));
+    TRY(hwc->pd_, function.pds.create(kHwcDevice, true));
     MemoryRegion everything;
-    everything.pd = pd->id;
+    everything.pd = hwc->pd_;
     everything.type = MrType::kGpa;
     everything.access = kLocalRead | kLocalWrite;
     TRY(hwc->key_, function.keys.insert(std::move(everything)));
-    TRY(hwc->eq_, function.create_eq(MANA_HW_DEVICE_HWC, one_page(rings.eq), kQueueBytes,
-                                     hwc->page_, rings.vector));
+    TRY(hwc->eq_,
+        function.eqs.create(kHwcDevice, one_page(rings.eq), kQueueBytes, hwc->page_, rings.vector));
     // Born armed: the driver rings it from its completion handler only (GDMA 3.10).
-    TRY(hwc->cq_, function.create_cq(one_page(rings.cq), kQueueBytes, hwc->eq_, hwc->page_, true));
+    TRY(hwc->cq_, function.cqs.create(one_page(rings.cq), kQueueBytes, hwc->eq_, hwc->page_,
+                                      {.armed = true}));
     const auto sq = function.sq_ids->take(1, 1);
     const auto rq = function.rq_ids->take(1, 1);
     if (!sq || !rq) return fail(ErrorCode::kExhausted, "no queue id left for the HWC");
     hwc->sq_id_ = Sqn(*sq);
     hwc->rq_id_ = Rqn(*rq);
-    function.sqs.connect(*sq, hwc->page_, &hwc->send_target_, sizeof hwc->send_target_);
-    function.rqs.connect(*rq, hwc->page_, &hwc->receive_target_, sizeof hwc->receive_target_);
+    const DoorbellPage page = hwc->page_->page;
+    function.sqs.connect(*sq, page, &hwc->send_target_, sizeof hwc->send_target_);
+    function.rqs.connect(*rq, page, &hwc->receive_target_, sizeof hwc->receive_target_);
     hwc->announce();
     return hwc;
 }
@@ -92,7 +92,7 @@ void Function::Impl::Hwc::announce() {
     const auto data = [&](std::uint32_t type, std::uint32_t value) {
         eq_->post(EqeType::kHwcInitData, {type << MANA_HW_INIT_SHIFT | (value & 0xffffff), 0, 0});
     };
-    eq_->post(EqeType::kHwcInitEqDb, {eq_->id().value() | page_.value() << 16, 0, 0});
+    eq_->post(EqeType::kHwcInitEqDb, {eq_->id().value() | page_->page.value() << 16, 0, 0});
     data(MANA_HW_INIT_CQ_ID, cq_->id().value());
     data(MANA_HW_INIT_RQ_ID, rq_id_.value());
     data(MANA_HW_INIT_SQ_ID, sq_id_.value());
@@ -100,7 +100,7 @@ void Function::Impl::Hwc::announce() {
     data(MANA_HW_INIT_MAX_REQUEST, kMessageBytes);
     data(MANA_HW_INIT_MAX_RESPONSE, kMessageBytes);
     data(MANA_HW_INIT_MAX_CQS, function_.config.max_cqs);
-    data(MANA_HW_INIT_PD_ID, pd_.value());
+    data(MANA_HW_INIT_PD_ID, pd_->id.value());
     data(MANA_HW_INIT_GPA_KEY, key_.value());
     eq_->post(EqeType::kHwcInitDone, {0, 0, 0});
 }
@@ -124,7 +124,7 @@ bool Function::Impl::Hwc::gather(const Wqe& wqe, std::uint32_t need, std::uint64
                                  SpanList& out) const {
     for (const Sge& sge : wqe.sges()) {
         const std::uint64_t n = std::min<std::uint64_t>(sge.length, limit);
-        if (function_.keys.resolve(sge.key, pd_, sge.address, n, need, out) != MrFault::kNone)
+        if (function_.keys.resolve(sge.key, pd_->id, sge.address, n, need, out) != MrFault::kNone)
             return false;
         limit -= n;
     }
@@ -190,8 +190,8 @@ bool Function::Impl::Hwc::handle_request(const Wqe& wqe) {
     cqe.length = static_cast<std::uint32_t>(size);
     rq_done_ += receive->size();
     cq_->post(std::as_bytes(std::span(&cqe, 1)), rq_id_.value(), false);
-    if (test_eq_) function_.eqs[test_eq_->value()].eq->post(EqeType::kTest, {0, 0, 0});
-    test_eq_.reset();
+    if (test_eq_) test_eq_->post(EqeType::kTest, {0, 0, 0});
+    test_eq_ = nullptr;
     return true;
 }
 

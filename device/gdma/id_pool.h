@@ -8,6 +8,15 @@
 
 namespace openmana::gdma {
 
+/// Names of objects that are never given twice, not even after a reset.
+class HandleNumbers {
+public:
+    [[nodiscard]] std::uint64_t take() { return next_++; }
+
+private:
+    std::uint64_t next_ = 0x1000;
+};
+
 /// Ids `[first, first + count)`, handed out one by one: fresh ones first, then the one that was
 /// freed longest ago.
 class IdPool {
@@ -29,7 +38,7 @@ public:
 
 private:
     std::uint32_t next_;
-    const std::uint32_t end_;
+    std::uint32_t end_;
     std::uint32_t used_ = 0;
     std::deque<std::uint32_t> free_;
 };

@@ -70,8 +70,6 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
     }
     Slot& slot = slots_[index];
     region.key = region.created = Key(index << kTagBits | slot.tag);
-    if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
-    ++per_pd_[region.pd.value()];
     if (region.type == MrType::kWindowType2) windows_of_qps_.insert(index);
     slot.region = std::make_unique<MemoryRegion>(std::move(region));
     slot.describe();
@@ -85,7 +83,7 @@ void MemoryTable::Slot::describe() {
     key = Key();
     if (!plain) return;
     key = region->key;
-    pd = region->pd;
+    pd = region->pd->id;
     access = region->access;
     base = region->base;
     length = std::min(region->length, region->region->length());
@@ -101,7 +99,6 @@ base::Result<void> MemoryTable::remove(Key key) {
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (slot.region->window()) release(*slot.region);
     windows_of_qps_.erase(index);
-    --per_pd_[slot.region->pd.value()];
     slot.region.reset();
     slot.key = Key();
     ++slot.tag;
@@ -126,12 +123,7 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
                           key.value());
     if (region.windows.load(std::memory_order_relaxed) != 0)
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
-    if (request.pd) {
-        --per_pd_[region.pd.value()];
-        region.pd = *request.pd;
-        if (region.pd.value() >= per_pd_.size()) per_pd_.resize(region.pd.value() + 1);
-        ++per_pd_[region.pd.value()];
-    }
+    if (request.pd) region.pd = std::move(request.pd);
     if (request.access) region.access = *request.access;
     if (request.region != nullptr) {
         region.base = request.base;
@@ -144,7 +136,6 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
 
 void MemoryTable::clear() {
     decltype(slots_)().swap(slots_);
-    per_pd_ = std::vector<std::uint32_t>();
     windows_of_qps_.clear();
     free_head_ = 0;
     free_tail_ = 0;
@@ -174,7 +165,7 @@ const MemoryRegion* MemoryTable::find_created(Key key) const {
 MrFault MemoryTable::locate(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
                             std::uint32_t need, std::uint32_t qpn, Place& place) const {
     const MemoryRegion* region = find(key);
-    if (region == nullptr || region->pd != pd) return MrFault::kKey;
+    if (region == nullptr || region->pd->id != pd) return MrFault::kKey;
     if (region->dynamic()) {
         // Acquire: pairs with nothing but an exclusion; an invalidation may come at any time.
         if (!region->valid.load(std::memory_order_acquire)) return MrFault::kKey;
@@ -273,7 +264,7 @@ void MemoryTable::release(const MemoryRegion& window) {
 
 bool MemoryTable::bind(const WindowBind& request) {
     MemoryRegion* const window = at(request.window);
-    if (window == nullptr || !window->window() || window->pd != request.pd ||
+    if (window == nullptr || !window->window() || window->pd->id != request.pd ||
         request.new_key.value() >> kTagBits != request.window.value() >> kTagBits)
         return false;
     const bool type2 = window->type == MrType::kWindowType2;
@@ -285,7 +276,7 @@ bool MemoryTable::bind(const WindowBind& request) {
     if (request.length != 0) {
         region = at(request.region);
         const bool shows = region != nullptr && region->key == request.region &&
-                           region->pd == request.pd && !region->window() &&
+                           region->pd->id == request.pd && !region->window() &&
                            region->type != MrType::kGpa &&
                            (region->type != MrType::kFastRegister ||
                             region->valid.load(std::memory_order_relaxed));
@@ -315,7 +306,7 @@ bool MemoryTable::bind(const WindowBind& request) {
 
 bool MemoryTable::registrable(Key key, Pdn pd, std::uint32_t pages) const {
     const MemoryRegion* const region = at(key);
-    return region != nullptr && region->type == MrType::kFastRegister && region->pd == pd &&
+    return region != nullptr && region->type == MrType::kFastRegister && region->pd->id == pd &&
            !region->valid.load(std::memory_order_relaxed) && pages <= region->max_pages;
 }
 
@@ -333,7 +324,7 @@ void MemoryTable::fast_register(FastRegistration request) {
 
 bool MemoryTable::invalidate(Key key, Pdn pd, std::uint32_t qpn) const {
     const MemoryRegion* const region = find(key);
-    if (region == nullptr || region->pd != pd) return false;
+    if (region == nullptr || region->pd->id != pd) return false;
     if (region->type == MrType::kWindowType2) {
         if (region->qpn != qpn || !region->valid.load(std::memory_order_relaxed)) return false;
         release(*region);
@@ -354,10 +345,6 @@ void MemoryTable::end_windows(std::optional<std::uint32_t> qpn) {
         const MemoryRegion& window = *slots_[index].region;
         if (!qpn || window.qpn == *qpn) release(window);
     }
-}
-
-bool MemoryTable::pd_in_use(Pdn pd) const {
-    return pd.value() < per_pd_.size() && per_pd_[pd.value()] != 0;
 }
 
 }  // namespace openmana::gdma

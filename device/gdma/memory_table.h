@@ -10,6 +10,8 @@
 
 #include "base/guest_memory.h"
 #include "base/huge_pages.h"
+#include "gdma/handle.h"
+#include "gdma/pd_table.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
@@ -35,12 +37,13 @@ struct MovableAtomic : std::atomic<T> {
 /// Device memory of ALLOC_DM, reachable only through MRs of type 5.
 using DeviceMemory = std::vector<std::byte>;
 
-/// A memory region or window. Immutable after creation, but for windows and fast-register keys:
-/// what they stand for changes under an exclusion of the Gate, and `valid` may fall at any time.
+/// A memory region or window; it holds its PD. Immutable after creation, but for windows and
+/// fast-register keys: what they stand for changes under an exclusion of the Gate, and `valid` may
+/// fall at any time.
 struct MemoryRegion {
     Key key{};
     Key created{};  ///< the key at creation, by which commands name the object
-    Pdn pd{};
+    Handle<Pd> pd;
     MrType type = MrType::kGva;
     std::uint32_t access = 0;  ///< AccessFlag bits
     std::uint64_t base = 0;    ///< address of its first byte
@@ -89,7 +92,7 @@ struct FastRegistration {
 
 /// What shall be different of a region that keeps its key.
 struct MemoryChange {
-    std::optional<Pdn> pd;
+    Handle<Pd> pd;  ///< null: it stays
     std::optional<std::uint32_t> access;
     std::unique_ptr<DmaRegion> region;  ///< null: the memory stays
     std::uint64_t base = 0;             ///< with a region
@@ -157,8 +160,6 @@ public:
     /// memory. Guest memory missing behind the region shows only when it is resolved.
     [[nodiscard]] MrFault check(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
                                 std::uint32_t need, std::uint32_t qpn = 0) const;
-    /// True if any region belongs to `pd`.
-    [[nodiscard]] bool pd_in_use(Pdn pd) const;
 
 private:
     struct Place {
@@ -199,8 +200,7 @@ private:
     std::uint32_t free_head_ = 0;  // oldest free index, so that keys come back late; 0: none
     std::uint32_t free_tail_ = 0;
     std::size_t used_ = 0;
-    std::uint8_t first_tag_ = 0;         // of indices never used since the last clear()
-    std::vector<std::uint32_t> per_pd_;  // regions by PD id
+    std::uint8_t first_tag_ = 0;  // of indices never used since the last clear()
     std::unordered_set<std::uint32_t> windows_of_qps_;  // indices of type 2 windows
 };
 

@@ -215,8 +215,8 @@ bool Function::Impl::doorbell64(DoorbellPage page, std::uint32_t offset, std::ui
         case MANA_HW_DB_CQ:
             return ring_cq(id, page, index, arm, false);
         case MANA_HW_DB_EQ:
-            return ring_eq(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page, index, arm,
-                           false);
+            return eqs.ring(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page, index, arm,
+                            false);
         case MANA_HW_DB_RQ_CLIENT: {
             // Other codes than 1 beside the id mean something else (RNIC 3.8).
             if ((value >> MANA_HW_DB_WQE_COUNT_SHIFT & 0xff) != 1) return false;
@@ -242,7 +242,7 @@ bool Function::Impl::doorbell32(DoorbellPage page, std::uint32_t offset, std::ui
         case MANA_HW_DB_CQ_SHORT:
             return ring_cq(id, page, increment, arm, true);
         case MANA_HW_DB_EQ_SHORT:
-            return ring_eq(id, page, increment, arm, true);
+            return eqs.ring(id, page, increment, arm, true);
         default:
             return false;
     }
@@ -261,26 +261,9 @@ bool Function::Impl::ring_wq(WqTable& table, std::uint32_t id, DoorbellPage page
 
 bool Function::Impl::ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
                              bool relative) {
-    if (id >= cqs.size()) return false;
-    CqSlot& slot = cqs[id];
-    if (!slot.cq || slot.cq->page() != page) return false;
-    const std::uint64_t wrap = std::uint64_t{8} * slot.cq->entries();
-    slot.last_index =
-        static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
-    if (!slot.cq->ring_doorbell(slot.last_index, arm)) counters.cq_overruns.add();
-    return true;
-}
-
-bool Function::Impl::ring_eq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
-                             bool relative) {
-    if (id >= eqs.size()) return false;
-    EqSlot& slot = eqs[id];
-    if (!slot.eq || slot.eq->page() != page) return false;
-    const std::uint64_t wrap = std::uint64_t{8} * slot.eq->entries();
-    slot.last_index =
-        static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
-    slot.eq->ring_doorbell(slot.last_index, arm);
-    return true;
+    const CqTable::Rung rung = cqs.ring(id, page, index, arm, relative);
+    if (rung == CqTable::Rung::kOverrun) counters.cq_overruns.add();
+    return rung != CqTable::Rung::kNoSuchCq;
 }
 
 }  // namespace openmana::gdma

@@ -21,6 +21,11 @@ using PdHandle = base::Strong<struct PdHandleTag, std::uint64_t>;
 using RegionHandle = base::Strong<struct RegionHandleTag, std::uint64_t>;
 using Key = base::Strong<struct KeyTag, std::uint32_t>;  ///< lkey or rkey; never 0 or all-ones
 
+/// GDMA 0.2. As the owner of an object: whom it was made for.
+using DeviceType = std::uint16_t;
+constexpr DeviceType kGuest = 0;  ///< no device: the guest asked for it
+constexpr DeviceType kHwcDevice = 1;
+
 /// Host memory of a stretch of guest memory, in order. Kept by callers and reused, so it allocates
 /// only when it grows.
 using SpanList = std::vector<std::span<std::byte>>;

@@ -112,20 +112,16 @@ struct Rnic::Impl final : base::Poller {
     bool created = false;
     bool error_cqes_wanted = false;
     bool extensions_wanted = false;
-    gdma::Eqn event_eq{};
+    gdma::Handle<gdma::EventQueue> event_eq;
     struct Address {
         roce::Gid gid;
         std::uint32_t uses;
     };
     std::vector<Address> addresses;
     std::vector<base::MacAddr> macs;
-    struct Cq {
-        gdma::CompletionQueue* queue = nullptr;
-        std::uint32_t users = 0;
-    };
-    std::vector<Cq> cqs;                                    // by id
-    std::vector<ExtQueues*> watched;                        // their SQs are looked at
-    std::vector<std::unique_ptr<SharedReceiveQueue>> srqs;  // by id
+    std::vector<gdma::Handle<gdma::CompletionQueue>> cqs;  // by id; QPs hold them, too
+    std::vector<ExtQueues*> watched;                       // their SQs are looked at
+    std::vector<gdma::Handle<SharedReceiveQueue>> srqs;    // by id; QPs hold them, too
     std::optional<gdma::IdPool> srq_ids;
     struct Group {
         roce::Gid gid;
@@ -176,18 +172,18 @@ private:
     void leave_groups(std::uint32_t qpn);
     void cq_overrun(std::uint32_t id);
     [[nodiscard]] Qp* ext_qp(std::uint64_t handle) const;
-    [[nodiscard]] SharedReceiveQueue* srq_of(std::uint64_t handle) const;
+    /// Null if there is no such SRQ.
+    [[nodiscard]] gdma::Handle<SharedReceiveQueue> srq_of(std::uint64_t handle) const;
     void vf_counters(gdma::HwcReply& reply) const;
     void device_counters(gdma::HwcReply& reply) const;
-    [[nodiscard]] gdma::CompletionQueue* cq_of(std::uint64_t handle) const;
+    /// Null if there is no such CQ.
+    [[nodiscard]] gdma::Handle<gdma::CompletionQueue> cq_of(std::uint64_t handle) const;
     template <typename Format, typename Layout>
-    [[nodiscard]] QpPtr make_qp(QpType type, Qp::Ids ids, gdma::Pd& pd,
-                                gdma::CompletionQueue& send_cq, gdma::CompletionQueue& recv_cq,
-                                Layout layout) {
+    [[nodiscard]] QpPtr make_qp(QpType type, Qp::Ids ids, Qp::Uses uses, Layout layout) {
         return QpPtr(new (qp_memory.take())
-                         QpWith<Format>(*this, type, ids, pd, send_cq, recv_cq, std::move(layout)));
+                         QpWith<Format>(*this, type, ids, std::move(uses), std::move(layout)));
     }
-    void insert_qp(QpPtr qp, gdma::DoorbellPage page);
+    void insert_qp(QpPtr qp);
     void remove_qp(Qp& qp);
     void pump();
     void serve(Qp& qp);

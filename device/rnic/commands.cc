@@ -160,9 +160,10 @@ void Rnic::Impl::query_caps(HwcReply& reply) {
 std::uint32_t Rnic::Impl::create_adapter(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_adapter_req>(request);
     if (created) return gdma::kHwcBusy;
-    if (!function.find_eq(gdma::Eqn(message.event_eq))) return gdma::kHwcNotFound;
+    auto eq = function.find_eq(gdma::Eqn(message.event_eq));
+    if (!eq) return gdma::kHwcNotFound;
     created = true;
-    event_eq = gdma::Eqn(message.event_eq);
+    event_eq = std::move(*eq);
     error_cqes_wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
     extensions_wanted =
         config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
@@ -219,19 +220,19 @@ std::uint32_t Rnic::Impl::config_mac(const HwcRequest& request) {
 std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
-    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const auto region = function.region(handle);
     const auto eq = function.find_eq(gdma::Eqn(message.eq_id));
     if (!region || !eq) return gdma::kHwcNotFound;
     const std::uint64_t bytes = (*region)->length() / 64 * 64;
-    if (bytes == 0 || !function.doorbell_page_valid(page)) return gdma::kHwcInvalidParameter;
+    if (bytes == 0 || !page) return gdma::kHwcInvalidParameter;
     auto taken = function.take_region(handle);
     if (!taken) return gdma::kHwcNotFound;
-    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, page);
+    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, *page);
     if (!cq) return gdma::kHwcNoResources;
     const std::uint32_t id = (*cq)->id().value();
     if (id >= cqs.size()) cqs.resize(id + 1);
-    cqs[id] = {*cq, 0};
+    cqs[id] = *cq;
     mana_hw_rnic_create_cq_resp answer{};
     answer.cq = kCqHandle + id;
     answer.cq_id = id;
@@ -239,29 +240,26 @@ std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) 
     return gdma::kHwcSuccess;
 }
 
-gdma::CompletionQueue* Rnic::Impl::cq_of(std::uint64_t handle) const {
+gdma::Handle<gdma::CompletionQueue> Rnic::Impl::cq_of(std::uint64_t handle) const {
     const std::uint64_t id = handle - kCqHandle;
-    return id < cqs.size() ? cqs[id].queue : nullptr;
+    return id < cqs.size() ? cqs[id] : nullptr;
 }
 
 std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_destroy_cq_req>(request);
-    gdma::CompletionQueue* cq = cq_of(message.cq);
-    if (cq == nullptr) return gdma::kHwcNotFound;
-    Cq& entry = cqs[cq->id().value()];
-    if (entry.users > 0) return gdma::kHwcBusy;
-    function.destroy_cq(cq->id());
-    entry = {};
+    const std::uint64_t id = message.cq - kCqHandle;
+    if (id >= cqs.size() || !cqs[id]) return gdma::kHwcNotFound;
+    if (cqs[id]->holders() > 1) return gdma::kHwcBusy;
+    cqs[id] = nullptr;
     return gdma::kHwcSuccess;
 }
 
-void Rnic::Impl::insert_qp(QpPtr qp, gdma::DoorbellPage page) {
+void Rnic::Impl::insert_qp(QpPtr qp) {
+    const gdma::DoorbellPage page = qp->page->page;
     function.connect_sq(qp->ids.sq, page, &qp->send_bell,
                         static_cast<std::uint16_t>(qp->requester_memory().size()));
     function.connect_rq(qp->ids.rq, page, &qp->receive_bell);
     if (qp->ids.rreq.value() != 0) function.connect_rq(qp->ids.rreq, page, qp->queues->read_bell());
-    ++cqs[qp->send_cq.id().value()].users;
-    ++cqs[qp->recv_cq.id().value()].users;
     ++qp_count;
     const std::uint32_t qpn = qp->qpn();
     if (qp->type == QpType::kUd && !qp->extended) datagram_qps.push_back(qpn);
@@ -277,8 +275,6 @@ void Rnic::Impl::remove_qp(Qp& qp) {
     function.free_sqs(qp.ids.sq, qp.ids.count);
     function.free_rqs(qp.ids.rq, qp.ids.count);
     if (!groups.empty()) leave_groups(qp.qpn());
-    --cqs[qp.send_cq.id().value()].users;
-    --cqs[qp.recv_cq.id().value()].users;
     --qp_count;
     if (qp.type == QpType::kUd) std::erase(datagram_qps, qp.qpn());
     qps[qp.qpn()].reset();
@@ -287,12 +283,12 @@ void Rnic::Impl::remove_qp(Qp& qp) {
 
 std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_rc_qp_req>(request);
-    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
-    gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
-    gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
-    if (!pd || send_cq == nullptr || recv_cq == nullptr) return gdma::kHwcNotFound;
-    if (!function.doorbell_page_valid(page)) return gdma::kHwcInvalidParameter;
+    const auto send_cq = cq_of(message.send_cq);
+    const auto recv_cq = cq_of(message.recv_cq);
+    if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
+    if (!page) return gdma::kHwcInvalidParameter;
     if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
     // All checks come before the first region is taken: a failing command leaves them with the
     // driver.
@@ -329,7 +325,8 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
     // Ids: RNIC 3.2.
     const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1), 4};
-    QpPtr qp = make_qp<StockQueues>(QpType::kRc, ids, **pd, *send_cq, *recv_cq, std::move(queues));
+    QpPtr qp =
+        make_qp<StockQueues>(QpType::kRc, ids, {*pd, send_cq, recv_cq, *page}, std::move(queues));
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_rnic_create_rc_qp_resp answer{};
@@ -340,23 +337,22 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_RQ] = rq->value() + 1;
     answer.queue_ids[MANA_HW_RNIC_RESPONDER_RQ] = rq->value();
     write_message(reply, answer);
-    insert_qp(std::move(qp), page);
+    insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_ud_qp_req>(request);
-    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
-    gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
-    gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
+    const auto send_cq = cq_of(message.send_cq);
+    const auto recv_cq = cq_of(message.recv_cq);
     const auto send = function.region(gdma::RegionHandle(message.sq_region));
     const auto receive = function.region(gdma::RegionHandle(message.rq_region));
-    if (!pd || send_cq == nullptr || recv_cq == nullptr || !send || !receive)
-        return gdma::kHwcNotFound;
+    if (!pd || !send_cq || !recv_cq || !send || !receive) return gdma::kHwcNotFound;
     const bool gsi = message.type == MANA_HW_RNIC_UD_GSI;
     if ((!gsi && message.type != MANA_HW_RNIC_UD_USER) || message.sq_region == message.rq_region ||
-        !function.doorbell_page_valid(page))
+        !page)
         return gdma::kHwcInvalidParameter;
     const std::uint64_t limit = 1ULL << 31;
     if ((*send)->length() < kMinSendRing || (*send)->length() > limit ||
@@ -374,14 +370,14 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
     queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
     const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    QpPtr qp = make_qp<StockQueues>(gsi ? QpType::kGsi : QpType::kUd, ids, **pd, *send_cq, *recv_cq,
-                                    std::move(queues));
+    QpPtr qp = make_qp<StockQueues>(gsi ? QpType::kGsi : QpType::kUd, ids,
+                                    {*pd, send_cq, recv_cq, *page}, std::move(queues));
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
     answer.sq_id = sq->value();
     answer.rq_id = rq->value();
     write_message(reply, answer);
-    insert_qp(std::move(qp), page);
+    insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
 }
 

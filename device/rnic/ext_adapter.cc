@@ -43,8 +43,7 @@ bool valid_receive_ring(std::uint32_t bytes, std::uint32_t stride) {
 
 void Rnic::Impl::post_event(std::uint32_t id, std::uint32_t number) {
     counters.events.add();
-    if (const auto eq = function.find_eq(event_eq))
-        (*eq)->post(gdma::EqeType::kQpFatal, {id, MANA_HW_EXT_EVENT_MARK | number, 0});
+    if (event_eq) event_eq->post(gdma::EqeType::kQpFatal, {id, MANA_HW_EXT_EVENT_MARK | number, 0});
 }
 
 // ---- records
@@ -158,24 +157,24 @@ void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
 std::uint32_t Rnic::Impl::ext_create_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
-    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const auto region = function.region(handle);
     const auto eq = function.find_eq(gdma::Eqn(message.eq_id));
     if (!region || !eq) return gdma::kHwcNotFound;
     const std::uint64_t bytes = std::uint64_t{message.entries} * 64;
     if (!std::has_single_bit(message.entries) || message.entries > kMaxCqEntries ||
-        !holds(**region, bytes) || !function.doorbell_page_valid(page))
+        !holds(**region, bytes) || !page)
         return gdma::kHwcInvalidParameter;
     auto taken = function.take_region(handle);
     if (!taken) return gdma::kHwcNotFound;
-    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, page, true);
+    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, *page, true);
     if (!cq) {
         function.restore_region(handle, std::move(*taken));
         return gdma::kHwcNoResources;
     }
     const std::uint32_t id = (*cq)->id().value();
     if (id >= cqs.size()) cqs.resize(id + 1);
-    cqs[id] = {*cq, 0};
+    cqs[id] = *cq;
     (*cq)->on_overrun([this, id] {
         function.executor().post(
             [token = std::weak_ptr<int>(alive), this, id, epoch = function_epoch] {
@@ -192,11 +191,12 @@ std::uint32_t Rnic::Impl::ext_create_cq(const HwcRequest& request, HwcReply& rep
 /// The CQ lost a completion: its QPs are no use any more.
 void Rnic::Impl::cq_overrun(std::uint32_t id) {
     counters.cq_overruns.add();
-    if (id >= cqs.size() || cqs[id].queue == nullptr) return;
+    // It may have gone meanwhile, and its id be another's.
+    if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun()) return;
     OM_DEBUG("cq overrun: nic={} cqn={:#x}", function.config().name, id);
     post_event(id, MANA_HW_EXT_EVENT_CQ_ERROR);
     for (const auto& qp : qps) {
-        if (!qp || (&qp->send_cq != cqs[id].queue && &qp->recv_cq != cqs[id].queue)) continue;
+        if (!qp || (qp->send_cq != cqs[id] && qp->recv_cq != cqs[id])) continue;
         const std::uint32_t state = qp->state();
         if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) continue;
         qp->enter_error();
@@ -210,16 +210,16 @@ void Rnic::Impl::cq_overrun(std::uint32_t id) {
 std::uint32_t Rnic::Impl::ext_resize_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_resize_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
-    const gdma::CompletionQueue* cq = cq_of(message.cq);
+    const auto cq = cq_of(message.cq);
     const auto region = function.region(handle);
-    if (cq == nullptr || !region) return gdma::kHwcNotFound;
+    if (!cq || !region) return gdma::kHwcNotFound;
     const std::uint64_t bytes = std::uint64_t{message.entries} * 64;
     if (!cq->has_record() || !std::has_single_bit(message.entries) ||
         message.entries > kMaxCqEntries || !holds(**region, bytes))
         return gdma::kHwcInvalidParameter;
     auto taken = function.take_region(handle);
     if (!taken) return gdma::kHwcNotFound;
-    const auto consumer = function.resize_cq(cq->id(), std::move(*taken), bytes);
+    const auto consumer = function.resize_cq(*cq, std::move(*taken), bytes);
     if (!consumer) {
         function.restore_region(handle, std::move(*taken));
         return gdma::kHwcBusy;
@@ -236,34 +236,33 @@ Qp* Rnic::Impl::ext_qp(std::uint64_t handle) const {
     return qp != nullptr && qp->extended ? qp : nullptr;
 }
 
-SharedReceiveQueue* Rnic::Impl::srq_of(std::uint64_t handle) const {
+gdma::Handle<SharedReceiveQueue> Rnic::Impl::srq_of(std::uint64_t handle) const {
     const std::uint64_t id = handle - kSrqHandle;
-    return id < srqs.size() ? srqs[id].get() : nullptr;
+    return id < srqs.size() ? srqs[id] : nullptr;
 }
 
 std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_qp_req>(request);
-    const gdma::DoorbellPage page(message.doorbell_page);
+    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const gdma::RegionHandle handle(message.region);
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
-    gdma::CompletionQueue* send_cq = cq_of(message.send_cq);
-    gdma::CompletionQueue* recv_cq = cq_of(message.recv_cq);
-    SharedReceiveQueue* srq = message.srq == 0 ? nullptr : srq_of(message.srq);
+    const auto send_cq = cq_of(message.send_cq);
+    const auto recv_cq = cq_of(message.recv_cq);
+    auto srq = message.srq == 0 ? nullptr : srq_of(message.srq);
     const auto region = function.region(handle);
-    if (!pd || send_cq == nullptr || recv_cq == nullptr || !region ||
-        (message.srq != 0 && srq == nullptr))
+    if (!pd || !send_cq || !recv_cq || !region || (message.srq != 0 && !srq))
         return gdma::kHwcNotFound;
     static constexpr QpType kTypes[] = {QpType::kGsi, QpType::kRc, QpType::kUc, QpType::kUd};
     if (message.type < MANA_HW_EXT_QP_GSI || message.type > MANA_HW_EXT_QP_UD ||
         (message.flags & ~MANA_HW_EXT_QP_PRIVILEGED) != 0 || !send_cq->has_record() ||
-        !recv_cq->has_record() || !function.doorbell_page_valid(page))
+        !recv_cq->has_record() || !page)
         return gdma::kHwcInvalidParameter;
     const QpType type = kTypes[message.type - MANA_HW_EXT_QP_GSI];
     if (!std::has_single_bit(message.sq_bytes) || message.sq_bytes < MANA_HW_EXT_WQE_UNIT ||
         message.sq_bytes > kExtMaxRingBytes)
         return gdma::kHwcInvalidParameter;
     const bool receives = message.rq_bytes != 0;
-    if (receives && (srq != nullptr || !valid_receive_ring(message.rq_bytes, message.rq_stride)))
+    if (receives && (srq || !valid_receive_ring(message.rq_bytes, message.rq_stride)))
         return gdma::kHwcInvalidParameter;
     if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
         return gdma::kHwcInvalidParameter;
@@ -281,10 +280,10 @@ std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& rep
     layout.sq_bytes = message.sq_bytes;
     layout.rq_bytes = message.rq_bytes;
     layout.rq_stride = message.rq_stride;
-    layout.srq = srq;
+    layout.srq = std::move(srq);
     layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
     const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    QpPtr qp = make_qp<ExtQueues>(type, ids, **pd, *send_cq, *recv_cq, std::move(layout));
+    QpPtr qp = make_qp<ExtQueues>(type, ids, {*pd, send_cq, recv_cq, *page}, std::move(layout));
     qp->extended = true;
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
@@ -293,7 +292,7 @@ std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& rep
     answer.sq_id = sq->value();
     answer.rq_id = rq->value();
     write_message(reply, answer);
-    insert_qp(std::move(qp), page);
+    insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
 }
 
@@ -358,7 +357,7 @@ std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& re
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
     const auto region = function.region(handle);
     if (!pd || !region) return gdma::kHwcNotFound;
-    if (!function.doorbell_page_valid(gdma::DoorbellPage(message.doorbell_page)) ||
+    if (!function.find_page(gdma::DoorbellPage(message.doorbell_page)) ||
         !valid_receive_ring(message.ring_bytes, message.stride) ||
         !holds(**region, message.ring_bytes) || message.limit > message.ring_bytes / message.stride)
         return gdma::kHwcInvalidParameter;
@@ -367,8 +366,8 @@ std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& re
     if (!taken) return gdma::kHwcNoResources;
     const std::uint32_t id = *taken;
     if (id >= srqs.size()) srqs.resize(id + 1);
-    srqs[id] = std::make_unique<SharedReceiveQueue>(
-        *this, id, **pd, std::move(*function.take_region(handle)), message.ring_bytes,
+    srqs[id] = gdma::make_handle<SharedReceiveQueue>(
+        *this, id, *pd, std::move(*function.take_region(handle)), message.ring_bytes,
         message.stride, message.limit);
     mana_hw_ext_create_srq_resp answer{};
     answer.srq = kSrqHandle + id;
@@ -379,8 +378,9 @@ std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& re
 
 std::uint32_t Rnic::Impl::ext_srq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_srq_req>(request);
-    SharedReceiveQueue* const srq = srq_of(message.srq);
-    if (srq == nullptr) return gdma::kHwcNotFound;
+    const std::uint64_t id = message.srq - kSrqHandle;
+    if (id >= srqs.size() || !srqs[id]) return gdma::kHwcNotFound;
+    SharedReceiveQueue* const srq = srqs[id].get();
     if (request.opcode() == MANA_HW_EXT_MODIFY_SRQ) {
         if (message.limit > srq->entries()) return gdma::kHwcInvalidParameter;
         srq->set_limit(message.limit);
@@ -390,10 +390,9 @@ std::uint32_t Rnic::Impl::ext_srq(const HwcRequest& request, HwcReply& reply) {
         answer.posted = srq->posted();
         write_message(reply, answer);
     } else {
-        if (srq->users > 0) return gdma::kHwcBusy;
-        const std::uint32_t id = srq->id();
-        srqs[id].reset();
-        srq_ids->give_back(id);
+        if (srq->holders() > 1) return gdma::kHwcBusy;
+        srqs[id] = nullptr;
+        srq_ids->give_back(static_cast<std::uint32_t>(id));
     }
     return gdma::kHwcSuccess;
 }

@@ -120,22 +120,17 @@ QueueFormat::Take ReceiveRing::take(std::uint32_t producer, Receive& receive, bo
     return QueueFormat::Take::kOk;
 }
 
-SharedReceiveQueue::SharedReceiveQueue(Adapter& adapter, std::uint32_t id, gdma::Pd& pd,
+SharedReceiveQueue::SharedReceiveQueue(Adapter& adapter, std::uint32_t id,
+                                       gdma::Handle<gdma::Pd> pd,
                                        std::shared_ptr<const gdma::DmaRegion> region,
                                        std::uint32_t ring_bytes, std::uint32_t stride,
                                        std::uint32_t limit)
     : adapter_(adapter),
       id_(id),
-      pd_(pd),
+      pd_(std::move(pd)),
       record_(adapter.function.memory(), region, ring_bytes),
       receives_(gdma::Ring(adapter.function.memory(), region, ring_bytes), stride),
-      limit_(limit) {
-    ++pd_.users;
-}
-
-SharedReceiveQueue::~SharedReceiveQueue() {
-    --pd_.users;
-}
+      limit_(limit) {}
 
 QueueFormat::Take SharedReceiveQueue::take(Receive& receive) {
     const std::lock_guard lock(mutex_);
@@ -150,7 +145,7 @@ QueueFormat::Take SharedReceiveQueue::take(Receive& receive) {
         adapter_.post_event(id_, MANA_HW_EXT_EVENT_SRQ_ERROR);
         return QueueFormat::Take::kEmpty;
     }
-    receive.pd = pd_.id;
+    receive.pd = pd_->id;
     if (taken != QueueFormat::Take::kEmpty && receives_.posted(*producer) < limit_) {
         limit_ = 0;
         adapter_.post_event(id_, MANA_HW_EXT_EVENT_SRQ_LIMIT);
@@ -187,18 +182,16 @@ ExtQueues::ExtQueues(Qp& qp, Layout layout)
       send_ring_(adapter_.function.memory(), layout.region, layout.sq_bytes),
       record_(adapter_.function.memory(), layout.region,
               std::uint64_t{layout.sq_bytes} + layout.rq_bytes),
-      srq_(layout.srq) {
+      srq_(std::move(layout.srq)) {
     if (layout.rq_bytes != 0)
         receives_.emplace(
             gdma::Ring(adapter_.function.memory(), layout.region, layout.rq_bytes, layout.sq_bytes),
             layout.rq_stride);
-    if (srq_ != nullptr) ++srq_->users;
     record_.store(kSqKick, 1);
     record_.store(kRqKick, 0);
 }
 
 ExtQueues::~ExtQueues() {
-    if (srq_ != nullptr) --srq_->users;
     adapter_.unwatch(*this);
 }
 
@@ -312,7 +305,7 @@ void ExtQueues::fetch(SendWqe& wqe, Psn next) {
     if (wqe.local) return;
     wqe.packets = wqe.is_atomic() ? 1 : packets_of(wqe.length, wqe.mtu);
     const std::uint32_t need = wqe.fetches() ? gdma::kLocalWrite : gdma::kLocalRead;
-    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, need);
+    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, need);
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = wqe.fetches() ? scatter_error(fault) : gather_error(fault);
     tally(adapter_.counters.send_protection, qp_.events.send_protection);
@@ -442,13 +435,13 @@ std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
     bool done = false;
     switch (wqe.opcode) {
         case MANA_HW_EXT_WQE_LOCAL_INV:
-            done = adapter_.function.invalidate(gdma::Key(wqe.value), qp_.pd.id, qp_.qpn());
+            done = adapter_.function.invalidate(gdma::Key(wqe.value), qp_.pd->id, qp_.qpn());
             break;
         case MANA_HW_EXT_WQE_BIND_MW: {
             const auto bind = segment_at<mana_hw_ext_bind>(wqe.segment, 0);
             const bool zero_based = (bind.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
             done = adapter_.function.bind_window({gdma::Key(bind.mw_key), gdma::Key(bind.new_key),
-                                                  gdma::Key(bind.mr_key), qp_.pd.id, qp_.qpn(),
+                                                  gdma::Key(bind.mr_key), qp_.pd->id, qp_.qpn(),
                                                   bind.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
                                                   bind.address, bind.length, zero_based});
             break;
@@ -457,7 +450,7 @@ std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
             const auto reg = segment_at<mana_hw_ext_register>(wqe.segment, 0);
             const bool zero_based = (reg.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
             done = adapter_.function.fast_register(
-                {gdma::Key(reg.key), qp_.pd.id, reg.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
+                {gdma::Key(reg.key), qp_.pd->id, reg.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
                  reg.iova, reg.length, base::GuestAddr(reg.page_list), reg.pages, reg.page_shift,
                  zero_based});
             break;
@@ -504,7 +497,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
         adapter_.counters.malformed_sends.add();
     } else {
         const gdma::MrFault fault =
-            gather_payload(adapter_.keys(), qp_.pd.id, wqe, 0, wqe.length, *datagram.payload);
+            gather_payload(adapter_.keys(), qp_.pd->id, wqe, 0, wqe.length, *datagram.payload);
         if (fault != gdma::MrFault::kNone) {
             tally(adapter_.counters.send_protection, qp_.events.send_protection);
             wqe.error = gather_error(fault);
@@ -563,7 +556,7 @@ void ExtQueues::complete_send(const SendWqe& wqe, Outcome outcome) {
     cqe.length = wqe.length;
     cqe.cookie = wqe.position;
     if (outcome.status != MANA_HW_WC_SUCCESS) adapter_.counters.error_cqes.add();
-    post(qp_.send_cq, cqe, true, outcome.status != MANA_HW_WC_SUCCESS);
+    post(*qp_.send_cq, cqe, true, outcome.status != MANA_HW_WC_SUCCESS);
 }
 
 void ExtQueues::complete_receive(const Receive& receive, Outcome outcome) {
@@ -573,7 +566,7 @@ void ExtQueues::complete_receive(const Receive& receive, Outcome outcome) {
     cqe.vendor_error = outcome.vendor;
     cqe.cookie = receive.name;
     adapter_.counters.error_cqes.add();
-    post(qp_.recv_cq, cqe, false, true);
+    post(*qp_.recv_cq, cqe, false, true);
 }
 
 void ExtQueues::finished(const SendWqe& wqe) {
@@ -600,7 +593,7 @@ void ExtQueues::start_sends(Psn first) {
 QueueFormat::Take ExtQueues::take(Receive& receive) {
     if (srq_ != nullptr) return srq_->take(receive);
     if (!receives_) return Take::kEmpty;
-    receive.pd = qp_.pd.id;
+    receive.pd = qp_.pd->id;
     receive.named = false;
     const auto producer = record_.load(kRqProducer);
     bool bad_index = false;
@@ -620,7 +613,7 @@ void ExtQueues::received(const Receive& receive, const Received& message) {
     cqe.cookie = receive.name;
     cqe.value = message.immediate || message.invalidate ? message.value : 0;
     cqe.source_qpn = qp_.attributes.dest_qpn;
-    post(qp_.recv_cq, cqe, false, message.solicited);
+    post(*qp_.recv_cq, cqe, false, message.solicited);
 }
 
 /// A receive of an SRQ may not stay with one of its queue pairs, where it may never be used.
@@ -644,7 +637,7 @@ void ExtQueues::received_datagram(const Receive& receive, const roce::Packet& pa
     if (immediate) cqe.value = base::load_be<std::uint32_t>(packet.immediate.data());
     cqe.source_qpn = packet.deth.source.value();
     std::copy(packet.source_mac.begin(), packet.source_mac.end(), std::begin(cqe.source_mac));
-    post(qp_.recv_cq, cqe, false, packet.solicited);
+    post(*qp_.recv_cq, cqe, false, packet.solicited);
 }
 
 // ---- errors

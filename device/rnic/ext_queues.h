@@ -41,31 +41,25 @@ private:
     std::uint32_t consumer_ = 0;
 };
 
-/// A shared receive queue. Used by QPs of its adapter, their visitors among them; its mutex comes
-/// after those of responders and before those of CQs.
-class SharedReceiveQueue {
+/// A shared receive queue, which its QPs hold. Used by them, their visitors among them; its mutex
+/// comes after those of responders and before those of CQs.
+class SharedReceiveQueue final : public gdma::Held {
 public:
-    SharedReceiveQueue(Adapter& adapter, std::uint32_t id, gdma::Pd& pd,
+    SharedReceiveQueue(Adapter& adapter, std::uint32_t id, gdma::Handle<gdma::Pd> pd,
                        std::shared_ptr<const gdma::DmaRegion> region, std::uint32_t ring_bytes,
                        std::uint32_t stride, std::uint32_t limit);
-    ~SharedReceiveQueue();
-    SharedReceiveQueue(const SharedReceiveQueue&) = delete;
-    SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
 
     [[nodiscard]] std::uint32_t id() const { return id_; }
-    [[nodiscard]] gdma::Pd& pd() { return pd_; }
     QueueFormat::Take take(Receive& receive);
     void set_limit(std::uint32_t limit);
     [[nodiscard]] std::uint32_t limit() const;
     [[nodiscard]] std::uint32_t posted() const;
     [[nodiscard]] std::uint32_t entries() const { return receives_.entries(); }
 
-    std::uint32_t users = 0;  ///< QPs; changes under an exclusion
-
 private:
     Adapter& adapter_;
     const std::uint32_t id_;
-    gdma::Pd& pd_;
+    const gdma::Handle<gdma::Pd> pd_;
     const gdma::SharedWords record_;
     mutable std::mutex mutex_;  // protects all below
     ReceiveRing receives_;
@@ -82,7 +76,7 @@ public:
         std::uint32_t sq_bytes = 0;
         std::uint32_t rq_bytes = 0;  ///< 0: `srq`
         std::uint32_t rq_stride = 0;
-        SharedReceiveQueue* srq = nullptr;
+        gdma::Handle<SharedReceiveQueue> srq;
         bool privileged = false;
     };
     ExtQueues(Qp& qp, Layout layout);
@@ -167,7 +161,7 @@ private:
     bool bad_record_ = false;
     gdma::Ring send_ring_;
     const gdma::SharedWords record_;
-    SharedReceiveQueue* const srq_;
+    const gdma::Handle<SharedReceiveQueue> srq_;
     std::optional<ReceiveRing> receives_;
     Psn datagram_psn_{};
     SendWqe datagram_;

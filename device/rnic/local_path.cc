@@ -100,7 +100,7 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         gdma::SpanList& from = adapter_.scratch.from;
         from.clear();
         const gdma::MrFault fault =
-            gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, segment.length, from);
+            gather_payload(adapter_.keys(), qp_.pd->id, wqe, offset, segment.length, from);
         if (fault != gdma::MrFault::kNone) {
             tally(adapter_.counters.send_protection, qp_.events.send_protection);
             fail(gather_error(fault));
@@ -172,7 +172,7 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     gdma::SpanList& to = adapter_.scratch.to;
     from.clear();
     to.clear();
-    if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd.id,
+    if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd->id,
                                       answer.read.address, length, gdma::kRemoteRead, from,
                                       target.qpn()) != gdma::MrFault::kNone) {
         const Answer refused = target.responder.refuse_read(answer.psn);
@@ -180,7 +180,7 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
         return local_outcome(refused);
     }
     const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, length, gdma::kLocalWrite, to);
+        gather(adapter_.keys(), qp_.pd->id, wqe.sges, offset, length, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
         tally(adapter_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);

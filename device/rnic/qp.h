@@ -323,7 +323,14 @@ struct Qp {
         gdma::Rqn rreq{};         ///< stock RC: requester RQ
         std::uint32_t count = 1;  ///< ids of either kind
     };
-    virtual ~Qp();
+    /// What it holds: none of it goes before the QP.
+    struct Uses {
+        gdma::Handle<gdma::Pd> pd;
+        gdma::Handle<gdma::CompletionQueue> send_cq;
+        gdma::Handle<gdma::CompletionQueue> recv_cq;
+        gdma::Handle<gdma::PageGrant> page;  ///< of its doorbells
+    };
+    virtual ~Qp() = default;
     Qp(const Qp&) = delete;
     Qp& operator=(const Qp&) = delete;
 
@@ -378,6 +385,7 @@ struct Qp {
         Qp& qp;
     };
 
+    const gdma::Handle<gdma::PageGrant> page;
     std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
     Responses responses{*this};
     base::TimePoint next_cnp{};  ///< no CNP before
@@ -390,9 +398,9 @@ struct Qp {
     alignas(64) SendBell send_bell{*this};
     Adapter& adapter;
     QueueFormat* queues = nullptr;
-    gdma::Pd& pd;
-    gdma::CompletionQueue& send_cq;
-    gdma::CompletionQueue& recv_cq;
+    const gdma::Handle<gdma::Pd> pd;
+    const gdma::Handle<gdma::CompletionQueue> send_cq;
+    const gdma::Handle<gdma::CompletionQueue> recv_cq;
     const Ids ids;
     const QpType type;
     bool extended = false;          ///< its queues are of the extended format
@@ -413,8 +421,7 @@ public:
     bool send_datagrams();
 
 protected:
-    Qp(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
-       gdma::CompletionQueue& recv_cq);
+    Qp(Adapter& adapter, QpType type, Ids ids, Uses uses);
 
 private:
     void send_datagram(Datagram& datagram);
@@ -427,9 +434,8 @@ private:
 template <typename Format>
 struct QpWith final : Qp {
     template <typename Layout>
-    QpWith(Adapter& adapter, QpType type, Ids ids, gdma::Pd& pd, gdma::CompletionQueue& send_cq,
-           gdma::CompletionQueue& recv_cq, Layout layout)
-        : Qp(adapter, type, ids, pd, send_cq, recv_cq), format(*this, std::move(layout)) {
+    QpWith(Adapter& adapter, QpType type, Ids ids, Uses uses, Layout layout)
+        : Qp(adapter, type, ids, std::move(uses)), format(*this, std::move(layout)) {
         queues = &format;
         queue_bytes = Format::kSendBytes;
     }

@@ -152,7 +152,7 @@ Answer Responder::execute(const Segment& segment) {
         return refuse(segment, NakCode::kInvalidRequest, 0);
     const bool needs_receive = send ? segment.first : segment.last && segment.immediate;
     if (needs_receive && !taken_) {
-        if (qp_.recv_cq.overrun()) {
+        if (qp_.recv_cq->overrun()) {
             // The QP is about to be in ERR; what nobody will be told of is not acknowledged.
             counters.drop_state.add();
             return {};
@@ -211,11 +211,11 @@ Answer Responder::execute(const Segment& segment) {
         // gone by then.
         gdma::MrFault fault = gdma::MrFault::kNone;
         if (segment.first && !segment.last)
-            fault = adapter.keys().check(gdma::Key(write_.rkey), qp_.pd.id, write_.address,
+            fault = adapter.keys().check(gdma::Key(write_.rkey), qp_.pd->id, write_.address,
                                          write_.length, gdma::kRemoteWrite, qp_.qpn());
         if (fault == gdma::MrFault::kNone)
             fault =
-                adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd.id, write_.address + offset_,
+                adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd->id, write_.address + offset_,
                                        segment.length, gdma::kRemoteWrite, to, qp_.qpn());
         if (fault != gdma::MrFault::kNone) {
             tally(counters.remote_access, qp_.events.remote_access);
@@ -226,7 +226,7 @@ Answer Responder::execute(const Segment& segment) {
     offset_ += segment.length;
     tally(counters.rx_bytes, traffic.rx_bytes, segment.length);
     if (segment.invalidate && segment.last &&
-        !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd.id, qp_.qpn())) {
+        !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd->id, qp_.qpn())) {
         // Class J of ROCE 4.4.
         return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_RKEY, false);
     }
@@ -252,7 +252,7 @@ Answer Responder::read(const Segment& segment) {
         qp_.attributes.max_read_in == 0 || segment.reth.length > kMaxMessage || segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
     const gdma::MrFault fault =
-        qp_.adapter.keys().check(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
+        qp_.adapter.keys().check(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
                                  segment.reth.length, gdma::kRemoteRead, qp_.qpn());
     if (fault != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
@@ -287,7 +287,7 @@ Answer Responder::atomic(const Segment& segment) {
         return fatal(NakCode::kInvalidRequest, 0);
     gdma::SpanList& to = spans.to;
     to.clear();
-    if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd.id, segment.reth.address,
+    if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
                                    kBytes, gdma::kRemoteAtomic, to,
                                    qp_.qpn()) != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);

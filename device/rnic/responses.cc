@@ -127,7 +127,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
         const gdma::KeyUse use;
         gdma::SpanList& from = adapter.scratch.from;
         from.clear();
-        if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd.id, job.address + offset, left,
+        if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd->id, job.address + offset, left,
                                    gdma::kRemoteRead, from, qp_.qpn()) != gdma::MrFault::kNone) {
             Answer refused;
             {

@@ -163,9 +163,7 @@ void Rnic::Impl::serve_held() {
 
 void Rnic::Impl::post_fatal_event(const Qp& qp) {
     counters.fatal_events.add();
-    // Looked up each time: the host may have destroyed the EQ before the adapter.
-    if (const auto eq = function.find_eq(event_eq))
-        (*eq)->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
+    if (event_eq) event_eq->post(gdma::EqeType::kQpFatal, {qp.qpn(), 0, 0});
 }
 
 std::size_t Rnic::Impl::transmit(Qp& qp, const roce::Packet& packet, Spans payload) {
@@ -187,9 +185,6 @@ void Rnic::Impl::reset() {
     datagram_qps.clear();
     srqs.clear();
     srq_ids.reset();
-    for (std::size_t id = 0; id < cqs.size(); ++id)
-        if (cqs[id].queue != nullptr)
-            function.destroy_cq(gdma::Cqn(static_cast<std::uint32_t>(id)));
     cqs.clear();
     addresses.clear();
     macs.clear();
@@ -200,28 +195,23 @@ void Rnic::Impl::reset() {
     created = false;
     error_cqes_wanted = false;
     extensions_wanted = false;
-    event_eq = gdma::Eqn{};
+    event_eq = nullptr;
     const std::lock_guard lock(inbox_mutex);
     inbox.clear();
     spare.clear();
     inbox_bytes = 0;
 }
 
-Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, gdma::Pd& pd_, gdma::CompletionQueue& send_cq_,
-       gdma::CompletionQueue& recv_cq_)
-    : adapter(adapter_),
-      pd(pd_),
-      send_cq(send_cq_),
-      recv_cq(recv_cq_),
+Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, Uses uses)
+    : page(std::move(uses.page)),
+      adapter(adapter_),
+      pd(std::move(uses.pd)),
+      send_cq(std::move(uses.send_cq)),
+      recv_cq(std::move(uses.recv_cq)),
       ids(ids_),
       type(type_),
       requester(*this) {
     life = adapter.next_life++;
-    ++pd.users;
-}
-
-Qp::~Qp() {
-    --pd.users;
 }
 
 void QpDeleter::operator()(Qp* qp) const {

@@ -121,7 +121,7 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
         take_scatter(wqe);
         return;
     }
-    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalRead);
+    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, gdma::kLocalRead);
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = gather_error(fault);
     tally(adapter_.counters.send_protection, qp_.events.send_protection);
@@ -168,7 +168,7 @@ void StockQueues::take_scatter(SendWqe& wqe) {
             return;
         }
         const gdma::MrFault fault =
-            check_sges(adapter_.keys(), qp_.pd.id, wqe.sges, gdma::kLocalWrite);
+            check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, gdma::kLocalWrite);
         wqe.error = fault == gdma::MrFault::kNone ? 0 : scatter_error(fault);
         if (wqe.error != 0) tally(adapter_.counters.send_protection, qp_.events.send_protection);
         return;
@@ -204,7 +204,7 @@ void StockQueues::post_armed() {
     armed_ = false;
     reported_ = acked();
     adapter_.counters.armed_cqes.add();
-    qp_.send_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rreq.value(), false);
+    qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rreq.value(), false);
 }
 
 // ---- datagrams (RNIC 7)
@@ -239,7 +239,7 @@ bool StockQueues::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
     from.clear();
     if (wqe.oob().size() < sizeof oob || opcode > MANA_HW_RNIC_WQE_UD_SEND_IMM ||
         !wqe.oob_in_sgl() || sges.empty() || sges[0].length < sizeof av ||
-        gather(adapter_.keys(), qp_.pd.id, sges.first(1), 0, sizeof av, gdma::kLocalRead, from) !=
+        gather(adapter_.keys(), qp_.pd->id, sges.first(1), 0, sizeof av, gdma::kLocalRead, from) !=
             gdma::MrFault::kNone)
         return false;
     std::size_t at = 0;
@@ -272,7 +272,7 @@ bool StockQueues::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
     const std::uint64_t most =
         std::min<std::uint64_t>(wqe.client_data_unit(), adapter_.config.port_mtu);
     return datagram.length <= most &&
-           gather(adapter_.keys(), qp_.pd.id, payload, 0, datagram.length, gdma::kLocalRead,
+           gather(adapter_.keys(), qp_.pd->id, payload, 0, datagram.length, gdma::kLocalRead,
                   from) == gdma::MrFault::kNone;
 }
 
@@ -280,7 +280,7 @@ void StockQueues::datagram_done() {
     mana_hw_rnic_ud_send_cqe cqe{};
     cqe.type_vendor = MANA_HW_RNIC_CQE_UD;
     cqe.wqe_offset = datagram_position_;
-    qp_.send_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.sq.value(), true);
+    qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.sq.value(), true);
 }
 
 // ---- receives
@@ -293,7 +293,7 @@ QueueFormat::Take StockQueues::take(Receive& receive) {
         gdma::Wqe::fetch(receive_ring_, position, available, gdma::Wqe::kMaxReceiveBytes);
     if (!wqe) return Take::kMalformed;
     receive.name = position;
-    receive.pd = qp_.pd.id;
+    receive.pd = qp_.pd->id;
     receive.sges.assign(wqe->sges().begin(), wqe->sges().end());
     receive.total = wqe->total_length();
     receive_consumer_.store(position + wqe->size(), std::memory_order_release);
@@ -312,8 +312,8 @@ void StockQueues::received(const Receive& receive, const Received& message) {
     cqe.psn = message.psn.value();
     cqe.immediate = message.value;
     cqe.wqe_offset = receive.name;
-    qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false,
-                     message.solicited);
+    qp_.recv_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false,
+                      message.solicited);
 }
 
 void StockQueues::received_datagram(const Receive& receive, const roce::Packet& packet,
@@ -325,8 +325,8 @@ void StockQueues::received_datagram(const Receive& receive, const roce::Packet& 
     cqe.source_qpn = packet.deth.source.value();
     if (immediate) cqe.immediate = base::load_be<std::uint32_t>(packet.immediate.data());
     cqe.wqe_offset = receive.name;
-    qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false,
-                     packet.solicited);
+    qp_.recv_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false,
+                      packet.solicited);
 }
 
 // ---- errors
@@ -343,7 +343,7 @@ bool StockQueues::report_send_error(std::uint16_t vendor, bool on_read_queue) {
     cqe.psn_opcode = acked().value();
     cqe.responder_psn = 0xffffffff;
     const std::uint32_t id = on_read_queue ? qp_.ids.rreq.value() : qp_.ids.sq.value();
-    qp_.send_cq.post(std::as_bytes(std::span(&cqe, 1)), id, !on_read_queue);
+    qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), id, !on_read_queue);
     return true;
 }
 
@@ -361,7 +361,7 @@ bool StockQueues::report_receive_error(std::uint16_t vendor) {
     cqe.psn_opcode = qp_.type == QpType::kRc ? acked().value() : 0;
     cqe.responder_msn = qp_.responder.msn();
     cqe.responder_psn = 0xffffffff;
-    qp_.recv_cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
+    qp_.recv_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
     return true;
 }
 

@@ -168,7 +168,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     const gdma::KeyUse use;
     gdma::SpanList& from = adapter_.scratch.from;
     from.clear();
-    const gdma::MrFault fault = gather_payload(adapter_.keys(), qp_.pd.id, wqe, offset, left, from);
+    const auto fault = gather_payload(adapter_.keys(), qp_.pd->id, wqe, offset, left, from);
     if (fault != gdma::MrFault::kNone) {
         tally(adapter_.counters.send_protection, qp_.events.send_protection);
         wqe.error = gather_error(fault);
@@ -269,7 +269,7 @@ bool Requester::place_original(SendWqe& wqe, std::uint64_t original) {
     gdma::SpanList& to = adapter_.scratch.to;
     to.clear();
     const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd.id, wqe.sges, 0, sizeof original, gdma::kLocalWrite, to);
+        gather(adapter_.keys(), qp_.pd->id, wqe.sges, 0, sizeof original, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
         tally(adapter_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
@@ -357,7 +357,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     gdma::SpanList& to = adapter_.scratch.to;
     to.clear();
     const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd.id, wqe.sges, offset, want, gdma::kLocalWrite, to);
+        gather(adapter_.keys(), qp_.pd->id, wqe.sges, offset, want, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
         tally(adapter_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);

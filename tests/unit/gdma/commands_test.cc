@@ -86,10 +86,10 @@ TEST_F(CommandTest, DevicesGetPagesPdsAndKeysOfTheirOwn) {
     EXPECT_EQ(resolve(eth.gpa_key, eth.pd, at.value(), 4096, kLocalWrite), MrFault::kNone);
     EXPECT_EQ(resolve(eth.gpa_key, rnic.pd, at.value(), 4096), MrFault::kKey);
     EXPECT_EQ(resolve(eth.gpa_key, eth.pd, at.value(), 4096, kRemoteRead), MrFault::kAccess);
-    EXPECT_TRUE(function.doorbell_page_valid(DoorbellPage(eth.page)));
-    EXPECT_FALSE(function.doorbell_page_valid(DoorbellPage(driver->hwc_eq.page)));
-    EXPECT_FALSE(function.doorbell_page_valid(DoorbellPage(999)));
-    EXPECT_FALSE(function.doorbell_page_valid(DoorbellPage(99999)));
+    EXPECT_TRUE(function.find_page(DoorbellPage(eth.page)));
+    EXPECT_FALSE(function.find_page(DoorbellPage(driver->hwc_eq.page)));
+    EXPECT_FALSE(function.find_page(DoorbellPage(999)));
+    EXPECT_FALSE(function.find_page(DoorbellPage(99999)));
 }
 
 TEST_F(CommandTest, RegistrationIsOncePerDevice) {
@@ -204,11 +204,11 @@ TEST_F(CommandTest, EqsBelongToTheirDevice) {
 TEST_F(CommandTest, EqWithCqsCannotBeDestroyed) {
     const auto eq = driver->create_eq(3, rnic, 1);
     test::DriverCq view;
-    CompletionQueue* cq = make_cq(*function.find_eq(Eqn(eq->id)), view);
+    auto cq = make_cq(*function.find_eq(Eqn(eq->id)), view);
     ASSERT_NE(cq, nullptr);
     EXPECT_FALSE(driver->destroy_eq(3, *eq));
     EXPECT_EQ(driver->last_status, kHwcBusy);
-    function.destroy_cq(cq->id());
+    cq = nullptr;
     EXPECT_TRUE(driver->destroy_eq(3, *eq));
     EXPECT_EQ(function.object_counts(), at_rest);
 }
@@ -229,7 +229,7 @@ TEST_F(CommandTest, DoorbellPagesAreRanges) {
     const auto first = driver->allocate_page(16, 16);
     ASSERT_NE(first, UINT32_MAX);
     EXPECT_EQ(first % 16, 0U);
-    EXPECT_TRUE(function.doorbell_page_valid(DoorbellPage(first + 15)));
+    EXPECT_TRUE(function.find_page(DoorbellPage(first + 15)));
     EXPECT_FALSE(driver->free_page(first, 15));
     EXPECT_FALSE(driver->free_page(first + 1, 15));
     EXPECT_FALSE(driver->free_page(eth.page, 1));
@@ -237,7 +237,7 @@ TEST_F(CommandTest, DoorbellPagesAreRanges) {
     EXPECT_FALSE(driver->free_page(0xffffffff, 2));
     EXPECT_FALSE(driver->free_page(first, 0));
     EXPECT_TRUE(driver->free_page(first, 16));
-    EXPECT_FALSE(function.doorbell_page_valid(DoorbellPage(first)));
+    EXPECT_FALSE(function.find_page(DoorbellPage(first)));
     EXPECT_EQ(driver->allocate_page(0, 1), UINT32_MAX);
     EXPECT_EQ(driver->allocate_page(1, 0), UINT32_MAX);
     EXPECT_EQ(driver->allocate_page(0xffffffff, 1), UINT32_MAX);
@@ -384,11 +384,11 @@ TEST_F(CommandTest, PdsHaveIdsAndHandles) {
     const auto pd = driver->create_pd();
     ASSERT_TRUE(pd);
     EXPECT_EQ((*function.find_pd(PdHandle(pd->handle)))->id.value(), pd->id);
-    EXPECT_EQ((*function.find_pd(Pdn(pd->id)))->handle.value(), pd->handle);
+    EXPECT_EQ((*function.find_pd(rdma, Pdn(pd->id)))->handle.value(), pd->handle);
     EXPECT_TRUE(driver->destroy_pd(*pd));
     EXPECT_FALSE(driver->destroy_pd(*pd));
     EXPECT_EQ(driver->last_status, kHwcNotFound);
-    EXPECT_FALSE(function.find_pd(Pdn(pd->id)));
+    EXPECT_FALSE(function.find_pd(rdma, Pdn(pd->id)));
     // A device's PD has no handle: not 0, not its id.
     EXPECT_FALSE(driver->destroy_pd({0, 0}));
     EXPECT_FALSE(driver->destroy_pd({rnic.pd, 0}));
@@ -401,9 +401,11 @@ TEST_F(CommandTest, PdInUseIsBusy) {
     EXPECT_FALSE(driver->destroy_pd(*pd));
     EXPECT_EQ(driver->last_status, kHwcBusy);
     EXPECT_TRUE(driver->destroy_mr(*mr));
-    ++(*function.find_pd(PdHandle(pd->handle)))->users;
-    EXPECT_FALSE(driver->destroy_pd(*pd));
-    --(*function.find_pd(PdHandle(pd->handle)))->users;
+    {
+        const auto user = function.find_pd(PdHandle(pd->handle));
+        EXPECT_FALSE(driver->destroy_pd(*pd));
+        EXPECT_EQ(driver->last_status, kHwcBusy);
+    }
     EXPECT_TRUE(driver->destroy_pd(*pd));
     EXPECT_EQ(function.object_counts(), at_rest);
 }
@@ -772,7 +774,7 @@ TEST_F(CommandTest, RestoredRegionIsTheDriversAgain) {
     ASSERT_TRUE(region);
     EXPECT_FALSE(function.take_region(RegionHandle(*handle)));
     // Too small for that many entries: not moved from.
-    EXPECT_FALSE(function.create_cq(std::move(*region), 8192, nullptr, DoorbellPage(rnic.page)));
+    EXPECT_FALSE(function.create_cq(std::move(*region), 8192, nullptr, page_of(rnic)));
     ASSERT_NE(region->get(), nullptr);
     function.restore_region(RegionHandle(*handle), std::move(*region));
     EXPECT_TRUE(driver->destroy_region(*handle));
@@ -864,14 +866,16 @@ TEST_F(QuotaTest, CqIdsStayBelowTheLimitAndComeBackLate) {
     std::vector<std::uint32_t> ids;
     test::DriverCq view;
     for (int i = 0; i < 20; ++i) {
-        CompletionQueue* cq = make_cq(nullptr, view);
+        auto cq = make_cq(nullptr, view);
         ASSERT_NE(cq, nullptr);
         EXPECT_LT(view.id, 6U);
         ids.push_back(view.id);
-        function.destroy_cq(cq->id());
+        cq = nullptr;
     }
     for (std::size_t i = 4; i < ids.size(); ++i) EXPECT_EQ(ids[i], ids[i - 4]);
-    for (int i = 0; i < 4; ++i) EXPECT_NE(make_cq(nullptr, view), nullptr);
+    std::vector<Handle<CompletionQueue>> cqs;
+    for (int i = 0; i < 4; ++i) cqs.push_back(make_cq(nullptr, view));
+    EXPECT_NE(cqs.back(), nullptr);
     EXPECT_EQ(make_cq(nullptr, view), nullptr);
     EXPECT_EQ(function.object_counts().regions, 0U);
 }
@@ -893,9 +897,13 @@ TEST_F(QuotaTest, ResetFreesAll) {
     (void)driver->call(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, 100));
     (void)driver->allocate_page();
     test::DriverCq view;
-    EXPECT_NE(make_cq(nullptr, view), nullptr);
+    auto cq = make_cq(nullptr, view);
+    EXPECT_NE(cq, nullptr);
     bool objects_alive = false;
-    rdma.on_reset = [&] { objects_alive = function.find_cq(Cqn(view.id)) != nullptr; };
+    rdma.on_reset = [&] {
+        objects_alive = function.find_cq(Cqn(view.id)) != nullptr;
+        cq = nullptr;
+    };
     function.reset();
     EXPECT_TRUE(objects_alive) << "clients are reset first";
     EXPECT_EQ(function.object_counts(), ObjectCounts{});

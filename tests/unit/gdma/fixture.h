@@ -79,17 +79,20 @@ protected:
         at_rest = function.object_counts();
     }
     /// A CQ on `eq` over a fresh ring.
-    CompletionQueue* make_cq(EventQueue* eq, test::DriverCq& view, std::uint64_t bytes = 4096,
-                             bool scattered = false) {
+    Handle<CompletionQueue> make_cq(Handle<EventQueue> eq, test::DriverCq& view,
+                                    std::uint64_t bytes = 4096, bool scattered = false) {
         const auto ring = driver->alloc_ring(bytes, scattered);
         const auto handle = driver->create_region(ring);
         if (!handle) return nullptr;
         auto region = function.take_region(RegionHandle(*handle));
         if (!region) return nullptr;
-        auto cq = function.create_cq(std::move(*region), bytes, eq, DoorbellPage(rnic.page));
+        auto cq = function.create_cq(std::move(*region), bytes, std::move(eq), page_of(rnic));
         if (!cq) return nullptr;
         view = driver->make_cq(ring, (*cq)->id().value(), rnic.page);
         return *cq;
+    }
+    [[nodiscard]] Handle<PageGrant> page_of(const test::DeviceRegistration& device) const {
+        return *function.find_page(DoorbellPage(device.page));
     }
     test::DeviceRegistration eth, rnic;
     ObjectCounts at_rest;

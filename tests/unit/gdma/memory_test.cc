@@ -120,9 +120,15 @@ TEST_F(RingTest, CrookedRegionIsNeverWrittenAcross) {
 
 class MemoryTableTest : public MemoryTest {
 protected:
+    Handle<Pd> pd(std::uint32_t id) {
+        if (id >= pds.size()) pds.resize(id + 1);
+        if (!pds[id]) pds[id] = make_handle<Pd>(Pdn(id), PdHandle(), kGuest, true);
+        return pds[id];
+    }
+    std::vector<Handle<Pd>> pds;
     MemoryRegion gpa(std::uint32_t pd) {
         MemoryRegion region;
-        region.pd = Pdn(pd);
+        region.pd = this->pd(pd);
         region.type = MrType::kGpa;
         region.access = kLocalRead | kLocalWrite;
         return region;
@@ -155,11 +161,10 @@ TEST_F(MemoryTableTest, HoldsAMillionAndNoMore) {
     const auto at = ram.alloc(4096);
     EXPECT_EQ(table.resolve(Key(last), Pdn(((1 << 20) - 1) % 7), at.value(), 10, kLocalRead, spans),
               MrFault::kNone);
-    EXPECT_TRUE(table.pd_in_use(Pdn(6)));
-    EXPECT_FALSE(table.pd_in_use(Pdn(7)));
+    EXPECT_EQ(pd(6)->holders(), 2U + (1U << 20) / 7);
     table.clear();
     EXPECT_EQ(table.size(), 0U);
-    EXPECT_FALSE(table.pd_in_use(Pdn(6)));
+    EXPECT_EQ(pd(6)->holders(), 2U) << "the test and its argument";
     EXPECT_EQ(table.find(Key(last)), nullptr);
 }
 
@@ -237,7 +242,7 @@ TEST_F(MemoryTableTest, WriteNeedsWritableMemory) {
 TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
     MemoryTable table(memory, 4);
     MemoryRegion made;
-    made.pd = Pdn(1);
+    made.pd = pd(1);
     made.type = MrType::kFastRegister;
     made.max_pages = 1;
     const Key key = *table.insert(std::move(made));

@@ -31,14 +31,19 @@ protected:
 class EventQueueTest : public QueueTest {
 protected:
     static constexpr std::uint32_t kEntries = 256;
-    EventQueueTest() : eq(Eqn(9), DoorbellPage(1), make_ring(4096), irq, 3), consumer(view, 16) {}
+    EventQueueTest()
+        : held_eq(make_handle<EventQueue>(Eqn(9), page, make_ring(4096), irq, 3)),
+          eq(*held_eq),
+          consumer(view, 16) {}
     void post(std::uint32_t cq) { eq.post(EqeType::kCompletion, {cq, 0, 0}); }
     std::optional<std::uint32_t> next() {
         const auto* entry = consumer.next();
         if (entry == nullptr) return std::nullopt;
         return base::load_le<std::uint32_t>(entry);
     }
-    EventQueue eq;
+    const Handle<PageGrant> page = make_handle<PageGrant>(DoorbellPage(1), kGuest, true);
+    const Handle<EventQueue> held_eq;
+    EventQueue& eq;
     test::EntryRing consumer;
 };
 
@@ -165,7 +170,7 @@ TEST_F(EventQueueTest, ADoorbellBackwardsTakesNoSpace) {
 class CompletionQueueTest : public EventQueueTest {
 protected:
     static constexpr std::uint32_t kCqes = 64;
-    CompletionQueueTest() : cq(Cqn(0x123), DoorbellPage(1), make_ring(4096), &eq), cqes(view, 64) {}
+    CompletionQueueTest() : cq(Cqn(0x123), page, make_ring(4096), held_eq), cqes(view, 64) {}
     std::size_t events() {
         std::size_t count = 0;
         while (const auto event = next()) {
@@ -293,7 +298,7 @@ TEST_F(CompletionQueueTest, OwnerBitsOverManyLaps) {
 TEST_F(CompletionQueueTest, RingsOfAnySizeAndShape) {
     // 7 pages less 3 entries: not a power of two, not contiguous.
     const std::uint64_t bytes = 7 * 4096 - 3 * 64;
-    CompletionQueue odd(Cqn(5), DoorbellPage(1), make_ring(bytes, true), nullptr);
+    CompletionQueue odd(Cqn(5), page, make_ring(bytes, true), nullptr);
     test::EntryRing reader(view, 64);
     EXPECT_EQ(odd.entries(), 445U);
     for (std::uint32_t i = 0; i < 20 * 445; ++i) {
@@ -307,11 +312,11 @@ TEST_F(CompletionQueueTest, RingsOfAnySizeAndShape) {
 
 TEST_F(CompletionQueueTest, UnmappedRingLosesCompletionsQuietly) {
     base::GuestMemory empty;
-    const std::uint64_t page = 0x5000;
+    const std::uint64_t address = 0x5000;
     CompletionQueue lost(
-        Cqn(6), DoorbellPage(1),
-        Ring(empty, std::make_unique<DmaRegion>(4096, 0, 12, std::span(&page, 1)), 4096), &eq,
-        true);
+        Cqn(6), page,
+        Ring(empty, std::make_unique<DmaRegion>(4096, 0, 12, std::span(&address, 1)), 4096),
+        held_eq, true);
     lost.post({}, 1, false);
     EXPECT_EQ(lost.posted(), 1U);
 }

@@ -328,12 +328,12 @@ TEST_F(ExtCommandsTest, MrIsModifiedWithItsKeys) {
         return host.call(request.fit()).status;
     };
     EXPECT_EQ(send(8), std::uint32_t{gdma::kHwcInvalidParameter}) << "unknown flag";
-    const gdma::Pdn before = mr->pd;
+    const gdma::Pdn before = mr->pd->id;
     EXPECT_EQ(send(2), 0U);
     EXPECT_EQ(mr->access, std::uint32_t{gdma::kLocalRead});
-    EXPECT_EQ(mr->pd, before);
+    EXPECT_EQ(mr->pd->id, before);
     EXPECT_EQ(send(1), 0U);
-    EXPECT_EQ(mr->pd.value(), pd->id);
+    EXPECT_EQ(mr->pd->id.value(), pd->id);
     EXPECT_EQ(mr->length, ExtLink::kMr);
     EXPECT_EQ(send(4), 0U);
     EXPECT_EQ(mr->base, 0x12340000U);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gdma/cq_table.h"
+
+#include <utility>
+
+#include <mana/queue.h>
+
+namespace openmana::gdma {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+namespace {
+
+/// A consumer index and the eight laps of the owner bits fit the doorbell's 31 bits.
+constexpr std::uint64_t kMaxCqEntries = 1ULL << 28;
+
+bool holds(const DmaRegion& region, std::uint64_t bytes, bool with_record) {
+    const std::uint64_t behind = with_record ? SharedWords::kBytes : 0;
+    return bytes != 0 && bytes % sizeof(mana_hw_cqe) == 0 && region.length() >= behind &&
+           bytes / sizeof(mana_hw_cqe) <= kMaxCqEntries && bytes <= region.length() - behind &&
+           region.first_offset() % sizeof(mana_hw_cqe) == 0;
+}
+
+}  // namespace
+
+Result<Handle<CompletionQueue>> CqTable::create(std::unique_ptr<DmaRegion>&& region,
+                                                std::uint64_t bytes, Handle<EventQueue> eq,
+                                                Handle<PageGrant> page, Options options) {
+    if (!holds(*region, bytes, options.with_record))
+        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
+                    region->length());
+    const auto id = ids_.take();
+    if (!id) return fail(ErrorCode::kExhausted, "no CQ left", max_cqs_);
+    if (*id >= slots_.size()) slots_.resize(*id + 1);
+    const std::shared_ptr<const DmaRegion> shared = std::move(region);
+    auto cq = make_handle<CompletionQueue>(Cqn(*id), std::move(page), Ring(memory_, shared, bytes),
+                                           std::move(eq), options.armed, this);
+    if (options.with_record) cq->use_record(std::make_unique<SharedWords>(memory_, shared, bytes));
+    slots_[*id] = {cq.get(), cq->entries()};
+    return cq;
+}
+
+Result<std::uint32_t> CqTable::resize(CompletionQueue& cq, std::unique_ptr<DmaRegion>&& region,
+                                      std::uint64_t bytes) {
+    if (!cq.has_record() || find(cq.id()) != &cq)
+        return fail(ErrorCode::kNotFound, "no such CQ with a record", cq.id().value());
+    if (!holds(*region, bytes, true))
+        return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes);
+    if (!cq.can_resize(static_cast<std::uint32_t>(bytes / sizeof(mana_hw_cqe))))
+        return fail(ErrorCode::kBusy, "the CQ holds more than the new ring", cq.id().value());
+    const std::shared_ptr<DmaRegion> shared = std::move(region);
+    slots_[cq.id().value()].last_index = 0;
+    return cq.resize(Ring(memory_, shared, bytes),
+                     std::make_unique<SharedWords>(memory_, shared, bytes));
+}
+
+CompletionQueue* CqTable::find(Cqn id) const {
+    return id.value() < slots_.size() ? slots_[id.value()].cq : nullptr;
+}
+
+auto CqTable::ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                   bool relative) -> Rung {
+    if (id >= slots_.size()) return Rung::kNoSuchCq;
+    Slot& slot = slots_[id];
+    if (slot.cq == nullptr || slot.cq->page() != page) return Rung::kNoSuchCq;
+    const std::uint64_t wrap = std::uint64_t{8} * slot.cq->entries();
+    slot.last_index =
+        static_cast<std::uint32_t>(((relative ? slot.last_index : 0ULL) + index) % wrap);
+    return slot.cq->ring_doorbell(slot.last_index, arm) ? Rung::kDone : Rung::kOverrun;
+}
+
+void CqTable::remove(const CompletionQueue& cq) {
+    // One from before a reset is not here any more.
+    if (find(cq.id()) != &cq) return;
+    slots_[cq.id().value()] = {};
+    ids_.give_back(cq.id().value());
+}
+
+void CqTable::reset() {
+    slots_ = {};
+    ids_ = IdPool(1, max_cqs_ - 1);
+}
+
+}  // namespace openmana::gdma

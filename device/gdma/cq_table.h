@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/guest_memory.h"
+#include "base/result.h"
+#include "gdma/completion_queue.h"
+#include "gdma/handle.h"
+#include "gdma/id_pool.h"
+#include "gdma/types.h"
+
+namespace openmana::gdma {
+
+/// The completion queues of a function by their ids, for doorbells. The queues that complete to a
+/// CQ hold it, and so does its device; when the last of them lets go of it, its id is free (ids
+/// come back late). On the executor, changed under an exclusion.
+class CqTable {
+public:
+    CqTable(const base::GuestMemory& memory, std::uint32_t max_cqs)
+        : memory_(memory), max_cqs_(max_cqs), ids_(1, max_cqs - 1) {}
+
+    struct Options {
+        bool armed = false;
+        bool with_record = false;  ///< behind the ring (docs/extensions.md)
+    };
+    /// The ring is the first `bytes` of the region, which is moved from on success only. `eq` may
+    /// be null.
+    [[nodiscard]] base::Result<Handle<CompletionQueue>> create(std::unique_ptr<DmaRegion>&& region,
+                                                               std::uint64_t bytes,
+                                                               Handle<EventQueue> eq,
+                                                               Handle<PageGrant> page,
+                                                               Options options);
+    /// Moves a CQ that has a record to the first `bytes` of another region, with the record behind
+    /// them; the region is moved from on success only. Gives the consumer's new index.
+    base::Result<std::uint32_t> resize(CompletionQueue& cq, std::unique_ptr<DmaRegion>&& region,
+                                       std::uint64_t bytes);
+    [[nodiscard]] CompletionQueue* find(Cqn id) const;
+
+    enum class Rung : std::uint8_t { kNoSuchCq, kDone, kOverrun };
+    /// A doorbell; `relative`: the index counts on from the last one.
+    [[nodiscard]] Rung ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                            bool relative);
+    /// The CQ ends.
+    void remove(const CompletionQueue& cq);
+    [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
+    void reset();
+
+private:
+    struct Slot {
+        CompletionQueue* cq = nullptr;
+        std::uint32_t last_index = 0;
+    };
+    const base::GuestMemory& memory_;
+    const std::uint32_t max_cqs_;
+    IdPool ids_;
+    std::vector<Slot> slots_;  // by id
+};
+
+}  // namespace openmana::gdma

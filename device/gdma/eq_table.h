@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/guest_memory.h"
+#include "base/result.h"
+#include "gdma/event_queue.h"
+#include "gdma/handle.h"
+#include "gdma/id_pool.h"
+#include "gdma/types.h"
+
+namespace openmana::gdma {
+
+/// The event queues of a function. A CQ holds its EQ, an adapter the one for its own events: such
+/// an EQ does not go. On the executor, changed under an exclusion.
+class EqTable {
+public:
+    EqTable(const base::GuestMemory& memory, pci::IrqSink& irq, std::uint32_t max_eqs)
+        : memory_(memory), irq_(irq), max_eqs_(max_eqs), ids_(1, max_eqs) {}
+
+    /// The region is moved from on success only.
+    [[nodiscard]] base::Result<Handle<EventQueue>> create(DeviceType owner,
+                                                          std::unique_ptr<DmaRegion>&& region,
+                                                          std::uint64_t bytes,
+                                                          Handle<PageGrant> page, unsigned vector);
+    /// kBusy while anybody holds it.
+    base::Result<void> destroy(Eqn id, DeviceType owner);
+    /// Those of a device that nobody holds. False if some are left.
+    bool destroy_unused(DeviceType owner);
+    [[nodiscard]] base::Result<Handle<EventQueue>> find(Eqn id) const;
+    [[nodiscard]] base::Result<Handle<EventQueue>> find(Eqn id, DeviceType owner) const;
+    /// A doorbell; `relative`: the index counts on from the last one. False if it is none of this
+    /// page.
+    [[nodiscard]] bool ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                            bool relative);
+    [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
+    void reset();
+
+private:
+    struct Slot {
+        Handle<EventQueue> eq;
+        DeviceType owner = kGuest;
+        std::uint32_t last_index = 0;  // of the last doorbell, for short ones
+    };
+    const base::GuestMemory& memory_;
+    pci::IrqSink& irq_;
+    const std::uint32_t max_eqs_;
+    IdPool ids_;
+    std::vector<Slot> slots_;  // by id
+};
+
+}  // namespace openmana::gdma

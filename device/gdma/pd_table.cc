@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gdma/pd_table.h"
+
+#include <utility>
+
+namespace openmana::gdma {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+PdTable::PdTable(std::uint32_t max_pds, HandleNumbers& handles)
+    : max_pds_(max_pds), handles_(handles), ids_(fresh_ids(max_pds)) {}
+
+IdPool PdTable::fresh_ids(std::uint32_t max_pds) {
+    // The HWC and the devices have PDs of their own, beside those that the guest creates.
+    return {1, max_pds + 8};
+}
+
+Result<Handle<Pd>> PdTable::create(DeviceType owner, bool allows_gpa) {
+    const bool of_guest = owner == kGuest;
+    if (of_guest && of_guest_.size() >= max_pds_)
+        return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
+    const auto id = ids_.take();
+    if (!id) return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
+    if (*id >= pds_.size()) pds_.resize(*id + 1);
+    const PdHandle handle = of_guest ? PdHandle(handles_.take()) : PdHandle{};
+    if (of_guest) of_guest_.emplace(handle.value(), Pdn(*id));
+    pds_[*id] = make_handle<Pd>(Pdn(*id), handle, owner, allows_gpa);
+    return pds_[*id];
+}
+
+Result<void> PdTable::destroy(PdHandle handle) {
+    const auto found = of_guest_.find(handle.value());
+    if (found == of_guest_.end()) return fail(ErrorCode::kNotFound, "no such PD", handle.value());
+    const Pdn id = found->second;
+    if (pds_[id.value()]->holders() > 1)
+        return fail(ErrorCode::kBusy, "PD is in use", handle.value());
+    of_guest_.erase(found);
+    remove(id);
+    return {};
+}
+
+void PdTable::destroy(Handle<Pd> pd) {
+    remove(pd->id);
+}
+
+void PdTable::remove(Pdn id) {
+    pds_[id.value()] = nullptr;
+    ids_.give_back(id.value());
+}
+
+Result<Handle<Pd>> PdTable::find(PdHandle handle) const {
+    const auto found = of_guest_.find(handle.value());
+    if (found == of_guest_.end()) return fail(ErrorCode::kNotFound, "no such PD", handle.value());
+    return pds_[found->second.value()];
+}
+
+Result<Handle<Pd>> PdTable::find(Pdn id) const {
+    if (id.value() >= pds_.size() || !pds_[id.value()])
+        return fail(ErrorCode::kNotFound, "no such PD", id.value());
+    return pds_[id.value()];
+}
+
+void PdTable::reset() {
+    pds_ = {};
+    of_guest_ = {};
+    ids_ = fresh_ids(max_pds_);
+}
+
+}  // namespace openmana::gdma

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "gdma/handle.h"
+#include "gdma/id_pool.h"
+#include "gdma/types.h"
+
+namespace openmana::gdma {
+
+/// A protection domain. Whoever has objects in it holds it, so that its number means no other one
+/// as long as they live.
+struct Pd final : Held {
+    Pd(Pdn pdn, PdHandle pd_handle, DeviceType pd_owner, bool gpa)
+        : id(pdn), handle(pd_handle), owner(pd_owner), allows_gpa(gpa) {}
+    const Pdn id;
+    const PdHandle handle;   ///< of those of the guest
+    const DeviceType owner;  ///< kGuest, or who got it by its registration
+    const bool allows_gpa;
+};
+
+/// The protection domains of a function: those that the guest creates, and one for each device and
+/// the HWC. On the executor, changed under an exclusion.
+class PdTable {
+public:
+    /// Takes handles from `handles`, which outlives the table.
+    PdTable(std::uint32_t max_pds, HandleNumbers& handles);
+
+    [[nodiscard]] base::Result<Handle<Pd>> create(DeviceType owner, bool allows_gpa);
+    /// One of the guest's; kBusy while anybody holds it.
+    base::Result<void> destroy(PdHandle handle);
+    /// One of a device's. The caller is the last who holds it.
+    void destroy(Handle<Pd> pd);
+    /// One of the guest's.
+    [[nodiscard]] base::Result<Handle<Pd>> find(PdHandle handle) const;
+    [[nodiscard]] base::Result<Handle<Pd>> find(Pdn id) const;
+    [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
+    /// Forgets all: who holds one has its objects elsewhere.
+    void reset();
+
+private:
+    [[nodiscard]] static IdPool fresh_ids(std::uint32_t max_pds);
+    void remove(Pdn id);
+
+    const std::uint32_t max_pds_;
+    HandleNumbers& handles_;
+    IdPool ids_;
+    std::vector<Handle<Pd>> pds_;                      // by id
+    std::unordered_map<std::uint64_t, Pdn> of_guest_;  // by handle
+};
+
+}  // namespace openmana::gdma

@@ -38,8 +38,8 @@ std::uint32_t wqe_bytes(std::uint32_t header1, std::uint32_t oob) {
 
 }  // namespace
 
-Wqe::Glimpse Wqe::glimpse(const Ring& ring, std::uint32_t position) {
-    Glimpse result;
+Wqe::Peek Wqe::peek(const Ring& ring, std::uint32_t position) {
+    Peek result;
     if (!ring.read(position, result.bytes)) return result;
     const auto header1 = load_le<std::uint32_t>(result.bytes.data() + 4);
     result.oob_size = oob_bytes(header1);

@@ -33,13 +33,13 @@ public:
                                    std::uint32_t available, std::size_t max_bytes);
 
     /// The first bytes of a WQE that may be posted, for hints: nothing else may follow from it.
-    struct Glimpse {
+    struct Peek {
         static constexpr std::size_t kBytes = 64;
         std::uint32_t size = 0;      ///< of the WQE; 0: it makes no sense
         std::uint32_t oob_size = 0;  ///< 8, 24 or 40
         std::array<std::byte, kBytes> bytes;
     };
-    static Glimpse glimpse(const Ring& ring, std::uint32_t position);
+    static Peek peek(const Ring& ring, std::uint32_t position);
 
     [[nodiscard]] std::uint32_t position() const {
         return position_;

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -15,10 +12,17 @@
 
 #include "base/block_pool.h"
 #include "gdma/id_pool.h"
+#include "rnic/adapter_events.h"
+#include "rnic/addresses.h"
 #include "rnic/counters.h"
 #include "rnic/ext_queues.h"
+#include "rnic/inbox.h"
 #include "rnic/qp.h"
+#include "rnic/qp_table.h"
+#include "rnic/record_watch.h"
 #include "rnic/rnic.h"
+#include "rnic/scheduler.h"
+#include "rnic/scratch.h"
 
 namespace openmana::rnic {
 
@@ -45,25 +49,17 @@ void write_message(gdma::HwcReply& reply, const T& message) {
 
 /// The adapter of a function: its addresses and objects, and who is served next. Tables change on
 /// the executor under an exclusion of the gate; visitors read them.
-struct Rnic::Impl final : base::Poller {
-    Impl(Rnic& owner, gdma::Function& function, RnicConfig config, Network& network);
+struct Adapter {
+    Adapter(Rnic& owner, gdma::Function& function, RnicConfig config, Network& network);
 
-    ~Impl() override;
-
-    // commands.cc, qp_state.cc
+    // commands.cc, modify_qp.cc
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     void reset();
 
-    [[nodiscard]] Qp* find_qp(std::uint32_t qpn) const {
-        return qpn < qps.size() ? qps[qpn].get() : nullptr;
-    }
-    [[nodiscard]] bool owns(const roce::Gid& gid) const;
-    [[nodiscard]] bool owns(const base::MacAddr& mac) const;
+    [[nodiscard]] Qp* find_qp(std::uint32_t qpn) const { return qps.find(qpn); }
     [[nodiscard]] const gdma::MemoryTable& keys() const { return function.keys(); }
     [[nodiscard]] bool error_cqes() const { return error_cqes_wanted || config.error_cqes_unasked; }
 
-    /// Gives the QP a turn later, behind the others.
-    void schedule(Qp& qp);
     /// Runs `task(qp)` on the executor if the QP is then still in the same life. From any thread.
     template <typename F>
     void post_to(const Qp& qp, F task) {
@@ -74,28 +70,17 @@ struct Rnic::Impl final : base::Poller {
             if (found != nullptr && found->life == life) task(*found);
         });
     }
-    /// True if the network has no room for frames of this QP; then it gets a turn when there is.
-    [[nodiscard]] bool hold_back(Qp& qp);
-    void post_fatal_event(const Qp& qp);
-    // ext_adapter.cc
-    /// An event of the extension: `number` is that of IB, `id` that of the object.
-    void post_event(std::uint32_t id, std::uint32_t number);
-    /// From now on the producer of its sends is looked at, for some time, if not too many are.
-    void watch(ExtQueues& queues);
-    void unwatch(ExtQueues& queues);
-    State poll() override;
-
     /// Gives a frame of the QP to the network, counting it. Its size.
     std::size_t transmit(Qp& qp, const roce::Packet& packet, Spans payload);
     // congestion.cc
     void notify_congestion(Qp& qp, const roce::Packet& marked);
     void handle_cnp(const roce::Packet& cnp);
     [[nodiscard]] std::uint32_t line_rate_mbps() const;
-    // wire_rx.cc
-    void receive(std::span<const std::byte> frame);
-    void handle_frames();
+    // dispatch.cc
+    void handle_frames(std::span<const base::Frame> frames);
     void handle_frame(std::span<const std::byte> frame);
     void handle_request(Qp& qp, const roce::Packet& packet);
+    void count_drop(roce::DropReason reason);
     // ud.cc
     /// On the executor or during a visit.
     void deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length);
@@ -112,15 +97,10 @@ struct Rnic::Impl final : base::Poller {
     bool created = false;
     bool error_cqes_wanted = false;
     bool extensions_wanted = false;
-    gdma::Handle<gdma::EventQueue> event_eq;
-    struct Address {
-        roce::Gid gid;
-        std::uint32_t uses;
-    };
-    std::vector<Address> addresses;
-    std::vector<base::MacAddr> macs;
+    Addresses addresses;
+    AdapterEvents events;
+    RecordWatch records;
     std::vector<gdma::Handle<gdma::CompletionQueue>> cqs;  // by id; QPs hold them, too
-    std::vector<ExtQueues*> watched;                       // their SQs are looked at
     std::vector<gdma::Handle<SharedReceiveQueue>> srqs;    // by id; QPs hold them, too
     std::optional<gdma::IdPool> srq_ids;
     struct Group {
@@ -129,22 +109,15 @@ struct Rnic::Impl final : base::Poller {
     };
     std::vector<Group> groups;  // multicast, of extended QPs
     base::BlockPool qp_memory;  // outlives `qps`
-    std::vector<QpPtr> qps;     // by QPN
-    /// Changes whenever a QP comes or goes, and is never that of another adapter: who found one
-    /// finds the same one as long as this is the same.
-    std::uint64_t qps_generation = next_generation();
+    QpTable qps;
+    Scheduler scheduler;
+    Inbox inbox;
     std::vector<std::uint32_t> datagram_qps;  // QPNs of stock UD QPs
-    std::uint32_t qp_count = 0;
-    std::uint64_t function_epoch = 0;     // counts resets of ours
-    std::uint64_t next_life = 1;          // of QPs: never given twice
-    std::uint32_t current_rate_mbps = 0;  // of the QP whose rate changed last
+    std::uint64_t function_epoch = 0;         // counts resets of ours
+    std::uint64_t next_life = 1;              // of QPs: never given twice
+    std::uint32_t current_rate_mbps = 0;      // of the QP whose rate changed last
 
 private:
-    friend class Rnic;
-    static std::uint64_t next_generation() {
-        static std::atomic<std::uint64_t> next{1};
-        return next.fetch_add(1, std::memory_order_relaxed);
-    }
     void query_caps(gdma::HwcReply& reply);
     std::uint32_t create_adapter(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t config_address(const gdma::HwcRequest& request);
@@ -155,7 +128,7 @@ private:
     std::uint32_t create_ud_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t destroy_qp(const gdma::HwcRequest& request, bool rc);
     std::uint32_t set_qp_state(const gdma::HwcRequest& request);
-    std::uint32_t apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool extended);
+    std::uint32_t modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool extended);
     std::uint32_t ext_command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     void ext_query_caps(gdma::HwcReply& reply) const;
     std::uint32_t ext_create_cq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
@@ -185,22 +158,9 @@ private:
     }
     void insert_qp(QpPtr qp);
     void remove_qp(Qp& qp);
-    void pump();
-    void serve(Qp& qp);
-    void serve_held();
 
-    std::shared_ptr<int> alive = std::make_shared<int>(0);
-    std::deque<std::uint32_t> ready;  // QPNs that wait for a turn
-    bool pump_posted = false;
-    std::deque<std::uint32_t> held;  // QPNs that the network has no room for
-    base::Timer held_timer;
-    std::vector<std::uint32_t> batch;  // QPNs that got frames
-
-    std::mutex inbox_mutex;  // protects inbox, inbox_bytes and spare
-    std::vector<base::Frame> inbox;
-    std::size_t inbox_bytes = 0;
-    std::vector<base::Frame> spare;    // for their capacity
-    std::vector<base::Frame> handled;  // swapped with inbox, so that both keep their capacity
+    std::shared_ptr<int> alive = std::make_shared<int>(0);  // for posted tasks
+    std::vector<std::uint32_t> batch;                       // QPNs that got frames
 };
 
 }  // namespace openmana::rnic

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::uint32_t kMinSendRing = 512;
 constexpr std::uint32_t kMinReceiveRing = 256;
-constexpr std::uint32_t kMaxAddresses = 1024;
 
 std::uint64_t count_of(const base::Counter& counter) {
     return counter.value();
@@ -69,7 +68,7 @@ void add_traffic(mana_hw_rnic_vf_counters_resp& answer, const Traffic& t) {
 
 }  // namespace
 
-void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
+void Adapter::command(const HwcRequest& request, HwcReply& reply) {
     const std::uint32_t opcode = request.opcode();
     if (opcode == MANA_HW_RNIC_QUERY_CAPS) {
         query_caps(reply);
@@ -132,7 +131,7 @@ void Rnic::Impl::command(const HwcRequest& request, HwcReply& reply) {
     reply.set_status(status);
 }
 
-void Rnic::Impl::query_caps(HwcReply& reply) {
+void Adapter::query_caps(HwcReply& reply) {
     const gdma::FunctionConfig& limits = function.config();
     mana_hw_rnic_query_caps_resp caps{};
     caps.max_sq_id = 0xffffff;
@@ -157,13 +156,13 @@ void Rnic::Impl::query_caps(HwcReply& reply) {
     reply.set_status(gdma::kHwcSuccess);
 }
 
-std::uint32_t Rnic::Impl::create_adapter(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::create_adapter(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_adapter_req>(request);
     if (created) return gdma::kHwcBusy;
     auto eq = function.find_eq(gdma::Eqn(message.event_eq));
     if (!eq) return gdma::kHwcNotFound;
     created = true;
-    event_eq = std::move(*eq);
+    events.use(std::move(*eq));
     error_cqes_wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
     extensions_wanted =
         config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
@@ -175,49 +174,27 @@ std::uint32_t Rnic::Impl::create_adapter(const HwcRequest& request, HwcReply& re
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::config_address(const HwcRequest& request) {
+std::uint32_t Adapter::config_address(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_config_address_req>(request);
     roce::Gid gid{};
     std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
     if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
         return gdma::kHwcInvalidParameter;
-    const auto found = std::find_if(addresses.begin(), addresses.end(),
-                                    [&](const Address& a) { return a.gid == gid; });
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) {
-        // The same address comes once for each interface that has it.
-        if (found != addresses.end())
-            ++found->uses;
-        else if (addresses.size() >= kMaxAddresses)
-            return gdma::kHwcNoResources;
-        else
-            addresses.push_back({gid, 1});
-        return gdma::kHwcSuccess;
-    }
-    if (message.operation != MANA_HW_RNIC_CONFIG_REMOVE) return gdma::kHwcInvalidParameter;
-    if (found == addresses.end()) return gdma::kHwcNotFound;
-    if (--found->uses == 0) addresses.erase(found);
-    return gdma::kHwcSuccess;
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return addresses.add(gid);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return addresses.remove(gid);
+    return gdma::kHwcInvalidParameter;
 }
 
-std::uint32_t Rnic::Impl::config_mac(const HwcRequest& request) {
+std::uint32_t Adapter::config_mac(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_config_mac_req>(request);
     base::MacAddr mac{};
     std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
-    const auto found = std::find(macs.begin(), macs.end(), mac);
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) {
-        if (found == macs.end()) {
-            if (macs.size() >= kMaxAddresses) return gdma::kHwcNoResources;
-            macs.push_back(mac);
-        }
-        return gdma::kHwcSuccess;
-    }
-    if (message.operation != MANA_HW_RNIC_CONFIG_REMOVE) return gdma::kHwcInvalidParameter;
-    if (found == macs.end()) return gdma::kHwcNotFound;
-    macs.erase(found);
-    return gdma::kHwcSuccess;
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return addresses.add(mac);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return addresses.remove(mac);
+    return gdma::kHwcInvalidParameter;
 }
 
-std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::create_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
     const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
@@ -240,12 +217,12 @@ std::uint32_t Rnic::Impl::create_cq(const HwcRequest& request, HwcReply& reply) 
     return gdma::kHwcSuccess;
 }
 
-gdma::Handle<gdma::CompletionQueue> Rnic::Impl::cq_of(std::uint64_t handle) const {
+gdma::Handle<gdma::CompletionQueue> Adapter::cq_of(std::uint64_t handle) const {
     const std::uint64_t id = handle - kCqHandle;
     return id < cqs.size() ? cqs[id] : nullptr;
 }
 
-std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
+std::uint32_t Adapter::destroy_cq(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_destroy_cq_req>(request);
     const std::uint64_t id = message.cq - kCqHandle;
     if (id >= cqs.size() || !cqs[id]) return gdma::kHwcNotFound;
@@ -254,34 +231,30 @@ std::uint32_t Rnic::Impl::destroy_cq(const HwcRequest& request) {
     return gdma::kHwcSuccess;
 }
 
-void Rnic::Impl::insert_qp(QpPtr qp) {
+void Adapter::insert_qp(QpPtr qp) {
     const gdma::DoorbellPage page = qp->page->page;
-    function.connect_sq(qp->ids.sq, page, &qp->send_bell,
+    function.connect_sq(qp->ids.sq, page, &qp->send_doorbell,
                         static_cast<std::uint16_t>(qp->requester_memory().size()));
-    function.connect_rq(qp->ids.rq, page, &qp->receive_bell);
-    if (qp->ids.rreq.value() != 0) function.connect_rq(qp->ids.rreq, page, qp->queues->read_bell());
-    ++qp_count;
+    function.connect_rq(qp->ids.rq, page, &qp->receive_doorbell);
+    if (qp->ids.rreq.value() != 0)
+        function.connect_rq(qp->ids.rreq, page, qp->queues->read_doorbell());
     const std::uint32_t qpn = qp->qpn();
     if (qp->type == QpType::kUd && !qp->extended) datagram_qps.push_back(qpn);
-    if (qpn >= qps.size()) qps.resize(qpn + 1);
     OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
-    qps[qpn] = std::move(qp);
-    qps_generation = next_generation();
+    qps.insert(std::move(qp));
 }
 
-void Rnic::Impl::remove_qp(Qp& qp) {
+void Adapter::remove_qp(Qp& qp) {
     OM_DEBUG("qp destroy: nic={} qpn={:#x}", function.config().name, qp.qpn());
     qp.end_connection();
     function.free_sqs(qp.ids.sq, qp.ids.count);
     function.free_rqs(qp.ids.rq, qp.ids.count);
     if (!groups.empty()) leave_groups(qp.qpn());
-    --qp_count;
     if (qp.type == QpType::kUd) std::erase(datagram_qps, qp.qpn());
-    qps[qp.qpn()].reset();
-    qps_generation = next_generation();
+    qps.erase(qp.qpn());
 }
 
-std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_rc_qp_req>(request);
     const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
@@ -289,7 +262,7 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     const auto recv_cq = cq_of(message.recv_cq);
     if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
     if (!page) return gdma::kHwcInvalidParameter;
-    if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
+    if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
     // All checks come before the first region is taken: a failing command leaves them with the
     // driver.
     for (std::size_t i = 0; i < MANA_HW_RNIC_RC_QUEUES; ++i) {
@@ -341,7 +314,7 @@ std::uint32_t Rnic::Impl::create_rc_qp(const HwcRequest& request, HwcReply& repl
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_ud_qp_req>(request);
     const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
@@ -358,7 +331,7 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     if ((*send)->length() < kMinSendRing || (*send)->length() > limit ||
         (*receive)->length() < kMinReceiveRing || (*receive)->length() > limit)
         return gdma::kHwcInvalidParameter;
-    if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
+    if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
     const auto sq = function.allocate_sqs(1, 1);
     if (!sq) return gdma::kHwcNoResources;
     const auto rq = gsi ? function.allocate_gsi_rq() : function.allocate_rqs(1, 1);
@@ -381,26 +354,24 @@ std::uint32_t Rnic::Impl::create_ud_qp(const HwcRequest& request, HwcReply& repl
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::destroy_qp(const HwcRequest& request, bool rc) {
+std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool rc) {
     const auto message = read_message<mana_hw_rnic_destroy_qp_req>(request);
-    const std::uint64_t qpn = message.qp - kQpHandle;
-    Qp* qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
+    Qp* const qp = qps.find(message.qp - kQpHandle);
     if (qp == nullptr || qp->extended || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
     remove_qp(*qp);
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::set_qp_state(const HwcRequest& request) {
+std::uint32_t Adapter::set_qp_state(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_set_qp_state_req>(request);
-    const std::uint64_t qpn = message.qp - kQpHandle;
-    Qp* qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
+    Qp* const qp = qps.find(message.qp - kQpHandle);
     if (qp == nullptr) return gdma::kHwcNotFound;
     // What an older driver's message cannot carry keeps its default, whatever its mask says.
     const bool extended = request.size() >= sizeof message;
-    return apply(*qp, message, extended);
+    return modify_qp(*qp, message, extended);
 }
 
-void Rnic::Impl::vf_counters(HwcReply& reply) const {
+void Adapter::vf_counters(HwcReply& reply) const {
     mana_hw_rnic_vf_counters_resp answer{};
     put_events(answer, counters);
     add_traffic(answer, counters);
@@ -410,7 +381,7 @@ void Rnic::Impl::vf_counters(HwcReply& reply) const {
 
 /// What the port's answer has, but for what only the port can have: its rate, and two (invalid
 /// READs, hardware errors) of which there are none here.
-std::uint32_t Rnic::Impl::ext_query_qp_counters(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_query_qp_counters(const HwcRequest& request, HwcReply& reply) {
     Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
     mana_hw_rnic_vf_counters_resp answer{};
@@ -424,7 +395,7 @@ std::uint32_t Rnic::Impl::ext_query_qp_counters(const HwcRequest& request, HwcRe
     return gdma::kHwcSuccess;
 }
 
-void Rnic::Impl::device_counters(HwcReply& reply) const {
+void Adapter::device_counters(HwcReply& reply) const {
     mana_hw_rnic_device_counters_resp answer{};
     const auto low = [](const base::Counter& counter) {
         return static_cast<std::uint32_t>(counter.value());

@@ -29,7 +29,7 @@ void make_cnp(roce::Packet& cnp, const roce::Packet& marked) {
 Limiter::Limiter(Qp& qp)
     : qp_(qp),
       dcqcn_(qp.adapter.config.congestion.dcqcn, qp.adapter.function.executor().now()),
-      timer_(qp.adapter.function.executor(), [&qp] { qp.adapter.schedule(qp); }) {}
+      timer_(qp.adapter.function.executor(), [&qp] { qp.adapter.scheduler.schedule(qp); }) {}
 
 /// Brings the adapter's figures up to date.
 void Limiter::note() {
@@ -81,13 +81,13 @@ void Qp::tend_limiter() {
     adapter.current_rate_mbps = adapter.line_rate_mbps();
 }
 
-std::uint32_t Rnic::Impl::line_rate_mbps() const {
+std::uint32_t Adapter::line_rate_mbps() const {
     return static_cast<std::uint32_t>(config.congestion.dcqcn.line_rate / 1'000'000);
 }
 
 /// A packet with a mark has come for a QP: tells its sender, but not more often than once in an
 /// interval.
-void Rnic::Impl::notify_congestion(Qp& qp, const roce::Packet& marked) {
+void Adapter::notify_congestion(Qp& qp, const roce::Packet& marked) {
     if (!config.congestion.on || !qp.responds()) return;
     const base::TimePoint now = function.executor().now();
     if (now < qp.next_cnp) return;
@@ -111,10 +111,10 @@ void Rnic::Impl::notify_congestion(Qp& qp, const roce::Packet& marked) {
 
 /// A CNP takes no PSN and is never answered. Wrong ones are ignored, like those for a QP that sends
 /// nothing or has no limiter.
-void Rnic::Impl::handle_cnp(const roce::Packet& cnp) {
+void Adapter::handle_cnp(const roce::Packet& cnp) {
     Qp* qp = find_qp(cnp.destination_qpn.value());
     if (!config.congestion.on || qp == nullptr || !qp->connected() || !qp->responds() ||
-        cnp.source != qp->attributes.destination || cnp.destination != qp->attributes.source) {
+        cnp.source != qp->route.destination || cnp.destination != qp->route.source) {
         counters.cnps_ignored.add();
         return;
     }

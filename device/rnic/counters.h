@@ -62,7 +62,7 @@ namespace openmana::rnic {
     X(tx_frames, "rnic.tx.frames", "frames sent")                                                  \
     X(rx_frames, "rnic.rx.frames", "frames received")                                              \
     X(local_visits, "rnic.local.visits", "steps on the local path")                                \
-    X(ghosts, "rnic.requester.ghosts", "answers to what is not outstanding")                       \
+    X(unexpected_acks, "rnic.requester.unexpected_acks", "answers to what is not outstanding")     \
     X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                   \
     X(error_cqes, "rnic.cqe.errors", "error completions written")                                  \
     X(fatal_events, "rnic.qp.fatal_events", "QP-fatal events sent")                                \

@@ -16,13 +16,10 @@ namespace openmana::rnic {
 
 namespace {
 
-constexpr std::uint64_t kMaxMessage = 1ULL << 31;
-constexpr std::size_t kControlBytes = sizeof(mana_hw_ext_control);
 constexpr unsigned kSqProducer = offsetof(mana_hw_ext_qp_record, sq_producer) / 4;
 constexpr unsigned kSqKick = offsetof(mana_hw_ext_qp_record, sq_kick) / 4;
 constexpr unsigned kRqProducer = offsetof(mana_hw_ext_qp_record, rq_producer) / 4;
 constexpr unsigned kRqKick = offsetof(mana_hw_ext_qp_record, rq_kick) / 4;
-constexpr unsigned kSrqProducer = offsetof(mana_hw_ext_srq_record, producer) / 4;
 
 std::uint8_t send_status(std::uint16_t vendor) {
     switch (vendor) {
@@ -74,104 +71,10 @@ std::uint8_t receive_status(std::uint16_t vendor) {
     }
 }
 
-template <typename T>
-T segment_at(std::span<const std::byte> bytes, std::size_t at) {
-    T segment;
-    std::memcpy(&segment, bytes.data() + at, sizeof segment);
-    return segment;
-}
-
-gdma::Sge sge_at(const std::byte* at) {
-    return {base::load_le<std::uint64_t>(at), gdma::Key(base::load_le<std::uint32_t>(at + 8)),
-            base::load_le<std::uint32_t>(at + 12)};
-}
-
 }  // namespace
 
 const ExtQueues::Outcome ExtQueues::kFlushedOutcome{MANA_HW_WC_WR_FLUSH_ERR,
                                                     MANA_HW_RNIC_VE_FLUSHED};
-
-// ---- receives
-
-QueueFormat::Take ReceiveRing::take(std::uint32_t producer, Receive& receive, bool& bad_index) {
-    const std::uint32_t available = producer - consumer_;
-    bad_index = available > entries_;
-    if (bad_index) return QueueFormat::Take::kMalformed;
-    if (available == 0) return QueueFormat::Take::kEmpty;
-    std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> bytes;
-    const auto wqe = std::span(bytes).first(stride_);
-    receive.sges.clear();
-    receive.total = 0;
-    receive.name = 0;
-    receive.named = false;
-    const bool read = ring_.read(std::uint64_t{consumer_ % entries_} * stride_, wqe);
-    ++consumer_;
-    if (!read) return QueueFormat::Take::kMalformed;
-    const auto header = segment_at<mana_hw_ext_receive>(wqe, 0);
-    receive.name = header.cookie;
-    receive.named = true;
-    const std::size_t room = (stride_ - sizeof header) / sizeof(mana_hw_sge);
-    if (header.sge_count > std::min<std::size_t>(room, kExtMaxSge))
-        return QueueFormat::Take::kMalformed;
-    for (std::uint32_t i = 0; i < header.sge_count; ++i) {
-        receive.sges.push_back(sge_at(wqe.data() + sizeof header + i * sizeof(mana_hw_sge)));
-        receive.total += receive.sges.back().length;
-    }
-    return QueueFormat::Take::kOk;
-}
-
-SharedReceiveQueue::SharedReceiveQueue(Adapter& adapter, std::uint32_t id,
-                                       gdma::Handle<gdma::Pd> pd,
-                                       std::shared_ptr<const gdma::DmaRegion> region,
-                                       std::uint32_t ring_bytes, std::uint32_t stride,
-                                       std::uint32_t limit)
-    : adapter_(adapter),
-      id_(id),
-      pd_(std::move(pd)),
-      record_(adapter.function.memory(), region, ring_bytes),
-      receives_(gdma::Ring(adapter.function.memory(), region, ring_bytes), stride),
-      limit_(limit) {}
-
-QueueFormat::Take SharedReceiveQueue::take(Receive& receive) {
-    const std::lock_guard lock(mutex_);
-    if (failed_) return QueueFormat::Take::kEmpty;
-    const auto producer = record_.load(kSrqProducer);
-    bool bad_index = !producer.has_value();
-    QueueFormat::Take taken = QueueFormat::Take::kEmpty;
-    if (producer) taken = receives_.take(*producer, receive, bad_index);
-    if (bad_index) {
-        failed_ = true;
-        adapter_.counters.bad_records.add();
-        adapter_.post_event(id_, MANA_HW_EXT_EVENT_SRQ_ERROR);
-        return QueueFormat::Take::kEmpty;
-    }
-    receive.pd = pd_->id;
-    if (taken != QueueFormat::Take::kEmpty && receives_.posted(*producer) < limit_) {
-        limit_ = 0;
-        adapter_.post_event(id_, MANA_HW_EXT_EVENT_SRQ_LIMIT);
-    }
-    return taken;
-}
-
-void SharedReceiveQueue::set_limit(std::uint32_t limit) {
-    const std::uint32_t now = posted();
-    const std::lock_guard lock(mutex_);
-    limit_ = limit;
-    if (now >= limit) return;
-    limit_ = 0;
-    adapter_.post_event(id_, MANA_HW_EXT_EVENT_SRQ_LIMIT);
-}
-
-std::uint32_t SharedReceiveQueue::limit() const {
-    const std::lock_guard lock(mutex_);
-    return limit_;
-}
-
-std::uint32_t SharedReceiveQueue::posted() const {
-    const std::lock_guard lock(mutex_);
-    const auto producer = record_.load(kSrqProducer);
-    return producer ? std::min(receives_.posted(*producer), receives_.entries()) : 0;
-}
 
 // ---- sends
 
@@ -192,7 +95,7 @@ ExtQueues::ExtQueues(Qp& qp, Layout layout)
 }
 
 ExtQueues::~ExtQueues() {
-    adapter_.unwatch(*this);
+    adapter_.records.unwatch(*this);
 }
 
 bool ExtQueues::look() {
@@ -222,7 +125,7 @@ void ExtQueues::wake() {
 bool ExtQueues::ring_sends(std::uint32_t) {
     // The position in the doorbell says nothing that the record does not.
     (void)look();
-    if (qp_.state() == MANA_HW_RNIC_QP_RTS) adapter_.watch(*this);
+    if (qp_.state() == MANA_HW_RNIC_QP_RTS) adapter_.records.watch(*this);
     return true;
 }
 
@@ -233,230 +136,6 @@ bool ExtQueues::ring_receives(std::uint32_t) {
 bool ExtQueues::sends_posted() {
     if (send_consumer_ == send_producer_) (void)look();
     return bad_record_ || send_consumer_ != send_producer_;
-}
-
-std::span<const std::byte> ExtQueues::take_wqe(std::uint16_t& error) {
-    const std::uint32_t available = send_producer_ - send_consumer_;
-    const std::uint64_t at = std::uint64_t{send_consumer_} * MANA_HW_EXT_WQE_UNIT;
-    auto& bytes = adapter_.scratch.wqe;
-    error = MANA_HW_RNIC_VE_TX_WQE_FETCH;
-    if (!send_ring_.read(at, std::span(bytes).first(MANA_HW_EXT_WQE_UNIT))) return {};
-    const auto control = segment_at<mana_hw_ext_control>(bytes, 0);
-    const std::size_t size = std::size_t{control.size} * kControlBytes;
-    const std::size_t units = (size + MANA_HW_EXT_WQE_UNIT - 1) / MANA_HW_EXT_WQE_UNIT;
-    if (size < kControlBytes || size > bytes.size() || units > available) {
-        error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
-        return {};
-    }
-    // The first unit is not read again: a guest that changes it meanwhile changes nothing.
-    if (size > MANA_HW_EXT_WQE_UNIT &&
-        !send_ring_.read(at + MANA_HW_EXT_WQE_UNIT,
-                         std::span(bytes).first(size).subspan(MANA_HW_EXT_WQE_UNIT)))
-        return {};
-    error = 0;
-    send_consumer_ += static_cast<std::uint32_t>(units);
-    return std::span(bytes).first(size);
-}
-
-void ExtQueues::prefetch_sends(std::uint32_t position) const {
-    constexpr std::uint64_t kUnit = MANA_HW_EXT_WQE_UNIT;
-    send_ring_.prefetch(send_consumer_ * kUnit, (position - send_consumer_) * kUnit);
-}
-
-void ExtQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
-    constexpr std::uint32_t kAhead = 16;
-    constexpr std::size_t kKey = offsetof(mana_hw_sge, key);
-    if (static_cast<std::int32_t>(glimpsed_ - send_consumer_) < 0) glimpsed_ = send_consumer_;
-    while (static_cast<std::int32_t>(send_producer_ - glimpsed_) > 0 &&
-           glimpsed_ - send_consumer_ < kAhead) {
-        std::array<std::byte, MANA_HW_EXT_WQE_UNIT> unit;
-        const bool read = send_ring_.read(std::uint64_t{glimpsed_} * unit.size(), unit);
-        const auto control = segment_at<mana_hw_ext_control>(unit, 0);
-        const std::uint32_t units =
-            (control.size * std::uint32_t{kControlBytes} + MANA_HW_EXT_WQE_UNIT - 1) /
-            MANA_HW_EXT_WQE_UNIT;
-        glimpsed_ = read && units != 0 ? glimpsed_ + units : send_producer_;
-        if (!read) return;
-        const bool remote =
-            control.opcode >= MANA_HW_EXT_WQE_WRITE && control.opcode <= MANA_HW_EXT_WQE_READ;
-        if (remote)
-            peer.prefetch(gdma::Key(segment_at<mana_hw_ext_remote>(unit, kControlBytes).rkey));
-        const std::size_t list = kControlBytes + (remote ? sizeof(mana_hw_ext_remote) : 0);
-        own.prefetch(gdma::Key(base::load_le<std::uint32_t>(unit.data() + list + kKey)));
-    }
-}
-
-void ExtQueues::fetch(SendWqe& wqe, Psn next) {
-    wqe.first = next;
-    wqe.mtu = qp_.attributes.mtu;
-    wqe.position = send_consumer_;
-    if (send_consumer_ == send_producer_) {
-        wqe.error = MANA_HW_RNIC_VE_TX_MISBEHAVING;  // a bad record
-        return;
-    }
-    const auto bytes = take_wqe(wqe.error);
-    if (!bytes.empty()) parse(wqe, bytes);
-    if (wqe.error != 0) {
-        adapter_.counters.malformed_sends.add();
-        wqe.local = false;
-        wqe.packets = 1;
-        return;
-    }
-    if (wqe.local) return;
-    wqe.packets = wqe.is_atomic() ? 1 : packets_of(wqe.length, wqe.mtu);
-    const std::uint32_t need = wqe.fetches() ? gdma::kLocalWrite : gdma::kLocalRead;
-    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, need);
-    if (fault == gdma::MrFault::kNone) return;
-    wqe.error = wqe.fetches() ? scatter_error(fault) : gather_error(fault);
-    tally(adapter_.counters.send_protection, qp_.events.send_protection);
-}
-
-/// What the bytes of a WQE of a connected QP ask for; `error` tells what is wrong with it.
-void ExtQueues::parse(SendWqe& wqe, std::span<const std::byte> bytes) {
-    const auto control = segment_at<mana_hw_ext_control>(bytes, 0);
-    wqe.opcode = control.opcode;
-    wqe.signaled = (control.flags & MANA_HW_EXT_WQE_SIGNALED) != 0;
-    wqe.solicited = (control.flags & MANA_HW_EXT_WQE_SOLICITED) != 0;
-    wqe.fence = (control.flags & MANA_HW_EXT_WQE_FENCE) != 0;
-    wqe.is_inline = (control.flags & MANA_HW_EXT_WQE_INLINE) != 0;
-    wqe.value = control.value;
-    const bool reliable = qp_.type == QpType::kRc;
-    std::size_t at = kControlBytes;
-    std::size_t segment = 0;
-    bool known = true;
-    switch (control.opcode) {
-        case MANA_HW_EXT_WQE_SEND_IMM:
-            wqe.immediate = true;
-            [[fallthrough]];
-        case MANA_HW_EXT_WQE_SEND:
-            wqe.kind = SegmentKind::kSend;
-            break;
-        case MANA_HW_EXT_WQE_SEND_INV:
-            wqe.kind = SegmentKind::kSend;
-            wqe.invalidate = true;
-            known = reliable;
-            break;
-        case MANA_HW_EXT_WQE_WRITE_IMM:
-            wqe.immediate = true;
-            [[fallthrough]];
-        case MANA_HW_EXT_WQE_WRITE:
-            wqe.kind = SegmentKind::kWrite;
-            break;
-        case MANA_HW_EXT_WQE_READ:
-            wqe.kind = SegmentKind::kRead;
-            known = reliable;
-            break;
-        case MANA_HW_EXT_WQE_CMP_SWAP:
-        case MANA_HW_EXT_WQE_FETCH_ADD:
-            wqe.kind = SegmentKind::kAtomic;
-            known = reliable;
-            break;
-        case MANA_HW_EXT_WQE_LOCAL_INV:
-            wqe.local = true;
-            break;
-        case MANA_HW_EXT_WQE_BIND_MW:
-            wqe.local = true;
-            segment = sizeof(mana_hw_ext_bind);
-            break;
-        case MANA_HW_EXT_WQE_FAST_REGISTER:
-            wqe.local = true;
-            segment = sizeof(mana_hw_ext_register);
-            known = privileged_;
-            break;
-        default:
-            known = false;
-            break;
-    }
-    if (!known) {
-        wqe.error = MANA_HW_RNIC_VE_TX_UNSUPPORTED;
-        return;
-    }
-    if (wqe.local) {
-        if (bytes.size() < at + segment) {
-            wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
-            return;
-        }
-        std::memcpy(wqe.segment.data(), bytes.data() + at, segment);
-        wqe.packets = 0;
-        return;
-    }
-    if (wqe.kind != SegmentKind::kSend) {
-        if (bytes.size() < at + sizeof(mana_hw_ext_remote)) {
-            wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
-            return;
-        }
-        const auto remote = segment_at<mana_hw_ext_remote>(bytes, at);
-        wqe.address = remote.address;
-        wqe.rkey = remote.rkey;
-        at += sizeof remote;
-    }
-    if (wqe.is_atomic()) {
-        if (bytes.size() < at + sizeof(mana_hw_ext_atomic)) {
-            wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
-            return;
-        }
-        const auto atomic = segment_at<mana_hw_ext_atomic>(bytes, at);
-        wqe.atomic = {control.opcode == MANA_HW_EXT_WQE_CMP_SWAP, atomic.swap_add, atomic.compare};
-        at += sizeof atomic;
-    }
-    if (wqe.fetches() && wqe.is_inline) {
-        wqe.error = MANA_HW_RNIC_VE_TX_WQE_FIELD;
-        return;
-    }
-    wqe.error = parse_data(wqe, bytes, at, control.inline_bytes);
-    if (wqe.error == 0 && wqe.is_atomic() &&
-        (wqe.length != sizeof(std::uint64_t) || wqe.sges.size() != 1))
-        wqe.error = MANA_HW_RNIC_VE_TX_LENGTH;
-}
-
-std::uint16_t ExtQueues::parse_data(SendWqe& wqe, std::span<const std::byte> bytes, std::size_t at,
-                                    std::uint32_t inline_bytes) {
-    const auto data = bytes.subspan(at);
-    if (wqe.is_inline) {
-        if (inline_bytes > data.size() || inline_bytes > kExtMaxInline)
-            return MANA_HW_RNIC_VE_TX_WQE_SIZE;
-        wqe.inline_data.assign(data.begin(), data.begin() + inline_bytes);
-        wqe.length = inline_bytes;
-        return 0;
-    }
-    const std::size_t count = data.size() / sizeof(mana_hw_sge);
-    if (count > kExtMaxSge) return MANA_HW_RNIC_VE_TX_WQE_SIZE;
-    std::uint64_t total = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        wqe.sges.push_back(sge_at(data.data() + i * sizeof(mana_hw_sge)));
-        total += wqe.sges.back().length;
-    }
-    if (total > kMaxMessage) return MANA_HW_RNIC_VE_TX_LENGTH;
-    wqe.length = static_cast<std::uint32_t>(total);
-    return 0;
-}
-
-std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
-    bool done = false;
-    switch (wqe.opcode) {
-        case MANA_HW_EXT_WQE_LOCAL_INV:
-            done = adapter_.function.invalidate(gdma::Key(wqe.value), qp_.pd->id, qp_.qpn());
-            break;
-        case MANA_HW_EXT_WQE_BIND_MW: {
-            const auto bind = segment_at<mana_hw_ext_bind>(wqe.segment, 0);
-            const bool zero_based = (bind.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
-            done = adapter_.function.bind_window({gdma::Key(bind.mw_key), gdma::Key(bind.new_key),
-                                                  gdma::Key(bind.mr_key), qp_.pd->id, qp_.qpn(),
-                                                  bind.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
-                                                  bind.address, bind.length, zero_based});
-            break;
-        }
-        default: {
-            const auto reg = segment_at<mana_hw_ext_register>(wqe.segment, 0);
-            const bool zero_based = (reg.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
-            done = adapter_.function.fast_register(
-                {gdma::Key(reg.key), qp_.pd->id, reg.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
-                 reg.iova, reg.length, base::GuestAddr(reg.page_list), reg.pages, reg.page_shift,
-                 zero_based});
-            break;
-        }
-    }
-    return done ? 0 : MANA_HW_EXT_VE_MEMORY_OPERATION;
 }
 
 // ---- datagrams
@@ -475,7 +154,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
     const auto bytes = take_wqe(wqe.error);
     mana_hw_ext_ud ud{};
     if (!bytes.empty()) {
-        const auto control = segment_at<mana_hw_ext_control>(bytes, 0);
+        const auto control = ext_segment_at<mana_hw_ext_control>(bytes, 0);
         wqe.opcode = control.opcode;
         wqe.signaled = (control.flags & MANA_HW_EXT_WQE_SIGNALED) != 0;
         wqe.solicited = (control.flags & MANA_HW_EXT_WQE_SOLICITED) != 0;
@@ -483,11 +162,11 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
         wqe.value = control.value;
         if (control.opcode > MANA_HW_EXT_WQE_SEND_IMM) {
             wqe.error = MANA_HW_RNIC_VE_TX_UNSUPPORTED;
-        } else if (bytes.size() < kControlBytes + sizeof ud) {
+        } else if (bytes.size() < kExtControlBytes + sizeof ud) {
             wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
         } else {
-            ud = segment_at<mana_hw_ext_ud>(bytes, kControlBytes);
-            wqe.error = parse_data(wqe, bytes, kControlBytes + sizeof ud, control.inline_bytes);
+            ud = ext_segment_at<mana_hw_ext_ud>(bytes, kExtControlBytes);
+            wqe.error = parse_data(wqe, bytes, kExtControlBytes + sizeof ud, control.inline_bytes);
         }
         if (wqe.error == 0 && wqe.length > adapter_.config.port_mtu)
             wqe.error = MANA_HW_RNIC_VE_TX_LENGTH;
@@ -579,9 +258,9 @@ void ExtQueues::settle() {
 
 void ExtQueues::state_changed() {
     if (qp_.state() != MANA_HW_RNIC_QP_SQD) {
-        drained_told_ = false;
-    } else if (!drained_told_ && qp_.requester.drained()) {
-        drained_told_ = true;
+        drained_reported_ = false;
+    } else if (!drained_reported_ && qp_.requester.drained()) {
+        drained_reported_ = true;
         event(MANA_HW_EXT_EVENT_SQ_DRAINED);
     }
 }
@@ -612,7 +291,7 @@ void ExtQueues::received(const Receive& receive, const Received& message) {
     cqe.length = message.length;
     cqe.cookie = receive.name;
     cqe.value = message.immediate || message.invalidate ? message.value : 0;
-    cqe.source_qpn = qp_.attributes.dest_qpn;
+    cqe.source_qpn = qp_.route.dest_qpn;
     post(*qp_.recv_cq, cqe, false, message.solicited);
 }
 
@@ -643,7 +322,7 @@ void ExtQueues::received_datagram(const Receive& receive, const roce::Packet& pa
 // ---- errors
 
 void ExtQueues::event(std::uint32_t number) {
-    adapter_.post_event(qp_.qpn(), number);
+    adapter_.events.extension(qp_.qpn(), number);
 }
 
 void ExtQueues::established() {
@@ -651,7 +330,7 @@ void ExtQueues::established() {
 }
 
 void ExtQueues::flush() {
-    adapter_.unwatch(*this);
+    adapter_.records.unwatch(*this);
     const bool both = qp_.state() == MANA_HW_RNIC_QP_ERR;
     record_.store(kSqKick, 1);
     if (both) record_.store(kRqKick, 1);
@@ -684,8 +363,8 @@ void ExtQueues::flush_receives() {
     const std::lock_guard lock(qp_.responder.mutex);
     flush_taken();
     if (srq_ != nullptr) {
-        if (!last_receive_told_) event(MANA_HW_EXT_EVENT_LAST_WQE_REACHED);
-        last_receive_told_ = true;
+        if (!last_receive_reported_) event(MANA_HW_EXT_EVENT_LAST_WQE_REACHED);
+        last_receive_reported_ = true;
         return;
     }
     Receive receive;
@@ -761,12 +440,12 @@ void ExtQueues::posted_in_error() {
 
 void ExtQueues::reset() {
     give_back();
-    adapter_.unwatch(*this);
+    adapter_.records.unwatch(*this);
     record_.store(kSqKick, 1);
     record_.store(kRqKick, 0);
-    send_producer_ = send_consumer_ = glimpsed_ = 0;
+    send_producer_ = send_consumer_ = peeked_ = 0;
     if (receives_) receives_->reset();
-    last_receive_told_ = drained_told_ = bad_record_ = false;
+    last_receive_reported_ = drained_reported_ = bad_record_ = false;
 }
 
 }  // namespace openmana::rnic

@@ -4,68 +4,14 @@
 #include <mana/ext.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "base/busy_poll.h"
+#include "rnic/ext_format.h"
 #include "rnic/qp.h"
+#include "rnic/shared_receive_queue.h"
 
 namespace openmana::rnic {
-
-/// The limits of the extended format.
-constexpr std::uint32_t kExtMaxSge = 32;
-constexpr std::uint32_t kExtMaxInline = 512;
-constexpr std::uint32_t kExtMaxRingBytes = 1U << 24;
-constexpr std::uint32_t kExtMaxReceives = 32768;
-
-/// A ring of receive work requests of one size, and the word that says how many there are.
-class ReceiveRing {
-public:
-    ReceiveRing(gdma::Ring ring, std::uint32_t stride)
-        : ring_(std::move(ring)),
-          stride_(stride),
-          entries_(static_cast<std::uint32_t>(ring_.bytes() / stride)) {}
-    /// The next one, if `producer` says that there is one. kMalformed, with `bad_index` set if it
-    /// is the producer that is impossible.
-    QueueFormat::Take take(std::uint32_t producer, Receive& receive, bool& bad_index);
-    [[nodiscard]] std::uint32_t posted(std::uint32_t producer) const {
-        return producer - consumer_;
-    }
-    [[nodiscard]] std::uint32_t entries() const { return entries_; }
-    void reset() { consumer_ = 0; }
-
-private:
-    gdma::Ring ring_;
-    std::uint32_t stride_;
-    std::uint32_t entries_;
-    std::uint32_t consumer_ = 0;
-};
-
-/// A shared receive queue, which its QPs hold. Used by them, their visitors among them; its mutex
-/// comes after those of responders and before those of CQs.
-class SharedReceiveQueue final : public gdma::Held {
-public:
-    SharedReceiveQueue(Adapter& adapter, std::uint32_t id, gdma::Handle<gdma::Pd> pd,
-                       std::shared_ptr<const gdma::DmaRegion> region, std::uint32_t ring_bytes,
-                       std::uint32_t stride, std::uint32_t limit);
-
-    [[nodiscard]] std::uint32_t id() const { return id_; }
-    QueueFormat::Take take(Receive& receive);
-    void set_limit(std::uint32_t limit);
-    [[nodiscard]] std::uint32_t limit() const;
-    [[nodiscard]] std::uint32_t posted() const;
-    [[nodiscard]] std::uint32_t entries() const { return receives_.entries(); }
-
-private:
-    Adapter& adapter_;
-    const std::uint32_t id_;
-    const gdma::Handle<gdma::Pd> pd_;
-    const gdma::SharedWords record_;
-    mutable std::mutex mutex_;  // protects all below
-    ReceiveRing receives_;
-    std::uint32_t limit_;
-    bool failed_ = false;
-};
 
 /// The queues of the extension (docs/extensions.md): producer indexes lie in a record in guest
 /// memory, the device counts PSNs, and work requests complete one by one.
@@ -154,10 +100,10 @@ private:
     Adapter& adapter_;
     std::uint32_t send_producer_ = 0;  // in units, as last read from the record
     std::uint32_t send_consumer_ = 0;
-    std::uint32_t glimpsed_ = 0;  // up to here the keys were asked for
+    std::uint32_t peeked_ = 0;  // up to here the keys were asked for
     const bool privileged_;
-    bool last_receive_told_ = false;
-    bool drained_told_ = false;
+    bool last_receive_reported_ = false;
+    bool drained_reported_ = false;
     bool bad_record_ = false;
     gdma::Ring send_ring_;
     const gdma::SharedWords record_;

@@ -16,7 +16,7 @@ constexpr std::uint64_t kVisitBytes = 256U << 10;
 }  // namespace
 
 void Requester::turn_local(Rnic& peer, Budget& budget) {
-    Adapter& other = peer.impl();
+    Adapter& other = peer.adapter();
     bool more = true;
     while (more && budget.bytes > 0 && budget.wqes > 0) {
         std::optional<base::Gate::Visit> visit;
@@ -24,9 +24,9 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         adapter_.counters.local_visits.add();
         Qp* const target = find_peer(other);
         const bool reached = target != nullptr && target->type == qp_.type &&
-                             target->attributes.dest_qpn == qp_.qpn() &&
-                             target->attributes.source == qp_.attributes.destination &&
-                             target->attributes.destination == qp_.attributes.source;
+                             target->route.dest_qpn == qp_.qpn() &&
+                             target->route.source == qp_.route.destination &&
+                             target->route.destination == qp_.route.source;
         if (!reached) {
             SendWqe* const wqe = next();
             if (wqe == nullptr) return;
@@ -35,7 +35,7 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
                 stall();
                 return;
             }
-            lose(*wqe);
+            discard(*wqe);
             --budget.wqes;
             continue;
         }
@@ -57,11 +57,11 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
 /// The QP that the connection names, if there is one; which need not be connected with ours. During
 /// a visit.
 Qp* Requester::find_peer(Adapter& other) {
-    const std::uint32_t qpn = qp_.attributes.dest_qpn;
-    if (peer_generation_ == other.qps_generation && peer_ != nullptr && peer_->qpn() == qpn)
+    const std::uint32_t qpn = qp_.route.dest_qpn;
+    if (peer_generation_ == other.qps.generation() && peer_ != nullptr && peer_->qpn() == qpn)
         return peer_;
     peer_ = other.find_qp(qpn);
-    peer_generation_ = other.qps_generation;
+    peer_generation_ = other.qps.generation();
     if (peer_ != nullptr) {
         const auto memory = peer_->responder_memory();
         adapter_.function.set_beyond(qp_.ids.sq, memory.data(),
@@ -121,7 +121,7 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         step = local_atomic(wqe, answer);
     } else if (!reliable()) {
         if (segment.last)
-            lose(wqe);
+            discard(wqe);
         else
             una_ = send_psn_ = last + 1;
     } else {

@@ -62,7 +62,7 @@ public:
     virtual void posted_in_error() = 0;
 
     /// The doorbell of the READ scatter queue, if there is one.
-    [[nodiscard]] virtual gdma::DoorbellTarget* read_bell() { return nullptr; }
+    [[nodiscard]] virtual gdma::DoorbellTarget* read_doorbell() { return nullptr; }
 
     /// A send work request waits. Owner.
     [[nodiscard]] virtual bool sends_posted() = 0;

@@ -27,7 +27,7 @@ Requester::Requester(Qp& qp)
       queue_(adapter_.scratch.slots),
       ack_timer_(adapter_.function.executor(), [this] { on_timeout(); }),
       rnr_timer_(adapter_.function.executor(), [this] {
-          if (turn()) adapter_.schedule(qp_);
+          if (turn()) adapter_.scheduler.schedule(qp_);
       }) {}
 
 void Requester::start(Psn first) {
@@ -78,20 +78,20 @@ bool Requester::can_send() const {
 bool Requester::turn() {
     if (!can_send() || (queue_.empty() && !qp_.queues->sends_posted())) return false;
     Budget budget{kTurnBytes, kTurnWqes};
-    if (!adapter_.owns(qp_.attributes.source)) {
+    if (!adapter_.addresses.owns(qp_.route.source)) {
         // As if the network dropped it: the address may come back.
         adapter_.counters.drop_source.add();
         SendWqe* const wqe = next();
         if (reliable()) {
             stall();
         } else if (wqe != nullptr) {
-            lose(*wqe);
+            discard(*wqe);
             --budget.wqes;
         }
         settle();
         return wqe != nullptr && !reliable() && can_send();
     }
-    Rnic* peer = adapter_.network.local_peer(adapter_.owner, qp_.attributes.destination,
+    Rnic* peer = adapter_.network.local_peer(adapter_.owner, qp_.route.destination,
                                              qp_.attributes.destination_mac);
     do {
         // What is under way on the wire ends there; then the paths may change.
@@ -108,6 +108,15 @@ bool Requester::turn() {
     const bool spent = budget.bytes == 0 || budget.wqes == 0;
     settle();
     return spent && can_send();
+}
+
+void Requester::settle() {
+    queue_.settle();
+    if (failure_ != 0) {
+        qp_.fail_send(failure_, failure_on_rreq_);
+        return;
+    }
+    qp_.queues->settle();
 }
 
 bool Requester::reliable() const {
@@ -145,7 +154,7 @@ bool Requester::run_local(Budget& budget) {
 }
 
 /// UC: the message ends here, wherever it got to.
-void Requester::lose(SendWqe& wqe) {
+void Requester::discard(SendWqe& wqe) {
     una_ = send_psn_ = wqe.last() + 1;
     if (next_psn_ < una_) next_psn_ = una_;
     complete_front();
@@ -269,7 +278,7 @@ void Requester::on_timeout() {
     tally(adapter_.counters.timeouts, qp_.events.timeouts);
     resent_from_.reset();
     stalled_ = false;
-    if (retry(una_, true) && turn()) adapter_.schedule(qp_);
+    if (retry(una_, true) && turn()) adapter_.scheduler.schedule(qp_);
     settle();
 }
 
@@ -318,7 +327,7 @@ void Requester::rewind(Psn psn) {
 /// True if the ACK was for something outstanding.
 bool Requester::on_ack(Psn psn) {
     if (psn < una_ || psn >= next_psn_) {
-        adapter_.counters.ghosts.add();
+        adapter_.counters.unexpected_acks.add();
         return false;
     }
     ack_through(psn);
@@ -336,7 +345,7 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
         const bool of_read =
             fatal && !queue_.empty() && queue_.front().fetches() && psn == queue_.front().first;
         if (!of_read) {
-            counters.ghosts.add();
+            counters.unexpected_acks.add();
             return;
         }
     } else if (psn != una_ && !ack_through(psn - 1)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "rnic/adapter.h"
 
@@ -62,10 +63,10 @@ Answer Responder::refuse_read(Psn psn) {
 }
 
 Answer Responder::refuse(const Segment& segment, NakCode code, std::uint16_t receive_error) {
-    return qp_.type == QpType::kUc ? lose(segment) : fatal(code, receive_error);
+    return qp_.type == QpType::kUc ? discard(segment) : fatal(code, receive_error);
 }
 
-Answer Responder::lose(const Segment& segment) {
+Answer Responder::discard(const Segment& segment) {
     qp_.adapter.counters.drop_unreliable.add();
     abandon();
     expected_ = segment.psn + segment.packets;
@@ -112,90 +113,57 @@ void Responder::complete_receive(const Segment& segment) {
     qp_.queues->received(receive_, message);
 }
 
-Answer Responder::execute(const Segment& segment) {
-    Adapter& adapter = qp_.adapter;
-    RnicCounters& counters = adapter.counters;
-    const std::uint32_t state = qp_.state();
-    if (!qp_.responds()) {
-        counters.drop_state.add();
-        return {};
-    }
+/// A receive for a message that needs one; an answer if there is none.
+std::optional<Answer> Responder::provide_receive(const Segment& segment) {
+    RnicCounters& counters = qp_.adapter.counters;
     const bool reliable = qp_.type == QpType::kRc;
-    if (reliable) {
-        const std::int32_t ahead = segment.psn - expected_;
-        if (ahead > 0) {
-            tally(counters.out_of_sequence, qp_.events.out_of_sequence);
-            return nak_sent_ ? Answer{} : nak_sequence();
-        }
-        if (ahead < 0) return duplicate(segment);
-        nak_sent_ = false;
-    } else if (!follows(segment)) {
-        return lose(segment);
+    if (qp_.recv_cq->overrun()) {
+        // The QP is about to be in ERR; what nobody will be told of is not acknowledged.
+        counters.drop_state.add();
+        return Answer{};
     }
-    if (!established_ && state == MANA_HW_RNIC_QP_RTR) qp_.queues->established();
-    established_ = true;
+    const QueueFormat::Take take = take_receive();
+    if (take == QueueFormat::Take::kEmpty) {
+        if (!reliable) return discard(segment);
+        tally(counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
+        nak_sent_ = true;
+        return Answer{Answer::Kind::kRnr,
+                      roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
+                      expected_,
+                      msn_,
+                      {}};
+    }
+    if (take == QueueFormat::Take::kMalformed) {
+        tally(counters.malformed_receives, qp_.events.malformed_receives);
+        return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, reliable);
+    }
+    return std::nullopt;
+}
 
-    // ROCE 4.3, in its order. Only a receive that is in use is blamed.
-    const std::uint16_t blamed = taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0;
-    if (segment.kind == SegmentKind::kInvalid)
-        return refuse(segment, NakCode::kInvalidRequest, blamed);
-    if (segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) {
-        if (message_ != SegmentKind::kInvalid || !reliable)
-            return refuse(segment, NakCode::kInvalidRequest, blamed);
-        return segment.kind == SegmentKind::kRead ? read(segment) : atomic(segment);
-    }
-    const bool send = segment.kind == SegmentKind::kSend;
-    if (message_ != (segment.first ? SegmentKind::kInvalid : segment.kind))
-        return fatal(NakCode::kInvalidRequest, blamed);
-    if (!send && segment.first &&
-        (qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE) == 0)
-        return refuse(segment, NakCode::kInvalidRequest, 0);
-    const bool needs_receive = send ? segment.first : segment.last && segment.immediate;
-    if (needs_receive && !taken_) {
-        if (qp_.recv_cq->overrun()) {
-            // The QP is about to be in ERR; what nobody will be told of is not acknowledged.
-            counters.drop_state.add();
-            return {};
-        }
-        const QueueFormat::Take take = take_receive();
-        if (take == QueueFormat::Take::kEmpty) {
-            if (!reliable) return lose(segment);
-            tally(counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
-            nak_sent_ = true;
-            return {Answer::Kind::kRnr,
-                    roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
-                    expected_,
-                    msn_,
-                    {}};
-        }
-        if (take == QueueFormat::Take::kMalformed) {
-            tally(counters.malformed_receives, qp_.events.malformed_receives);
-            return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, reliable);
-        }
-    }
-    if (segment.first) {
-        offset_ = 0;
-        write_ = segment.reth;
-    }
-
-    // Lengths, ROCE 4.5.
-    const std::uint64_t mtu = qp_.attributes.mtu;
+/// Lengths, ROCE 4.5.
+bool Responder::fits(const Segment& segment) const {
+    const std::uint64_t mtu = qp_.route.mtu;
     const std::uint64_t room = segment.packets * mtu;
-    bool fits = segment.length <= room;
-    if (!segment.last) fits = segment.length == room;
+    bool good = segment.length <= room;
+    if (!segment.last) good = segment.length == room;
     if (segment.last && !(segment.first && segment.length == 0))
-        fits = fits && segment.length > room - mtu;
-    if (!send) {
+        good = good && segment.length > room - mtu;
+    if (segment.kind != SegmentKind::kSend) {
         const std::uint64_t after = std::uint64_t{offset_} + segment.length;
-        fits = fits && write_.length <= kMaxMessage &&
+        good = good && write_.length <= kMaxMessage &&
                (segment.last ? after == write_.length : after < write_.length);
     }
-    if (!fits)
-        return refuse(segment, NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
+    return good;
+}
 
+/// Where the payload goes, into `spans.to`; an answer if it may not go there.
+std::optional<Answer> Responder::find_memory(const Segment& segment) {
+    Adapter& adapter = qp_.adapter;
+    RnicCounters& counters = adapter.counters;
+    const bool reliable = qp_.type == QpType::kRc;
     gdma::SpanList& to = spans.to;
     to.clear();
-    if (send) {
+    if (segment.kind == SegmentKind::kSend) {
         if (offset_ > receive_.total || segment.length > receive_.total - offset_) {
             tally(counters.receive_too_long, qp_.events.receive_too_long);
             return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
@@ -222,7 +190,59 @@ Answer Responder::execute(const Segment& segment) {
             return refuse(segment, NakCode::kRemoteAccess, taken_ ? MANA_HW_RNIC_VE_RX_RKEY : 0);
         }
     }
-    copy_spans(segment.payload, to, segment.length);
+    return std::nullopt;
+}
+
+Answer Responder::execute(const Segment& segment) {
+    Adapter& adapter = qp_.adapter;
+    RnicCounters& counters = adapter.counters;
+    const std::uint32_t state = qp_.state();
+    if (!qp_.responds()) {
+        counters.drop_state.add();
+        return {};
+    }
+    const bool reliable = qp_.type == QpType::kRc;
+    if (reliable) {
+        const std::int32_t ahead = segment.psn - expected_;
+        if (ahead > 0) {
+            tally(counters.out_of_sequence, qp_.events.out_of_sequence);
+            return nak_sent_ ? Answer{} : nak_sequence();
+        }
+        if (ahead < 0) return duplicate(segment);
+        nak_sent_ = false;
+    } else if (!follows(segment)) {
+        return discard(segment);
+    }
+    if (!established_ && state == MANA_HW_RNIC_QP_RTR) qp_.queues->established();
+    established_ = true;
+
+    // ROCE 4.3, in its order. Only a receive that is in use is blamed.
+    const std::uint16_t blamed = taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0;
+    if (segment.kind == SegmentKind::kInvalid)
+        return refuse(segment, NakCode::kInvalidRequest, blamed);
+    if (segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) {
+        if (message_ != SegmentKind::kInvalid || !reliable)
+            return refuse(segment, NakCode::kInvalidRequest, blamed);
+        return segment.kind == SegmentKind::kRead ? read(segment) : atomic(segment);
+    }
+    const bool send = segment.kind == SegmentKind::kSend;
+    if (message_ != (segment.first ? SegmentKind::kInvalid : segment.kind))
+        return fatal(NakCode::kInvalidRequest, blamed);
+    if (!send && segment.first && (qp_.route.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE) == 0)
+        return refuse(segment, NakCode::kInvalidRequest, 0);
+    const bool needs_receive = send ? segment.first : segment.last && segment.immediate;
+    if (needs_receive && !taken_) {
+        if (const std::optional<Answer> answer = provide_receive(segment)) return *answer;
+    }
+    if (segment.first) {
+        offset_ = 0;
+        write_ = segment.reth;
+    }
+
+    if (!fits(segment))
+        return refuse(segment, NakCode::kInvalidRequest, taken_ ? MANA_HW_RNIC_VE_RX_OPCODE : 0);
+    if (const std::optional<Answer> answer = find_memory(segment)) return *answer;
+    copy_spans(segment.payload, spans.to, segment.length);
     offset_ += segment.length;
     tally(counters.rx_bytes, traffic.rx_bytes, segment.length);
     if (segment.invalidate && segment.last &&
@@ -248,7 +268,7 @@ Answer Responder::execute(const Segment& segment) {
 
 Answer Responder::read(const Segment& segment) {
     RnicCounters& counters = qp_.adapter.counters;
-    if ((qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_READ) == 0 ||
+    if ((qp_.route.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_READ) == 0 ||
         qp_.attributes.max_read_in == 0 || segment.reth.length > kMaxMessage || segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
     const gdma::MrFault fault =
@@ -258,7 +278,7 @@ Answer Responder::read(const Segment& segment) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
     }
-    remember(segment, packets_of(segment.reth.length, qp_.attributes.mtu), 0);
+    remember(segment, packets_of(segment.reth.length, qp_.route.mtu), 0);
     tally(counters.rx_reads, traffic.rx_reads);
     return {Answer::Kind::kRead,
             roce::kAckUnlimited,
@@ -281,7 +301,7 @@ void Responder::remember(const Segment& segment, std::uint32_t packets, std::uin
 Answer Responder::atomic(const Segment& segment) {
     constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
     RnicCounters& counters = qp_.adapter.counters;
-    if ((qp_.attributes.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC) == 0 ||
+    if ((qp_.route.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC) == 0 ||
         qp_.attributes.max_read_in == 0 || segment.reth.address % kBytes != 0 ||
         segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
@@ -313,7 +333,7 @@ Answer Responder::duplicate(const Segment& segment) {
         tally(counters.duplicates, qp_.events.duplicates);
     }
     if (segment.kind == SegmentKind::kRead) {
-        const std::uint64_t mtu = qp_.attributes.mtu;
+        const std::uint64_t mtu = qp_.route.mtu;
         for (const ReadEntry& entry : reads_) {
             if (entry.packets == 0 || entry.kind != SegmentKind::kRead) continue;
             const std::int32_t behind = segment.psn - entry.first;

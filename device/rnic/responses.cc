@@ -33,7 +33,7 @@ void Responses::add(const Answer& answer) {
             return;
         case Answer::Kind::kRead: {
             implied(answer);
-            const std::uint32_t mtu = qp_.attributes.mtu;
+            const std::uint32_t mtu = qp_.route.mtu;
             const auto last = [mtu](const Answer& a) {
                 return a.read.psn + (packets_of(a.read.length, mtu) - 1);
             };
@@ -111,14 +111,14 @@ bool Responses::send() {
 Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
     Adapter& adapter = qp_.adapter;
     ReadJob& job = answer.read;
-    const std::uint32_t mtu = qp_.attributes.mtu;
+    const std::uint32_t mtu = qp_.route.mtu;
     const std::uint32_t total = packets_of(job.length, mtu);
     roce::Packet packet = qp_.packet();
     packet.aeth = {answer.syndrome, answer.msn};
     while (job.done < total) {
         if (budget == 0) return Sent::kPart;
         if (qp_.limiter && !qp_.limiter->open()) return Sent::kLimited;
-        if (adapter.hold_back(qp_)) return Sent::kLimited;
+        if (adapter.scheduler.hold_back(qp_)) return Sent::kLimited;
         const std::uint32_t count =
             std::min(total - job.done, qp_.limiter ? kLimitedPackets : kStepPackets);
         const std::uint64_t offset = std::uint64_t{job.done} * mtu;

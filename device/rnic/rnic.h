@@ -15,6 +15,8 @@
 
 namespace openmana::rnic {
 
+struct Adapter;
+
 struct RnicConfig {
     base::MacAddr mac{};
     std::uint32_t max_qps = 16384;
@@ -64,11 +66,10 @@ public:
     /// On the executor.
     [[nodiscard]] std::vector<QpStatus> qp_status() const;
 
-    struct Impl;
-    [[nodiscard]] Impl& impl() { return *impl_; }
+    [[nodiscard]] Adapter& adapter() { return *adapter_; }
 
 private:
-    std::unique_ptr<Impl> impl_;
+    std::unique_ptr<Adapter> adapter_;
 };
 
 }  // namespace openmana::rnic

@@ -109,7 +109,7 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
         wqe.error_on_rreq = false;
         wqe.packets = 1;
     } else {
-        wqe.parse(*fetched, next, qp_.attributes.mtu);
+        wqe.parse(*fetched, next, qp_.route.mtu);
         send_consumer_ += fetched->size();
     }
     if (wqe.error != 0) {
@@ -134,11 +134,11 @@ void StockQueues::prefetch_sends(std::uint32_t position) const {
 /// Far enough ahead that a key is there when its turn comes, near enough that it is still there.
 void StockQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
     constexpr std::uint32_t kAhead = 1024;
-    if (static_cast<std::int32_t>(glimpsed_ - send_consumer_) < 0) glimpsed_ = send_consumer_;
-    while (static_cast<std::int32_t>(send_producer_ - glimpsed_) > 0 &&
-           glimpsed_ - send_consumer_ < kAhead) {
-        const auto wqe = gdma::Wqe::glimpse(send_ring_, glimpsed_);
-        glimpsed_ = wqe.size == 0 ? send_producer_ : glimpsed_ + wqe.size;
+    if (static_cast<std::int32_t>(peeked_ - send_consumer_) < 0) peeked_ = send_consumer_;
+    while (static_cast<std::int32_t>(send_producer_ - peeked_) > 0 &&
+           peeked_ - send_consumer_ < kAhead) {
+        const auto wqe = gdma::Wqe::peek(send_ring_, peeked_);
+        peeked_ = wqe.size == 0 ? send_producer_ : peeked_ + wqe.size;
         constexpr std::size_t kRkey = 8 + offsetof(mana_hw_rnic_send_oob, u.rdma.rkey);
         const std::size_t lkey = 8 + wqe.oob_size + offsetof(mana_hw_sge, key);
         if (wqe.size == 0 || lkey + sizeof(std::uint32_t) > wqe.bytes.size()) continue;
@@ -220,7 +220,7 @@ QueueFormat::Next StockQueues::next_datagram(Datagram& datagram) {
             const std::lock_guard lock(qp_.responder.mutex);
             qp_.set_state(MANA_HW_RNIC_QP_ERR);
         }
-        adapter_.post_fatal_event(qp_);
+        adapter_.events.qp_fatal(qp_.qpn());
         return Next::kNone;
     }
     send_consumer_ += wqe->size();
@@ -332,8 +332,8 @@ void StockQueues::received_datagram(const Receive& receive, const roce::Packet& 
 // ---- errors
 
 bool StockQueues::report_send_error(std::uint16_t vendor, bool on_read_queue) {
-    if (send_error_told_ || (qp_.requester.idle() && !sends_posted())) return false;
-    send_error_told_ = true;
+    if (send_error_reported_ || (qp_.requester.idle() && !sends_posted())) return false;
+    send_error_reported_ = true;
     // Rules a and b of RNIC 3.9: the providers blame the first WQE behind the PSN of the error.
     if (acked() != reported_) post_armed();
     adapter_.counters.error_cqes.add();
@@ -351,8 +351,8 @@ bool StockQueues::report_receive_error(std::uint16_t vendor) {
     const bool outstanding =
         qp_.responder.taken() || receive_producer_.load(std::memory_order_acquire) !=
                                      receive_consumer_.load(std::memory_order_relaxed);
-    if (receive_error_told_ || !outstanding) return false;
-    receive_error_told_ = true;
+    if (receive_error_reported_ || !outstanding) return false;
+    receive_error_reported_ = true;
     adapter_.counters.error_cqes.add();
     mana_hw_rnic_error_cqe cqe{};
     cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
@@ -366,9 +366,9 @@ bool StockQueues::report_receive_error(std::uint16_t vendor) {
 }
 
 void StockQueues::send_failed(std::uint16_t vendor, bool on_read_queue) {
-    const bool told = adapter_.error_cqes() && report_send_error(vendor, on_read_queue);
+    const bool reported = adapter_.error_cqes() && report_send_error(vendor, on_read_queue);
     // A driver that did not ask for error CQEs may know nothing of them.
-    if (!told || !adapter_.error_cqes_wanted) adapter_.post_fatal_event(qp_);
+    if (!reported || !adapter_.error_cqes_wanted) adapter_.events.qp_fatal(qp_.qpn());
     if (adapter_.error_cqes()) hold_timer_.arm(kHold);
 }
 
@@ -379,14 +379,14 @@ void StockQueues::receive_failed(roce::NakCode code, std::uint16_t vendor) {
 }
 
 void StockQueues::responder_failed() {
-    if (!adapter_.error_cqes_wanted) adapter_.post_fatal_event(qp_);
+    if (!adapter_.error_cqes_wanted) adapter_.events.qp_fatal(qp_.qpn());
     if (!adapter_.error_cqes()) return;
-    bool told = false;
+    bool reported = false;
     {
         const std::lock_guard lock(qp_.responder.mutex);
-        told = receive_error_told_;
+        reported = receive_error_reported_;
     }
-    if (told) {
+    if (reported) {
         hold_timer_.arm(kHold);
         return;
     }
@@ -397,7 +397,7 @@ void StockQueues::responder_failed() {
         const std::lock_guard lock(qp_.responder.mutex);
         flushed = report_receive_error(MANA_HW_RNIC_VE_FLUSHED) || flushed;
     }
-    if (!flushed && adapter_.error_cqes_wanted) adapter_.post_fatal_event(qp_);
+    if (!flushed && adapter_.error_cqes_wanted) adapter_.events.qp_fatal(qp_.qpn());
 }
 
 void StockQueues::flush_other_side() {
@@ -416,11 +416,11 @@ void StockQueues::enter_error() {
 
 void StockQueues::reset() {
     hold_timer_.cancel();
-    send_producer_ = send_consumer_ = glimpsed_ = read_producer_ = read_consumer_ = 0;
-    send_error_told_ = false;
+    send_producer_ = send_consumer_ = peeked_ = read_producer_ = read_consumer_ = 0;
+    send_error_reported_ = false;
     receive_producer_.store(0, std::memory_order_relaxed);
     receive_consumer_.store(0, std::memory_order_relaxed);
-    receive_error_told_ = false;
+    receive_error_reported_ = false;
 }
 
 }  // namespace openmana::rnic

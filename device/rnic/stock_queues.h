@@ -26,7 +26,7 @@ public:
     bool ring_sends(std::uint32_t position) override;
     bool ring_receives(std::uint32_t position) override;
     void posted_in_error() override;
-    gdma::DoorbellTarget* read_bell() override { return &read_bell_; }
+    gdma::DoorbellTarget* read_doorbell() override { return &read_doorbell_; }
     bool sends_posted() override { return send_consumer_ != send_producer_; }
     void fetch(SendWqe& wqe, Psn next) override;
     void prefetch_sends(std::uint32_t position) const override;
@@ -63,8 +63,8 @@ private:
     [[nodiscard]] bool build_datagram(const gdma::Wqe& wqe, Datagram& datagram);
     [[nodiscard]] Psn acked() const { return Psn(acked_.load(std::memory_order_relaxed)); }
 
-    struct ReadBell final : gdma::DoorbellTarget {
-        explicit ReadBell(StockQueues& owner) : queues(owner) {}
+    struct ReadDoorbell final : gdma::DoorbellTarget {
+        explicit ReadDoorbell(StockQueues& owner) : queues(owner) {}
         void ring(std::uint32_t position) override { queues.ring_reads(position); }
         void arm_client(std::uint32_t psn) override { queues.arm(Psn(psn)); }
         StockQueues& queues;
@@ -75,15 +75,15 @@ private:
     Adapter& adapter_;
     std::uint32_t send_producer_ = 0;
     std::uint32_t send_consumer_ = 0;      // of WQEs fetched
-    std::uint32_t glimpsed_ = 0;           // up to here the keys were asked for
+    std::uint32_t peeked_ = 0;             // up to here the keys were asked for
     std::atomic<std::uint32_t> acked_{0};  // PSN of the newest finished WQE; read by visitors
     Psn reported_{};
     Psn arm_psn_{};
     bool armed_ = false;
-    bool send_error_told_ = false;
+    bool send_error_reported_ = false;
     std::uint32_t datagram_position_ = 0;
     gdma::Ring send_ring_;
-    ReadBell read_bell_{*this};
+    ReadDoorbell read_doorbell_{*this};
     base::Timer hold_timer_;  // holds the other side's flush back (RNIC 3.9 rule c)
 
     gdma::Ring receive_ring_;
@@ -91,7 +91,7 @@ private:
         0};  // written by the owner; acquire pairs with release in ring_receives()
     std::atomic<std::uint32_t> receive_consumer_{
         0};  // written under the mutex; release pairs with acquire in ring_receives()
-    bool receive_error_told_ = false;
+    bool receive_error_reported_ = false;
 
     std::uint32_t read_producer_ = 0;
     std::uint32_t read_consumer_ = 0;

@@ -20,7 +20,7 @@ bool Qp::send_datagrams() {
     for (unsigned n = 0; n < kTurnDatagrams; ++n) {
         if (state() != MANA_HW_RNIC_QP_RTS) return false;
         // The ring of the kernel's MAD queue may be overwritten: see above.
-        if (type != QpType::kGsi && queues->sends_posted() && adapter.hold_back(*this))
+        if (type != QpType::kGsi && queues->sends_posted() && adapter.scheduler.hold_back(*this))
             return false;
         const gdma::KeyUse use;
         Datagram datagram;
@@ -50,7 +50,7 @@ void Qp::send_datagram(Datagram& datagram) {
         packet.deth.qkey = kGsiQkey;
     else if ((packet.deth.qkey & 0x80000000U) != 0)
         packet.deth.qkey = attributes.qkey;
-    if (!adapter.owns(packet.source) ||
+    if (!adapter.addresses.owns(packet.source) ||
         roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {
         counters.drop_source.add();
         return;
@@ -68,7 +68,7 @@ void Qp::send_datagram(Datagram& datagram) {
         return;
     }
     tally(counters.tx_packets, requester.traffic.tx_packets);
-    Adapter& other = peer->impl();
+    Adapter& other = peer->adapter();
     std::optional<base::Gate::Visit> visit;
     if (&other != &adapter) visit.emplace(other.function.gate());
     other.counters.rx_packets.add();
@@ -77,14 +77,14 @@ void Qp::send_datagram(Datagram& datagram) {
 
 /// The stock ABI has no command to join a group: a QP listens to all groups whose datagrams carry
 /// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join.
-void Rnic::Impl::deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) {
+void Adapter::deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) {
     if (length > config.port_mtu) {
         counters.drop_length.add();
         return;
     }
     const auto deliver = [&](const std::vector<std::uint32_t>& members) {
         for (const std::uint32_t qpn : members) {
-            Qp& qp = *qps[qpn];
+            Qp& qp = *qps.find(qpn);
             if (packet.deth.qkey != qp.attributes.qkey) continue;
             const std::lock_guard lock(qp.responder.mutex);
             qp.responder.deliver_datagram(packet, payload, length);
@@ -95,7 +95,7 @@ void Rnic::Impl::deliver_to_group(const roce::Packet& packet, Spans payload, std
         if (group.gid == packet.destination) deliver(group.qpns);
 }
 
-void Rnic::Impl::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {
+void Adapter::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {
     // ROCE 2.2. A frame may be longer, if an uplink carries it; what roce::write_grh() can say is
     // not.
     if (length > config.port_mtu) {

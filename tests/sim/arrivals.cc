@@ -49,14 +49,13 @@ void Arrivals::count(const roce::Packet& packet, const std::function<void()>& de
         return deal();
     }
     if (transport == Transport::kUd) return datagram(packet, deal);
-    rnic::Qp* const qp = nic_.impl().find_qp(packet.destination_qpn.value());
+    rnic::Qp* const qp = nic_.adapter().find_qp(packet.destination_qpn.value());
     const rnic::QpType type = transport == Transport::kRc ? rnic::QpType::kRc : rnic::QpType::kUc;
     if (qp == nullptr || qp->type != type) {
         ++qpn_;
         return deal();
     }
-    if (packet.source != qp->attributes.destination ||
-        packet.destination != qp->attributes.source) {
+    if (packet.source != qp->route.destination || packet.destination != qp->route.source) {
         ++address_;
         return deal();
     }
@@ -110,7 +109,7 @@ void Arrivals::answer(rnic::Qp& qp, const roce::Packet& packet, const std::funct
 
 void Arrivals::datagram(const roce::Packet& packet, const std::function<void()>& deal) {
     constexpr std::uint32_t kGsiQkey = 0x80010000;
-    rnic::Qp* const qp = nic_.impl().find_qp(packet.destination_qpn.value());
+    rnic::Qp* const qp = nic_.adapter().find_qp(packet.destination_qpn.value());
     if (qp == nullptr || qp->connected()) {
         ++qpn_;
         return deal();
@@ -149,11 +148,11 @@ std::string Arrivals::wrong(bool wire_only) const {
     compare("no such QP", c.drop_qpn.value(), nobody_ + qpn_);
     compare("requests ahead", c.out_of_sequence.value(), ahead_);
     compare("duplicates", c.duplicates.value(), behind_);
-    compare("ghosts", c.ghosts.value(), ghosts_);
+    compare("unexpected acknowledgements", c.unexpected_acks.value(), ghosts_);
     compare("RNR NAKs", c.rnr_naks_sent.value(), put_off_);
     compare("packets of UC lost", c.drop_unreliable.value(), lost_);
     // A group's datagram is counted for each of its queue pairs, and one's own needs no frame.
-    if (nic_.impl().groups.empty()) {
+    if (nic_.adapter().groups.empty()) {
         compare("wrong states", c.drop_state.value(), state_);
         compare("wrong Q_Keys", c.drop_qkey.value(), qkey_);
         compare("datagrams without a receive", c.drop_no_receive.value(), useless_);
@@ -164,10 +163,10 @@ std::string Arrivals::wrong(bool wire_only) const {
     compare("packets", c.rx_packets.value() + unread, frames_);
     // The invariant itself: each packet is accepted, refused by an answer, or dropped by name.
     const std::uint64_t accepted = taken_ + answers_ + notifications_ + datagrams_ + to_groups_;
-    const std::uint64_t named = (c.drop_qpn.value() - nobody_) +
-                                (c.drop_address.value() - foreign_) + state_ + c.drop_owed.value() +
-                                c.out_of_sequence.value() + c.duplicates.value() +
-                                c.ghosts.value() + c.drop_unreliable.value() + qkey_ + useless_;
+    const std::uint64_t named =
+        (c.drop_qpn.value() - nobody_) + (c.drop_address.value() - foreign_) + state_ +
+        c.drop_owed.value() + c.out_of_sequence.value() + c.duplicates.value() +
+        c.unexpected_acks.value() + c.drop_unreliable.value() + qkey_ + useless_;
     compare("packets in all", c.rx_packets.value(),
             accepted + c.rnr_naks_sent.value() + refused_ + named);
     return text;

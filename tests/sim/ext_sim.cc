@@ -187,10 +187,10 @@ private:
         set_up_datagrams();
     }
     [[nodiscard]] static rnic::Qp* device(const ExtLink::Side& side, const ExtQp& qp) {
-        return side.node->rnic.impl().find_qp(qp.qpn);
+        return side.node->rnic.adapter().find_qp(qp.qpn);
     }
     [[nodiscard]] WireCheck::Limits limits(const rnic::Qp& qp) const {
-        return {qp.attributes.mtu, qp.attributes.max_read_out, qp.adapter.config.window_packets,
+        return {qp.route.mtu, qp.attributes.max_read_out, qp.adapter.config.window_packets,
                 path_ == Path::kWire};
     }
     /// The reliable connection whose queue pair at the other end has this number.

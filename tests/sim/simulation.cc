@@ -154,7 +154,7 @@ Simulation::Side* Simulation::sender_of(const Node& node, const roce::Packet& pa
             if (side.node != &node || !side.qp) continue;
             const Side& peer = other(side);
             const rnic::Qp* qp = device(side);
-            if (qp != nullptr && qp->attributes.dest_qpn == packet.destination_qpn.value() &&
+            if (qp != nullptr && qp->route.dest_qpn == packet.destination_qpn.value() &&
                 peer.node->host.mac() == packet.destination_mac)
                 return &side;
         }
@@ -192,7 +192,7 @@ void Simulation::on_arrival(std::span<const base::Frame> frames) {
         }
         // Dealt with here and now, so that what it did can be told from what the next one does.
         node.arrivals.count(frame, [&] {
-            if (frames.size() > 1) return node.rnic.impl().handle_frame(frame);
+            if (frames.size() > 1) return node.rnic.adapter().handle_frame(frame);
             node.rnic.receive(frame);
             node.executor.run_once();
         });
@@ -200,7 +200,7 @@ void Simulation::on_arrival(std::span<const base::Frame> frames) {
     if (frames.size() < 2) return;
     // What more than one frame asks for is answered together.
     for (auto& node : nodes_)
-        if (!node->dead) node->rnic.impl().handle_frames();
+        if (!node->dead) node->rnic.adapter().inbox.serve();
 }
 
 void Simulation::begin(const Phase& phase) {

@@ -109,7 +109,7 @@ private:
         return connections_[side.connection].side[1 - side.index];
     }
     [[nodiscard]] rnic::Qp* device(const Side& side) const {
-        return side.qp && !side.node->dead ? side.node->rnic.impl().find_qp(side.qp->qpn())
+        return side.qp && !side.node->dead ? side.node->rnic.adapter().find_qp(side.qp->qpn())
                                            : nullptr;
     }
     [[nodiscard]] Side* side_of(const Node& node, std::uint32_t qpn);

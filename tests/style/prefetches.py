@@ -19,7 +19,7 @@ FUNCTIONS = [
     "openmana::gdma::Function::bar0_writes",
     "openmana::gdma::MemoryTable::prefetch",
     "openmana::gdma::Ring::prefetch",
-    "openmana::rnic::Rnic::Impl::pump",
+    "openmana::rnic::Scheduler::pump",
     "openmana::rnic::copy_spans",
 ]
 

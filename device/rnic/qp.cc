@@ -1,17 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doorbells, errors and the end of a QP's life, as far as they do not depend on the queue format.
+// A queue pair: its life, its errors and its doorbells, as far as they do not depend on the queue
+// format.
 #include "base/log.h"
 #include "rnic/adapter.h"
 
 namespace openmana::rnic {
 
-void Requester::settle() {
-    queue_.settle();
-    if (failure_ != 0) {
-        qp_.fail_send(failure_, failure_on_rreq_);
-        return;
-    }
-    qp_.queues->settle();
+Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, Uses uses)
+    : QpUpkeep(*this, std::move(uses.page)),
+      QpCore(*this, adapter_, type_, ids_, std::move(uses)),
+      requester(*this) {
+    life = adapter.next_life++;
+}
+
+void QpDeleter::operator()(Qp* qp) const {
+    base::BlockPool& memory = qp->adapter.qp_memory;
+    qp->~Qp();
+    memory.give_back(qp);
+}
+
+roce::Packet Qp::packet() const {
+    roce::Packet packet;
+    packet.destination_mac = attributes.destination_mac;
+    packet.source_mac = attributes.source_mac;
+    packet.source = route.source;
+    packet.destination = route.destination;
+    packet.dscp = attributes.dscp;
+    packet.hop_limit = attributes.hop_limit;
+    packet.flow_label = attributes.flow_label;
+    packet.udp_source_port = attributes.udp_source_port;
+    packet.destination_qpn = roce::Qpn(route.dest_qpn);
+    // Acknowledgements too: whoever gets their mark slows down what asks for them (ROCE 12).
+    if (adapter.config.congestion.on) packet.ecn = roce::kEcnCapable0;
+    return packet;
 }
 
 void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
@@ -58,7 +79,7 @@ void Qp::end_connection() {
 }
 
 Connection Qp::connection() const {
-    return {attributes.source, attributes.destination, qpn(), attributes.dest_qpn};
+    return {route.source, route.destination, qpn(), route.dest_qpn};
 }
 
 void Qp::reset() {
@@ -78,17 +99,21 @@ void Qp::reset() {
 
 void Qp::sends_posted() {
     if (scheduled) return;
-    if (connected() ? requester.turn() : send_datagrams()) adapter.schedule(*this);
+    if (connected() ? requester.turn() : send_datagrams()) adapter.scheduler.schedule(*this);
 }
 
-void Qp::SendBell::ring(std::uint32_t position) {
+void SendDoorbell::prepare(std::uint32_t position) const {
+    qp.queues->prefetch_sends(position);
+}
+
+void SendDoorbell::ring(std::uint32_t position) {
     if (!qp.queues->ring_sends(position)) return;
     qp.sends_posted();
     const std::uint32_t state = qp.state();
     if (state == MANA_HW_RNIC_QP_ERR || state == MANA_HW_RNIC_QP_SQE) qp.queues->posted_in_error();
 }
 
-void Qp::ReceiveBell::ring(std::uint32_t position) {
+void ReceiveDoorbell::ring(std::uint32_t position) {
     if (!qp.queues->ring_receives(position)) {
         if (qp.type == QpType::kRc && qp.responds()) {
             {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames in: from any thread to the executor, and there to the QPs, a burst at a time.
+// Frames to the QPs that they are for, and what these have to say to a burst of them.
 #include "base/endian.h"
 #include "rnic/adapter.h"
 
@@ -9,12 +9,6 @@ using roce::Operation;
 using roce::Position;
 
 namespace {
-
-/// Waiting frames beyond this are dropped, as a NIC without buffers would.
-constexpr std::size_t kMaxInboxBytes = 16U << 20;
-/// Frames whose memory is kept for the next ones: fresh pages cost more than what is done with
-/// them.
-constexpr std::size_t kMaxSpare = 512;
 
 SegmentKind kind_of(Operation operation) {
     switch (operation) {
@@ -34,45 +28,8 @@ SegmentKind kind_of(Operation operation) {
 
 }  // namespace
 
-void Rnic::Impl::receive(std::span<const std::byte> frame) {
-    bool first = false;
-    {
-        const std::lock_guard lock(inbox_mutex);
-        if (frame.size() > kMaxInboxBytes - std::min(inbox_bytes, kMaxInboxBytes)) {
-            counters.rx_overflow.add();
-            return;
-        }
-        first = inbox.empty();
-        if (spare.empty()) {
-            inbox.emplace_back(frame.begin(), frame.end());
-        } else {
-            inbox.push_back(std::move(spare.back()));
-            spare.pop_back();
-            inbox.back().assign(frame.begin(), frame.end());
-        }
-        inbox_bytes += frame.size();
-    }
-    if (!first) return;
-    function.executor().post([token = std::weak_ptr<int>(alive), this] {
-        if (!token.expired()) handle_frames();
-    });
-}
-
-void Rnic::Impl::handle_frames() {
-    {
-        const std::lock_guard lock(inbox_mutex);
-        handled.swap(inbox);
-        inbox_bytes = 0;
-    }
-    for (const base::Frame& frame : handled) handle_frame(frame);
-    {
-        const std::lock_guard lock(inbox_mutex);
-        while (!handled.empty() && spare.size() < kMaxSpare) {
-            spare.push_back(std::move(handled.back()));
-            handled.pop_back();
-        }
-    }
-    handled.clear();
+void Adapter::handle_frames(std::span<const base::Frame> frames) {
+    for (const base::Frame& frame : frames) handle_frame(frame);
     for (const std::uint32_t qpn : batch) {
         Qp* qp = find_qp(qpn);
         if (qp == nullptr) continue;
@@ -80,38 +37,43 @@ void Rnic::Impl::handle_frames() {
         bool more = qp->responses.send();
         more = qp->requester.turn() || more;
         qp->requester.settle();
-        if (more) schedule(*qp);
+        if (more) scheduler.schedule(*qp);
     }
     batch.clear();
 }
 
-void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
+void Adapter::count_drop(roce::DropReason reason) {
+    switch (reason) {
+        case roce::DropReason::kNotRoce:
+            counters.drop_not_roce.add();
+            break;
+        case roce::DropReason::kMalformed:
+            counters.drop_malformed.add();
+            break;
+        case roce::DropReason::kIcrc:
+            counters.drop_icrc.add();
+            break;
+        case roce::DropReason::kVersion:
+        case roce::DropReason::kOpcode:
+            counters.drop_opcode.add();
+            break;
+        case roce::DropReason::kQpn:
+            counters.drop_qpn.add();
+            break;
+    }
+}
+
+void Adapter::handle_frame(std::span<const std::byte> frame) {
     counters.rx_frames.add();
     const auto packet = roce::parse(frame);
     if (!packet) {
-        switch (roce::drop_reason(packet.error())) {
-            case roce::DropReason::kNotRoce:
-                counters.drop_not_roce.add();
-                break;
-            case roce::DropReason::kMalformed:
-                counters.drop_malformed.add();
-                break;
-            case roce::DropReason::kIcrc:
-                counters.drop_icrc.add();
-                break;
-            case roce::DropReason::kVersion:
-            case roce::DropReason::kOpcode:
-                counters.drop_opcode.add();
-                break;
-            case roce::DropReason::kQpn:
-                counters.drop_qpn.add();
-                break;
-        }
+        count_drop(roce::drop_reason(packet.error()));
         return;
     }
     const bool group = roce::is_multicast(packet->destination);
-    const bool ours = group ? (packet->destination_mac[0] & 1) != 0
-                            : owns(packet->destination_mac) && owns(packet->destination);
+    const bool ours =
+        group ? (packet->destination_mac[0] & 1) != 0
+              : addresses.owns(packet->destination_mac) && addresses.owns(packet->destination);
     if (packet->vlan_tci || !ours) {
         counters.drop_address.add();
         return;
@@ -159,8 +121,7 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         counters.drop_qpn.add();
         return;
     }
-    if (packet->source != qp->attributes.destination ||
-        packet->destination != qp->attributes.source) {
+    if (packet->source != qp->route.destination || packet->destination != qp->route.source) {
         counters.drop_address.add();
         return;
     }
@@ -177,7 +138,7 @@ void Rnic::Impl::handle_frame(std::span<const std::byte> frame) {
         handle_request(*qp, *packet);
 }
 
-void Rnic::Impl::handle_request(Qp& qp, const roce::Packet& packet) {
+void Adapter::handle_request(Qp& qp, const roce::Packet& packet) {
     const roce::OpcodeInfo& info = packet.info();
     const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
                                        packet.payload.size());

@@ -7,8 +7,8 @@
 
 namespace openmana::rnic {
 
-std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& message,
-                                bool extended) {
+std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message,
+                                 bool extended) {
     const std::uint64_t mask = message.attr_mask;
     const auto has = [mask](std::uint64_t bit) { return (mask & bit) != 0; };
     if (has(MANA_HW_RNIC_ATTR_STATE) && message.state > MANA_HW_RNIC_QP_ERR)
@@ -16,9 +16,10 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU) && (message.path_mtu < 1 || message.path_mtu > 5))
         return gdma::kHwcInvalidParameter;
 
+    QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
-    if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) a.mtu = 128U << message.path_mtu;
-    if (has(MANA_HW_RNIC_ATTR_DEST_QPN)) a.dest_qpn = message.dest_qpn & MANA_HW_RNIC_24BIT;
+    if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;
+    if (has(MANA_HW_RNIC_ATTR_DEST_QPN)) route.dest_qpn = message.dest_qpn & MANA_HW_RNIC_24BIT;
     if (has(MANA_HW_RNIC_ATTR_MAX_READ_IN)) a.max_read_in = message.max_read_in;
     if (has(MANA_HW_RNIC_ATTR_RETRY)) a.retry_count = message.retry_count & 7;
     if (has(MANA_HW_RNIC_ATTR_RNR_RETRY)) a.rnr_retry = message.rnr_retry & 7;
@@ -26,14 +27,14 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
     if (has(MANA_HW_RNIC_ATTR_ADDRESS)) {
         const mana_hw_rnic_address& address = message.address;
         std::reverse_copy(std::begin(address.source_gid), std::end(address.source_gid),
-                          a.source.begin());
+                          route.source.begin());
         std::reverse_copy(std::begin(address.dest_gid), std::end(address.dest_gid),
-                          a.destination.begin());
+                          route.destination.begin());
         std::reverse_copy(std::begin(address.source_mac), std::end(address.source_mac),
                           a.source_mac.begin());
         std::reverse_copy(std::begin(address.dest_mac), std::end(address.dest_mac),
                           a.destination_mac.begin());
-        if (!owns(a.source_mac)) a.source_mac = config.mac;
+        if (!addresses.owns(a.source_mac)) a.source_mac = config.mac;
         a.hop_limit = address.hop_limit == 0 ? 64 : address.hop_limit;
         a.dscp = address.dscp & 0x3f;
         a.udp_source_port = address.udp_source_port;
@@ -41,7 +42,7 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
     }
     if (extended) {
         if (has(MANA_HW_RNIC_ATTR_QKEY)) a.qkey = message.qkey;
-        if (has(MANA_HW_RNIC_ATTR_ACCESS)) a.access = message.access_flags;
+        if (has(MANA_HW_RNIC_ATTR_ACCESS)) route.access = message.access_flags;
         if (has(MANA_HW_RNIC_ATTR_TIMEOUT)) a.timeout = message.timeout & 31;
         if (has(MANA_HW_RNIC_ATTR_MAX_READ_OUT)) a.max_read_out = message.max_read_out;
     }
@@ -62,7 +63,7 @@ std::uint32_t Rnic::Impl::apply(Qp& qp, const mana_hw_rnic_set_qp_state_req& mes
             qp.set_state(message.state);
             qp.queues->state_changed();
             // Not from here: what a turn does to others must not happen under our own exclusion.
-            if (message.state == MANA_HW_RNIC_QP_RTS) schedule(qp);
+            if (message.state == MANA_HW_RNIC_QP_RTS) scheduler.schedule(qp);
             break;
     }
     return gdma::kHwcSuccess;

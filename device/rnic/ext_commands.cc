@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter's part of the extension: its commands (docs/extensions.md), its events, and the
-// doorbell records that are looked at.
+// The commands of the extension (docs/extensions.md). All run on the executor under an exclusion of
+// the gate.
 #include <mana/ext.h>
 
 #include <bit>
@@ -15,8 +15,6 @@ using gdma::HwcRequest;
 
 namespace {
 
-/// SQs that are looked at: an idle NIC sleeps, a busy one does not spend its time on looking.
-constexpr std::size_t kMaxWatched = 32;
 constexpr std::uint32_t kMaxSrqs = 16384;
 constexpr std::uint32_t kMaxCqEntries = 1U << 22;
 constexpr std::uint32_t kMaxGroups = 1024;
@@ -41,57 +39,7 @@ bool valid_receive_ring(std::uint32_t bytes, std::uint32_t stride) {
 
 }  // namespace
 
-void Rnic::Impl::post_event(std::uint32_t id, std::uint32_t number) {
-    counters.events.add();
-    if (event_eq) event_eq->post(gdma::EqeType::kQpFatal, {id, MANA_HW_EXT_EVENT_MARK | number, 0});
-}
-
-// ---- records
-
-void Rnic::Impl::watch(ExtQueues& queues) {
-    queues.last_work = function.executor().now();
-    if (queues.watched || watched.size() >= kMaxWatched) return;
-    queues.watched = true;
-    watched.push_back(&queues);
-    queues.wake();
-}
-
-void Rnic::Impl::unwatch(ExtQueues& queues) {
-    if (!queues.watched) return;
-    queues.watched = false;
-    std::erase(watched, &queues);
-}
-
-base::Poller::State Rnic::Impl::poll() {
-    if (watched.empty()) return State::kIdle;
-    const base::TimePoint now = function.executor().now();
-    bool worked = false;
-    // From the end, since a QP that fails leaves the list.
-    for (std::size_t i = watched.size(); i-- > 0;) {
-        if (i >= watched.size()) continue;
-        ExtQueues& queues = *watched[i];
-        bool posted = queues.look();
-        if (posted) queues.busy_poll.found();
-        if (!posted && !queues.qp().scheduled && !queues.busy_poll.again(now - queues.last_work)) {
-            posted = queues.sleep();
-            if (posted)
-                queues.wake();
-            else
-                unwatch(queues);
-        }
-        if (!posted) continue;
-        counters.record_posts.add();
-        queues.last_work = now;
-        queues.qp().sends_posted();
-        worked = true;
-    }
-    if (worked) return State::kWorked;
-    return watched.empty() ? State::kIdle : State::kWatching;
-}
-
-// ---- commands
-
-std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_command(const HwcRequest& request, HwcReply& reply) {
     if (!extensions_wanted) return gdma::kHwcUnsupported;
     const std::uint32_t opcode = request.opcode();
     if (opcode == MANA_HW_EXT_QUERY_CAPS) {
@@ -129,7 +77,7 @@ std::uint32_t Rnic::Impl::ext_command(const HwcRequest& request, HwcReply& reply
     }
 }
 
-void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
+void Adapter::ext_query_caps(HwcReply& reply) const {
     mana_hw_ext_query_caps_resp caps{};
     caps.features = MANA_HW_EXT_RC | MANA_HW_EXT_UC | MANA_HW_EXT_UD | MANA_HW_EXT_SRQ |
                     MANA_HW_EXT_ATOMICS | MANA_HW_EXT_MEMORY_WINDOWS |
@@ -154,7 +102,7 @@ void Rnic::Impl::ext_query_caps(HwcReply& reply) const {
     write_message(reply, caps);
 }
 
-std::uint32_t Rnic::Impl::ext_create_cq(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_create_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
     const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
@@ -189,25 +137,25 @@ std::uint32_t Rnic::Impl::ext_create_cq(const HwcRequest& request, HwcReply& rep
 }
 
 /// The CQ lost a completion: its QPs are no use any more.
-void Rnic::Impl::cq_overrun(std::uint32_t id) {
+void Adapter::cq_overrun(std::uint32_t id) {
     counters.cq_overruns.add();
     // It may have gone meanwhile, and its id be another's.
     if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun()) return;
     OM_DEBUG("cq overrun: nic={} cqn={:#x}", function.config().name, id);
-    post_event(id, MANA_HW_EXT_EVENT_CQ_ERROR);
-    for (const auto& qp : qps) {
-        if (!qp || (qp->send_cq != cqs[id] && qp->recv_cq != cqs[id])) continue;
-        const std::uint32_t state = qp->state();
-        if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) continue;
-        qp->enter_error();
-        if (qp->extended)
-            post_event(qp->qpn(), MANA_HW_EXT_EVENT_QP_FATAL);
+    events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
+    qps.for_each([&](Qp& qp) {
+        if (qp.send_cq != cqs[id] && qp.recv_cq != cqs[id]) return;
+        const std::uint32_t state = qp.state();
+        if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) return;
+        qp.enter_error();
+        if (qp.extended)
+            events.extension(qp.qpn(), MANA_HW_EXT_EVENT_QP_FATAL);
         else
-            post_fatal_event(*qp);
-    }
+            events.qp_fatal(qp.qpn());
+    });
 }
 
-std::uint32_t Rnic::Impl::ext_resize_cq(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_resize_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_resize_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
     const auto cq = cq_of(message.cq);
@@ -230,18 +178,17 @@ std::uint32_t Rnic::Impl::ext_resize_cq(const HwcRequest& request, HwcReply& rep
     return gdma::kHwcSuccess;
 }
 
-Qp* Rnic::Impl::ext_qp(std::uint64_t handle) const {
-    const std::uint64_t qpn = handle - kQpHandle;
-    Qp* const qp = qpn < qps.size() ? qps[qpn].get() : nullptr;
+Qp* Adapter::ext_qp(std::uint64_t handle) const {
+    Qp* const qp = qps.find(handle - kQpHandle);
     return qp != nullptr && qp->extended ? qp : nullptr;
 }
 
-gdma::Handle<SharedReceiveQueue> Rnic::Impl::srq_of(std::uint64_t handle) const {
+gdma::Handle<SharedReceiveQueue> Adapter::srq_of(std::uint64_t handle) const {
     const std::uint64_t id = handle - kSrqHandle;
     return id < srqs.size() ? srqs[id] : nullptr;
 }
 
-std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_qp_req>(request);
     const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
     const gdma::RegionHandle handle(message.region);
@@ -266,7 +213,7 @@ std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& rep
         return gdma::kHwcInvalidParameter;
     if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
         return gdma::kHwcInvalidParameter;
-    if (qp_count >= config.max_qps) return gdma::kHwcNoResources;
+    if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
     const auto sq = function.allocate_sqs(1, 1);
     if (!sq) return gdma::kHwcNoResources;
     const bool gsi = type == QpType::kGsi;
@@ -296,7 +243,7 @@ std::uint32_t Rnic::Impl::ext_create_qp(const HwcRequest& request, HwcReply& rep
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::ext_destroy_qp(const HwcRequest& request) {
+std::uint32_t Adapter::ext_destroy_qp(const HwcRequest& request) {
     Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
     {
@@ -308,7 +255,7 @@ std::uint32_t Rnic::Impl::ext_destroy_qp(const HwcRequest& request) {
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::ext_query_qp(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_query_qp(const HwcRequest& request, HwcReply& reply) {
     Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
     mana_hw_ext_query_qp_resp answer{};
@@ -323,7 +270,7 @@ std::uint32_t Rnic::Impl::ext_query_qp(const HwcRequest& request, HwcReply& repl
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::ext_modify_mr(const HwcRequest& request) {
+std::uint32_t Adapter::ext_modify_mr(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_modify_mr_req>(request);
     constexpr std::uint32_t kKnown =
         MANA_HW_EXT_MODIFY_PD | MANA_HW_EXT_MODIFY_ACCESS | MANA_HW_EXT_MODIFY_MEMORY;
@@ -340,7 +287,7 @@ std::uint32_t Rnic::Impl::ext_modify_mr(const HwcRequest& request) {
     return changed ? gdma::kHwcSuccess : gdma::status_of(changed.error());
 }
 
-std::uint32_t Rnic::Impl::ext_copy_dm(const HwcRequest& request) {
+std::uint32_t Adapter::ext_copy_dm(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_copy_dm_req>(request);
     if (message.direction > MANA_HW_EXT_COPY_FROM_DM) return gdma::kHwcInvalidParameter;
     const auto copied = function.copy_dm({.dm = message.dm,
@@ -351,7 +298,7 @@ std::uint32_t Rnic::Impl::ext_copy_dm(const HwcRequest& request) {
     return copied ? gdma::kHwcSuccess : gdma::status_of(copied.error());
 }
 
-std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_srq_req>(request);
     const gdma::RegionHandle handle(message.region);
     const auto pd = function.find_pd(gdma::PdHandle(message.pd));
@@ -366,9 +313,10 @@ std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& re
     if (!taken) return gdma::kHwcNoResources;
     const std::uint32_t id = *taken;
     if (id >= srqs.size()) srqs.resize(id + 1);
-    srqs[id] = gdma::make_handle<SharedReceiveQueue>(
-        *this, id, *pd, std::move(*function.take_region(handle)), message.ring_bytes,
-        message.stride, message.limit);
+    const SharedReceiveQueue::Layout layout{std::move(*function.take_region(handle)),
+                                            message.ring_bytes, message.stride, message.limit};
+    srqs[id] = gdma::make_handle<SharedReceiveQueue>(function.memory(), events,
+                                                     counters.bad_records, id, *pd, layout);
     mana_hw_ext_create_srq_resp answer{};
     answer.srq = kSrqHandle + id;
     answer.srq_id = id;
@@ -376,7 +324,7 @@ std::uint32_t Rnic::Impl::ext_create_srq(const HwcRequest& request, HwcReply& re
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::ext_srq(const HwcRequest& request, HwcReply& reply) {
+std::uint32_t Adapter::ext_srq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_srq_req>(request);
     const std::uint64_t id = message.srq - kSrqHandle;
     if (id >= srqs.size() || !srqs[id]) return gdma::kHwcNotFound;
@@ -397,7 +345,7 @@ std::uint32_t Rnic::Impl::ext_srq(const HwcRequest& request, HwcReply& reply) {
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Rnic::Impl::ext_multicast(const HwcRequest& request) {
+std::uint32_t Adapter::ext_multicast(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_multicast_req>(request);
     const Qp* const qp = ext_qp(message.qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
@@ -425,7 +373,7 @@ std::uint32_t Rnic::Impl::ext_multicast(const HwcRequest& request) {
 }
 
 /// A QP goes without having left its groups.
-void Rnic::Impl::leave_groups(std::uint32_t qpn) {
+void Adapter::leave_groups(std::uint32_t qpn) {
     for (Group& group : groups) std::erase(group.qpns, qpn);
     std::erase_if(groups, [](const Group& group) { return group.qpns.empty(); });
 }

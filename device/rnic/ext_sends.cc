@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Send work requests of the extended format: from the ring to what they ask for.
+#include <mana/queue.h>
+#include <mana/rnic_queue.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+
+#include "rnic/adapter.h"
+
+namespace openmana::rnic {
+namespace {
+
+constexpr std::uint64_t kMaxMessage = 1ULL << 31;
+
+/// What an opcode of a connected QP means.
+struct Operation {
+    std::uint8_t opcode;
+    SegmentKind kind = SegmentKind::kInvalid;  ///< kInvalid: executed here
+    bool immediate = false;
+    bool invalidate = false;
+    bool reliable = false;     ///< RC alone has it
+    bool privileged = false;   ///< for kernels
+    std::uint8_t segment = 0;  ///< bytes behind the control segment, if it is executed here
+};
+constexpr Operation kOperations[] = {
+    {.opcode = MANA_HW_EXT_WQE_SEND, .kind = SegmentKind::kSend},
+    {.opcode = MANA_HW_EXT_WQE_SEND_IMM, .kind = SegmentKind::kSend, .immediate = true},
+    {.opcode = MANA_HW_EXT_WQE_SEND_INV,
+     .kind = SegmentKind::kSend,
+     .invalidate = true,
+     .reliable = true},
+    {.opcode = MANA_HW_EXT_WQE_WRITE, .kind = SegmentKind::kWrite},
+    {.opcode = MANA_HW_EXT_WQE_WRITE_IMM, .kind = SegmentKind::kWrite, .immediate = true},
+    {.opcode = MANA_HW_EXT_WQE_READ, .kind = SegmentKind::kRead, .reliable = true},
+    {.opcode = MANA_HW_EXT_WQE_CMP_SWAP, .kind = SegmentKind::kAtomic, .reliable = true},
+    {.opcode = MANA_HW_EXT_WQE_FETCH_ADD, .kind = SegmentKind::kAtomic, .reliable = true},
+    {.opcode = MANA_HW_EXT_WQE_LOCAL_INV},
+    {.opcode = MANA_HW_EXT_WQE_BIND_MW, .segment = sizeof(mana_hw_ext_bind)},
+    {.opcode = MANA_HW_EXT_WQE_FAST_REGISTER,
+     .privileged = true,
+     .segment = sizeof(mana_hw_ext_register)},
+};
+
+/// Null if there is no such opcode.
+const Operation* find_operation(std::uint8_t opcode) {
+    return opcode < std::size(kOperations) ? &kOperations[opcode] : nullptr;
+}
+constexpr bool in_order() {
+    for (std::size_t i = 0; i < std::size(kOperations); ++i)
+        if (kOperations[i].opcode != i) return false;
+    return true;
+}
+static_assert(in_order());
+
+}  // namespace
+
+std::span<const std::byte> ExtQueues::take_wqe(std::uint16_t& error) {
+    const std::uint32_t available = send_producer_ - send_consumer_;
+    const std::uint64_t at = std::uint64_t{send_consumer_} * MANA_HW_EXT_WQE_UNIT;
+    auto& bytes = adapter_.scratch.wqe;
+    error = MANA_HW_RNIC_VE_TX_WQE_FETCH;
+    if (!send_ring_.read(at, std::span(bytes).first(MANA_HW_EXT_WQE_UNIT))) return {};
+    const auto control = ext_segment_at<mana_hw_ext_control>(bytes, 0);
+    const std::size_t size = std::size_t{control.size} * kExtControlBytes;
+    const std::size_t units = (size + MANA_HW_EXT_WQE_UNIT - 1) / MANA_HW_EXT_WQE_UNIT;
+    if (size < kExtControlBytes || size > bytes.size() || units > available) {
+        error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
+        return {};
+    }
+    // The first unit is not read again: a guest that changes it meanwhile changes nothing.
+    if (size > MANA_HW_EXT_WQE_UNIT &&
+        !send_ring_.read(at + MANA_HW_EXT_WQE_UNIT,
+                         std::span(bytes).first(size).subspan(MANA_HW_EXT_WQE_UNIT)))
+        return {};
+    error = 0;
+    send_consumer_ += static_cast<std::uint32_t>(units);
+    return std::span(bytes).first(size);
+}
+
+void ExtQueues::prefetch_sends(std::uint32_t position) const {
+    constexpr std::uint64_t kUnit = MANA_HW_EXT_WQE_UNIT;
+    send_ring_.prefetch(send_consumer_ * kUnit, (position - send_consumer_) * kUnit);
+}
+
+void ExtQueues::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryTable& peer) {
+    constexpr std::uint32_t kAhead = 16;
+    constexpr std::size_t kKey = offsetof(mana_hw_sge, key);
+    if (static_cast<std::int32_t>(peeked_ - send_consumer_) < 0) peeked_ = send_consumer_;
+    while (static_cast<std::int32_t>(send_producer_ - peeked_) > 0 &&
+           peeked_ - send_consumer_ < kAhead) {
+        std::array<std::byte, MANA_HW_EXT_WQE_UNIT> unit;
+        const bool read = send_ring_.read(std::uint64_t{peeked_} * unit.size(), unit);
+        const auto control = ext_segment_at<mana_hw_ext_control>(unit, 0);
+        const std::uint32_t units =
+            (control.size * std::uint32_t{kExtControlBytes} + MANA_HW_EXT_WQE_UNIT - 1) /
+            MANA_HW_EXT_WQE_UNIT;
+        peeked_ = read && units != 0 ? peeked_ + units : send_producer_;
+        if (!read) return;
+        const bool remote =
+            control.opcode >= MANA_HW_EXT_WQE_WRITE && control.opcode <= MANA_HW_EXT_WQE_READ;
+        if (remote)
+            peer.prefetch(
+                gdma::Key(ext_segment_at<mana_hw_ext_remote>(unit, kExtControlBytes).rkey));
+        const std::size_t list = kExtControlBytes + (remote ? sizeof(mana_hw_ext_remote) : 0);
+        own.prefetch(gdma::Key(base::load_le<std::uint32_t>(unit.data() + list + kKey)));
+    }
+}
+
+void ExtQueues::fetch(SendWqe& wqe, Psn next) {
+    wqe.first = next;
+    wqe.mtu = qp_.route.mtu;
+    wqe.position = send_consumer_;
+    if (send_consumer_ == send_producer_) {
+        wqe.error = MANA_HW_RNIC_VE_TX_MISBEHAVING;  // a bad record
+        return;
+    }
+    const auto bytes = take_wqe(wqe.error);
+    if (!bytes.empty()) parse(wqe, bytes);
+    if (wqe.error != 0) {
+        adapter_.counters.malformed_sends.add();
+        wqe.local = false;
+        wqe.packets = 1;
+        return;
+    }
+    if (wqe.local) return;
+    wqe.packets = wqe.is_atomic() ? 1 : packets_of(wqe.length, wqe.mtu);
+    const std::uint32_t need = wqe.fetches() ? gdma::kLocalWrite : gdma::kLocalRead;
+    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, need);
+    if (fault == gdma::MrFault::kNone) return;
+    wqe.error = wqe.fetches() ? scatter_error(fault) : gather_error(fault);
+    tally(adapter_.counters.send_protection, qp_.events.send_protection);
+}
+
+/// What the bytes of a WQE of a connected QP ask for; `error` tells what is wrong with it.
+void ExtQueues::parse(SendWqe& wqe, std::span<const std::byte> bytes) {
+    const auto control = ext_segment_at<mana_hw_ext_control>(bytes, 0);
+    wqe.opcode = control.opcode;
+    wqe.signaled = (control.flags & MANA_HW_EXT_WQE_SIGNALED) != 0;
+    wqe.solicited = (control.flags & MANA_HW_EXT_WQE_SOLICITED) != 0;
+    wqe.fence = (control.flags & MANA_HW_EXT_WQE_FENCE) != 0;
+    wqe.is_inline = (control.flags & MANA_HW_EXT_WQE_INLINE) != 0;
+    wqe.value = control.value;
+    const Operation* const operation = find_operation(control.opcode);
+    if (operation != nullptr) {
+        wqe.kind = operation->kind;
+        wqe.immediate = operation->immediate;
+        wqe.invalidate = operation->invalidate;
+        wqe.local = operation->kind == SegmentKind::kInvalid;
+    }
+    std::size_t at = kExtControlBytes;
+    if (operation == nullptr || (operation->reliable && qp_.type != QpType::kRc) ||
+        (operation->privileged && !privileged_)) {
+        wqe.error = MANA_HW_RNIC_VE_TX_UNSUPPORTED;
+        return;
+    }
+    if (wqe.local) {
+        if (bytes.size() < at + operation->segment) {
+            wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
+            return;
+        }
+        std::memcpy(wqe.segment.data(), bytes.data() + at, operation->segment);
+        wqe.packets = 0;
+        return;
+    }
+    if (wqe.kind != SegmentKind::kSend) {
+        if (bytes.size() < at + sizeof(mana_hw_ext_remote)) {
+            wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
+            return;
+        }
+        const auto remote = ext_segment_at<mana_hw_ext_remote>(bytes, at);
+        wqe.address = remote.address;
+        wqe.rkey = remote.rkey;
+        at += sizeof remote;
+    }
+    if (wqe.is_atomic()) {
+        if (bytes.size() < at + sizeof(mana_hw_ext_atomic)) {
+            wqe.error = MANA_HW_RNIC_VE_TX_WQE_SIZE;
+            return;
+        }
+        const auto atomic = ext_segment_at<mana_hw_ext_atomic>(bytes, at);
+        wqe.atomic = {control.opcode == MANA_HW_EXT_WQE_CMP_SWAP, atomic.swap_add, atomic.compare};
+        at += sizeof atomic;
+    }
+    if (wqe.fetches() && wqe.is_inline) {
+        wqe.error = MANA_HW_RNIC_VE_TX_WQE_FIELD;
+        return;
+    }
+    wqe.error = parse_data(wqe, bytes, at, control.inline_bytes);
+    if (wqe.error == 0 && wqe.is_atomic() &&
+        (wqe.length != sizeof(std::uint64_t) || wqe.sges.size() != 1))
+        wqe.error = MANA_HW_RNIC_VE_TX_LENGTH;
+}
+
+std::uint16_t ExtQueues::parse_data(SendWqe& wqe, std::span<const std::byte> bytes, std::size_t at,
+                                    std::uint32_t inline_bytes) {
+    const auto data = bytes.subspan(at);
+    if (wqe.is_inline) {
+        if (inline_bytes > data.size() || inline_bytes > kExtMaxInline)
+            return MANA_HW_RNIC_VE_TX_WQE_SIZE;
+        wqe.inline_data.assign(data.begin(), data.begin() + inline_bytes);
+        wqe.length = inline_bytes;
+        return 0;
+    }
+    const std::size_t count = data.size() / sizeof(mana_hw_sge);
+    if (count > kExtMaxSge) return MANA_HW_RNIC_VE_TX_WQE_SIZE;
+    std::uint64_t total = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        wqe.sges.push_back(ext_sge_at(data.data() + i * sizeof(mana_hw_sge)));
+        total += wqe.sges.back().length;
+    }
+    if (total > kMaxMessage) return MANA_HW_RNIC_VE_TX_LENGTH;
+    wqe.length = static_cast<std::uint32_t>(total);
+    return 0;
+}
+
+std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
+    bool done = false;
+    switch (wqe.opcode) {
+        case MANA_HW_EXT_WQE_LOCAL_INV:
+            done = adapter_.function.invalidate(gdma::Key(wqe.value), qp_.pd->id, qp_.qpn());
+            break;
+        case MANA_HW_EXT_WQE_BIND_MW: {
+            const auto bind = ext_segment_at<mana_hw_ext_bind>(wqe.segment, 0);
+            const bool zero_based = (bind.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
+            done = adapter_.function.bind_window({gdma::Key(bind.mw_key), gdma::Key(bind.new_key),
+                                                  gdma::Key(bind.mr_key), qp_.pd->id, qp_.qpn(),
+                                                  bind.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
+                                                  bind.address, bind.length, zero_based});
+            break;
+        }
+        default: {
+            const auto reg = ext_segment_at<mana_hw_ext_register>(wqe.segment, 0);
+            const bool zero_based = (reg.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
+            done = adapter_.function.fast_register(
+                {gdma::Key(reg.key), qp_.pd->id, reg.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
+                 reg.iova, reg.length, base::GuestAddr(reg.page_list), reg.pages, reg.page_shift,
+                 zero_based});
+            break;
+        }
+    }
+    return done ? 0 : MANA_HW_EXT_VE_MEMORY_OPERATION;
+}
+
+}  // namespace openmana::rnic

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/frame.h"
+#include "roce/address.h"
+
+namespace openmana::rnic {
+
+/// What SET_QP_STATE sets of a connection (RNIC 2.10), as far as each request needs it. The
+/// defaults, here and below, are for what the request of the 6.12 driver cannot carry.
+struct QpRoute {
+    roce::Gid source{};
+    roce::Gid destination{};
+    std::uint32_t dest_qpn = 0;
+    std::uint32_t mtu = 1024;
+    std::uint32_t access = 0xffffffff;
+};
+
+/// The rest of it.
+struct QpAttributes {
+    base::MacAddr source_mac{};
+    base::MacAddr destination_mac{};
+    std::uint32_t max_read_in = 32;
+    std::uint32_t max_read_out = 32;
+    std::uint32_t retry_count = 7;
+    std::uint32_t rnr_retry = 7;
+    std::uint32_t min_rnr_timer = 0;
+    std::uint32_t timeout = 14;
+    std::uint32_t qkey = 0;
+    std::uint32_t flow_label = 0;
+    std::uint16_t udp_source_port = 0xc000;
+    std::uint8_t hop_limit = 64;
+    std::uint8_t dscp = 0;
+};
+
+}  // namespace openmana::rnic

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/executor.h"
+#include "rnic/counters.h"
+#include "rnic/credits.h"
+#include "rnic/segment.h"
+#include "rnic/send_queue.h"
+
+namespace openmana::rnic {
+
+struct Qp;
+struct Adapter;
+class Rnic;
+
+/// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
+struct RequesterView {
+    Psn una{};   ///< oldest PSN not acknowledged
+    Psn send{};  ///< next to go out
+    Psn next{};  ///< never sent before
+    std::uint32_t reads_out = 0;
+    std::uint32_t read_psns = 0;  ///< of those between `una` and `send`: reserved for READ data
+    bool stalled = false;
+    bool ack_timer = false;
+    bool rnr_timer = false;
+    bool failed = false;  ///< all that comes is for nothing
+};
+
+/// The side that executes the guest's own work requests (RNIC 6.1, ROCE 3). Owner's executor only,
+/// without locks.
+class Requester {
+public:
+    explicit Requester(Qp& qp);
+
+    /// One bounded turn. True if more can be done right away.
+    bool turn();
+    void start(Psn first);
+    void reset();
+    /// From SQE to RTS: what failed is forgotten, what is posted from now on is sent.
+    void resume();
+    /// Enters ERR or SQE: no timer fires any more, nothing is sent.
+    void stop();
+    [[nodiscard]] RequesterView view() const {
+        return {una_,     send_psn_,          next_psn_,          reads_out_,   read_psns_,
+                stalled_, ack_timer_.armed(), rnr_timer_.armed(), failure_ != 0};
+    }
+    /// Nothing that was taken from the queue is unfinished.
+    [[nodiscard]] bool idle() const { return queue_.empty(); }
+    /// Takes the oldest unfinished request out; it is good until the next call. Only of a QP that
+    /// has failed.
+    [[nodiscard]] const SendWqe* take_failed();
+    /// Nothing that was begun is unfinished.
+    [[nodiscard]] bool drained() const { return una_ == next_psn_; }
+    [[nodiscard]] Psn next_psn() const { return next_psn_; }
+
+    /// An ACK, NAK or READ response from the wire.
+    void receive(const roce::Packet& packet);
+    /// Ends a batch: fails the QP if the batch asked for it, else writes the armed completion that
+    /// is due.
+    void settle();
+
+    std::uint64_t messages = 0;  ///< figure for QpStatus
+    QpTraffic traffic;           ///< what leaves, and what came over the wire
+    const char* path = "-";
+
+private:
+    struct Budget {
+        std::uint64_t bytes;
+        std::uint32_t wqes;
+    };
+    enum class Step : std::uint8_t { kGo, kWait, kLeave };
+
+    [[nodiscard]] bool can_send() const;
+    SendWqe* next();
+    bool fetch();
+    void fail(std::uint16_t vendor, bool on_rreq = false);
+    [[nodiscard]] bool reliable() const;
+    void discard(SendWqe& wqe);
+    bool run_local(Budget& budget);
+
+    void turn_local(Rnic& peer, Budget& budget);
+    [[nodiscard]] Qp* find_peer(Adapter& other);
+    Step local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget);
+    Step local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied);
+    Step local_atomic(SendWqe& wqe, const Answer& answer);
+    Step local_outcome(const Answer& answer);
+    void stall();
+    void turn_wire(Budget& budget);
+    void send_read(const SendWqe& wqe);
+    void send_atomic(const SendWqe& wqe);
+    bool send_packets(SendWqe& wqe, Budget& budget);
+    [[nodiscard]] bool credited(const SendWqe& wqe);
+    [[nodiscard]] std::uint32_t psns_out() const;
+    [[nodiscard]] std::uint32_t in_flight() const;
+
+    bool on_ack(Psn psn);
+    void take_credits(roce::Aeth aeth);
+    void on_nak(Psn psn, std::uint8_t syndrome);
+    void on_read_response(const roce::Packet& packet);
+    void on_atomic_response(const roce::Packet& packet);
+    bool place_original(SendWqe& wqe, std::uint64_t original);
+    bool ack_through(Psn psn);
+    void progress();
+    void complete_front();
+    bool retry(Psn psn, bool timed_out = false);
+    void shrink_window(std::uint32_t least);
+    void rewind(Psn psn);
+    void skip_to_next();
+    void advance_to(Psn next);
+    void watch();
+    void on_timeout();
+
+    Qp& qp_;
+    Adapter& adapter_;
+    SendQueue queue_;
+    std::uint32_t current_ = 0;  // index in queue_ of the WQE that holds send_psn_
+    Psn una_{};                  // oldest PSN not acknowledged
+    Psn send_psn_{};             // next to go out
+    Psn next_psn_{};             // never sent before
+    Psn fetch_psn_{};            // first PSN of the next WQE
+    std::uint32_t reads_out_ = 0;
+    std::uint32_t read_psns_ = 0;  // reserved by READs on the way, beyond one each
+    std::uint32_t since_ack_request_ = 0;
+    std::uint32_t window_ = 0;  // packets under way at most: less after a loss
+    std::uint32_t retry_left_ = 0;
+    std::uint32_t rnr_left_ = 0;
+    std::optional<Psn> resent_from_;
+    Credits credits_;
+    bool asking_ = false;      // the packet sent last was to ask for credits
+    bool no_credits_ = false;  // waits for some
+    bool stalled_ = false;     // local path: as if the packet was lost; the timer decides
+    std::uint16_t failure_ = 0;
+    bool failure_on_rreq_ = false;
+    // The peer's QP on the local path, as long as that adapter has the same QPs; else a mere place.
+    Qp* peer_ = nullptr;
+    std::uint64_t peer_generation_ = 0;
+    base::Timer ack_timer_;
+    base::Timer rnr_timer_;
+
+public:
+    std::uint64_t rnr_retries = 0;  ///< figure, too
+};
+
+}  // namespace openmana::rnic

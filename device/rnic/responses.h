@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "rnic/segment.h"
+
+namespace openmana::rnic {
+
+struct Qp;
+
+/// Answers of the responder on the wire path, which leave in PSN order (ROCE 4.9, 4.11). Owner's
+/// executor.
+class Responses {
+public:
+    explicit Responses(Qp& qp) : qp_(qp) {}
+    void add(const Answer& answer);
+    /// As many READs and atomics wait as a peer may ever have under way.
+    [[nodiscard]] bool full() const { return queue_.size() >= kMost; }
+    /// Sends what is due. True if READ data is left for another turn.
+    bool send();
+    [[nodiscard]] bool empty() const { return queue_.empty() && !ack_; }
+    void clear() {
+        queue_.clear();
+        ack_.reset();
+    }
+
+private:
+    enum class Sent : std::uint8_t { kAll, kPart, kLimited, kRefused };
+    static constexpr std::size_t kMost = 128;
+    void implied(const Answer& answer);
+    Sent send_read(Answer& answer, std::uint64_t& budget);
+    void send_aeth(const Answer& answer);
+
+    Qp& qp_;
+    std::deque<Answer> queue_;   // a READ in front, what must wait behind it; bounded by kMost
+    std::optional<Answer> ack_;  // one for a batch
+};
+
+}  // namespace openmana::rnic

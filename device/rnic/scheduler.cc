@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/scheduler.h"
+
+#include "base/prefetch.h"
+#include "rnic/qp_table.h"
+
+namespace openmana::rnic {
+namespace {
+
+/// How often room for those held back is looked for.
+constexpr base::Duration kHeldInterval = std::chrono::microseconds(200);
+
+}  // namespace
+
+Scheduler::Scheduler(base::Executor& executor, const Network& network, const QpTable& qps,
+                     base::Counter& held_back)
+    : executor_(executor),
+      network_(network),
+      qps_(qps),
+      held_back_(held_back),
+      held_timer_(executor, [this] { serve_held(); }) {}
+
+void Scheduler::schedule(Qp& qp) {
+    if (qp.scheduled) return;
+    qp.scheduled = true;
+    ready_.push_back(qp.qpn());
+    if (pump_posted_) return;
+    pump_posted_ = true;
+    executor_.post([token = std::weak_ptr<int>(alive_), this] {
+        if (!token.expired()) pump();
+    });
+}
+
+/// Each QP that waits gets one turn; then the executor looks after everything else before the next
+/// round.
+void Scheduler::pump() {
+    pump_posted_ = false;
+    for (std::size_t n = ready_.size(); n > 0; --n) {
+        Qp* qp = qps_.find(ready_.front());
+        ready_.pop_front();
+        if (n > 1) {
+            if (const Qp* const next = qps_.find(ready_.front()))
+                base::prefetch(next->requester_memory());
+        }
+        if (qp == nullptr) continue;
+        qp->scheduled = false;
+        serve(*qp);
+    }
+}
+
+void Scheduler::serve(Qp& qp) {
+    bool more = false;
+    if (qp.connected()) {
+        if (qp.limiter) qp.tend_limiter();
+        more = qp.responses.send();
+        more = qp.requester.turn() || more;
+    } else {
+        more = qp.send_datagrams();
+    }
+    if (more) schedule(qp);
+}
+
+bool Scheduler::hold_back(Qp& qp) {
+    if (network_.transmit_room() > 0) return false;
+    if (qp.held) return true;
+    held_back_.add();
+    qp.held = true;
+    held_.push_back(qp.qpn());
+    if (!held_timer_.armed()) held_timer_.arm(kHeldInterval);
+    return true;
+}
+
+/// Those that have waited longest go first, as far as the room goes.
+void Scheduler::serve_held() {
+    for (std::size_t n = held_.size(); n > 0 && network_.transmit_room() > 0; --n) {
+        Qp* const qp = qps_.find(held_.front());
+        held_.pop_front();
+        if (qp == nullptr || !qp->held) continue;
+        qp->held = false;
+        if (!qp->scheduled) serve(*qp);
+    }
+    if (!held_.empty()) held_timer_.arm(kHeldInterval);
+}
+
+void Scheduler::clear() {
+    ready_.clear();
+    held_.clear();
+    held_timer_.cancel();
+}
+
+}  // namespace openmana::rnic

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "base/counters.h"
+#include "base/executor.h"
+#include "rnic/network.h"
+
+namespace openmana::rnic {
+
+struct Qp;
+class QpTable;
+
+/// Whose turn it is. Executor only.
+class Scheduler {
+public:
+    /// `held_back` counts queue pairs that have to wait for room in the network.
+    Scheduler(base::Executor& executor, const Network& network, const QpTable& qps,
+              base::Counter& held_back);
+
+    /// Gives the QP a turn later, behind the others.
+    void schedule(Qp& qp);
+    /// True if the network has no room for frames of this QP; then it gets a turn when there is.
+    [[nodiscard]] bool hold_back(Qp& qp);
+    /// Forgets who waits.
+    void clear();
+
+private:
+    void pump();
+    void serve(Qp& qp);
+    void serve_held();
+
+    base::Executor& executor_;
+    const Network& network_;
+    const QpTable& qps_;
+    base::Counter& held_back_;
+    std::deque<std::uint32_t> ready_;  // QPNs that wait for a turn
+    bool pump_posted_ = false;
+    std::deque<std::uint32_t> held_;  // QPNs that the network has no room for
+    base::Timer held_timer_;
+    std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
+};
+
+}  // namespace openmana::rnic

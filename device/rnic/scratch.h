@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mana/ext.h>
+
+#include <array>
+#include <cstddef>
+
+#include "base/frame.h"
+#include "gdma/types.h"
+#include "rnic/send_queue.h"
+
+namespace openmana::rnic {
+
+/// Reused buffers of one thread's work, so that no message allocates.
+struct Scratch {
+    gdma::SpanList from;
+    gdma::SpanList to;
+    gdma::SpanList cut;
+    base::Frame frame;
+    SendWqe failed;  ///< see Requester::take_failed
+    SendSlots slots;
+    std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> wqe{};  ///< the one being taken
+};
+
+}  // namespace openmana::rnic

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "gdma/function.h"
+#include "gdma/handle.h"
+#include "gdma/ring.h"
+#include "rnic/adapter_events.h"
+#include "rnic/queue_format.h"
+
+namespace openmana::rnic {
+
+/// A ring of receive work requests of one size, and the word that says how many there are.
+class ReceiveRing {
+public:
+    ReceiveRing(gdma::Ring ring, std::uint32_t stride)
+        : ring_(std::move(ring)),
+          stride_(stride),
+          entries_(static_cast<std::uint32_t>(ring_.bytes() / stride)) {}
+    /// The next one, if `producer` says that there is one. kMalformed, with `bad_index` set if it
+    /// is the producer that is impossible.
+    QueueFormat::Take take(std::uint32_t producer, Receive& receive, bool& bad_index);
+    [[nodiscard]] std::uint32_t posted(std::uint32_t producer) const {
+        return producer - consumer_;
+    }
+    [[nodiscard]] std::uint32_t entries() const { return entries_; }
+    void reset() { consumer_ = 0; }
+
+private:
+    gdma::Ring ring_;
+    std::uint32_t stride_;
+    std::uint32_t entries_;
+    std::uint32_t consumer_ = 0;
+};
+
+/// A shared receive queue, which its QPs hold. Used by them, their visitors among them; its mutex
+/// comes after those of responders and before those of CQs.
+class SharedReceiveQueue final : public gdma::Held {
+public:
+    /// Its ring lies at the start of `region`, its record behind it.
+    struct Layout {
+        std::shared_ptr<const gdma::DmaRegion> region;
+        std::uint32_t ring_bytes = 0;
+        std::uint32_t stride = 0;
+        std::uint32_t limit = 0;
+    };
+    SharedReceiveQueue(const base::GuestMemory& memory, AdapterEvents& events,
+                       base::Counter& bad_records, std::uint32_t id, gdma::Handle<gdma::Pd> pd,
+                       const Layout& layout);
+
+    [[nodiscard]] std::uint32_t id() const { return id_; }
+    QueueFormat::Take take(Receive& receive);
+    void set_limit(std::uint32_t limit);
+    [[nodiscard]] std::uint32_t limit() const;
+    [[nodiscard]] std::uint32_t posted() const;
+    [[nodiscard]] std::uint32_t entries() const { return receives_.entries(); }
+
+private:
+    AdapterEvents& events_;
+    base::Counter& bad_records_;
+    const std::uint32_t id_;
+    const gdma::Handle<gdma::Pd> pd_;
+    const gdma::SharedWords record_;
+    mutable std::mutex mutex_;  // protects all below
+    ReceiveRing receives_;
+    std::uint32_t limit_;
+    bool failed_ = false;
+};
+
+}  // namespace openmana::rnic

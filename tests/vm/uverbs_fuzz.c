@@ -298,8 +298,8 @@ static int works(bool rdma) {
     err = get_context(&w, sizeof process.context);
     if (!err) err = op_pd(&w);
     if (!err)
-        err = mr_of(&w, &(struct base){.pd = handle_of(atomic_load(&process.slots[K_PD][0]))},
-                    (uintptr_t)process.arena, PAGE, 7);
+        err = make(&w, &(struct base){.pd = handle_of(atomic_load(&process.slots[K_PD][0]))},
+                   right_mr, (struct change)FIELD(CORE, ib_uverbs_reg_mr, access_flags, N(7)));
     for (int i = 0; rdma && !err && i < 8; i++) err = op_cq(&w);
     close(process.fd);
     return err;

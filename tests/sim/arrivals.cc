@@ -87,7 +87,7 @@ void Arrivals::request(rnic::Qp& qp, const roce::Packet& packet,
             kind = &taken_;
         else if (qp.state() == MANA_HW_RNIC_QP_ERR)
             kind = &refused_;
-        else if (qp.recv_cq.overrun())
+        else if (qp.recv_cq->overrun())
             kind = &state_;  // as good as in ERR
         else
             kind = qp.type == rnic::QpType::kRc ? &put_off_ : &lost_;

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-FENCED = ("mana_dp_cq_arm",)
+FENCED = ("mana_dp_cq_arm_ring",)
 
 
 def main() -> int:

@@ -84,8 +84,7 @@ struct EthernetDevice::Impl final : Transmitter {
     bool deliver(ReceiveQueue& queue, ReceivedFrame& parsed, std::span<const std::byte> frame);
     ReceiveQueue* steer(ReceivedFrame& frame) const;
     void count_received(Cast cast, std::uint64_t bytes);
-    void destroy_sq(SendQueue& queue);
-    void destroy_rq(ReceiveQueue& queue);
+    void forget_rq(ReceiveQueue& queue);
     void drop_all();
 
     /// CONFIG_VPORT_TX: what the queues created from now on belong to, if it is still there then.
@@ -97,6 +96,19 @@ struct EthernetDevice::Impl final : Transmitter {
     [[nodiscard]] std::optional<QueueOwner> find_owner(gdma::Pdn pd, gdma::DoorbellPage page) const;
     std::uint32_t make_wq(const mana_hw_eth_create_wq_req& in, QueueOwner owner, bool packets,
                           HwcReply& reply);
+    /// What a work queue is made of.
+    struct NewQueue {
+        QueueOwner owner;
+        gdma::RegionClaim wq_region;
+        std::uint64_t wq_bytes = 0;
+        gdma::RegionClaim cq_region;
+        std::uint64_t cq_bytes = 0;
+        gdma::Handle<gdma::EventQueue> eq;
+        bool packets = false;
+    };
+    base::Result<mana_hw_eth_create_wq_resp> make_sq(NewQueue parts);
+    base::Result<mana_hw_eth_create_wq_resp> make_rq(NewQueue parts);
+    [[nodiscard]] bool packets_allowed() const { return packets_epoch == function.epoch(); }
 
     gdma::Client& client;
     gdma::Function& function;
@@ -110,6 +122,8 @@ struct EthernetDevice::Impl final : Transmitter {
     std::unordered_map<std::uint64_t, std::unique_ptr<SendQueue>> sqs;  // by object handle
     std::uint64_t next_handle = 0x100;  // never used again, so that a late turn finds nothing
     std::uint32_t clamp_mbps = 0;       // 0: none
+    /// The function's epoch in which the extension was negotiated: a reset forgets it.
+    std::optional<std::uint64_t> packets_epoch;
     /// Tasks that we posted hold it weakly: they come to nothing when the device is gone.
     std::shared_ptr<int> alive = std::make_shared<int>(0);
 
@@ -194,8 +208,8 @@ std::uint32_t EthernetDevice::Impl::config_vport_tx(const HwcRequest& request, H
 
 std::optional<QueueOwner> EthernetDevice::Impl::find_owner(gdma::Pdn pd,
                                                            gdma::DoorbellPage page) const {
-    auto found_pd = function.find_pd(client, pd);
-    auto found_page = function.find_page(page);
+    auto found_pd = function.pds().find(pd, client.device_type());
+    auto found_page = function.pages().find(page);
     if (!found_pd || !found_page) return std::nullopt;
     return QueueOwner{std::move(*found_pd), std::move(*found_page)};
 }
@@ -233,100 +247,86 @@ std::uint32_t EthernetDevice::Impl::make_wq(const mana_hw_eth_create_wq_req& in,
     if ((is_sq ? sqs.size() : rqs.size()) >= config.max_queues) return gdma::kHwcNoResources;
     gdma::Handle<gdma::EventQueue> eq;
     if (in.eq_id != MANA_HW_ETH_NO_EQ) {
-        auto found = function.find_eq(gdma::Eqn(in.eq_id));
+        auto found = function.eqs().find(gdma::Eqn(in.eq_id));
         if (!found) return gdma::kHwcNotFound;
         eq = std::move(*found);
     }
     const RegionHandle wq_handle(in.wq_region);
     const RegionHandle cq_handle(in.cq_region);
-    const auto wq_region = function.region(wq_handle);
-    const auto cq_region = function.region(cq_handle);
+    if (wq_handle == cq_handle) return gdma::kHwcInvalidParameter;
+    auto wq_region = function.regions().claim(wq_handle);
+    auto cq_region = function.regions().claim(cq_handle);
     if (!wq_region || !cq_region) return gdma::kHwcNotFound;
-    if (wq_handle == cq_handle || (*wq_region)->length() < in.wq_bytes ||
-        (*cq_region)->length() < in.cq_bytes)
+    if ((*wq_region)->length() < in.wq_bytes || (*cq_region)->length() < in.cq_bytes)
         return gdma::kHwcInvalidParameter;
 
-    // From here on what was taken is given back: a failed command leaves both regions with the
-    // driver.
-    std::uint32_t id = 0;
-    if (is_sq) {
-        const auto sqn = function.allocate_sqs(1, 1);
-        if (!sqn) return gdma::kHwcNoResources;
-        id = sqn->value();
-    } else {
-        const auto rqn = function.allocate_rqs(1, 1);
-        if (!rqn) return gdma::kHwcNoResources;
-        id = rqn->value();
-    }
-    auto taken = function.take_region(cq_handle);
-    OM_CHECK(taken.has_value());
-    const auto cq = function.create_cq(std::move(*taken), in.cq_bytes, std::move(eq), owner.page);
-    if (!cq) {
-        function.restore_region(cq_handle, std::move(*taken));
-        if (is_sq)
-            function.free_sqs(gdma::Sqn(id), 1);
-        else
-            function.free_rqs(gdma::Rqn(id), 1);
-        return cq.error().code == base::ErrorCode::kExhausted ? gdma::kHwcNoResources
-                                                              : gdma::kHwcInvalidParameter;
-    }
-    auto memory = function.take_region(wq_handle);
-    OM_CHECK(memory.has_value());
-    gdma::Ring ring(function.memory(), std::move(*memory), in.wq_bytes);
-    const std::uint64_t handle = next_handle++;
-    const gdma::DoorbellPage page = owner.page->page;
-    if (is_sq) {
-        auto queue = std::make_unique<SendQueue>(
-            handle, gdma::Sqn(id), std::move(owner), std::move(ring), *cq, function.keys(), *this,
-            counters, packets ? SqUser::kPackets : SqUser::kInterface);
-        function.connect_sq(gdma::Sqn(id), page, queue.get());
-        sqs.emplace(handle, std::move(queue));
-    } else {
-        auto queue =
-            std::make_unique<ReceiveQueue>(gdma::Rqn(id), std::move(owner), std::move(ring), *cq,
-                                           function.keys(), counters, packets);
-        function.connect_rq(gdma::Rqn(id), page, queue.get());
-        rqs.emplace(handle, std::move(queue));
-    }
-    mana_hw_eth_create_wq_resp out{};
-    out.wq_id = id;
-    out.cq_id = (*cq)->id().value();
-    out.wq_object = handle;
-    reply.put_struct(out);
+    NewQueue parts{std::move(owner), std::move(*wq_region), in.wq_bytes, std::move(*cq_region),
+                   in.cq_bytes,      std::move(eq),         packets};
+    const auto made = is_sq ? make_sq(std::move(parts)) : make_rq(std::move(parts));
+    if (!made) return gdma::status_of(made.error());
+    reply.put_struct(*made);
     OM_DEBUG("wq create: nic={} type={} id={:#x} cqn={:#x} object={:#x}", function.config().name,
-             is_sq ? "sq" : "rq", id, (*cq)->id().value(), handle);
+             is_sq ? "sq" : "rq", made->wq_id + 0, made->cq_id + 0, made->wq_object + 0);
     return gdma::kHwcSuccess;
 }
 
-void EthernetDevice::Impl::destroy_sq(SendQueue& queue) {
-    function.connect_sq(queue.id(), {}, nullptr);
-    function.free_sqs(queue.id(), 1);
+base::Result<mana_hw_eth_create_wq_resp> EthernetDevice::Impl::make_sq(NewQueue parts) {
+    const gdma::DoorbellPage page = parts.owner.page->page;
+    TRY(gdma::SqIds ids, function.sqs().allocate(1, 1));
+    TRY(auto cq, function.cqs().create(std::move(parts.cq_region), parts.cq_bytes,
+                                       std::move(parts.eq), parts.owner.page, {}));
+    mana_hw_eth_create_wq_resp made{};
+    made.wq_id = ids.first().value();
+    made.cq_id = cq->id().value();
+    const std::uint64_t handle = next_handle++;
+    made.wq_object = handle;
+    auto queue = std::make_unique<SendQueue>(
+        handle, std::move(ids), std::move(parts.owner),
+        gdma::Ring(function.memory(), parts.wq_region.take(), parts.wq_bytes), std::move(cq),
+        function.keys(), *this, counters, parts.packets ? SqUser::kPackets : SqUser::kInterface);
+    function.sqs().connect(queue->id(), page, queue.get());
+    sqs.emplace(handle, std::move(queue));
+    return made;
 }
 
-void EthernetDevice::Impl::destroy_rq(ReceiveQueue& queue) {
+base::Result<mana_hw_eth_create_wq_resp> EthernetDevice::Impl::make_rq(NewQueue parts) {
+    const gdma::DoorbellPage page = parts.owner.page->page;
+    TRY(gdma::RqIds ids, function.rqs().allocate(1, 1));
+    TRY(auto cq, function.cqs().create(std::move(parts.cq_region), parts.cq_bytes,
+                                       std::move(parts.eq), parts.owner.page, {}));
+    mana_hw_eth_create_wq_resp made{};
+    made.wq_id = ids.first().value();
+    made.cq_id = cq->id().value();
+    const std::uint64_t handle = next_handle++;
+    made.wq_object = handle;
+    auto queue = std::make_unique<ReceiveQueue>(
+        std::move(ids), std::move(parts.owner),
+        gdma::Ring(function.memory(), parts.wq_region.take(), parts.wq_bytes), std::move(cq),
+        function.keys(), counters, parts.packets);
+    function.rqs().connect(queue->id(), page, queue.get());
+    rqs.emplace(handle, std::move(queue));
+    return made;
+}
+
+/// Nobody finds the RQ any more.
+void EthernetDevice::Impl::forget_rq(ReceiveQueue& queue) {
     if (default_rq == &queue) default_rq = nullptr;
     for (auto& entry : table)
         if (entry == &queue) entry = nullptr;
     flows.forget(&queue);
     for (auto& [handle, spread] : spreads) spread->forget(queue);
-    function.connect_rq(queue.id(), {}, nullptr);
-    function.free_rqs(queue.id(), 1);
 }
 
 std::uint32_t EthernetDevice::Impl::destroy_wq(const HwcRequest& request) {
     const auto in = request.as<mana_hw_eth_destroy_wq_req>();
     const std::uint64_t handle = in.wq_object;
     if (in.wq_type == MANA_HW_ETH_SQ) {
-        const auto found = sqs.find(handle);
-        if (found == sqs.end()) return gdma::kHwcNotFound;
-        destroy_sq(*found->second);
-        sqs.erase(found);
-        return gdma::kHwcSuccess;
+        return sqs.erase(handle) != 0 ? gdma::kHwcSuccess : gdma::kHwcNotFound;
     }
     if (in.wq_type != MANA_HW_ETH_RQ) return gdma::kHwcInvalidParameter;
     const auto found = rqs.find(handle);
     if (found == rqs.end()) return gdma::kHwcNotFound;
-    destroy_rq(*found->second);
+    forget_rq(*found->second);
     rqs.erase(found);
     return gdma::kHwcSuccess;
 }
@@ -567,7 +567,7 @@ std::uint32_t EthernetDevice::Impl::dispatch(const HwcRequest& request, HwcReply
 }
 
 std::uint32_t EthernetDevice::Impl::dispatch_extension(const HwcRequest& request, HwcReply& reply) {
-    if (!function.packets_allowed()) return gdma::kHwcUnsupported;
+    if (!packets_allowed()) return gdma::kHwcUnsupported;
     const auto sized = [&](std::size_t need) { return request.size() >= need; };
     switch (request.opcode()) {
         case MANA_HW_EXT_CREATE_PACKET_WQ:
@@ -698,9 +698,8 @@ bool EthernetDevice::Impl::deliver(ReceiveQueue& queue, ReceivedFrame& parsed,
 }
 
 void EthernetDevice::Impl::drop_all() {
-    for (auto& [handle, queue] : sqs) destroy_sq(*queue);
     sqs.clear();
-    for (auto& [handle, queue] : rqs) destroy_rq(*queue);
+    for (auto& [handle, queue] : rqs) forget_rq(*queue);
     rqs.clear();
     binding.reset();
     clamp_mbps = 0;
@@ -736,6 +735,15 @@ void EthernetDevice::command(const gdma::HwcRequest& request, gdma::HwcReply& re
 
 void EthernetDevice::reset() {
     impl_->drop_all();
+}
+
+void EthernetDevice::allow_packets(bool allowed) {
+    impl_->packets_epoch =
+        allowed ? std::optional(impl_->function.epoch()) : std::optional<std::uint64_t>();
+}
+
+bool EthernetDevice::packets_allowed() const {
+    return impl_->packets_allowed();
 }
 
 void EthernetDevice::receive(std::span<const std::byte> frame) {

@@ -38,6 +38,10 @@ public:
     /// rule it matches gets it, the interface never. False if there is none. On the executor.
     bool receive_own(std::span<const std::byte> frame);
 
+    /// Whether there are packet queues and flow rules (docs/extensions.md): the RDMA device has
+    /// negotiated the extension. A reset of the function forgets it. On the executor.
+    void allow_packets(bool allowed);
+    [[nodiscard]] bool packets_allowed() const;
     [[nodiscard]] const base::MacAddr& mac() const;
     /// From any thread.
     [[nodiscard]] const EthernetCounters& counters() const;

@@ -19,10 +19,11 @@ namespace openmana::eth {
 /// executor, fed by any thread that visits.
 class ReceiveQueue final : public gdma::DoorbellTarget {
 public:
-    ReceiveQueue(gdma::Rqn id, QueueOwner owner, gdma::Ring ring,
+    ReceiveQueue(gdma::RqIds ids, QueueOwner owner, gdma::Ring ring,
                  gdma::Handle<gdma::CompletionQueue> cq, const gdma::MemoryTable& keys,
                  EthernetCounters& counters, bool keeps_tags = false)
-        : id_(id),
+        : ids_(std::move(ids)),
+          id_(ids_.first()),
           owner_(std::move(owner)),
           cq_(std::move(cq)),
           keys_(keys),
@@ -47,6 +48,7 @@ private:
     void complete_locked(std::uint32_t type, const ReceivedFrame& frame, std::uint32_t position);
     void flush_fences_locked();
 
+    const gdma::RqIds ids_;
     const gdma::Rqn id_;
     const QueueOwner owner_;
     const gdma::Handle<gdma::CompletionQueue> cq_;

@@ -43,11 +43,12 @@ public:
     static constexpr std::uint32_t kWqesPerTurn = 64;
     static constexpr std::uint64_t kFramesPerTurn = 1024;
 
-    SendQueue(std::uint64_t handle, gdma::Sqn id, QueueOwner owner, gdma::Ring ring,
+    SendQueue(std::uint64_t handle, gdma::SqIds ids, QueueOwner owner, gdma::Ring ring,
               gdma::Handle<gdma::CompletionQueue> cq, const gdma::MemoryTable& keys,
               Transmitter& transmitter, EthernetCounters& counters, SqUser user)
         : handle_(handle),
-          id_(id),
+          ids_(std::move(ids)),
+          id_(ids_.first()),
           owner_(std::move(owner)),
           ring_(std::move(ring)),
           cq_(std::move(cq)),
@@ -74,6 +75,7 @@ private:
     void complete(TxStatus status, std::uint32_t position);
 
     const std::uint64_t handle_;
+    const gdma::SqIds ids_;
     const gdma::Sqn id_;
     const QueueOwner owner_;
     gdma::Ring ring_;

@@ -103,6 +103,7 @@ private:
     [[nodiscard]] std::uint64_t transmit_room() const override;
     rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
                            const base::MacAddr& mac) override;
+    void extensions_negotiated(bool wanted) override { ethernet_.allow_packets(wanted); }
     void connection_failed(const rnic::Connection& connection, rnic::Failure failure) override {
         path_.connection_failed(connection, failure);
     }

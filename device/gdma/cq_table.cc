@@ -25,16 +25,16 @@ bool holds(const DmaRegion& region, std::uint64_t bytes, bool with_record) {
 
 }  // namespace
 
-Result<Handle<CompletionQueue>> CqTable::create(std::unique_ptr<DmaRegion>&& region,
-                                                std::uint64_t bytes, Handle<EventQueue> eq,
-                                                Handle<PageGrant> page, Options options) {
+Result<Handle<CompletionQueue>> CqTable::create(RegionClaim region, std::uint64_t bytes,
+                                                Handle<EventQueue> eq, Handle<PageGrant> page,
+                                                Options options) {
     if (!holds(*region, bytes, options.with_record))
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
                     region->length());
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no CQ left", max_cqs_);
     if (*id >= slots_.size()) slots_.resize(*id + 1);
-    const std::shared_ptr<const DmaRegion> shared = std::move(region);
+    const std::shared_ptr<const DmaRegion> shared = region.take();
     auto cq = make_handle<CompletionQueue>(Cqn(*id), std::move(page), Ring(memory_, shared, bytes),
                                            std::move(eq), options.armed, this);
     if (options.with_record) cq->use_record(std::make_unique<SharedWords>(memory_, shared, bytes));
@@ -42,7 +42,7 @@ Result<Handle<CompletionQueue>> CqTable::create(std::unique_ptr<DmaRegion>&& reg
     return cq;
 }
 
-Result<std::uint32_t> CqTable::resize(CompletionQueue& cq, std::unique_ptr<DmaRegion>&& region,
+Result<std::uint32_t> CqTable::resize(CompletionQueue& cq, RegionClaim region,
                                       std::uint64_t bytes) {
     if (!cq.has_record() || find(cq.id()) != &cq)
         return fail(ErrorCode::kNotFound, "no such CQ with a record", cq.id().value());
@@ -50,7 +50,7 @@ Result<std::uint32_t> CqTable::resize(CompletionQueue& cq, std::unique_ptr<DmaRe
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes);
     if (!cq.can_resize(static_cast<std::uint32_t>(bytes / sizeof(mana_hw_cqe))))
         return fail(ErrorCode::kBusy, "the CQ holds more than the new ring", cq.id().value());
-    const std::shared_ptr<DmaRegion> shared = std::move(region);
+    const std::shared_ptr<DmaRegion> shared = region.take();
     slots_[cq.id().value()].last_index = 0;
     return cq.resize(Ring(memory_, shared, bytes),
                      std::make_unique<SharedWords>(memory_, shared, bytes));

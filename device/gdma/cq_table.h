@@ -10,6 +10,7 @@
 #include "gdma/completion_queue.h"
 #include "gdma/handle.h"
 #include "gdma/id_pool.h"
+#include "gdma/region_table.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
@@ -26,16 +27,15 @@ public:
         bool armed = false;
         bool with_record = false;  ///< behind the ring (docs/extensions.md)
     };
-    /// The ring is the first `bytes` of the region, which is moved from on success only. `eq` may
-    /// be null.
-    [[nodiscard]] base::Result<Handle<CompletionQueue>> create(std::unique_ptr<DmaRegion>&& region,
+    /// The ring is the first `bytes` of the region. `eq` may be null.
+    [[nodiscard]] base::Result<Handle<CompletionQueue>> create(RegionClaim region,
                                                                std::uint64_t bytes,
                                                                Handle<EventQueue> eq,
                                                                Handle<PageGrant> page,
                                                                Options options);
     /// Moves a CQ that has a record to the first `bytes` of another region, with the record behind
-    /// them; the region is moved from on success only. Gives the consumer's new index.
-    base::Result<std::uint32_t> resize(CompletionQueue& cq, std::unique_ptr<DmaRegion>&& region,
+    /// them. Gives the consumer's new index.
+    base::Result<std::uint32_t> resize(CompletionQueue& cq, RegionClaim region,
                                        std::uint64_t bytes);
     [[nodiscard]] CompletionQueue* find(Cqn id) const;
 

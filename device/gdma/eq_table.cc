@@ -11,7 +11,7 @@ using base::ErrorCode;
 using base::fail;
 using base::Result;
 
-Result<Handle<EventQueue>> EqTable::create(DeviceType owner, std::unique_ptr<DmaRegion>&& region,
+Result<Handle<EventQueue>> EqTable::create(DeviceType owner, RegionClaim region,
                                            std::uint64_t bytes, Handle<PageGrant> page,
                                            unsigned vector) {
     const auto id = ids_.take();
@@ -19,7 +19,7 @@ Result<Handle<EventQueue>> EqTable::create(DeviceType owner, std::unique_ptr<Dma
     if (*id >= slots_.size()) slots_.resize(*id + 1);
     Slot& slot = slots_[*id];
     slot.eq = make_handle<EventQueue>(Eqn(*id), std::move(page),
-                                      Ring(memory_, std::move(region), bytes), irq_, vector);
+                                      Ring(memory_, region.take(), bytes), irq_, vector);
     slot.owner = owner;
     slot.last_index = static_cast<std::uint32_t>(bytes / sizeof(mana_hw_eqe));
     return slot.eq;

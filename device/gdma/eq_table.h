@@ -10,6 +10,7 @@
 #include "gdma/event_queue.h"
 #include "gdma/handle.h"
 #include "gdma/id_pool.h"
+#include "gdma/region_table.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
@@ -21,9 +22,7 @@ public:
     EqTable(const base::GuestMemory& memory, pci::IrqSink& irq, std::uint32_t max_eqs)
         : memory_(memory), irq_(irq), max_eqs_(max_eqs), ids_(1, max_eqs) {}
 
-    /// The region is moved from on success only.
-    [[nodiscard]] base::Result<Handle<EventQueue>> create(DeviceType owner,
-                                                          std::unique_ptr<DmaRegion>&& region,
+    [[nodiscard]] base::Result<Handle<EventQueue>> create(DeviceType owner, RegionClaim region,
                                                           std::uint64_t bytes,
                                                           Handle<PageGrant> page, unsigned vector);
     /// kBusy while anybody holds it.

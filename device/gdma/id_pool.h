@@ -114,7 +114,7 @@ private:
         free_.push_back(block);
     }
 
-    const std::uint32_t quota_;
+    std::uint32_t quota_;
     std::uint32_t used_ = 0;
     std::uint32_t single_block_ = 0;
     std::uint32_t single_next_ = 0;

@@ -70,7 +70,7 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
     }
     Slot& slot = slots_[index];
     region.key = region.created = Key(index << kTagBits | slot.tag);
-    if (region.type == MrType::kWindowType2) windows_of_qps_.insert(index);
+    if (region.type == MrType::kWindowType2) scoped_windows_.insert(index);
     slot.region = std::make_unique<MemoryRegion>(std::move(region));
     slot.describe();
     ++used_;
@@ -98,7 +98,7 @@ base::Result<void> MemoryTable::remove(Key key) {
     if (slot.region->windows.load(std::memory_order_relaxed) != 0)
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (slot.region->window()) release(*slot.region);
-    windows_of_qps_.erase(index);
+    scoped_windows_.erase(index);
     slot.region.reset();
     slot.key = Key();
     ++slot.tag;
@@ -112,12 +112,12 @@ base::Result<void> MemoryTable::remove(Key key) {
     return {};
 }
 
-base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
+base::Result<void> MemoryTable::change(Key key, MemoryChange request) {
     if (find(key) == nullptr)
         return base::fail(base::ErrorCode::kNotFound, "no such memory key", key.value());
     MemoryRegion& region = *at(key);
     const bool has_memory = region.type == MrType::kGva || region.type == MrType::kZeroBased ||
-                            (region.type == MrType::kDeviceMemory && request.region == nullptr);
+                            (region.type == MrType::kDeviceMemory && !request.region);
     if (!has_memory)
         return base::fail(base::ErrorCode::kInvalidArgument, "memory key cannot change so",
                           key.value());
@@ -125,10 +125,10 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (request.pd) region.pd = std::move(request.pd);
     if (request.access) region.access = *request.access;
-    if (request.region != nullptr) {
+    if (request.region) {
         region.base = request.base;
         region.length = request.region->length();
-        region.region = std::move(request.region);
+        region.region = request.region.take();
     }
     slots_[key.value() >> kTagBits].describe();
     return {};
@@ -136,7 +136,7 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange&& request) {
 
 void MemoryTable::clear() {
     decltype(slots_)().swap(slots_);
-    windows_of_qps_.clear();
+    scoped_windows_.clear();
     free_head_ = 0;
     free_tail_ = 0;
     used_ = 0;
@@ -163,13 +163,13 @@ const MemoryRegion* MemoryTable::find_created(Key key) const {
 }
 
 MrFault MemoryTable::locate(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                            std::uint32_t need, std::uint32_t qpn, Place& place) const {
+                            std::uint32_t need, WindowScope scope, Place& place) const {
     const MemoryRegion* region = find(key);
     if (region == nullptr || region->pd->id != pd) return MrFault::kKey;
     if (region->dynamic()) {
         // Acquire: pairs with nothing but an exclusion; an invalidation may come at any time.
         if (!region->valid.load(std::memory_order_acquire)) return MrFault::kKey;
-        const bool stranger = region->type == MrType::kWindowType2 && region->qpn != qpn;
+        const bool stranger = region->type == MrType::kWindowType2 && region->scope != scope;
         if (region->window() && ((need & kLocalRights) != 0 || stranger)) return MrFault::kKey;
     }
     if ((region->access & need) != need) return MrFault::kAccess;
@@ -212,15 +212,15 @@ MrFault MemoryTable::refuse(const Slot& slot, Pdn pd, std::uint64_t address, std
 }
 
 MrFault MemoryTable::check(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                           std::uint32_t need, std::uint32_t qpn) const {
+                           std::uint32_t need, WindowScope scope) const {
     if (length == 0) return MrFault::kNone;
     if (const Slot* const slot = plain(key)) return refuse(*slot, pd, address, length, need);
     Place place;
-    return locate(key, pd, address, length, need, qpn, place);
+    return locate(key, pd, address, length, need, scope, place);
 }
 
 MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                             std::uint32_t need, SpanList& out, std::uint32_t qpn) const {
+                             std::uint32_t need, SpanList& out, WindowScope scope) const {
     if (length == 0) return MrFault::kNone;
     const auto access = (need & kWriteRights) != 0 ? base::Access::kWrite : base::Access::kRead;
     const std::size_t before = out.size();
@@ -233,7 +233,7 @@ MrFault MemoryTable::resolve(Key key, Pdn pd, std::uint64_t address, std::uint64
         return MrFault::kRange;
     }
     Place place;
-    const MrFault fault = locate(key, pd, address, length, need, qpn, place);
+    const MrFault fault = locate(key, pd, address, length, need, scope, place);
     if (fault != MrFault::kNone) return fault;
     if (place.region->type == MrType::kFastRegister && !used_keys.use(*place.region))
         return MrFault::kKey;
@@ -298,7 +298,7 @@ bool MemoryTable::bind(const WindowBind& request) {
     window->length = request.length;
     window->target = region;
     window->target_offset = request.address - region->base;
-    window->qpn = request.qpn;
+    window->scope = request.scope;
     region->windows.fetch_add(1, std::memory_order_relaxed);
     window->valid.store(true, std::memory_order_release);
     return true;
@@ -322,11 +322,11 @@ void MemoryTable::fast_register(FastRegistration request) {
     region.valid.store(true, std::memory_order_release);
 }
 
-bool MemoryTable::invalidate(Key key, Pdn pd, std::uint32_t qpn) const {
+bool MemoryTable::invalidate(Key key, Pdn pd, WindowScope scope) const {
     const MemoryRegion* const region = find(key);
     if (region == nullptr || region->pd->id != pd) return false;
     if (region->type == MrType::kWindowType2) {
-        if (region->qpn != qpn || !region->valid.load(std::memory_order_relaxed)) return false;
+        if (region->scope != scope || !region->valid.load(std::memory_order_relaxed)) return false;
         release(*region);
         return true;
     }
@@ -340,10 +340,10 @@ bool MemoryTable::invalidate(Key key, Pdn pd, std::uint32_t qpn) const {
     return true;
 }
 
-void MemoryTable::end_windows(std::optional<std::uint32_t> qpn) {
-    for (const std::uint32_t index : windows_of_qps_) {
+void MemoryTable::end_windows(std::optional<WindowScope> scope) {
+    for (const std::uint32_t index : scoped_windows_) {
         const MemoryRegion& window = *slots_[index].region;
-        if (!qpn || window.qpn == *qpn) release(window);
+        if (!scope || window.scope == *scope) release(window);
     }
 }
 

@@ -10,8 +10,10 @@
 
 #include "base/guest_memory.h"
 #include "base/huge_pages.h"
+#include "gdma/device_memory.h"
 #include "gdma/handle.h"
 #include "gdma/pd_table.h"
+#include "gdma/region_table.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
 
@@ -34,9 +36,6 @@ struct MovableAtomic : std::atomic<T> {
     MovableAtomic(MovableAtomic&& other) noexcept : std::atomic<T>(other.load()) {}
 };
 
-/// Device memory of ALLOC_DM, reachable only through MRs of type 5.
-using DeviceMemory = std::vector<std::byte>;
-
 /// A memory region or window; it holds its PD. Immutable after creation, but for windows and
 /// fast-register keys: what they stand for changes under an exclusion of the Gate, and `valid` may
 /// fall at any time.
@@ -55,7 +54,7 @@ struct MemoryRegion {
     MovableAtomic<bool> valid{false};
     MemoryRegion* target = nullptr;   ///< window: the region that it shows
     std::uint64_t target_offset = 0;  ///< where in it
-    std::uint32_t qpn = 0;            ///< type 2: the QP that may be reached through it
+    WindowScope scope{};              ///< type 2: who may be reached through it
     std::uint32_t max_pages = 0;      ///< fast register
     /// Fast register: threads that may be copying through it. See KeyUse.
     MovableAtomic<std::uint32_t> users{0};
@@ -74,7 +73,7 @@ struct WindowBind {
     Key new_key{};
     Key region{};
     Pdn pd{};
-    std::uint32_t qpn = 0;
+    WindowScope scope = {};
     std::uint32_t access = 0;
     std::uint64_t address = 0;
     std::uint64_t length = 0;
@@ -94,8 +93,8 @@ struct FastRegistration {
 struct MemoryChange {
     Handle<Pd> pd;  ///< null: it stays
     std::optional<std::uint32_t> access;
-    std::unique_ptr<DmaRegion> region;  ///< null: the memory stays
-    std::uint64_t base = 0;             ///< with a region
+    RegionClaim region;      ///< empty: the memory stays
+    std::uint64_t base = 0;  ///< with a region
 };
 
 /// What its thread resolves through fast-register keys while one lives, it may copy: nobody who
@@ -125,7 +124,7 @@ public:
     base::Result<void> remove(Key key);
     /// A region of types 2 and 4, or 5 if its memory stays; kBusy when it has windows. Not during a
     /// visit.
-    base::Result<void> change(Key key, MemoryChange&& request);
+    base::Result<void> change(Key key, MemoryChange request);
     void clear();
     [[nodiscard]] const MemoryRegion* find(Key key) const;
     /// By the key that it was created with.
@@ -138,12 +137,12 @@ public:
     [[nodiscard]] bool registrable(Key key, Pdn pd, std::uint32_t pages) const;
     /// Of a registrable key.
     void fast_register(FastRegistration request);
-    /// Makes a window of type 2 or a fast-register key invalid, for the QP that asks. False if the
-    /// key is no such. Also during a visit. Waits until nobody copies through a fast-register key;
-    /// what the caller itself resolved in its KeyUse it may not use any more.
-    [[nodiscard]] bool invalidate(Key key, Pdn pd, std::uint32_t qpn) const;
-    /// Makes the type 2 windows bound to this QP invalid, or those of all QPs.
-    void end_windows(std::optional<std::uint32_t> qpn);
+    /// Makes a window of type 2 or a fast-register key invalid, for the scope that asks. False if
+    /// the key is no such. Also during a visit. Waits until nobody copies through a fast-register
+    /// key; what the caller itself resolved in its KeyUse it may not use any more.
+    [[nodiscard]] bool invalidate(Key key, Pdn pd, WindowScope scope) const;
+    /// Makes the type 2 windows bound to this scope invalid, or all.
+    void end_windows(std::optional<WindowScope> scope);
     [[nodiscard]] std::size_t size() const { return used_; }
     /// True if the table does not stay in a CPU's cache, so that `prefetch` is worth its cost.
     [[nodiscard]] bool large() const { return slots_.size() > kLarge; }
@@ -152,14 +151,14 @@ public:
     [[nodiscard]] bool full() const { return used_ >= max_entries_; }
 
     /// Host memory of `[address, address + length)` under `key`, appended to `out`. All of `need`
-    /// must be granted. Length 0 needs no key. On a fault `out` is as it was. `qpn`: the QP through
-    /// which a peer asks; windows of type 2 know only one.
+    /// must be granted. Length 0 needs no key. On a fault `out` is as it was. `scope`:
+    /// through whom a peer asks; windows of type 2 know only one.
     [[nodiscard]] MrFault resolve(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                                  std::uint32_t need, SpanList& out, std::uint32_t qpn = 0) const;
+                                  std::uint32_t need, SpanList& out, WindowScope scope = {}) const;
     /// What `resolve` would say about key, PD, rights and range, without the cost of listing the
     /// memory. Guest memory missing behind the region shows only when it is resolved.
     [[nodiscard]] MrFault check(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                                std::uint32_t need, std::uint32_t qpn = 0) const;
+                                std::uint32_t need, WindowScope scope = {}) const;
 
 private:
     struct Place {
@@ -167,7 +166,7 @@ private:
         std::uint64_t offset = 0;
     };
     [[nodiscard]] MrFault locate(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
-                                 std::uint32_t need, std::uint32_t qpn, Place& place) const;
+                                 std::uint32_t need, WindowScope scope, Place& place) const;
     /// The object at the index of a key, whatever its tag.
     [[nodiscard]] MemoryRegion* at(Key key) const;
     static void release(const MemoryRegion& window);
@@ -201,7 +200,7 @@ private:
     std::uint32_t free_tail_ = 0;
     std::size_t used_ = 0;
     std::uint8_t first_tag_ = 0;  // of indices never used since the last clear()
-    std::unordered_set<std::uint32_t> windows_of_qps_;  // indices of type 2 windows
+    std::unordered_set<std::uint32_t> scoped_windows_;  // indices of type 2 windows
 };
 
 }  // namespace openmana::gdma

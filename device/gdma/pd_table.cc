@@ -56,10 +56,13 @@ Result<Handle<Pd>> PdTable::find(PdHandle handle) const {
     return pds_[found->second.value()];
 }
 
-Result<Handle<Pd>> PdTable::find(Pdn id) const {
+Result<Handle<Pd>> PdTable::find(Pdn id, DeviceType device) const {
     if (id.value() >= pds_.size() || !pds_[id.value()])
         return fail(ErrorCode::kNotFound, "no such PD", id.value());
-    return pds_[id.value()];
+    const Handle<Pd>& pd = pds_[id.value()];
+    if (pd->owner != kGuest && pd->owner != device)
+        return fail(ErrorCode::kNotFound, "PD of another device", id.value(), pd->owner);
+    return pd;
 }
 
 void PdTable::reset() {

@@ -37,7 +37,8 @@ public:
     void destroy(Handle<Pd> pd);
     /// One of the guest's.
     [[nodiscard]] base::Result<Handle<Pd>> find(PdHandle handle) const;
-    [[nodiscard]] base::Result<Handle<Pd>> find(Pdn id) const;
+    /// One of the guest's, or that of the device.
+    [[nodiscard]] base::Result<Handle<Pd>> find(Pdn id, DeviceType device) const;
     [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
     /// Forgets all: who holds one has its objects elsewhere.
     void reset();

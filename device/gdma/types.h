@@ -21,6 +21,10 @@ using PdHandle = base::Strong<struct PdHandleTag, std::uint64_t>;
 using RegionHandle = base::Strong<struct RegionHandleTag, std::uint64_t>;
 using Key = base::Strong<struct KeyTag, std::uint32_t>;  ///< lkey or rkey; never 0 or all-ones
 
+/// Through whom a peer may come in by a window of type 2: a number of the client's (RNIC: of the
+/// QP).
+using WindowScope = base::Strong<struct WindowScopeTag, std::uint32_t>;
+
 /// GDMA 0.2. As the owner of an object: whom it was made for.
 using DeviceType = std::uint16_t;
 constexpr DeviceType kGuest = 0;  ///< no device: the guest asked for it

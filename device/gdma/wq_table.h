@@ -8,7 +8,7 @@
 
 #include "base/huge_pages.h"
 #include "base/prefetch.h"
-#include "gdma/function.h"
+#include "gdma/doorbell_target.h"
 #include "gdma/id_pool.h"
 #include "gdma/types.h"
 
@@ -25,8 +25,8 @@ public:
     struct Slot {
         DoorbellTarget* target = nullptr;
         DoorbellPage page{};
-        std::uint16_t target_bytes = 0;  ///< see Function::connect_sq
-        std::uint16_t beyond_bytes = 0;  ///< see Function::set_beyond
+        std::uint16_t target_bytes = 0;  ///< see WorkQueues::connect
+        std::uint16_t beyond_bytes = 0;  ///< see WorkQueues::set_beyond
     };
     static_assert(sizeof(Slot) == 16);
 

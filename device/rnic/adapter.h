@@ -32,6 +32,9 @@ constexpr std::uint64_t kQpHandle = 0xcd00000000000000ULL;
 constexpr std::uint64_t kSrqHandle = 0xce00000000000000ULL;
 constexpr std::uint64_t kAdapterHandle = 0xada0000000000001ULL;
 
+/// QP 1 has the number that the IB architecture gives it.
+constexpr gdma::Rqn kGsiRq{1};
+
 /// The request as its structure; what an older driver does not send is zero.
 template <typename T>
 T read_message(const gdma::HwcRequest& request) {

@@ -2,6 +2,7 @@
 // The commands that make and destroy objects (RNIC 2). All run on the executor under an exclusion
 // of the gate.
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "base/log.h"
@@ -159,15 +160,15 @@ void Adapter::query_caps(HwcReply& reply) {
 std::uint32_t Adapter::create_adapter(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_adapter_req>(request);
     if (created) return gdma::kHwcBusy;
-    auto eq = function.find_eq(gdma::Eqn(message.event_eq));
+    auto eq = function.eqs().find(gdma::Eqn(message.event_eq));
     if (!eq) return gdma::kHwcNotFound;
     created = true;
     events.use(std::move(*eq));
     error_cqes_wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
     extensions_wanted =
         config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
-    function.allow_fast_registration(extensions_wanted);
-    function.allow_packets(extensions_wanted);
+    function.key_changes().allow_fast_registration(extensions_wanted);
+    network.extensions_negotiated(extensions_wanted);
     mana_hw_rnic_create_adapter_resp answer{};
     answer.adapter = kAdapterHandle;
     write_message(reply, answer);
@@ -197,18 +198,18 @@ std::uint32_t Adapter::config_mac(const HwcRequest& request) {
 std::uint32_t Adapter::create_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
-    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
-    const auto region = function.region(handle);
-    const auto eq = function.find_eq(gdma::Eqn(message.eq_id));
+    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
+    auto region = function.regions().claim(handle);
+    const auto eq = function.eqs().find(gdma::Eqn(message.eq_id));
     if (!region || !eq) return gdma::kHwcNotFound;
     const std::uint64_t bytes = (*region)->length() / 64 * 64;
     if (bytes == 0 || !page) return gdma::kHwcInvalidParameter;
-    auto taken = function.take_region(handle);
-    if (!taken) return gdma::kHwcNotFound;
-    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, *page);
+    const auto cq = function.cqs().create(std::move(*region), bytes, *eq, *page, {});
     if (!cq) return gdma::kHwcNoResources;
     const std::uint32_t id = (*cq)->id().value();
     if (id >= cqs.size()) cqs.resize(id + 1);
+    OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", function.config().name, id,
+             (*cq)->entries());
     cqs[id] = *cq;
     mana_hw_rnic_create_cq_resp answer{};
     answer.cq = kCqHandle + id;
@@ -228,16 +229,17 @@ std::uint32_t Adapter::destroy_cq(const HwcRequest& request) {
     if (id >= cqs.size() || !cqs[id]) return gdma::kHwcNotFound;
     if (cqs[id]->holders() > 1) return gdma::kHwcBusy;
     cqs[id] = nullptr;
+    OM_DEBUG("cq destroy: nic={} cqn={:#x}", function.config().name, id);
     return gdma::kHwcSuccess;
 }
 
 void Adapter::insert_qp(QpPtr qp) {
     const gdma::DoorbellPage page = qp->page->page;
-    function.connect_sq(qp->ids.sq, page, &qp->send_doorbell,
-                        static_cast<std::uint16_t>(qp->requester_memory().size()));
-    function.connect_rq(qp->ids.rq, page, &qp->receive_doorbell);
+    function.sqs().connect(qp->ids.sq, page, &qp->send_doorbell,
+                           static_cast<std::uint16_t>(qp->requester_memory().size()));
+    function.rqs().connect(qp->ids.rq, page, &qp->receive_doorbell);
     if (qp->ids.rreq.value() != 0)
-        function.connect_rq(qp->ids.rreq, page, qp->queues->read_doorbell());
+        function.rqs().connect(qp->ids.rreq, page, qp->queues->read_doorbell());
     const std::uint32_t qpn = qp->qpn();
     if (qp->type == QpType::kUd && !qp->extended) datagram_qps.push_back(qpn);
     OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
@@ -247,8 +249,6 @@ void Adapter::insert_qp(QpPtr qp) {
 void Adapter::remove_qp(Qp& qp) {
     OM_DEBUG("qp destroy: nic={} qpn={:#x}", function.config().name, qp.qpn());
     qp.end_connection();
-    function.free_sqs(qp.ids.sq, qp.ids.count);
-    function.free_rqs(qp.ids.rq, qp.ids.count);
     if (!groups.empty()) leave_groups(qp.qpn());
     if (qp.type == QpType::kUd) std::erase(datagram_qps, qp.qpn());
     qps.erase(qp.qpn());
@@ -256,59 +256,50 @@ void Adapter::remove_qp(Qp& qp) {
 
 std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_rc_qp_req>(request);
-    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
-    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
+    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
     const auto send_cq = cq_of(message.send_cq);
     const auto recv_cq = cq_of(message.recv_cq);
     if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
     if (!page) return gdma::kHwcInvalidParameter;
     if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
-    // All checks come before the first region is taken: a failing command leaves them with the
-    // driver.
+    std::array<gdma::RegionClaim, MANA_HW_RNIC_RC_QUEUES> regions;
     for (std::size_t i = 0; i < MANA_HW_RNIC_RC_QUEUES; ++i) {
         const std::uint64_t handle = message.regions[i];
         if (handle == 0 && i == MANA_HW_RNIC_FAST_REGISTER_SQ) continue;
         for (std::size_t j = 0; j < i; ++j)
             if (message.regions[j] == handle) return gdma::kHwcInvalidParameter;
-        const auto region = function.region(gdma::RegionHandle(handle));
+        auto region = function.regions().claim(gdma::RegionHandle(handle));
         if (!region) return gdma::kHwcNotFound;
         const std::uint64_t length = (*region)->length();
         const bool ring = i != MANA_HW_RNIC_RESPONDER_SQ && i != MANA_HW_RNIC_FAST_REGISTER_SQ;
         const std::uint32_t least = i == MANA_HW_RNIC_REQUESTER_SQ ? kMinSendRing : kMinReceiveRing;
         if (ring && (length < least || length > 1ULL << 31)) return gdma::kHwcInvalidParameter;
+        regions[i] = std::move(*region);
     }
-    const auto sq = function.allocate_sqs(4, 4);
-    if (!sq) return gdma::kHwcNoResources;
-    const auto rq = function.allocate_rqs(4, 4);
-    if (!rq) {
-        function.free_sqs(*sq, 4);
-        return gdma::kHwcNoResources;
-    }
-    const auto take = [&](std::size_t i) -> std::unique_ptr<gdma::DmaRegion> {
-        if (message.regions[i] == 0) return nullptr;
-        auto taken = function.take_region(gdma::RegionHandle(message.regions[i]));
-        OM_CHECK(taken);
-        return std::move(*taken);
-    };
+    auto sqs = function.sqs().allocate(4, 4);
+    auto rqs = function.rqs().allocate(4, 4);
+    if (!sqs || !rqs) return gdma::kHwcNoResources;
     StockQueues::Regions queues;
-    queues.send = take(MANA_HW_RNIC_REQUESTER_SQ);
-    queues.read_scatter = take(MANA_HW_RNIC_REQUESTER_RQ);
-    queues.receive = take(MANA_HW_RNIC_RESPONDER_RQ);
-    queues.held.push_back(take(MANA_HW_RNIC_RESPONDER_SQ));
-    queues.held.push_back(take(MANA_HW_RNIC_FAST_REGISTER_SQ));
+    queues.send = regions[MANA_HW_RNIC_REQUESTER_SQ].take();
+    queues.read_scatter = regions[MANA_HW_RNIC_REQUESTER_RQ].take();
+    queues.receive = regions[MANA_HW_RNIC_RESPONDER_RQ].take();
+    queues.held.push_back(regions[MANA_HW_RNIC_RESPONDER_SQ].take());
+    queues.held.push_back(regions[MANA_HW_RNIC_FAST_REGISTER_SQ].take());
     // Ids: RNIC 3.2.
-    const Qp::Ids ids{*sq, *rq, gdma::Rqn(rq->value() + 1), 4};
-    QpPtr qp =
-        make_qp<StockQueues>(QpType::kRc, ids, {*pd, send_cq, recv_cq, *page}, std::move(queues));
+    const Qp::Ids ids{sqs->first(), rqs->first(), rqs->at(1)};
+    QpPtr qp = make_qp<StockQueues>(
+        QpType::kRc, ids, {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
+        std::move(queues));
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_rnic_create_rc_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
-    answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = sq->value();
-    answer.queue_ids[MANA_HW_RNIC_RESPONDER_SQ] = sq->value() + 1;
-    answer.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ] = sq->value() + 2;
-    answer.queue_ids[MANA_HW_RNIC_REQUESTER_RQ] = rq->value() + 1;
-    answer.queue_ids[MANA_HW_RNIC_RESPONDER_RQ] = rq->value();
+    answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = ids.sq.value();
+    answer.queue_ids[MANA_HW_RNIC_RESPONDER_SQ] = ids.sq.value() + 1;
+    answer.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ] = ids.sq.value() + 2;
+    answer.queue_ids[MANA_HW_RNIC_REQUESTER_RQ] = ids.rreq.value();
+    answer.queue_ids[MANA_HW_RNIC_RESPONDER_RQ] = ids.rq.value();
     write_message(reply, answer);
     insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
@@ -316,39 +307,36 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
 
 std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_ud_qp_req>(request);
-    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
-    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
+    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
     const auto send_cq = cq_of(message.send_cq);
     const auto recv_cq = cq_of(message.recv_cq);
-    const auto send = function.region(gdma::RegionHandle(message.sq_region));
-    const auto receive = function.region(gdma::RegionHandle(message.rq_region));
+    if (message.sq_region == message.rq_region) return gdma::kHwcInvalidParameter;
+    auto send = function.regions().claim(gdma::RegionHandle(message.sq_region));
+    auto receive = function.regions().claim(gdma::RegionHandle(message.rq_region));
     if (!pd || !send_cq || !recv_cq || !send || !receive) return gdma::kHwcNotFound;
     const bool gsi = message.type == MANA_HW_RNIC_UD_GSI;
-    if ((!gsi && message.type != MANA_HW_RNIC_UD_USER) || message.sq_region == message.rq_region ||
-        !page)
-        return gdma::kHwcInvalidParameter;
+    if ((!gsi && message.type != MANA_HW_RNIC_UD_USER) || !page) return gdma::kHwcInvalidParameter;
     const std::uint64_t limit = 1ULL << 31;
     if ((*send)->length() < kMinSendRing || (*send)->length() > limit ||
         (*receive)->length() < kMinReceiveRing || (*receive)->length() > limit)
         return gdma::kHwcInvalidParameter;
     if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
-    const auto sq = function.allocate_sqs(1, 1);
-    if (!sq) return gdma::kHwcNoResources;
-    const auto rq = gsi ? function.allocate_gsi_rq() : function.allocate_rqs(1, 1);
-    if (!rq) {
-        function.free_sqs(*sq, 1);
-        return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
-    }
+    auto sqs = function.sqs().allocate(1, 1);
+    if (!sqs) return gdma::kHwcNoResources;
+    auto rqs = gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate(1, 1);
+    if (!rqs) return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
     StockQueues::Regions queues;
-    queues.send = std::move(*function.take_region(gdma::RegionHandle(message.sq_region)));
-    queues.receive = std::move(*function.take_region(gdma::RegionHandle(message.rq_region)));
-    const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    QpPtr qp = make_qp<StockQueues>(gsi ? QpType::kGsi : QpType::kUd, ids,
-                                    {*pd, send_cq, recv_cq, *page}, std::move(queues));
+    queues.send = send->take();
+    queues.receive = receive->take();
+    const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
+    QpPtr qp = make_qp<StockQueues>(
+        gsi ? QpType::kGsi : QpType::kUd, ids,
+        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
-    answer.sq_id = sq->value();
-    answer.rq_id = rq->value();
+    answer.sq_id = ids.sq.value();
+    answer.rq_id = ids.rq.value();
     write_message(reply, answer);
     insert_qp(std::move(qp));
     return gdma::kHwcSuccess;

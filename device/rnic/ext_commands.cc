@@ -105,23 +105,21 @@ void Adapter::ext_query_caps(HwcReply& reply) const {
 std::uint32_t Adapter::ext_create_cq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
-    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
-    const auto region = function.region(handle);
-    const auto eq = function.find_eq(gdma::Eqn(message.eq_id));
+    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
+    auto region = function.regions().claim(handle);
+    const auto eq = function.eqs().find(gdma::Eqn(message.eq_id));
     if (!region || !eq) return gdma::kHwcNotFound;
     const std::uint64_t bytes = std::uint64_t{message.entries} * 64;
     if (!std::has_single_bit(message.entries) || message.entries > kMaxCqEntries ||
         !holds(**region, bytes) || !page)
         return gdma::kHwcInvalidParameter;
-    auto taken = function.take_region(handle);
-    if (!taken) return gdma::kHwcNotFound;
-    const auto cq = function.create_cq(std::move(*taken), bytes, *eq, *page, true);
-    if (!cq) {
-        function.restore_region(handle, std::move(*taken));
-        return gdma::kHwcNoResources;
-    }
+    const auto cq =
+        function.cqs().create(std::move(*region), bytes, *eq, *page, {.with_record = true});
+    if (!cq) return gdma::kHwcNoResources;
     const std::uint32_t id = (*cq)->id().value();
     if (id >= cqs.size()) cqs.resize(id + 1);
+    OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", function.config().name, id,
+             (*cq)->entries());
     cqs[id] = *cq;
     (*cq)->on_overrun([this, id] {
         function.executor().post(
@@ -159,19 +157,14 @@ std::uint32_t Adapter::ext_resize_cq(const HwcRequest& request, HwcReply& reply)
     const auto message = read_message<mana_hw_ext_resize_cq_req>(request);
     const gdma::RegionHandle handle(message.region);
     const auto cq = cq_of(message.cq);
-    const auto region = function.region(handle);
+    auto region = function.regions().claim(handle);
     if (!cq || !region) return gdma::kHwcNotFound;
     const std::uint64_t bytes = std::uint64_t{message.entries} * 64;
     if (!cq->has_record() || !std::has_single_bit(message.entries) ||
         message.entries > kMaxCqEntries || !holds(**region, bytes))
         return gdma::kHwcInvalidParameter;
-    auto taken = function.take_region(handle);
-    if (!taken) return gdma::kHwcNotFound;
-    const auto consumer = function.resize_cq(*cq, std::move(*taken), bytes);
-    if (!consumer) {
-        function.restore_region(handle, std::move(*taken));
-        return gdma::kHwcBusy;
-    }
+    const auto consumer = function.cqs().resize(*cq, std::move(*region), bytes);
+    if (!consumer) return gdma::kHwcBusy;
     mana_hw_ext_resize_cq_resp answer{};
     answer.consumer = *consumer;
     write_message(reply, answer);
@@ -190,13 +183,13 @@ gdma::Handle<SharedReceiveQueue> Adapter::srq_of(std::uint64_t handle) const {
 
 std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_qp_req>(request);
-    const auto page = function.find_page(gdma::DoorbellPage(message.doorbell_page));
+    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
     const gdma::RegionHandle handle(message.region);
-    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
+    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
     const auto send_cq = cq_of(message.send_cq);
     const auto recv_cq = cq_of(message.recv_cq);
     auto srq = message.srq == 0 ? nullptr : srq_of(message.srq);
-    const auto region = function.region(handle);
+    auto region = function.regions().claim(handle);
     if (!pd || !send_cq || !recv_cq || !region || (message.srq != 0 && !srq))
         return gdma::kHwcNotFound;
     static constexpr QpType kTypes[] = {QpType::kGsi, QpType::kRc, QpType::kUc, QpType::kUd};
@@ -214,30 +207,29 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
         return gdma::kHwcInvalidParameter;
     if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
-    const auto sq = function.allocate_sqs(1, 1);
-    if (!sq) return gdma::kHwcNoResources;
+    auto sqs = function.sqs().allocate(1, 1);
+    if (!sqs) return gdma::kHwcNoResources;
     const bool gsi = type == QpType::kGsi;
-    const auto rq = gsi ? function.allocate_gsi_rq() : function.allocate_rqs(1, 1);
-    if (!rq) {
-        function.free_sqs(*sq, 1);
-        return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
-    }
+    auto rqs = gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate(1, 1);
+    if (!rqs) return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
     ExtQueues::Layout layout;
-    layout.region = std::move(*function.take_region(handle));
+    layout.region = region->take();
     layout.sq_bytes = message.sq_bytes;
     layout.rq_bytes = message.rq_bytes;
     layout.rq_stride = message.rq_stride;
     layout.srq = std::move(srq);
     layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
-    const Qp::Ids ids{*sq, *rq, gdma::Rqn{}, 1};
-    QpPtr qp = make_qp<ExtQueues>(type, ids, {*pd, send_cq, recv_cq, *page}, std::move(layout));
+    const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
+    QpPtr qp = make_qp<ExtQueues>(type, ids,
+                                  {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
+                                  std::move(layout));
     qp->extended = true;
     qp->attributes.max_read_out = config.max_reads;
     qp->attributes.max_read_in = config.max_reads;
     mana_hw_ext_create_qp_resp answer{};
     answer.qp = kQpHandle + qp->qpn();
-    answer.sq_id = sq->value();
-    answer.rq_id = rq->value();
+    answer.sq_id = ids.sq.value();
+    answer.rq_id = ids.rq.value();
     write_message(reply, answer);
     insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
@@ -250,7 +242,7 @@ std::uint32_t Adapter::ext_destroy_qp(const HwcRequest& request) {
         const std::lock_guard lock(qp->responder.mutex);
         static_cast<ExtQueues&>(*qp->queues).give_back();
     }
-    function.end_windows(qp->qpn());
+    function.key_changes().end_windows(qp->scope());
     remove_qp(*qp);
     return gdma::kHwcSuccess;
 }
@@ -275,7 +267,7 @@ std::uint32_t Adapter::ext_modify_mr(const HwcRequest& request) {
     constexpr std::uint32_t kKnown =
         MANA_HW_EXT_MODIFY_PD | MANA_HW_EXT_MODIFY_ACCESS | MANA_HW_EXT_MODIFY_MEMORY;
     if ((message.flags & ~kKnown) != 0) return gdma::kHwcInvalidParameter;
-    gdma::Function::MrChange change;
+    gdma::KeyChanges::Change change;
     change.mr = message.mr;
     if ((message.flags & MANA_HW_EXT_MODIFY_PD) != 0) change.pd = gdma::PdHandle(message.pd);
     if ((message.flags & MANA_HW_EXT_MODIFY_ACCESS) != 0) change.access = message.access;
@@ -283,28 +275,29 @@ std::uint32_t Adapter::ext_modify_mr(const HwcRequest& request) {
         change.region = gdma::RegionHandle(message.region);
         change.address = message.address;
     }
-    const auto changed = function.change_mr(change);
+    const auto changed = function.key_changes().change(change);
     return changed ? gdma::kHwcSuccess : gdma::status_of(changed.error());
 }
 
 std::uint32_t Adapter::ext_copy_dm(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_copy_dm_req>(request);
     if (message.direction > MANA_HW_EXT_COPY_FROM_DM) return gdma::kHwcInvalidParameter;
-    const auto copied = function.copy_dm({.dm = message.dm,
-                                          .offset = message.offset,
-                                          .address = base::GuestAddr(message.address),
-                                          .length = message.length,
-                                          .to_dm = message.direction == MANA_HW_EXT_COPY_TO_DM});
+    const auto copied =
+        function.device_memory().copy({.dm = message.dm,
+                                       .offset = message.offset,
+                                       .address = base::GuestAddr(message.address),
+                                       .length = message.length,
+                                       .to_dm = message.direction == MANA_HW_EXT_COPY_TO_DM});
     return copied ? gdma::kHwcSuccess : gdma::status_of(copied.error());
 }
 
 std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_srq_req>(request);
     const gdma::RegionHandle handle(message.region);
-    const auto pd = function.find_pd(gdma::PdHandle(message.pd));
-    const auto region = function.region(handle);
+    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
+    auto region = function.regions().claim(handle);
     if (!pd || !region) return gdma::kHwcNotFound;
-    if (!function.find_page(gdma::DoorbellPage(message.doorbell_page)) ||
+    if (!function.pages().find(gdma::DoorbellPage(message.doorbell_page)) ||
         !valid_receive_ring(message.ring_bytes, message.stride) ||
         !holds(**region, message.ring_bytes) || message.limit > message.ring_bytes / message.stride)
         return gdma::kHwcInvalidParameter;
@@ -313,8 +306,10 @@ std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply
     if (!taken) return gdma::kHwcNoResources;
     const std::uint32_t id = *taken;
     if (id >= srqs.size()) srqs.resize(id + 1);
-    const SharedReceiveQueue::Layout layout{std::move(*function.take_region(handle)),
-                                            message.ring_bytes, message.stride, message.limit};
+    const SharedReceiveQueue::Layout layout{.region = region->take(),
+                                            .ring_bytes = message.ring_bytes,
+                                            .stride = message.stride,
+                                            .limit = message.limit};
     srqs[id] = gdma::make_handle<SharedReceiveQueue>(function.memory(), events,
                                                      counters.bad_records, id, *pd, layout);
     mana_hw_ext_create_srq_resp answer{};

@@ -221,21 +221,22 @@ std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
     bool done = false;
     switch (wqe.opcode) {
         case MANA_HW_EXT_WQE_LOCAL_INV:
-            done = adapter_.function.invalidate(gdma::Key(wqe.value), qp_.pd->id, qp_.qpn());
+            done = adapter_.function.key_changes().invalidate(gdma::Key(wqe.value), qp_.pd->id,
+                                                              qp_.scope());
             break;
         case MANA_HW_EXT_WQE_BIND_MW: {
             const auto bind = ext_segment_at<mana_hw_ext_bind>(wqe.segment, 0);
             const bool zero_based = (bind.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
-            done = adapter_.function.bind_window({gdma::Key(bind.mw_key), gdma::Key(bind.new_key),
-                                                  gdma::Key(bind.mr_key), qp_.pd->id, qp_.qpn(),
-                                                  bind.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
-                                                  bind.address, bind.length, zero_based});
+            done = adapter_.function.key_changes().bind_window(
+                {gdma::Key(bind.mw_key), gdma::Key(bind.new_key), gdma::Key(bind.mr_key),
+                 qp_.pd->id, qp_.scope(), bind.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
+                 bind.address, bind.length, zero_based});
             break;
         }
         default: {
             const auto reg = ext_segment_at<mana_hw_ext_register>(wqe.segment, 0);
             const bool zero_based = (reg.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
-            done = adapter_.function.fast_register(
+            done = adapter_.function.key_changes().fast_register(
                 {gdma::Key(reg.key), qp_.pd->id, reg.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
                  reg.iova, reg.length, base::GuestAddr(reg.page_list), reg.pages, reg.page_shift,
                  zero_based});

@@ -64,8 +64,8 @@ Qp* Requester::find_peer(Adapter& other) {
     peer_generation_ = other.qps.generation();
     if (peer_ != nullptr) {
         const auto memory = peer_->responder_memory();
-        adapter_.function.set_beyond(qp_.ids.sq, memory.data(),
-                                     static_cast<std::uint16_t>(memory.size()));
+        adapter_.function.sqs().set_beyond(qp_.ids.sq, memory.data(),
+                                           static_cast<std::uint16_t>(memory.size()));
     }
     return peer_;
 }
@@ -174,7 +174,7 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     to.clear();
     if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd->id,
                                       answer.read.address, length, gdma::kRemoteRead, from,
-                                      target.qpn()) != gdma::MrFault::kNone) {
+                                      target.scope()) != gdma::MrFault::kNone) {
         const Answer refused = target.responder.refuse_read(answer.psn);
         send_psn_ = una_ + 1;
         return local_outcome(refused);

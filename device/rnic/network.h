@@ -42,6 +42,9 @@ public:
         (void)connection;
         (void)failure;
     }
+    /// The driver has negotiated the extension, or has not. The Ethernet device of the same NIC has
+    /// packet queues and flow rules then (docs/extensions.md). On the RNIC's executor.
+    virtual void extensions_negotiated(bool wanted) { (void)wanted; }
     /// An RC QP has ended its connection: nothing of it is sent any more. On the QP's executor.
     virtual void connection_ended(const Connection& connection) { (void)connection; }
 };

@@ -7,7 +7,7 @@
 namespace openmana::rnic {
 
 Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, Uses uses)
-    : QpUpkeep(*this, std::move(uses.page)),
+    : QpUpkeep(*this, uses),
       QpCore(*this, adapter_, type_, ids_, std::move(uses)),
       requester(*this) {
     life = adapter.next_life++;

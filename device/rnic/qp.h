@@ -49,10 +49,9 @@ struct ReceiveDoorbell final : gdma::DoorbellTarget {
 
 /// Queue ids of a QP.
 struct QpIds {
-    gdma::Sqn sq{};           ///< stock RC: requester SQ; +1 responder SQ, +2 fast register
-    gdma::Rqn rq{};           ///< the QP number. Stock RC: responder RQ
-    gdma::Rqn rreq{};         ///< stock RC: requester RQ
-    std::uint32_t count = 1;  ///< ids of either kind
+    gdma::Sqn sq{};    ///< stock RC: requester SQ; +1 responder SQ, +2 fast register
+    gdma::Rqn rq{};    ///< the QP number. Stock RC: responder RQ
+    gdma::Rqn rreq{};  ///< stock RC: requester RQ
 };
 
 /// What a QP holds: none of it goes before the QP.
@@ -61,17 +60,26 @@ struct QpUses {
     gdma::Handle<gdma::CompletionQueue> send_cq;
     gdma::Handle<gdma::CompletionQueue> recv_cq;
     gdma::Handle<gdma::PageGrant> page;  ///< of its doorbells
+    gdma::SqIds sqs;
+    gdma::RqIds rqs;
 };
 
 /// What a QP has that few requests need. Its end, the core of the responder, is what those of the
 /// peer need.
 struct QpUpkeep {
-    QpUpkeep(Qp& qp, gdma::Handle<gdma::PageGrant> page_in)
-        : page(std::move(page_in)), responses(qp), receive_doorbell(qp), responder(qp) {}
+    QpUpkeep(Qp& qp, QpUses& uses)
+        : sqs(std::move(uses.sqs)),
+          rqs(std::move(uses.rqs)),
+          page(std::move(uses.page)),
+          responses(qp),
+          receive_doorbell(qp),
+          responder(qp) {}
     virtual ~QpUpkeep() = default;
     QpUpkeep(const QpUpkeep&) = delete;
     QpUpkeep& operator=(const QpUpkeep&) = delete;
 
+    const gdma::SqIds sqs;
+    const gdma::RqIds rqs;
     const gdma::Handle<gdma::PageGrant> page;
     std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
     Responses responses;
@@ -128,6 +136,8 @@ struct Qp : QpUpkeep, QpCore {
     ~Qp() override = default;
 
     [[nodiscard]] std::uint32_t qpn() const { return ids.rq.value(); }
+    /// What windows of type 2 are bound to.
+    [[nodiscard]] gdma::WindowScope scope() const { return gdma::WindowScope(qpn()); }
     [[nodiscard]] std::uint32_t state() const { return state_.load(std::memory_order_acquire); }
     void set_state(std::uint32_t state) { state_.store(state, std::memory_order_release); }
     [[nodiscard]] bool connected() const { return type == QpType::kRc || type == QpType::kUc; }

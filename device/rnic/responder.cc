@@ -180,11 +180,11 @@ std::optional<Answer> Responder::find_memory(const Segment& segment) {
         gdma::MrFault fault = gdma::MrFault::kNone;
         if (segment.first && !segment.last)
             fault = adapter.keys().check(gdma::Key(write_.rkey), qp_.pd->id, write_.address,
-                                         write_.length, gdma::kRemoteWrite, qp_.qpn());
+                                         write_.length, gdma::kRemoteWrite, qp_.scope());
         if (fault == gdma::MrFault::kNone)
             fault =
                 adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd->id, write_.address + offset_,
-                                       segment.length, gdma::kRemoteWrite, to, qp_.qpn());
+                                       segment.length, gdma::kRemoteWrite, to, qp_.scope());
         if (fault != gdma::MrFault::kNone) {
             tally(counters.remote_access, qp_.events.remote_access);
             return refuse(segment, NakCode::kRemoteAccess, taken_ ? MANA_HW_RNIC_VE_RX_RKEY : 0);
@@ -246,7 +246,7 @@ Answer Responder::execute(const Segment& segment) {
     offset_ += segment.length;
     tally(counters.rx_bytes, traffic.rx_bytes, segment.length);
     if (segment.invalidate && segment.last &&
-        !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd->id, qp_.qpn())) {
+        !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd->id, qp_.scope())) {
         // Class J of ROCE 4.4.
         return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_RKEY, false);
     }
@@ -273,7 +273,7 @@ Answer Responder::read(const Segment& segment) {
         return fatal(NakCode::kInvalidRequest, 0);
     const gdma::MrFault fault =
         qp_.adapter.keys().check(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
-                                 segment.reth.length, gdma::kRemoteRead, qp_.qpn());
+                                 segment.reth.length, gdma::kRemoteRead, qp_.scope());
     if (fault != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
@@ -309,7 +309,7 @@ Answer Responder::atomic(const Segment& segment) {
     to.clear();
     if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
                                    kBytes, gdma::kRemoteAtomic, to,
-                                   qp_.qpn()) != gdma::MrFault::kNone) {
+                                   qp_.scope()) != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
     }

@@ -128,7 +128,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
         gdma::SpanList& from = adapter.scratch.from;
         from.clear();
         if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd->id, job.address + offset, left,
-                                   gdma::kRemoteRead, from, qp_.qpn()) != gdma::MrFault::kNone) {
+                                   gdma::kRemoteRead, from, qp_.scope()) != gdma::MrFault::kNone) {
             Answer refused;
             {
                 const std::lock_guard lock(qp_.responder.mutex);

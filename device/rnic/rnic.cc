@@ -95,7 +95,7 @@ std::size_t Adapter::transmit(Qp& qp, const roce::Packet& packet, Spans payload)
 void Adapter::reset() {
     ++function_epoch;
     qps.for_each([this](Qp& qp) { remove_qp(qp); });
-    function.end_windows(std::nullopt);
+    function.key_changes().end_windows(std::nullopt);
     qps.clear();
     datagram_qps.clear();
     srqs.clear();

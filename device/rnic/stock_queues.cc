@@ -66,7 +66,7 @@ bool StockQueues::ring_sends(std::uint32_t position) {
     }
     if (static_cast<std::int32_t>(position - send_producer_) > 0) send_producer_ = position;
     // The host goes on to arm its completion.
-    adapter_.function.prefetch(qp_.ids.rreq);
+    adapter_.function.rqs().prefetch(qp_.ids.rreq);
     return true;
 }
 

@@ -66,7 +66,7 @@ private:
     struct ReadDoorbell final : gdma::DoorbellTarget {
         explicit ReadDoorbell(StockQueues& owner) : queues(owner) {}
         void ring(std::uint32_t position) override { queues.ring_reads(position); }
-        void arm_client(std::uint32_t psn) override { queues.arm(Psn(psn)); }
+        void ring_client(std::uint32_t value) override { queues.arm(Psn(value & 0xffffff)); }
         StockQueues& queues;
     };
 

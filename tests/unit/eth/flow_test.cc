@@ -55,7 +55,7 @@ class EthFlows : public EthTest {
 protected:
     void SetUp() override {
         EthTest::SetUp();
-        function.allow_packets(true);
+        eth.allow_packets(true);
     }
     EthRx packet_rx(std::uint32_t buffers = 4) {
         guest.packets = true;
@@ -150,19 +150,19 @@ TEST(FlowFields, FragmentsAndShortHeadersHaveNoPorts) {
 }
 
 TEST_F(EthFlows, AreUnknownUnlessNegotiated) {
-    function.allow_packets(false);
+    eth.allow_packets(false);
     for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U, 0x2f003U, 0x2f004U, 0x2f005U})
         EXPECT_EQ(driver.call(Request(opcode, 168, 48, 2)).status, 0xffffffffU) << opcode;
-    function.allow_packets(true);
+    eth.allow_packets(true);
     EXPECT_EQ(driver.call(Request(0x2f005, 168, 48, 2)).status, 0xffffffffU);
     for (const std::uint32_t opcode : {0x2f000U, 0x2f001U, 0x2f002U, 0x2f003U, 0x2f004U})
         EXPECT_EQ(driver.call(Request(opcode, 40, 48, 2)).status, gdma::kHwcInvalidParameter);
 }
 
 TEST_F(EthFlows, ResetForgetsTheNegotiation) {
-    EXPECT_TRUE(function.packets_allowed());
+    EXPECT_TRUE(eth.packets_allowed());
     function.reset();
-    EXPECT_FALSE(function.packets_allowed());
+    EXPECT_FALSE(eth.packets_allowed());
 }
 
 TEST_F(EthFlows, RuleGivesItsFramesToThePacketQueueBesideTheInterface) {

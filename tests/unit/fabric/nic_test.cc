@@ -487,7 +487,7 @@ TEST_F(NicTest, TaggedAndForeignRoceGoesToTheEthernetDevice) {
 /// The packet queues of a NIC: a send queue, and a receive queue that a rule gives everything.
 struct PacketQueues {
     explicit PacketQueues(Machine& machine) : guest(machine.host.hwc()) {
-        machine.nic.function().allow_packets(true);
+        machine.nic.ethernet().allow_packets(true);
         OM_CHECK(guest.probe());
         guest.packets = true;
         tx = *guest.create_tx();

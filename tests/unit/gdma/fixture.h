@@ -38,11 +38,11 @@ private:
 class FakeTarget final : public DoorbellTarget {
 public:
     void ring(std::uint32_t position) override { positions.push_back(position); }
-    void arm_client(std::uint32_t psn) override { psns.push_back(psn); }
+    void ring_client(std::uint32_t value) override { client_values.push_back(value); }
     void prepare(std::uint32_t position) const override { hints.push_back(position); }
     mutable std::vector<std::uint32_t> hints;
     std::vector<std::uint32_t> positions;
-    std::vector<std::uint32_t> psns;
+    std::vector<std::uint32_t> client_values;
 };
 
 /// A function with an Ethernet and an RDMA device and a driver on it, not yet brought up.
@@ -84,15 +84,16 @@ protected:
         const auto ring = driver->alloc_ring(bytes, scattered);
         const auto handle = driver->create_region(ring);
         if (!handle) return nullptr;
-        auto region = function.take_region(RegionHandle(*handle));
+        auto region = function.regions().claim(RegionHandle(*handle));
         if (!region) return nullptr;
-        auto cq = function.create_cq(std::move(*region), bytes, std::move(eq), page_of(rnic));
+        auto cq =
+            function.cqs().create(std::move(*region), bytes, std::move(eq), page_of(rnic), {});
         if (!cq) return nullptr;
         view = driver->make_cq(ring, (*cq)->id().value(), rnic.page);
         return *cq;
     }
     [[nodiscard]] Handle<PageGrant> page_of(const test::DeviceRegistration& device) const {
-        return *function.find_page(DoorbellPage(device.page));
+        return *function.pages().find(DoorbellPage(device.page));
     }
     test::DeviceRegistration eth, rnic;
     ObjectCounts at_rest;

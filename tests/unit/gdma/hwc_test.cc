@@ -384,24 +384,24 @@ protected:
 };
 
 TEST_F(DoorbellTest, ReachTheTargetOnItsPageOnly) {
-    const auto sq = function.allocate_sqs(1, 1);
-    const auto rq = function.allocate_rqs(4, 4);
+    auto sq = function.sqs().allocate(1, 1);
+    const auto rq = function.rqs().allocate(4, 4);
     ASSERT_TRUE(sq && rq);
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
-    function.connect_rq(*rq, DoorbellPage(rnic.page), &target);
-    driver->ring_sq(rnic.page, sq->value(), 0xffffffe0);
-    driver->ring_rq(rnic.page, rq->value(), 64, 7);
-    driver->ring_rq_client(rnic.page, rq->value(), 0x123456);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &target);
+    function.rqs().connect(rq->first(), DoorbellPage(rnic.page), &target);
+    driver->ring_sq(rnic.page, sq->first().value(), 0xffffffe0);
+    driver->ring_rq(rnic.page, rq->first().value(), 64, 7);
+    driver->ring_rq_client(rnic.page, rq->first().value(), 0x123456);
     EXPECT_EQ(target.positions, (std::vector<std::uint32_t>{0xffffffe0, 64}));
-    EXPECT_EQ(target.psns, std::vector<std::uint32_t>{0x123456});
+    EXPECT_EQ(target.client_values, std::vector<std::uint32_t>{0x123456});
     EXPECT_EQ(function.counters().doorbell_ignored.value(), 0U);
 
-    driver->ring_sq(eth.page, sq->value(), 32);
-    driver->ring_sq(0, sq->value(), 32);
-    driver->ring_rq(eth.page, rq->value(), 32);
-    driver->ring_rq_client(eth.page, rq->value(), 1);
+    driver->ring_sq(eth.page, sq->first().value(), 32);
+    driver->ring_sq(0, sq->first().value(), 32);
+    driver->ring_rq(eth.page, rq->first().value(), 32);
+    driver->ring_rq_client(eth.page, rq->first().value(), 1);
     driver->ring_sq(rnic.page, 0xffffff, 32);
-    driver->ring_rq(rnic.page, rq->value() + 1, 32);
+    driver->ring_rq(rnic.page, rq->first().value() + 1, 32);
     driver->ring_cq(rnic.page, driver->hwc_cq.id, 64, true);
     driver->ring_eq(rnic.page, driver->hwc_eq.id, 256, true);
     driver->ring_cq(rnic.page, 0xffffff, 64, true);
@@ -411,26 +411,27 @@ TEST_F(DoorbellTest, ReachTheTargetOnItsPageOnly) {
     EXPECT_EQ(function.counters().doorbell_ignored.value(), 12U);
     EXPECT_EQ(target.positions.size(), 2U);
 
-    function.free_sqs(*sq, 1);
-    driver->ring_sq(rnic.page, sq->value(), 96);
+    const Sqn id = sq->first();
+    sq = base::fail(base::ErrorCode::kNotFound, "freed");
+    driver->ring_sq(rnic.page, id.value(), 96);
     EXPECT_EQ(target.positions.size(), 2U);
 }
 
 TEST_F(DoorbellTest, ShortOnesAreRelative) {
-    const auto sq = function.allocate_sqs(1, 1);
-    const auto rq = function.allocate_rqs(1, 1);
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
-    function.connect_rq(*rq, DoorbellPage(rnic.page), &target);
+    const auto sq = function.sqs().allocate(1, 1);
+    const auto rq = function.rqs().allocate(1, 1);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &target);
+    function.rqs().connect(rq->first(), DoorbellPage(rnic.page), &target);
     const std::uint64_t page = driver->doorbell_offset(rnic.page);
-    driver->write32(page + 0x010, sq->value() << 16 | 64);
-    driver->write32(page + 0x010, sq->value() << 16 | 96);
-    driver->write32(page + 0x410, rq->value() << 16 | 32);
+    driver->write32(page + 0x010, sq->first().value() << 16 | 64);
+    driver->write32(page + 0x010, sq->first().value() << 16 | 96);
+    driver->write32(page + 0x410, rq->first().value() << 16 | 32);
     EXPECT_EQ(target.positions, (std::vector<std::uint32_t>{64, 160, 32}));
 
     auto eq = driver->create_eq(3, rnic, 1);
     ASSERT_TRUE(eq);
     test::DriverCq view;
-    auto cq = make_cq(*function.find_eq(Eqn(eq->id)), view);
+    auto cq = make_cq(*function.eqs().find(Eqn(eq->id)), view);
     ASSERT_NE(cq, nullptr);
     cq->post({}, 1, false);
     driver->write32(page + 0x810, 1U << 31 | view.id << 16 | 1);  // consumed one, armed
@@ -444,35 +445,35 @@ TEST_F(DoorbellTest, ShortOnesAreRelative) {
 }
 
 TEST_F(DoorbellTest, AQueueConnectedAnewBeginsAnew) {
-    const auto sq = function.allocate_sqs(1, 1);
+    const auto sq = function.sqs().allocate(1, 1);
     const std::uint64_t page = driver->doorbell_offset(rnic.page);
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
-    driver->write32(page + 0x010, sq->value() << 16 | 64);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &target);
+    driver->write32(page + 0x010, sq->first().value() << 16 | 64);
     FakeTarget other;
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &other);
-    driver->write32(page + 0x010, sq->value() << 16 | 32);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &other);
+    driver->write32(page + 0x010, sq->first().value() << 16 | 32);
     EXPECT_EQ(target.positions, std::vector<std::uint32_t>{64});
     EXPECT_EQ(other.positions, std::vector<std::uint32_t>{32});
 }
 
 TEST_F(DoorbellTest, MemoryThatIsGoneIsNoMatter) {
-    const auto sq = function.allocate_sqs(1, 1);
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &target, sizeof target);
-    function.set_beyond(*sq, reinterpret_cast<const void*>(4096), 640);
-    driver->ring_sq(rnic.page, sq->value(), 64);
-    function.prefetch(Rqn(0xffffff));
+    const auto sq = function.sqs().allocate(1, 1);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &target, sizeof target);
+    function.sqs().set_beyond(sq->first(), reinterpret_cast<const void*>(4096), 640);
+    driver->ring_sq(rnic.page, sq->first().value(), 64);
+    function.rqs().prefetch(Rqn(0xffffff));
     EXPECT_EQ(target.positions, std::vector<std::uint32_t>{64});
 }
 
 TEST_F(DoorbellTest, AWriteOfManyBytesIsManyDoorbells) {
-    const auto rq = function.allocate_rqs(1, 1);
-    function.connect_rq(*rq, DoorbellPage(rnic.page), &target);
-    const std::array<std::uint64_t, 2> values{mana_hw_wq_doorbell(rq->value(), 1, 32),
-                                              mana_hw_rq_client_doorbell(rq->value(), 5)};
+    const auto rq = function.rqs().allocate(1, 1);
+    function.rqs().connect(rq->first(), DoorbellPage(rnic.page), &target);
+    const std::array<std::uint64_t, 2> values{mana_hw_wq_doorbell(rq->first().value(), 1, 32),
+                                              mana_hw_rq_client_doorbell(rq->first().value(), 5)};
     function.bar0_write(driver->doorbell_offset(rnic.page) + 0x400,
                         std::as_bytes(std::span(values)));
     EXPECT_EQ(target.positions.size(), 1U);
-    EXPECT_EQ(target.psns.size(), 1U);
+    EXPECT_EQ(target.client_values.size(), 1U);
 }
 
 /// BAR0 writes that are handed over together.
@@ -493,28 +494,28 @@ protected:
 };
 
 TEST_F(DoorbellRunTest, RingsAllInOrderAndAnnouncesTheLaterOnes) {
-    const auto sq = function.allocate_sqs(1, 1);
-    const auto rq = function.allocate_rqs(1, 1);
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
-    function.connect_rq(*rq, DoorbellPage(rnic.page), &target);
+    const auto sq = function.sqs().allocate(1, 1);
+    const auto rq = function.rqs().allocate(1, 1);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &target);
+    function.rqs().connect(rq->first(), DoorbellPage(rnic.page), &target);
     std::vector<std::uint32_t> expected;
     for (std::uint32_t i = 1; i <= 20; ++i) {
-        add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(sq->value(), 0, 64 * i));
-        add(MANA_HW_DB_RQ_CLIENT, mana_hw_rq_client_doorbell(rq->value(), i));
+        add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(sq->first().value(), 0, 64 * i));
+        add(MANA_HW_DB_RQ_CLIENT, mana_hw_rq_client_doorbell(rq->first().value(), i));
         expected.push_back(64 * i);
     }
     deliver();
     EXPECT_EQ(target.positions, expected);
-    EXPECT_EQ(target.psns.size(), 20U);
+    EXPECT_EQ(target.client_values.size(), 20U);
     // Each but the first.
     EXPECT_EQ(target.hints.size(), 39U);
     EXPECT_EQ(function.counters().doorbell_ignored.value(), 0U);
 }
 
 TEST_F(DoorbellRunTest, WhatMakesNoSenseIsIgnoredAsAlways) {
-    const auto sq = function.allocate_sqs(1, 1);
-    function.connect_sq(*sq, DoorbellPage(rnic.page), &target);
-    const std::uint64_t good = mana_hw_wq_doorbell(sq->value(), 0, 64);
+    const auto sq = function.sqs().allocate(1, 1);
+    function.sqs().connect(sq->first(), DoorbellPage(rnic.page), &target);
+    const std::uint64_t good = mana_hw_wq_doorbell(sq->first().value(), 0, 64);
     add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(0xffffff, 0, 64));
     add(MANA_HW_DB_RQ, mana_hw_wq_doorbell(0xffffff, 0, 64));
     add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(0, 0, 64));
@@ -536,65 +537,68 @@ TEST_F(DoorbellRunTest, AQueueThatAnEarlierDoorbellEndsIsNotTouched) {
         void ring(std::uint32_t) override { end(); }
         std::function<void()> end;
     } ender;
-    const auto first = function.allocate_sqs(1, 1);
-    const auto second = function.allocate_sqs(1, 1);
+    const auto first = function.sqs().allocate(1, 1);
+    const auto second = function.sqs().allocate(1, 1);
     auto victim = std::make_unique<FakeTarget>();
-    function.connect_sq(*first, DoorbellPage(rnic.page), &ender);
-    function.connect_sq(*second, DoorbellPage(rnic.page), victim.get());
+    function.sqs().connect(first->first(), DoorbellPage(rnic.page), &ender);
+    function.sqs().connect(second->first(), DoorbellPage(rnic.page), victim.get());
     ender.end = [&] {
-        function.connect_sq(*second, DoorbellPage(rnic.page), nullptr);
+        function.sqs().connect(second->first(), DoorbellPage(rnic.page), nullptr);
         victim.reset();
     };
-    add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(first->value(), 0, 64));
-    for (int i = 0; i < 20; ++i) add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(second->value(), 0, 64));
+    add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(first->first().value(), 0, 64));
+    for (int i = 0; i < 20; ++i)
+        add(MANA_HW_DB_SQ, mana_hw_wq_doorbell(second->first().value(), 0, 64));
     deliver();
     EXPECT_EQ(victim, nullptr);
     EXPECT_EQ(function.counters().doorbell_ignored.value(), 20U);
 }
 
 TEST_F(DoorbellTest, QueueIdsFollowTheRules) {
-    const auto srq = function.allocate_sqs(3, 4);
-    const auto rrq = function.allocate_rqs(2, 4);
-    EXPECT_EQ(srq->value() % 4, 0U);
-    EXPECT_EQ(rrq->value() % 4, 0U);
+    const auto srq = function.sqs().allocate(3, 4);
+    const auto rrq = function.rqs().allocate(2, 4);
+    EXPECT_EQ(srq->first().value() % 4, 0U);
+    EXPECT_EQ(rrq->first().value() % 4, 0U);
+    EXPECT_EQ(rrq->at(1).value() % 4, 1U);
     EXPECT_NE(driver->hwc_rq.id, 1U);
-    EXPECT_EQ(function.allocate_gsi_rq()->value(), 1U);
-    EXPECT_EQ(function.allocate_gsi_rq().error().code, base::ErrorCode::kBusy);
-    function.free_rqs(Rqn(1), 1);
-    EXPECT_TRUE(function.allocate_gsi_rq());
+    {
+        const auto one = function.rqs().allocate_reserved(Rqn(1));
+        EXPECT_EQ(one->first().value(), 1U);
+        EXPECT_EQ(function.object_counts().rqs, at_rest.rqs + 3);
+        EXPECT_EQ(function.rqs().allocate_reserved(Rqn(1)).error().code, base::ErrorCode::kBusy);
+    }
+    EXPECT_TRUE(function.rqs().allocate_reserved(Rqn(1)));
     // Freed blocks are not used again at once, and no id twice.
     std::vector<std::uint32_t> seen;
     for (int i = 0; i < 100; ++i) {
-        const auto id = function.allocate_rqs(2, 4);
+        const auto id = function.rqs().allocate(2, 4);
         ASSERT_TRUE(id);
-        EXPECT_EQ(std::count(seen.begin(), seen.end(), id->value()), 0);
-        seen.push_back(id->value());
-        function.free_rqs(*id, 2);
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), id->first().value()), 0);
+        seen.push_back(id->first().value());
     }
-    EXPECT_FALSE(function.allocate_rqs(5, 1));
-    EXPECT_FALSE(function.allocate_rqs(1, 8));
-    EXPECT_FALSE(function.allocate_sqs(0, 1));
+    EXPECT_FALSE(function.rqs().allocate(5, 1));
+    EXPECT_FALSE(function.rqs().allocate(1, 8));
+    EXPECT_FALSE(function.sqs().allocate(0, 1));
 }
 
 TEST_F(DoorbellTest, SingleIdsAreUniqueAndComeBack) {
     std::vector<bool> used(1 << 16);
-    std::vector<Sqn> held;
+    std::vector<SqIds> held;
     base::Random random(7);
     for (int i = 0; i < 20000; ++i) {
         if (held.size() < 50 || random.below(2) == 0) {
-            const auto id = function.allocate_sqs(1, 1);
+            auto id = function.sqs().allocate(1, 1);
             ASSERT_TRUE(id);
-            ASSERT_FALSE(used.at(id->value()));
-            used[id->value()] = true;
-            held.push_back(*id);
+            ASSERT_FALSE(used.at(id->first().value()));
+            used[id->first().value()] = true;
+            held.push_back(std::move(*id));
         } else {
             const auto victim = random.below(held.size());
-            used[held[victim].value()] = false;
-            function.free_sqs(held[victim], 1);
+            used[held[victim].first().value()] = false;
             held.erase(held.begin() + static_cast<std::ptrdiff_t>(victim));
         }
     }
-    for (const Sqn id : held) function.free_sqs(id, 1);
+    held.clear();
     EXPECT_EQ(function.object_counts().sqs, at_rest.sqs);
 }
 

@@ -265,7 +265,7 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
         left = true;
     });
     while (!copying) std::this_thread::yield();
-    EXPECT_TRUE(table.invalidate(key, Pdn(1), 0));
+    EXPECT_TRUE(table.invalidate(key, Pdn(1), WindowScope(0)));
     EXPECT_TRUE(left);
     invalid = true;
     copier.join();
@@ -274,7 +274,7 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
     registered();
     const KeyUse use;
     EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, spans), MrFault::kNone);
-    EXPECT_TRUE(table.invalidate(key, Pdn(1), 0));
+    EXPECT_TRUE(table.invalidate(key, Pdn(1), WindowScope(0)));
 }
 
 class WqeTest : public MemoryTest {

@@ -19,7 +19,7 @@ class PacketDeviceTest : public eth::test::EthTest {
 protected:
     void SetUp() override {
         EthTest::SetUp();
-        function.allow_packets(true);
+        eth.allow_packets(true);
         eq = driver.create_eq(2, guest.device, 1);
         ASSERT_TRUE(eq);
         doorbell.forward = [this](std::uint32_t offset, std::uint64_t value) {

@@ -58,5 +58,20 @@ TEST_F(RnicLifetime, DestroyingTheAdapterLetsGoOfAll) {
     EXPECT_TRUE(hwc.deregister_device(3));
 }
 
+TEST_F(RnicLifetime, ACqThatFailsLeavesItsRegionWithTheDriver) {
+    const auto at = node.ram.alloc(8192);
+    // CQEs do not lie across cache lines.
+    const auto region = *hwc.create_region(at + 16, 4096);
+    const auto before = node.function.object_counts();
+    Request request(MANA_HW_RNIC_CREATE_CQ, 64, 48, 3);
+    request.put<std::uint64_t>(40, host.adapter)
+        .put<std::uint64_t>(48, region)
+        .put<std::uint32_t>(56, host.eq.id)
+        .put<std::uint32_t>(60, host.device.page);
+    EXPECT_FALSE(host.call(request.fit()).ok());
+    EXPECT_EQ(node.function.object_counts(), before);
+    EXPECT_TRUE(hwc.destroy_region(region));
+}
+
 }  // namespace
 }  // namespace openmana::test

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gdma/device_memory.h"
+
+#include <algorithm>
+#include <span>
+
+#include <mana/ext.h>
+
+namespace openmana::gdma {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+namespace {
+
+/// What even one byte counts.
+constexpr std::uint64_t kUnit = 64;
+
+}  // namespace
+
+Result<std::uint64_t> DeviceMemoryTable::allocate(std::uint64_t length) {
+    if (length == 0) return fail(ErrorCode::kInvalidArgument, "device memory of no bytes");
+    const std::uint64_t counted = std::max(length, kUnit);
+    if (counted > max_bytes_ - bytes_)
+        return fail(ErrorCode::kExhausted, "no device memory left", length, max_bytes_ - bytes_);
+    const std::uint64_t handle = handles_.take();
+    pieces_.emplace(handle, std::make_shared<DeviceMemory>(length));
+    bytes_ += counted;
+    return handle;
+}
+
+Result<void> DeviceMemoryTable::destroy(std::uint64_t handle) {
+    const auto found = pieces_.find(handle);
+    if (found == pieces_.end()) return fail(ErrorCode::kNotFound, "no such device memory", handle);
+    // Every other owner is an MR.
+    if (found->second.use_count() > 1)
+        return fail(ErrorCode::kBusy, "device memory is in use", handle);
+    bytes_ -= std::max<std::uint64_t>(found->second->size(), kUnit);
+    pieces_.erase(found);
+    return {};
+}
+
+Result<std::shared_ptr<DeviceMemory>> DeviceMemoryTable::find(std::uint64_t handle) const {
+    const auto found = pieces_.find(handle);
+    if (found == pieces_.end()) return fail(ErrorCode::kNotFound, "no such device memory", handle);
+    return found->second;
+}
+
+Result<void> DeviceMemoryTable::copy(const Copy& request) {
+    // Work requests of others reach device memory during a visit.
+    const base::Gate::Exclusion exclusion(gate_);
+    TRY(const std::shared_ptr<DeviceMemory> memory, find(request.dm));
+    if (request.length == 0 || request.length > MANA_HW_EXT_COPY_DM_BYTES)
+        return fail(ErrorCode::kInvalidArgument, "bytes of a copy", request.length);
+    if (request.length > memory->size() || request.offset > memory->size() - request.length)
+        return fail(ErrorCode::kInvalidArgument, "copy beyond device memory", request.offset,
+                    request.length);
+    const std::span<std::byte> bytes(memory->data() + request.offset, request.length);
+    const bool copied = request.to_dm ? memory_.read(request.address, bytes)
+                                      : memory_.write(request.address, bytes);
+    if (!copied)
+        return fail(ErrorCode::kInvalidArgument, "no such guest memory", request.address.value(),
+                    request.length);
+    return {};
+}
+
+void DeviceMemoryTable::reset() {
+    pieces_ = {};
+    bytes_ = 0;
+}
+
+}  // namespace openmana::gdma

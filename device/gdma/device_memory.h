@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/guest_memory.h"
+#include "base/result.h"
+#include "gdma/id_pool.h"
+#include "gdma/types.h"
+
+namespace openmana::gdma {
+
+/// Device memory of ALLOC_DM, reachable only through MRs of type 5, which hold it.
+using DeviceMemory = std::vector<std::byte>;
+
+/// The pieces of device memory that the guest has made. On the executor, changed under an
+/// exclusion.
+class DeviceMemoryTable {
+public:
+    /// Takes handles from `handles`, which outlives the table.
+    DeviceMemoryTable(std::uint64_t max_bytes, HandleNumbers& handles, base::Gate& gate,
+                      base::GuestMemory& memory)
+        : max_bytes_(max_bytes), handles_(handles), gate_(gate), memory_(memory) {}
+
+    /// Its handle.
+    base::Result<std::uint64_t> allocate(std::uint64_t length);
+    /// kBusy as long as an MR shows it.
+    base::Result<void> destroy(std::uint64_t handle);
+    [[nodiscard]] base::Result<std::shared_ptr<DeviceMemory>> find(std::uint64_t handle) const;
+    /// COPY_DM of the extension (docs/extensions.md): to or from guest memory.
+    struct Copy {
+        std::uint64_t dm = 0;  ///< handle
+        std::uint64_t offset = 0;
+        GuestAddr address{};
+        std::uint32_t length = 0;
+        bool to_dm = false;
+    };
+    /// All of it, or nothing and an error.
+    base::Result<void> copy(const Copy& request);
+
+    [[nodiscard]] std::uint64_t size() const { return pieces_.size(); }
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    void reset();
+
+private:
+    const std::uint64_t max_bytes_;
+    HandleNumbers& handles_;
+    base::Gate& gate_;
+    base::GuestMemory& memory_;
+    std::unordered_map<std::uint64_t, std::shared_ptr<DeviceMemory>> pieces_;  // by handle
+    std::uint64_t bytes_ = 0;
+};
+
+}  // namespace openmana::gdma

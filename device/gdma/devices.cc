@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gdma/devices.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace openmana::gdma {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+void Devices::attach(Client& client) {
+    Device device;
+    device.client = &client;
+    devices_.push_back(std::move(device));
+    std::sort(devices_.begin(), devices_.end(), [](const auto& a, const auto& b) {
+        return a.client->device_type() < b.client->device_type();
+    });
+}
+
+Device* Devices::find(DeviceType type, std::uint16_t instance) {
+    if (instance != 0) return nullptr;
+    for (Device& device : devices_)
+        if (device.client->device_type() == type) return &device;
+    return nullptr;
+}
+
+Result<void> Devices::add_registration(Device& device) {
+    const DeviceType type = device.client->device_type();
+    if (device.registered) return fail(ErrorCode::kBusy, "device is registered", type);
+    if (tables_.keys.full()) return fail(ErrorCode::kExhausted, "no key left", type);
+    TRY(Handle<Pd> pd, tables_.pds.create(type, true));
+    auto page = tables_.pages.allocate(type);
+    if (!page) {
+        tables_.pds.destroy(std::move(pd));
+        return tl::unexpected(page.error());
+    }
+    MemoryRegion everything;
+    everything.pd = pd;
+    everything.type = MrType::kGpa;
+    everything.access = kLocalRead | kLocalWrite;
+    const auto key = tables_.keys.insert(std::move(everything));
+    OM_CHECK(key.has_value());
+    device.registered = true;
+    device.pd = std::move(pd);
+    device.gpa_key = *key;
+    device.page = std::move(*page);
+    return {};
+}
+
+Result<void> Devices::remove_registration(Device& device) {
+    const DeviceType type = device.client->device_type();
+    if (!device.registered) return fail(ErrorCode::kNotFound, "device is not registered", type);
+    // A driver that leaves something behind cannot name it any more.
+    device.client->reset();
+    // What is left are queues of another device: with them this one stays registered. Of the PD the
+    // table, the key and the registration are holders, of the page the table and the registration.
+    if (!tables_.eqs.destroy_unused(type) || device.pd->holders() > 3 || device.page->holders() > 2)
+        return fail(ErrorCode::kBusy, "another device needs this one", type);
+    OM_CHECK(tables_.keys.remove(device.gpa_key).has_value());
+    tables_.pds.destroy(std::move(device.pd));
+    tables_.pages.free(std::move(device.page));
+    device.registered = false;
+    return {};
+}
+
+void Devices::reset_clients() {
+    for (const Device& device : devices_) device.client->reset();
+}
+
+void Devices::reset() {
+    for (Device& device : devices_) {
+        device.registered = false;
+        device.pd = nullptr;
+        device.page = nullptr;
+    }
+}
+
+}  // namespace openmana::gdma

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gdma/doorbells.h"
+
+#include <mana/queue.h>
+
+#include "base/endian.h"
+
+namespace openmana::gdma {
+
+using base::load_le;
+
+void Doorbells::write(std::uint64_t offset, std::span<const std::byte> data) {
+    while (!data.empty()) {
+        const std::uint64_t number = offset / kPageBytes;
+        const auto in_page = static_cast<std::uint32_t>(offset % kPageBytes);
+        const DoorbellPage page(static_cast<std::uint32_t>(number));
+        const bool exists = number < pages_;
+        if (data.size() >= 8 && offset % 8 == 0) {
+            if (!exists || !ring64(page, in_page, load_le<std::uint64_t>(data.data())))
+                counters_.doorbell_ignored.add();
+            data = data.subspan(8);
+            offset += 8;
+        } else if (data.size() >= 4 && offset % 4 == 0) {
+            if (!exists || !ring32(page, in_page, load_le<std::uint32_t>(data.data())))
+                counters_.doorbell_ignored.add();
+            data = data.subspan(4);
+            offset += 4;
+        } else {
+            counters_.bar_ignored.add();
+            return;
+        }
+    }
+}
+
+bool Doorbells::ring64(DoorbellPage page, std::uint32_t offset, std::uint64_t value) {
+    const auto id = static_cast<std::uint32_t>(value & MANA_HW_DB_ID);
+    const auto high = static_cast<std::uint32_t>(value >> 32);
+    const auto index =
+        static_cast<std::uint32_t>((value & MANA_HW_DB_INDEX) >> MANA_HW_DB_INDEX_SHIFT);
+    const bool arm = (value & MANA_HW_DB_ARM) != 0;
+    switch (offset) {
+        case MANA_HW_DB_SQ:
+            return tables_.sqs.ring(id, page, high, false);
+        case MANA_HW_DB_RQ:
+            return tables_.rqs.ring(id, page, high, false);
+        case MANA_HW_DB_CQ:
+            return ring_cq(id, page, index, arm, false);
+        case MANA_HW_DB_EQ:
+            return tables_.eqs.ring(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page,
+                                    index, arm, false);
+        case MANA_HW_DB_RQ_CLIENT:
+            // Other codes than 1 beside the id mean something else (RNIC 3.8).
+            return (value >> MANA_HW_DB_WQE_COUNT_SHIFT & 0xff) == 1 &&
+                   tables_.rqs.ring_client(id, page, high);
+        default:
+            return false;
+    }
+}
+
+bool Doorbells::ring32(DoorbellPage page, std::uint32_t offset, std::uint32_t value) {
+    const std::uint32_t id = (value & MANA_HW_DB_SHORT_ID) >> MANA_HW_DB_SHORT_ID_SHIFT;
+    const std::uint32_t increment = value & MANA_HW_DB_SHORT_INCREMENT;
+    const bool arm = (value & MANA_HW_DB_SHORT_ARM) != 0;
+    switch (offset) {
+        case MANA_HW_DB_SQ_SHORT:
+            return tables_.sqs.ring(id, page, increment, true);
+        case MANA_HW_DB_RQ_SHORT:
+            return tables_.rqs.ring(id, page, increment, true);
+        case MANA_HW_DB_CQ_SHORT:
+            return ring_cq(id, page, increment, arm, true);
+        case MANA_HW_DB_EQ_SHORT:
+            return tables_.eqs.ring(id, page, increment, arm, true);
+        default:
+            return false;
+    }
+}
+
+bool Doorbells::ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
+                        bool relative) {
+    const CqTable::Rung rung = tables_.cqs.ring(id, page, index, arm, relative);
+    if (rung == CqTable::Rung::kOverrun) counters_.cq_overruns.add();
+    return rung != CqTable::Rung::kNoSuchCq;
+}
+
+}  // namespace openmana::gdma

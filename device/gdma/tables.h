@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/gate.h"
+#include "base/guest_memory.h"
+#include "gdma/config.h"
+#include "gdma/cq_table.h"
+#include "gdma/device_memory.h"
+#include "gdma/doorbell_pages.h"
+#include "gdma/eq_table.h"
+#include "gdma/id_pool.h"
+#include "gdma/key_changes.h"
+#include "gdma/memory_table.h"
+#include "gdma/pd_table.h"
+#include "gdma/region_table.h"
+#include "gdma/work_queues.h"
+#include "pci/function_model.h"
+
+namespace openmana::gdma {
+
+/// All that the guest and the devices of a function have, each kind in its table. On the executor,
+/// changed under an exclusion of the gate.
+struct Tables {
+    Tables(const FunctionConfig& config, base::Gate& gate, base::GuestMemory& memory,
+           pci::IrqSink& irq)
+        : pds(config.max_pds, handles),
+          pages(config.doorbell_pages),
+          regions({config.max_regions, config.max_region_pages, config.max_extents}, handles),
+          device_memory(config.max_device_memory, handles, gate, memory),
+          keys(memory, config.max_mrs),
+          key_changes(gate, memory, keys, regions, pds),
+          eqs(memory, irq, config.max_eqs),
+          cqs(memory, config.max_cqs),
+          sqs(config.max_sqs),
+          rqs(config.max_rqs) {}
+
+    HandleNumbers handles;
+    PdTable pds;
+    DoorbellPages pages;
+    RegionTable regions;
+    DeviceMemoryTable device_memory;
+    MemoryTable keys;
+    KeyChanges key_changes;
+    EqTable eqs;
+    CqTable cqs;
+    SendQueues sqs;
+    ReceiveQueues rqs;
+
+    /// The clients, the devices and the HWC have let go of what they held.
+    void reset() {
+        cqs.reset();
+        eqs.reset();
+        sqs.reset();
+        rqs.reset();
+        keys.clear();
+        key_changes.reset();
+        regions.reset();
+        device_memory.reset();
+        pds.reset();
+        pages.reset();
+    }
+    [[nodiscard]] ObjectCounts counts() const {
+        ObjectCounts counts;
+        counts.eqs = eqs.used();
+        counts.cqs = cqs.used();
+        counts.sqs = sqs.used();
+        counts.rqs = rqs.used();
+        counts.pds = pds.used();
+        counts.keys = keys.size();
+        counts.regions = regions.size();
+        counts.region_pages = regions.pages();
+        counts.extents = regions.extents();
+        counts.device_memories = device_memory.size();
+        counts.device_memory_bytes = device_memory.bytes();
+        counts.doorbell_pages = pages.used();
+        return counts;
+    }
+};
+
+}  // namespace openmana::gdma

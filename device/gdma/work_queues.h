@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include "base/result.h"
+#include "gdma/doorbell_target.h"
+#include "gdma/id_pool.h"
+#include "gdma/types.h"
+#include "gdma/wq_table.h"
+
+namespace openmana::gdma {
+
+template <typename Id>
+class WorkQueues;
+
+/// Neighbouring ids of work queues. When it ends, doorbells for them reach nobody, and they are
+/// free; they come back late.
+template <typename Id>
+class QueueIds {
+public:
+    QueueIds() = default;
+    QueueIds(QueueIds&& other) noexcept { swap(other); }
+    QueueIds& operator=(QueueIds&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~QueueIds() {
+        if (table_ != nullptr && table_->resets_ == epoch_) table_->free(first_, count_);
+    }
+    [[nodiscard]] Id first() const { return first_; }
+    [[nodiscard]] Id at(std::uint32_t place) const { return Id(first_.value() + place); }
+
+private:
+    friend class WorkQueues<Id>;
+    QueueIds(WorkQueues<Id>& table, Id first, std::uint32_t count)
+        : table_(&table), epoch_(table.resets_), first_(first), count_(count) {}
+    void swap(QueueIds& other) {
+        std::swap(table_, other.table_);
+        std::swap(epoch_, other.epoch_);
+        std::swap(first_, other.first_);
+        std::swap(count_, other.count_);
+    }
+    WorkQueues<Id>* table_ = nullptr;
+    std::uint64_t epoch_ = 0;  // those from before a reset are not the table's any more
+    Id first_{};
+    std::uint32_t count_ = 0;
+};
+
+/// The SQs or the RQs of a function: their ids, and who gets their doorbells. On the executor.
+template <typename Id>
+class WorkQueues {
+public:
+    explicit WorkQueues(std::uint32_t quota) : quota_(quota), ids_(quota) {}
+
+    /// `count` (at most 4) neighbours, the first a multiple of `align` (1, 2 or 4).
+    [[nodiscard]] base::Result<QueueIds<Id>> allocate(std::uint32_t count, std::uint32_t align) {
+        if (count == 0 || count > QueueIdPool::kBlock || (align != 1 && align != 2 && align != 4))
+            return base::fail(base::ErrorCode::kInvalidArgument, "no such range of queue ids",
+                              count, align);
+        const auto first = ids_.take(count, align);
+        if (!first) return base::fail(base::ErrorCode::kExhausted, "no work queue left", quota_);
+        return QueueIds<Id>(*this, Id(*first), count);
+    }
+    /// An id below 4, which `allocate` never gives, by its number; kBusy if it is taken.
+    [[nodiscard]] base::Result<QueueIds<Id>> allocate_reserved(Id id) {
+        OM_CHECK(id.value() < QueueIdPool::kBlock);
+        if ((reserved_taken_ & bit(id)) != 0)
+            return base::fail(base::ErrorCode::kBusy, "reserved queue id is in use", id.value());
+        reserved_taken_ |= bit(id);
+        return QueueIds<Id>(*this, id, 1);
+    }
+    /// From now on doorbells on `page` for the id reach `target`; null disconnects. `bytes`: how
+    /// much memory, from the target on, it looks at then. All of it is asked for when a doorbell
+    /// comes.
+    void connect(Id id, DoorbellPage page, DoorbellTarget* target,
+                 std::uint16_t bytes = sizeof(DoorbellTarget)) {
+        table_.connect(id.value(), page, target, bytes);
+    }
+    /// A hint: memory that a connected queue's target goes on to, asked for with the target's own.
+    /// It may be gone when a doorbell comes.
+    void set_beyond(Id id, const void* memory, std::uint16_t bytes) {
+        table_.set_beyond(id.value(), memory, bytes);
+    }
+    /// A hint: a doorbell of this queue follows soon.
+    void prefetch(Id id) const { table_.prefetch(id.value()); }
+    /// Those of ids that come from a doorbell.
+    [[nodiscard]] const WqTable& table() const { return table_; }
+
+    /// A doorbell; `relative`: the position counts on from the last one. False if the queue is not
+    /// connected on this page.
+    [[nodiscard]] bool ring(std::uint32_t id, DoorbellPage page, std::uint32_t position,
+                            bool relative) {
+        const WqTable::Slot* const slot = connected(id, page);
+        if (slot == nullptr) return false;
+        table_.prefetch_memory(id);
+        std::uint32_t& last = table_.position(id);
+        last = relative ? last + position : position;
+        slot->target->ring(last);
+        return true;
+    }
+    [[nodiscard]] bool ring_client(std::uint32_t id, DoorbellPage page, std::uint32_t value) {
+        const WqTable::Slot* const slot = connected(id, page);
+        if (slot == nullptr) return false;
+        slot->target->ring_client(value);
+        return true;
+    }
+    [[nodiscard]] std::uint32_t used() const {
+        return ids_.used() + static_cast<std::uint32_t>(std::popcount(reserved_taken_));
+    }
+    /// All ids are free, whoever has them.
+    void reset() {
+        ++resets_;
+        table_ = {};
+        ids_ = QueueIdPool(quota_);
+        reserved_taken_ = 0;
+    }
+
+private:
+    friend class QueueIds<Id>;
+    [[nodiscard]] static std::uint32_t bit(Id id) { return 1U << id.value(); }
+    [[nodiscard]] const WqTable::Slot* connected(std::uint32_t id, DoorbellPage page) const {
+        const WqTable::Slot* const slot = table_.find(id);
+        return slot != nullptr && slot->target != nullptr && slot->page == page ? slot : nullptr;
+    }
+    void free(Id first, std::uint32_t count) {
+        for (std::uint32_t i = 0; i < count; ++i)
+            table_.connect(first.value() + i, DoorbellPage(0), nullptr, 0);
+        if (first.value() < QueueIdPool::kBlock)
+            reserved_taken_ &= ~bit(first);
+        else
+            ids_.give_back(first.value(), count);
+    }
+
+    const std::uint32_t quota_;
+    WqTable table_;
+    QueueIdPool ids_;
+    std::uint64_t resets_ = 0;
+    std::uint32_t reserved_taken_ = 0;  // a bit for each id below 4
+};
+
+using SendQueues = WorkQueues<Sqn>;
+using ReceiveQueues = WorkQueues<Rqn>;
+using SqIds = QueueIds<Sqn>;
+using RqIds = QueueIds<Rqn>;
+
+}  // namespace openmana::gdma

@@ -150,19 +150,24 @@ std::uint64_t Nic::transmit_room() const {
     return path_.transmit_room();
 }
 
-rnic::Rnic* Nic::local_peer(const rnic::Rnic& source, const roce::Gid& destination,
-                            const base::MacAddr& mac) {
+const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const roce::Gid& destination,
+                                       const base::MacAddr& mac) {
     if (!link() || path_.needs_packets() || switch_.observed()) return nullptr;
-    if (mac == config_.mac) return source.owns(destination) ? &rdma_ : nullptr;
+    if (mac == config_.mac) return own_rdma(destination);
     Peer* const peer = switch_.peers().find(mac);
-    return peer == nullptr ? nullptr : peer->adapter_at(destination);
+    return peer == nullptr ? nullptr : peer->rdma_at(destination);
 }
 
-rnic::Rnic* Nic::adapter_at(const roce::Gid& destination) {
+/// During a visit or on the executor.
+const rnic::LocalPeer* Nic::own_rdma(const roce::Gid& destination) const {
+    return rdma_.owns(destination) ? &rdma_.local_peer() : nullptr;
+}
+
+const rnic::LocalPeer* Nic::rdma_at(const roce::Gid& destination) {
     if (!link() || path_.needs_packets()) return nullptr;
-    if (executor_.on_thread()) return rdma_.owns(destination) ? &rdma_ : nullptr;
+    if (executor_.on_thread()) return own_rdma(destination);
     const base::Gate::Visit visit(function_.gate());
-    return rdma_.owns(destination) ? &rdma_ : nullptr;
+    return own_rdma(destination);
 }
 
 }  // namespace openmana::fabric

@@ -101,8 +101,8 @@ private:
     void update_link();
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;
-    rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& destination,
-                           const base::MacAddr& mac) override;
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& source, const roce::Gid& destination,
+                                      const base::MacAddr& mac) override;
     void extensions_negotiated(bool wanted) override { ethernet_.allow_packets(wanted); }
     void connection_failed(const rnic::Connection& connection, rnic::Failure failure) override {
         path_.connection_failed(connection, failure);
@@ -110,7 +110,8 @@ private:
     void connection_ended(const rnic::Connection& connection) override {
         path_.connection_ended(connection);
     }
-    rnic::Rnic* adapter_at(const roce::Gid& destination) override;
+    [[nodiscard]] const rnic::LocalPeer* own_rdma(const roce::Gid& destination) const;
+    const rnic::LocalPeer* rdma_at(const roce::Gid& destination) override;
 
     const NicConfig config_;
     base::Executor& executor_;

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/frame.h"
-#include "rnic/rnic.h"
+#include "rnic/local_peer.h"
 #include "roce/address.h"
 
 namespace openmana::fabric {
@@ -14,9 +14,9 @@ namespace openmana::fabric {
 class Peer {
 public:
     virtual ~Peer() = default;
-    /// The adapter, if the address is one of its own and requests may reach it without packets now;
-    /// else null. Any thread that holds no gate.
-    [[nodiscard]] virtual rnic::Rnic* adapter_at(const roce::Gid& destination) = 0;
+    /// Its RDMA device, if the address is one of its own and requests may reach it without packets
+    /// now; else null. Any thread that holds no gate.
+    [[nodiscard]] virtual const rnic::LocalPeer* rdma_at(const roce::Gid& destination) = 0;
 };
 
 /// The NICs on a switch by their MAC addresses. Any thread. A peer that was found is good until it

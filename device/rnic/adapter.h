@@ -4,25 +4,20 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <optional>
-#include <utility>
+#include <span>
 #include <vector>
 
-#include "base/block_pool.h"
+#include "gdma/function.h"
 #include "gdma/id_pool.h"
-#include "rnic/adapter_events.h"
-#include "rnic/addresses.h"
-#include "rnic/counters.h"
-#include "rnic/ext_queues.h"
+#include "rnic/config.h"
+#include "rnic/datapath.h"
+#include "rnic/dispatcher.h"
 #include "rnic/inbox.h"
+#include "rnic/network.h"
 #include "rnic/qp.h"
 #include "rnic/qp_table.h"
-#include "rnic/record_watch.h"
-#include "rnic/rnic.h"
-#include "rnic/scheduler.h"
-#include "rnic/scratch.h"
+#include "rnic/shared_receive_queue.h"
 
 namespace openmana::rnic {
 
@@ -50,75 +45,21 @@ void write_message(gdma::HwcReply& reply, const T& message) {
     reply.put_bytes(kHead, std::as_bytes(std::span(&message, 1)).subspan(kHead));
 }
 
-/// The adapter of a function: its addresses and objects, and who is served next. Tables change on
-/// the executor under an exclusion of the gate; visitors read them.
+/// The control side of an RNIC: commands, and the tables of what they make. What queue pairs work
+/// with is the data path's. Tables change on the executor under an exclusion of the gate; visitors
+/// look at queue pairs alone.
 struct Adapter {
-    Adapter(Rnic& owner, gdma::Function& function, RnicConfig config, Network& network);
+    Adapter(gdma::Function& function, const RnicConfig& config, Network& network);
 
-    // commands.cc, modify_qp.cc
+    // commands.cc
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     void reset();
 
-    [[nodiscard]] Qp* find_qp(std::uint32_t qpn) const { return qps.find(qpn); }
-    [[nodiscard]] const gdma::MemoryTable& keys() const { return function.keys(); }
-    [[nodiscard]] bool error_cqes() const { return error_cqes_wanted || config.error_cqes_unasked; }
-
-    /// Runs `task(qp)` on the executor if the QP is then still in the same life. From any thread.
-    template <typename F>
-    void post_to(const Qp& qp, F task) {
-        function.executor().post([token = std::weak_ptr<int>(alive), this, qpn = qp.qpn(),
-                                  life = qp.life, epoch = function_epoch, task] {
-            if (token.expired() || epoch != function_epoch) return;
-            Qp* found = find_qp(qpn);
-            if (found != nullptr && found->life == life) task(*found);
-        });
-    }
-    /// Gives a frame of the QP to the network, counting it. Its size.
-    std::size_t transmit(Qp& qp, const roce::Packet& packet, Spans payload);
-    // congestion.cc
-    void notify_congestion(Qp& qp, const roce::Packet& marked);
-    void handle_cnp(const roce::Packet& cnp);
-    [[nodiscard]] std::uint32_t line_rate_mbps() const;
-    // dispatch.cc
-    void handle_frames(std::span<const base::Frame> frames);
-    void handle_frame(std::span<const std::byte> frame);
-    void handle_request(Qp& qp, const roce::Packet& packet);
-    void count_drop(roce::DropReason reason);
-    // ud.cc
-    /// On the executor or during a visit.
-    void deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length);
-    /// A datagram to a group, for each QP that listens.
-    void deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length);
-
-    Rnic& owner;
     gdma::Function& function;
-    const RnicConfig config;
-    Network& network;
-    RnicCounters counters;
-    Scratch scratch;
-
-    bool created = false;
-    bool error_cqes_wanted = false;
-    bool extensions_wanted = false;
-    Addresses addresses;
-    AdapterEvents events;
-    RecordWatch records;
-    std::vector<gdma::Handle<gdma::CompletionQueue>> cqs;  // by id; QPs hold them, too
-    std::vector<gdma::Handle<SharedReceiveQueue>> srqs;    // by id; QPs hold them, too
-    std::optional<gdma::IdPool> srq_ids;
-    struct Group {
-        roce::Gid gid;
-        std::vector<std::uint32_t> qpns;
-    };
-    std::vector<Group> groups;  // multicast, of extended QPs
-    base::BlockPool qp_memory;  // outlives `qps`
+    Datapath datapath;
     QpTable qps;
-    Scheduler scheduler;
+    Dispatcher dispatcher;
     Inbox inbox;
-    std::vector<std::uint32_t> datagram_qps;  // QPNs of stock UD QPs
-    std::uint64_t function_epoch = 0;         // counts resets of ours
-    std::uint64_t next_life = 1;              // of QPs: never given twice
-    std::uint32_t current_rate_mbps = 0;      // of the QP whose rate changed last
 
 private:
     void query_caps(gdma::HwcReply& reply);
@@ -145,7 +86,6 @@ private:
     std::uint32_t ext_multicast(const gdma::HwcRequest& request);
     std::uint32_t ext_modify_mr(const gdma::HwcRequest& request);
     std::uint32_t ext_copy_dm(const gdma::HwcRequest& request);
-    void leave_groups(std::uint32_t qpn);
     void cq_overrun(std::uint32_t id);
     [[nodiscard]] Qp* ext_qp(std::uint64_t handle) const;
     /// Null if there is no such SRQ.
@@ -154,16 +94,15 @@ private:
     void device_counters(gdma::HwcReply& reply) const;
     /// Null if there is no such CQ.
     [[nodiscard]] gdma::Handle<gdma::CompletionQueue> cq_of(std::uint64_t handle) const;
-    template <typename Format, typename Layout>
-    [[nodiscard]] QpPtr make_qp(QpType type, Qp::Ids ids, Qp::Uses uses, Layout layout) {
-        return QpPtr(new (qp_memory.take())
-                         QpWith<Format>(*this, type, ids, std::move(uses), std::move(layout)));
-    }
-    void insert_qp(QpPtr qp);
+    /// Doorbells reach a new QP from now on.
+    void connect_doorbells(Qp& qp);
     void remove_qp(Qp& qp);
 
-    std::shared_ptr<int> alive = std::make_shared<int>(0);  // for posted tasks
-    std::vector<std::uint32_t> batch;                       // QPNs that got frames
+    bool created = false;
+    bool extensions_wanted = false;
+    std::vector<gdma::Handle<gdma::CompletionQueue>> cqs;  // by id; QPs hold them, too
+    std::vector<gdma::Handle<SharedReceiveQueue>> srqs;    // by id; QPs hold them, too
+    std::optional<gdma::IdPool> srq_ids;
 };
 
 }  // namespace openmana::rnic

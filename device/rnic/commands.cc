@@ -3,7 +3,6 @@
 // of the gate.
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "base/log.h"
 #include "rnic/adapter.h"
@@ -138,12 +137,12 @@ void Adapter::query_caps(HwcReply& reply) {
     caps.max_sq_id = 0xffffff;
     caps.max_rq_id = 0xffffff;
     caps.max_cq_id = limits.max_cqs - 1;
-    caps.max_qp = config.max_qps;
+    caps.max_qp = datapath.config.max_qps;
     caps.max_cq = std::min<std::uint32_t>(limits.max_cqs, 16384);
     caps.max_mr = limits.max_mrs;
     caps.max_pd = limits.max_pds;
-    caps.max_inbound_reads = config.max_reads;
-    caps.max_outbound_reads = config.max_reads;
+    caps.max_inbound_reads = datapath.config.max_reads;
+    caps.max_outbound_reads = datapath.config.max_reads;
     caps.max_mw = limits.max_mrs;
     caps.requester_sq_bytes = 4194304;
     caps.responder_sq_bytes = 4096;
@@ -152,7 +151,7 @@ void Adapter::query_caps(HwcReply& reply) {
     caps.max_send_sge = 29;
     caps.max_recv_sge = 15;
     caps.features = MANA_HW_RNIC_CAP_ERROR_CQES | MANA_HW_RNIC_CAP_DEVICE_COUNTERS;
-    if (config.extensions) caps.features |= MANA_HW_RNIC_CAP_EXTENSIONS;
+    if (datapath.config.extensions) caps.features |= MANA_HW_RNIC_CAP_EXTENSIONS;
     write_message(reply, caps);
     reply.set_status(gdma::kHwcSuccess);
 }
@@ -163,12 +162,12 @@ std::uint32_t Adapter::create_adapter(const HwcRequest& request, HwcReply& reply
     auto eq = function.eqs().find(gdma::Eqn(message.event_eq));
     if (!eq) return gdma::kHwcNotFound;
     created = true;
-    events.use(std::move(*eq));
-    error_cqes_wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
+    datapath.events.use(std::move(*eq));
+    datapath.error_cqes.wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
     extensions_wanted =
-        config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
+        datapath.config.extensions && (message.features & MANA_HW_RNIC_FEATURE_EXTENSIONS) != 0;
     function.key_changes().allow_fast_registration(extensions_wanted);
-    network.extensions_negotiated(extensions_wanted);
+    datapath.network.extensions_negotiated(extensions_wanted);
     mana_hw_rnic_create_adapter_resp answer{};
     answer.adapter = kAdapterHandle;
     write_message(reply, answer);
@@ -181,8 +180,8 @@ std::uint32_t Adapter::config_address(const HwcRequest& request) {
     std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
     if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
         return gdma::kHwcInvalidParameter;
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return addresses.add(gid);
-    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return addresses.remove(gid);
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(gid);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(gid);
     return gdma::kHwcInvalidParameter;
 }
 
@@ -190,8 +189,8 @@ std::uint32_t Adapter::config_mac(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_config_mac_req>(request);
     base::MacAddr mac{};
     std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return addresses.add(mac);
-    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return addresses.remove(mac);
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(mac);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(mac);
     return gdma::kHwcInvalidParameter;
 }
 
@@ -208,8 +207,7 @@ std::uint32_t Adapter::create_cq(const HwcRequest& request, HwcReply& reply) {
     if (!cq) return gdma::kHwcNoResources;
     const std::uint32_t id = (*cq)->id().value();
     if (id >= cqs.size()) cqs.resize(id + 1);
-    OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", function.config().name, id,
-             (*cq)->entries());
+    OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", datapath.nic, id, (*cq)->entries());
     cqs[id] = *cq;
     mana_hw_rnic_create_cq_resp answer{};
     answer.cq = kCqHandle + id;
@@ -229,29 +227,8 @@ std::uint32_t Adapter::destroy_cq(const HwcRequest& request) {
     if (id >= cqs.size() || !cqs[id]) return gdma::kHwcNotFound;
     if (cqs[id]->holders() > 1) return gdma::kHwcBusy;
     cqs[id] = nullptr;
-    OM_DEBUG("cq destroy: nic={} cqn={:#x}", function.config().name, id);
+    OM_DEBUG("cq destroy: nic={} cqn={:#x}", datapath.nic, id);
     return gdma::kHwcSuccess;
-}
-
-void Adapter::insert_qp(QpPtr qp) {
-    const gdma::DoorbellPage page = qp->page->page;
-    function.sqs().connect(qp->ids.sq, page, &qp->send_doorbell,
-                           static_cast<std::uint16_t>(qp->requester_memory().size()));
-    function.rqs().connect(qp->ids.rq, page, &qp->receive_doorbell);
-    if (qp->ids.rreq.value() != 0)
-        function.rqs().connect(qp->ids.rreq, page, qp->queues->read_doorbell());
-    const std::uint32_t qpn = qp->qpn();
-    if (qp->type == QpType::kUd && !qp->extended) datagram_qps.push_back(qpn);
-    OM_DEBUG("qp create: nic={} qpn={:#x}", function.config().name, qpn);
-    qps.insert(std::move(qp));
-}
-
-void Adapter::remove_qp(Qp& qp) {
-    OM_DEBUG("qp destroy: nic={} qpn={:#x}", function.config().name, qp.qpn());
-    qp.end_connection();
-    if (!groups.empty()) leave_groups(qp.qpn());
-    if (qp.type == QpType::kUd) std::erase(datagram_qps, qp.qpn());
-    qps.erase(qp.qpn());
 }
 
 std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
@@ -262,7 +239,7 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
     const auto recv_cq = cq_of(message.recv_cq);
     if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
     if (!page) return gdma::kHwcInvalidParameter;
-    if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
+    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
     std::array<gdma::RegionClaim, MANA_HW_RNIC_RC_QUEUES> regions;
     for (std::size_t i = 0; i < MANA_HW_RNIC_RC_QUEUES; ++i) {
         const std::uint64_t handle = message.regions[i];
@@ -288,20 +265,20 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
     queues.held.push_back(regions[MANA_HW_RNIC_FAST_REGISTER_SQ].take());
     // Ids: RNIC 3.2.
     const Qp::Ids ids{sqs->first(), rqs->first(), rqs->at(1)};
-    QpPtr qp = make_qp<StockQueues>(
-        QpType::kRc, ids, {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
-        std::move(queues));
-    qp->attributes.max_read_out = config.max_reads;
-    qp->attributes.max_read_in = config.max_reads;
+    Qp& qp = qps.create<StockQueues>(
+        datapath, QpType::kRc, ids,
+        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
+    qp.attributes.max_read_out = datapath.config.max_reads;
+    qp.attributes.max_read_in = datapath.config.max_reads;
+    connect_doorbells(qp);
     mana_hw_rnic_create_rc_qp_resp answer{};
-    answer.qp = kQpHandle + qp->qpn();
+    answer.qp = kQpHandle + qp.qpn();
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = ids.sq.value();
     answer.queue_ids[MANA_HW_RNIC_RESPONDER_SQ] = ids.sq.value() + 1;
     answer.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ] = ids.sq.value() + 2;
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_RQ] = ids.rreq.value();
     answer.queue_ids[MANA_HW_RNIC_RESPONDER_RQ] = ids.rq.value();
     write_message(reply, answer);
-    insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
 }
 
@@ -321,7 +298,7 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
     if ((*send)->length() < kMinSendRing || (*send)->length() > limit ||
         (*receive)->length() < kMinReceiveRing || (*receive)->length() > limit)
         return gdma::kHwcInvalidParameter;
-    if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
+    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
     auto sqs = function.sqs().allocate(1, 1);
     if (!sqs) return gdma::kHwcNoResources;
     auto rqs = gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate(1, 1);
@@ -330,15 +307,16 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
     queues.send = send->take();
     queues.receive = receive->take();
     const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
-    QpPtr qp = make_qp<StockQueues>(
-        gsi ? QpType::kGsi : QpType::kUd, ids,
+    Qp& qp = qps.create<StockQueues>(
+        datapath, gsi ? QpType::kGsi : QpType::kUd, ids,
         {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
+    if (!gsi) datapath.datagrams.listen(qp.qpn());
+    connect_doorbells(qp);
     mana_hw_rnic_create_ud_qp_resp answer{};
-    answer.qp = kQpHandle + qp->qpn();
+    answer.qp = kQpHandle + qp.qpn();
     answer.sq_id = ids.sq.value();
     answer.rq_id = ids.rq.value();
     write_message(reply, answer);
-    insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
 }
 
@@ -361,9 +339,9 @@ std::uint32_t Adapter::set_qp_state(const HwcRequest& request) {
 
 void Adapter::vf_counters(HwcReply& reply) const {
     mana_hw_rnic_vf_counters_resp answer{};
-    put_events(answer, counters);
-    add_traffic(answer, counters);
-    answer.current_rate = current_rate_mbps;
+    put_events(answer, datapath.counters);
+    add_traffic(answer, datapath.counters);
+    answer.current_rate = datapath.current_rate_mbps;
     write_message(reply, answer);
 }
 
@@ -388,12 +366,12 @@ void Adapter::device_counters(HwcReply& reply) const {
     const auto low = [](const base::Counter& counter) {
         return static_cast<std::uint32_t>(counter.value());
     };
-    answer.sent_cnps = low(counters.cnps_sent);
-    answer.received_ecns = low(counters.ecn_marked);
-    answer.received_cnps = low(counters.cnps);
-    answer.congested_qps = low(counters.rate_cuts);
-    answer.recovered_qps = low(counters.rate_recoveries);
-    answer.rate_increases = low(counters.rate_increases);
+    answer.sent_cnps = low(datapath.counters.cnps_sent);
+    answer.received_ecns = low(datapath.counters.ecn_marked);
+    answer.received_cnps = low(datapath.counters.cnps);
+    answer.congested_qps = low(datapath.counters.rate_cuts);
+    answer.recovered_qps = low(datapath.counters.rate_recoveries);
+    answer.rate_increases = low(datapath.counters.rate_increases);
     write_message(reply, answer);
 }
 

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 
@@ -28,15 +29,15 @@ void make_cnp(roce::Packet& cnp, const roce::Packet& marked) {
 
 Limiter::Limiter(Qp& qp)
     : qp_(qp),
-      dcqcn_(qp.adapter.config.congestion.dcqcn, qp.adapter.function.executor().now()),
-      timer_(qp.adapter.function.executor(), [&qp] { qp.adapter.scheduler.schedule(qp); }) {}
+      dcqcn_(qp.datapath.config.congestion.dcqcn, qp.datapath.executor.now()),
+      timer_(qp.datapath.executor, [&qp] { qp.datapath.scheduler.schedule(qp); }) {}
 
-/// Brings the adapter's figures up to date.
+/// Brings the port's figures up to date.
 void Limiter::note() {
-    Adapter& adapter = qp_.adapter;
+    Datapath& datapath = qp_.datapath;
     if (const std::uint32_t increases = dcqcn_.take_increases(); increases > 0)
-        tally(adapter.counters.rate_increases, qp_.events.rate_increases, increases);
-    adapter.current_rate_mbps = rate_mbps();
+        tally(datapath.counters.rate_increases, qp_.events.rate_increases, increases);
+    datapath.current_rate_mbps = rate_mbps();
 }
 
 std::uint32_t Limiter::rate_mbps() const {
@@ -48,26 +49,26 @@ void Limiter::wake(base::TimePoint when) {
 }
 
 void Limiter::on_cnp() {
-    const base::TimePoint now = qp_.adapter.function.executor().now();
+    const base::TimePoint now = qp_.datapath.executor.now();
     dcqcn_.on_cnp(now);
-    tally(qp_.adapter.counters.rate_cuts, qp_.events.rate_cuts);
+    tally(qp_.datapath.counters.rate_cuts, qp_.events.rate_cuts);
     note();
     wake(now + kIdleLook);
 }
 
 bool Limiter::open() {
-    const bool now_open = dcqcn_.open(qp_.adapter.function.executor().now());
+    const bool now_open = dcqcn_.open(qp_.datapath.executor.now());
     note();
     if (!now_open) wake(dcqcn_.open_at());
     return now_open;
 }
 
 void Limiter::charge(std::size_t bytes) {
-    dcqcn_.charge(bytes, qp_.adapter.function.executor().now());
+    dcqcn_.charge(bytes, qp_.datapath.executor.now());
 }
 
 bool Limiter::recovered() {
-    const base::TimePoint now = qp_.adapter.function.executor().now();
+    const base::TimePoint now = qp_.datapath.executor.now();
     const bool done = dcqcn_.recovered(now);
     note();
     if (!done) wake(now + kIdleLook);
@@ -77,27 +78,22 @@ bool Limiter::recovered() {
 void Qp::tend_limiter() {
     if (!limiter->recovered()) return;
     limiter.reset();
-    tally(adapter.counters.rate_recoveries, events.rate_recoveries);
-    adapter.current_rate_mbps = adapter.line_rate_mbps();
+    tally(datapath.counters.rate_recoveries, events.rate_recoveries);
+    datapath.current_rate_mbps = datapath.config.congestion.line_rate_mbps();
 }
 
-std::uint32_t Adapter::line_rate_mbps() const {
-    return static_cast<std::uint32_t>(config.congestion.dcqcn.line_rate / 1'000'000);
-}
-
-/// A packet with a mark has come for a QP: tells its sender, but not more often than once in an
-/// interval.
-void Adapter::notify_congestion(Qp& qp, const roce::Packet& marked) {
-    if (!config.congestion.on || !qp.responds()) return;
-    const base::TimePoint now = function.executor().now();
-    if (now < qp.next_cnp) return;
-    qp.next_cnp = now + config.congestion.cnp_interval;
+void Qp::notify_congestion(const roce::Packet& marked) {
+    const CongestionConfig& config = datapath.config.congestion;
+    if (!config.on || !responds()) return;
+    const base::TimePoint now = datapath.executor.now();
+    if (now < next_cnp) return;
+    next_cnp = now + config.cnp_interval;
     roce::Packet cnp;
-    if (qp.connected()) {
-        cnp = qp.packet();
+    if (connected()) {
+        cnp = packet();
     } else {
         cnp.destination_mac = marked.source_mac;
-        cnp.source_mac = config.mac;
+        cnp.source_mac = datapath.config.mac;
         cnp.source = marked.destination;
         cnp.destination = marked.source;
         cnp.flow_label = marked.flow_label;
@@ -105,23 +101,8 @@ void Adapter::notify_congestion(Qp& qp, const roce::Packet& marked) {
         cnp.destination_qpn = marked.deth.source;
     }
     make_cnp(cnp, marked);
-    counters.cnps_sent.add();
-    transmit(qp, cnp, {});
-}
-
-/// A CNP takes no PSN and is never answered. Wrong ones are ignored, like those for a QP that sends
-/// nothing or has no limiter.
-void Adapter::handle_cnp(const roce::Packet& cnp) {
-    Qp* qp = find_qp(cnp.destination_qpn.value());
-    if (!config.congestion.on || qp == nullptr || !qp->connected() || !qp->responds() ||
-        cnp.source != qp->route.destination || cnp.destination != qp->route.source) {
-        counters.cnps_ignored.add();
-        return;
-    }
-    tally(counters.cnps, qp->events.cnps);
-    ++qp->requester.traffic.rx_packets;
-    if (!qp->limiter) qp->limiter = std::make_unique<Limiter>(*qp);
-    qp->limiter->on_cnp();
+    datapath.counters.cnps_sent.add();
+    datapath.transmitter.send(requester.traffic, cnp, {});
 }
 
 }  // namespace openmana::rnic

@@ -27,6 +27,9 @@ struct CongestionConfig {
     bool on = true;
     base::Duration cnp_interval = std::chrono::microseconds(50);  ///< N: at most one CNP a QP in it
     DcqcnConfig dcqcn;
+    [[nodiscard]] std::uint32_t line_rate_mbps() const {
+        return static_cast<std::uint32_t>(dcqcn.line_rate / 1'000'000);
+    }
 };
 
 /// The reaction point of one QP from its first congestion notification until it is back at line

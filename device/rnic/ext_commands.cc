@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "rnic/adapter.h"
+#include "rnic/ext_queues.h"
 
 namespace openmana::rnic {
 
@@ -17,8 +18,6 @@ namespace {
 
 constexpr std::uint32_t kMaxSrqs = 16384;
 constexpr std::uint32_t kMaxCqEntries = 1U << 22;
-constexpr std::uint32_t kMaxGroups = 1024;
-constexpr std::uint32_t kMaxGroupQps = 256;
 constexpr std::uint32_t kClockKhz = 1000000;
 constexpr std::uint64_t kRecordBytes = MANA_HW_EXT_RECORD_BYTES;
 
@@ -96,8 +95,8 @@ void Adapter::ext_query_caps(HwcReply& reply) const {
     caps.max_inline_bytes = kExtMaxInline;
     caps.max_cqe = kMaxCqEntries;
     caps.max_fast_reg_pages = gdma::kMaxFastRegisterPages;
-    caps.max_multicast_groups = kMaxGroups;
-    caps.max_multicast_qps = kMaxGroupQps;
+    caps.max_multicast_groups = Datagrams::kMaxGroups;
+    caps.max_multicast_qps = Datagrams::kMaxGroupQps;
     caps.clock_khz = kClockKhz;
     write_message(reply, caps);
 }
@@ -118,15 +117,9 @@ std::uint32_t Adapter::ext_create_cq(const HwcRequest& request, HwcReply& reply)
     if (!cq) return gdma::kHwcNoResources;
     const std::uint32_t id = (*cq)->id().value();
     if (id >= cqs.size()) cqs.resize(id + 1);
-    OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", function.config().name, id,
-             (*cq)->entries());
+    OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", datapath.nic, id, (*cq)->entries());
     cqs[id] = *cq;
-    (*cq)->on_overrun([this, id] {
-        function.executor().post(
-            [token = std::weak_ptr<int>(alive), this, id, epoch = function_epoch] {
-                if (!token.expired() && epoch == function_epoch) cq_overrun(id);
-            });
-    });
+    (*cq)->on_overrun([this, id] { datapath.tasks.post([this, id] { cq_overrun(id); }); });
     mana_hw_rnic_create_cq_resp answer{};
     answer.cq = kCqHandle + id;
     answer.cq_id = id;
@@ -136,20 +129,20 @@ std::uint32_t Adapter::ext_create_cq(const HwcRequest& request, HwcReply& reply)
 
 /// The CQ lost a completion: its QPs are no use any more.
 void Adapter::cq_overrun(std::uint32_t id) {
-    counters.cq_overruns.add();
+    datapath.counters.cq_overruns.add();
     // It may have gone meanwhile, and its id be another's.
     if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun()) return;
-    OM_DEBUG("cq overrun: nic={} cqn={:#x}", function.config().name, id);
-    events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
+    OM_DEBUG("cq overrun: nic={} cqn={:#x}", datapath.nic, id);
+    datapath.events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
     qps.for_each([&](Qp& qp) {
         if (qp.send_cq != cqs[id] && qp.recv_cq != cqs[id]) return;
         const std::uint32_t state = qp.state();
         if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) return;
         qp.enter_error();
         if (qp.extended)
-            events.extension(qp.qpn(), MANA_HW_EXT_EVENT_QP_FATAL);
+            datapath.events.extension(qp.qpn(), MANA_HW_EXT_EVENT_QP_FATAL);
         else
-            events.qp_fatal(qp.qpn());
+            datapath.events.qp_fatal(qp.qpn());
     });
 }
 
@@ -206,7 +199,7 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
         return gdma::kHwcInvalidParameter;
     if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
         return gdma::kHwcInvalidParameter;
-    if (qps.count() >= config.max_qps) return gdma::kHwcNoResources;
+    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
     auto sqs = function.sqs().allocate(1, 1);
     if (!sqs) return gdma::kHwcNoResources;
     const bool gsi = type == QpType::kGsi;
@@ -220,18 +213,18 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     layout.srq = std::move(srq);
     layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
     const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
-    QpPtr qp = make_qp<ExtQueues>(type, ids,
-                                  {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
-                                  std::move(layout));
-    qp->extended = true;
-    qp->attributes.max_read_out = config.max_reads;
-    qp->attributes.max_read_in = config.max_reads;
+    Qp& qp = qps.create<ExtQueues>(datapath, type, ids,
+                                   {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
+                                   std::move(layout));
+    qp.extended = true;
+    qp.attributes.max_read_out = datapath.config.max_reads;
+    qp.attributes.max_read_in = datapath.config.max_reads;
+    connect_doorbells(qp);
     mana_hw_ext_create_qp_resp answer{};
-    answer.qp = kQpHandle + qp->qpn();
+    answer.qp = kQpHandle + qp.qpn();
     answer.sq_id = ids.sq.value();
     answer.rq_id = ids.rq.value();
     write_message(reply, answer);
-    insert_qp(std::move(qp));
     return gdma::kHwcSuccess;
 }
 
@@ -310,8 +303,8 @@ std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply
                                             .ring_bytes = message.ring_bytes,
                                             .stride = message.stride,
                                             .limit = message.limit};
-    srqs[id] = gdma::make_handle<SharedReceiveQueue>(function.memory(), events,
-                                                     counters.bad_records, id, *pd, layout);
+    srqs[id] = gdma::make_handle<SharedReceiveQueue>(
+        function.memory(), datapath.events, datapath.counters.bad_records, id, *pd, layout);
     mana_hw_ext_create_srq_resp answer{};
     answer.srq = kSrqHandle + id;
     answer.srq_id = id;
@@ -347,30 +340,9 @@ std::uint32_t Adapter::ext_multicast(const HwcRequest& request) {
     roce::Gid gid{};
     std::copy(std::begin(message.gid), std::end(message.gid), gid.begin());
     if (qp->type != QpType::kUd || !roce::is_multicast(gid)) return gdma::kHwcInvalidParameter;
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const Group& other) { return other.gid == gid; });
-    const bool member = group != groups.end() && std::find(group->qpns.begin(), group->qpns.end(),
-                                                           qp->qpn()) != group->qpns.end();
-    if (request.opcode() == MANA_HW_EXT_DETACH_MULTICAST) {
-        if (!member) return gdma::kHwcNotFound;
-        std::erase(group->qpns, qp->qpn());
-        if (group->qpns.empty()) groups.erase(group);
-        return gdma::kHwcSuccess;
-    }
-    if (member) return gdma::kHwcSuccess;
-    if (group == groups.end()) {
-        if (groups.size() >= kMaxGroups) return gdma::kHwcNoResources;
-        group = groups.insert(groups.end(), Group{gid, {}});
-    }
-    if (group->qpns.size() >= kMaxGroupQps) return gdma::kHwcNoResources;
-    group->qpns.push_back(qp->qpn());
-    return gdma::kHwcSuccess;
-}
-
-/// A QP goes without having left its groups.
-void Adapter::leave_groups(std::uint32_t qpn) {
-    for (Group& group : groups) std::erase(group.qpns, qpn);
-    std::erase_if(groups, [](const Group& group) { return group.qpns.empty(); });
+    Datagrams& datagrams = datapath.datagrams;
+    return request.opcode() == MANA_HW_EXT_ATTACH_MULTICAST ? datagrams.join(gid, qp->qpn())
+                                                            : datagrams.leave(gid, qp->qpn());
 }
 
 }  // namespace openmana::rnic

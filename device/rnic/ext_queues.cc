@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/endian.h"
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
 
 namespace openmana::rnic {
 
@@ -80,22 +80,21 @@ const ExtQueues::Outcome ExtQueues::kFlushedOutcome{MANA_HW_WC_WR_FLUSH_ERR,
 
 ExtQueues::ExtQueues(Qp& qp, Layout layout)
     : qp_(qp),
-      adapter_(qp.adapter),
+      datapath_(qp.datapath),
       privileged_(layout.privileged),
-      send_ring_(adapter_.function.memory(), layout.region, layout.sq_bytes),
-      record_(adapter_.function.memory(), layout.region,
-              std::uint64_t{layout.sq_bytes} + layout.rq_bytes),
+      send_ring_(datapath_.memory, layout.region, layout.sq_bytes),
+      record_(datapath_.memory, layout.region, std::uint64_t{layout.sq_bytes} + layout.rq_bytes),
       srq_(std::move(layout.srq)) {
     if (layout.rq_bytes != 0)
         receives_.emplace(
-            gdma::Ring(adapter_.function.memory(), layout.region, layout.rq_bytes, layout.sq_bytes),
+            gdma::Ring(datapath_.memory, layout.region, layout.rq_bytes, layout.sq_bytes),
             layout.rq_stride);
     record_.store(kSqKick, 1);
     record_.store(kRqKick, 0);
 }
 
 ExtQueues::~ExtQueues() {
-    adapter_.records.unwatch(*this);
+    datapath_.records.unwatch(*this);
 }
 
 bool ExtQueues::look() {
@@ -104,7 +103,7 @@ bool ExtQueues::look() {
     if (producer - send_consumer_ > send_ring_.bytes() / MANA_HW_EXT_WQE_UNIT) {
         // Found by fetch(), when what was posted before is done. What it says is not looked for.
         bad_record_ = true;
-        adapter_.counters.bad_records.add();
+        datapath_.counters.bad_records.add();
         return true;
     }
     send_producer_ = producer;
@@ -125,7 +124,7 @@ void ExtQueues::wake() {
 bool ExtQueues::ring_sends(std::uint32_t) {
     // The position in the doorbell says nothing that the record does not.
     (void)look();
-    if (qp_.state() == MANA_HW_RNIC_QP_RTS) adapter_.records.watch(*this);
+    if (qp_.state() == MANA_HW_RNIC_QP_RTS) datapath_.records.watch(*this);
     return true;
 }
 
@@ -168,17 +167,17 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
             ud = ext_segment_at<mana_hw_ext_ud>(bytes, kExtControlBytes);
             wqe.error = parse_data(wqe, bytes, kExtControlBytes + sizeof ud, control.inline_bytes);
         }
-        if (wqe.error == 0 && wqe.length > adapter_.config.port_mtu)
+        if (wqe.error == 0 && wqe.length > datapath_.config.port_mtu)
             wqe.error = MANA_HW_RNIC_VE_TX_LENGTH;
     }
     datagram.payload->clear();
     if (wqe.error != 0) {
-        adapter_.counters.malformed_sends.add();
+        datapath_.counters.malformed_sends.add();
     } else {
         const gdma::MrFault fault =
-            gather_payload(adapter_.keys(), qp_.pd->id, wqe, 0, wqe.length, *datagram.payload);
+            gather_payload(datapath_.keys, qp_.pd->id, wqe, 0, wqe.length, *datagram.payload);
         if (fault != gdma::MrFault::kNone) {
-            tally(adapter_.counters.send_protection, qp_.events.send_protection);
+            tally(datapath_.counters.send_protection, qp_.events.send_protection);
             wqe.error = gather_error(fault);
         }
     }
@@ -211,7 +210,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
 void ExtQueues::datagrams_failed(std::uint16_t vendor) {
     const std::lock_guard lock(qp_.responder.mutex);
     qp_.set_state(stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
-    tally(adapter_.counters.fatal_errors, qp_.events.fatal_errors);
+    tally(datapath_.counters.fatal_errors, qp_.events.fatal_errors);
 }
 
 void ExtQueues::datagram_done() {
@@ -222,8 +221,7 @@ void ExtQueues::datagram_done() {
 
 void ExtQueues::post(gdma::CompletionQueue& cq, mana_hw_ext_cqe& cqe, bool is_sq, bool solicited) {
     cqe.type = MANA_HW_EXT_CQE;
-    cqe.timestamp =
-        static_cast<std::uint64_t>(adapter_.function.executor().now().time_since_epoch().count());
+    cqe.timestamp = static_cast<std::uint64_t>(datapath_.executor.now().time_since_epoch().count());
     cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.qpn(), is_sq, solicited);
 }
 
@@ -234,7 +232,7 @@ void ExtQueues::complete_send(const SendWqe& wqe, Outcome outcome) {
     cqe.vendor_error = outcome.vendor;
     cqe.length = wqe.length;
     cqe.cookie = wqe.position;
-    if (outcome.status != MANA_HW_WC_SUCCESS) adapter_.counters.error_cqes.add();
+    if (outcome.status != MANA_HW_WC_SUCCESS) datapath_.counters.error_cqes.add();
     post(*qp_.send_cq, cqe, true, outcome.status != MANA_HW_WC_SUCCESS);
 }
 
@@ -244,7 +242,7 @@ void ExtQueues::complete_receive(const Receive& receive, Outcome outcome) {
     cqe.status = outcome.status;
     cqe.vendor_error = outcome.vendor;
     cqe.cookie = receive.name;
-    adapter_.counters.error_cqes.add();
+    datapath_.counters.error_cqes.add();
     post(*qp_.recv_cq, cqe, false, true);
 }
 
@@ -277,7 +275,7 @@ QueueFormat::Take ExtQueues::take(Receive& receive) {
     const auto producer = record_.load(kRqProducer);
     bool bad_index = false;
     const Take taken = producer ? receives_->take(*producer, receive, bad_index) : Take::kMalformed;
-    if (bad_index) adapter_.counters.bad_records.add();
+    if (bad_index) datapath_.counters.bad_records.add();
     return taken;
 }
 
@@ -322,7 +320,7 @@ void ExtQueues::received_datagram(const Receive& receive, const roce::Packet& pa
 // ---- errors
 
 void ExtQueues::event(std::uint32_t number) {
-    adapter_.events.extension(qp_.qpn(), number);
+    datapath_.events.extension(qp_.qpn(), number);
 }
 
 void ExtQueues::established() {
@@ -330,7 +328,7 @@ void ExtQueues::established() {
 }
 
 void ExtQueues::flush() {
-    adapter_.records.unwatch(*this);
+    datapath_.records.unwatch(*this);
     const bool both = qp_.state() == MANA_HW_RNIC_QP_ERR;
     record_.store(kSqKick, 1);
     if (both) record_.store(kRqKick, 1);
@@ -350,7 +348,7 @@ void ExtQueues::flush_sends() {
         const auto bytes = take_wqe(wqe.error);
         if (bytes.empty()) {
             // Where the next one starts is unknown.
-            adapter_.counters.malformed_sends.add();
+            datapath_.counters.malformed_sends.add();
             send_consumer_ = send_producer_;
             return;
         }
@@ -440,7 +438,7 @@ void ExtQueues::posted_in_error() {
 
 void ExtQueues::reset() {
     give_back();
-    adapter_.records.unwatch(*this);
+    datapath_.records.unwatch(*this);
     record_.store(kSqKick, 1);
     record_.store(kRqKick, 0);
     send_producer_ = send_consumer_ = peeked_ = 0;

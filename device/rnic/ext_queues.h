@@ -97,7 +97,7 @@ private:
 
     // What sends need first: see Qp.
     Qp& qp_;
-    Adapter& adapter_;
+    Datapath& datapath_;
     std::uint32_t send_producer_ = 0;  // in units, as last read from the record
     std::uint32_t send_consumer_ = 0;
     std::uint32_t peeked_ = 0;  // up to here the keys were asked for

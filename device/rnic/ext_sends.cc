@@ -9,7 +9,8 @@
 #include <cstring>
 #include <iterator>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/ext_queues.h"
 
 namespace openmana::rnic {
 namespace {
@@ -61,7 +62,7 @@ static_assert(in_order());
 std::span<const std::byte> ExtQueues::take_wqe(std::uint16_t& error) {
     const std::uint32_t available = send_producer_ - send_consumer_;
     const std::uint64_t at = std::uint64_t{send_consumer_} * MANA_HW_EXT_WQE_UNIT;
-    auto& bytes = adapter_.scratch.wqe;
+    auto& bytes = datapath_.scratch.wqe;
     error = MANA_HW_RNIC_VE_TX_WQE_FETCH;
     if (!send_ring_.read(at, std::span(bytes).first(MANA_HW_EXT_WQE_UNIT))) return {};
     const auto control = ext_segment_at<mana_hw_ext_control>(bytes, 0);
@@ -121,7 +122,7 @@ void ExtQueues::fetch(SendWqe& wqe, Psn next) {
     const auto bytes = take_wqe(wqe.error);
     if (!bytes.empty()) parse(wqe, bytes);
     if (wqe.error != 0) {
-        adapter_.counters.malformed_sends.add();
+        datapath_.counters.malformed_sends.add();
         wqe.local = false;
         wqe.packets = 1;
         return;
@@ -129,10 +130,10 @@ void ExtQueues::fetch(SendWqe& wqe, Psn next) {
     if (wqe.local) return;
     wqe.packets = wqe.is_atomic() ? 1 : packets_of(wqe.length, wqe.mtu);
     const std::uint32_t need = wqe.fetches() ? gdma::kLocalWrite : gdma::kLocalRead;
-    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, need);
+    const gdma::MrFault fault = check_sges(datapath_.keys, qp_.pd->id, wqe.sges, need);
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = wqe.fetches() ? scatter_error(fault) : gather_error(fault);
-    tally(adapter_.counters.send_protection, qp_.events.send_protection);
+    tally(datapath_.counters.send_protection, qp_.events.send_protection);
 }
 
 /// What the bytes of a WQE of a connected QP ask for; `error` tells what is wrong with it.
@@ -221,13 +222,12 @@ std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
     bool done = false;
     switch (wqe.opcode) {
         case MANA_HW_EXT_WQE_LOCAL_INV:
-            done = adapter_.function.key_changes().invalidate(gdma::Key(wqe.value), qp_.pd->id,
-                                                              qp_.scope());
+            done = datapath_.key_changes.invalidate(gdma::Key(wqe.value), qp_.pd->id, qp_.scope());
             break;
         case MANA_HW_EXT_WQE_BIND_MW: {
             const auto bind = ext_segment_at<mana_hw_ext_bind>(wqe.segment, 0);
             const bool zero_based = (bind.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
-            done = adapter_.function.key_changes().bind_window(
+            done = datapath_.key_changes.bind_window(
                 {gdma::Key(bind.mw_key), gdma::Key(bind.new_key), gdma::Key(bind.mr_key),
                  qp_.pd->id, qp_.scope(), bind.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
                  bind.address, bind.length, zero_based});
@@ -236,7 +236,7 @@ std::uint16_t ExtQueues::execute_local(const SendWqe& wqe) {
         default: {
             const auto reg = ext_segment_at<mana_hw_ext_register>(wqe.segment, 0);
             const bool zero_based = (reg.access & MANA_HW_EXT_ACCESS_ZERO_BASED) != 0;
-            done = adapter_.function.key_changes().fast_register(
+            done = datapath_.key_changes.fast_register(
                 {gdma::Key(reg.key), qp_.pd->id, reg.access & ~MANA_HW_EXT_ACCESS_ZERO_BASED,
                  reg.iova, reg.length, base::GuestAddr(reg.page_list), reg.pages, reg.page_shift,
                  zero_based});

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp_table.h"
 
 namespace openmana::rnic {
 
@@ -15,14 +16,13 @@ constexpr std::uint64_t kVisitBytes = 256U << 10;
 
 }  // namespace
 
-void Requester::turn_local(Rnic& peer, Budget& budget) {
-    Adapter& other = peer.adapter();
+void Requester::turn_local(const LocalPeer& peer, Budget& budget) {
     bool more = true;
     while (more && budget.bytes > 0 && budget.wqes > 0) {
         std::optional<base::Gate::Visit> visit;
-        if (&other != &adapter_) visit.emplace(other.function.gate());
-        adapter_.counters.local_visits.add();
-        Qp* const target = find_peer(other);
+        if (&peer.gate != &datapath_.self.gate) visit.emplace(peer.gate);
+        datapath_.counters.local_visits.add();
+        Qp* const target = find_peer(peer);
         const bool reached = target != nullptr && target->type == qp_.type &&
                              target->route.dest_qpn == qp_.qpn() &&
                              target->route.source == qp_.route.destination &&
@@ -30,7 +30,7 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
         if (!reached) {
             SendWqe* const wqe = next();
             if (wqe == nullptr) return;
-            other.counters.drop_qpn.add();
+            peer.counters.drop_qpn.add();
             if (reliable()) {
                 stall();
                 return;
@@ -40,10 +40,10 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
             continue;
         }
         const std::lock_guard lock(target->responder.mutex);
-        const bool cold = adapter_.keys().large() || other.keys().large();
+        const bool cold = datapath_.keys.large() || peer.keys.large();
         std::uint64_t copied = 0;
         while (copied < kVisitBytes && budget.bytes > 0 && budget.wqes > 0) {
-            if (cold) qp_.queues->prefetch_keys(adapter_.keys(), other.keys());
+            if (cold) qp_.queues->prefetch_keys(datapath_.keys, peer.keys);
             SendWqe* wqe = next();
             const gdma::KeyUse use;
             if (wqe == nullptr || local_request(*wqe, *target, copied, budget) != Step::kGo) {
@@ -56,16 +56,16 @@ void Requester::turn_local(Rnic& peer, Budget& budget) {
 
 /// The QP that the connection names, if there is one; which need not be connected with ours. During
 /// a visit.
-Qp* Requester::find_peer(Adapter& other) {
+Qp* Requester::find_peer(const LocalPeer& peer) {
     const std::uint32_t qpn = qp_.route.dest_qpn;
-    if (peer_generation_ == other.qps.generation() && peer_ != nullptr && peer_->qpn() == qpn)
+    if (peer_generation_ == peer.qps.generation() && peer_ != nullptr && peer_->qpn() == qpn)
         return peer_;
-    peer_ = other.find_qp(qpn);
-    peer_generation_ = other.qps.generation();
+    peer_ = peer.qps.find(qpn);
+    peer_generation_ = peer.qps.generation();
     if (peer_ != nullptr) {
         const auto memory = peer_->responder_memory();
-        adapter_.function.sqs().set_beyond(qp_.ids.sq, memory.data(),
-                                           static_cast<std::uint16_t>(memory.size()));
+        datapath_.sqs.set_beyond(qp_.ids.sq, memory.data(),
+                                 static_cast<std::uint16_t>(memory.size()));
     }
     return peer_;
 }
@@ -97,12 +97,12 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         segment.invalidate = wqe.invalidate && segment.last;
         segment.solicited = wqe.solicited && segment.last;
         segment.value = wqe.value;
-        gdma::SpanList& from = adapter_.scratch.from;
+        gdma::SpanList& from = datapath_.scratch.from;
         from.clear();
         const gdma::MrFault fault =
-            gather_payload(adapter_.keys(), qp_.pd->id, wqe, offset, segment.length, from);
+            gather_payload(datapath_.keys, qp_.pd->id, wqe, offset, segment.length, from);
         if (fault != gdma::MrFault::kNone) {
-            tally(adapter_.counters.send_protection, qp_.events.send_protection);
+            tally(datapath_.counters.send_protection, qp_.events.send_protection);
             fail(gather_error(fault));
             return Step::kLeave;
         }
@@ -111,8 +111,9 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     }
     const Psn last = send_psn_ + (segment.packets - 1);
     const Answer answer = target.responder.execute(segment);
-    tally(adapter_.counters.tx_packets, traffic.tx_packets, segment.packets);
-    tally(target.adapter.counters.rx_packets, target.responder.traffic.rx_packets, segment.packets);
+    tally(datapath_.counters.tx_packets, traffic.tx_packets, segment.packets);
+    tally(target.datapath.counters.rx_packets, target.responder.traffic.rx_packets,
+          segment.packets);
     if (next_psn_ <= last) next_psn_ = last + 1;
     Step step = Step::kGo;
     if (answer.kind == Answer::Kind::kRead) {
@@ -168,28 +169,28 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     const std::uint64_t offset = wqe.length - left;
     const std::uint64_t length = std::min<std::uint64_t>(left, kVisitBytes);
     const std::uint32_t packets = packets_of(length, wqe.mtu);
-    gdma::SpanList& from = adapter_.scratch.from;
-    gdma::SpanList& to = adapter_.scratch.to;
+    gdma::SpanList& from = datapath_.scratch.from;
+    gdma::SpanList& to = datapath_.scratch.to;
     from.clear();
     to.clear();
-    if (target.adapter.keys().resolve(gdma::Key(answer.read.rkey), target.pd->id,
-                                      answer.read.address, length, gdma::kRemoteRead, from,
-                                      target.scope()) != gdma::MrFault::kNone) {
+    if (target.datapath.keys.resolve(gdma::Key(answer.read.rkey), target.pd->id,
+                                     answer.read.address, length, gdma::kRemoteRead, from,
+                                     target.scope()) != gdma::MrFault::kNone) {
         const Answer refused = target.responder.refuse_read(answer.psn);
         send_psn_ = una_ + 1;
         return local_outcome(refused);
     }
     const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd->id, wqe.sges, offset, length, gdma::kLocalWrite, to);
+        gather(datapath_.keys, qp_.pd->id, wqe.sges, offset, length, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
-        tally(adapter_.counters.send_protection, qp_.events.send_protection);
+        tally(datapath_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
         return Step::kLeave;
     }
     copy_spans(from, to, length);
     copied += length;
-    tally(target.adapter.counters.tx_bytes, target.responder.traffic.tx_bytes, length);
-    tally(adapter_.counters.rx_bytes, traffic.rx_bytes, length);
+    tally(target.datapath.counters.tx_bytes, target.responder.traffic.tx_bytes, length);
+    tally(datapath_.counters.rx_bytes, traffic.rx_bytes, length);
     wqe.done += packets;
     send_psn_ = wqe.first + wqe.done;
     una_ = send_psn_;

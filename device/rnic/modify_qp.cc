@@ -34,7 +34,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
                           a.source_mac.begin());
         std::reverse_copy(std::begin(address.dest_mac), std::end(address.dest_mac),
                           a.destination_mac.begin());
-        if (!addresses.owns(a.source_mac)) a.source_mac = config.mac;
+        if (!datapath.addresses.owns(a.source_mac)) a.source_mac = datapath.config.mac;
         a.hop_limit = address.hop_limit == 0 ? 64 : address.hop_limit;
         a.dscp = address.dscp & 0x3f;
         a.udp_source_port = address.udp_source_port;
@@ -63,7 +63,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
             qp.set_state(message.state);
             qp.queues->state_changed();
             // Not from here: what a turn does to others must not happen under our own exclusion.
-            if (message.state == MANA_HW_RNIC_QP_RTS) scheduler.schedule(qp);
+            if (message.state == MANA_HW_RNIC_QP_RTS) datapath.scheduler.schedule(qp);
             break;
     }
     return gdma::kHwcSuccess;

@@ -9,7 +9,7 @@
 
 namespace openmana::rnic {
 
-class Rnic;
+struct LocalPeer;
 
 /// Both ends of an RC connection, the own first.
 struct Connection {
@@ -23,13 +23,13 @@ enum class Failure : std::uint8_t { kRetries, kRnrRetries };
 /// How an RNIC reaches others; implemented by the fabric (and by tests).
 class Network : public base::FrameSink {
 public:
-    /// The RNIC in this process that owns `destination` behind `mac`, if traffic from `source` to
-    /// it may take the local path right now (link up, no capture, fault or policy on the way); else
-    /// null and frames are used. Called on the source's executor; the answer is good until the next
-    /// call returns to the event loop: the caller visits the peer's gate before it touches it, and
-    /// peers live as long as the network.
-    virtual Rnic* local_peer(const Rnic& source, const roce::Gid& destination,
-                             const base::MacAddr& mac) = 0;
+    /// The RNIC in this process (Rnic::local_peer) that owns `destination` behind `mac`, if traffic
+    /// from `source` to it may take the local path right now (link up, no capture, fault or policy
+    /// on the way); else null and frames are used. Called on the source's executor; the answer is
+    /// good until the next call returns to the event loop: the caller visits the peer's gate before
+    /// it touches it, and peers live as long as the network.
+    virtual const LocalPeer* local_peer(const LocalPeer& source, const roce::Gid& destination,
+                                        const base::MacAddr& mac) = 0;
     /// As transmit(), but leaves the frame, whose capacity the caller uses again, if it can. Only
     /// the caller's executor.
     virtual void transmit_lent(base::Frame& frame) { transmit(std::move(frame)); }

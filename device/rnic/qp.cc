@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue pair: its life, its errors and its doorbells, as far as they do not depend on the queue
-// format.
+#include "rnic/qp.h"
+
 #include "base/log.h"
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
 
 namespace openmana::rnic {
 
-Qp::Qp(Adapter& adapter_, QpType type_, Ids ids_, Uses uses)
+Qp::Qp(Datapath& datapath_, QpType type_, Ids ids_, Uses uses)
     : QpUpkeep(*this, uses),
-      QpCore(*this, adapter_, type_, ids_, std::move(uses)),
+      QpCore(*this, datapath_, type_, ids_, std::move(uses)),
       requester(*this) {
-    life = adapter.next_life++;
-}
-
-void QpDeleter::operator()(Qp* qp) const {
-    base::BlockPool& memory = qp->adapter.qp_memory;
-    qp->~Qp();
-    memory.give_back(qp);
+    life = datapath.tasks.begin_life();
 }
 
 roce::Packet Qp::packet() const {
@@ -31,7 +25,7 @@ roce::Packet Qp::packet() const {
     packet.udp_source_port = attributes.udp_source_port;
     packet.destination_qpn = roce::Qpn(route.dest_qpn);
     // Acknowledgements too: whoever gets their mark slows down what asks for them (ROCE 12).
-    if (adapter.config.congestion.on) packet.ecn = roce::kEcnCapable0;
+    if (datapath.config.congestion.on) packet.ecn = roce::kEcnCapable0;
     return packet;
 }
 
@@ -41,14 +35,13 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
         if (state() == MANA_HW_RNIC_QP_ERR || state() == MANA_HW_RNIC_QP_RESET) return;
         set_state(queues->stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
     }
-    OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", adapter.function.config().name, qpn(),
-             vendor);
-    tally(adapter.counters.fatal_errors, events.fatal_errors);
+    OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", datapath.nic, qpn(), vendor);
+    tally(datapath.counters.fatal_errors, events.fatal_errors);
     if (type == QpType::kRc &&
         (vendor == MANA_HW_RNIC_VE_RETRY || vendor == MANA_HW_RNIC_VE_RNR_RETRY))
-        adapter.network.connection_failed(connection(), vendor == MANA_HW_RNIC_VE_RETRY
-                                                            ? Failure::kRetries
-                                                            : Failure::kRnrRetries);
+        datapath.network.connection_failed(connection(), vendor == MANA_HW_RNIC_VE_RETRY
+                                                             ? Failure::kRetries
+                                                             : Failure::kRnrRetries);
     requester.stop();
     responses.clear();
     queues->send_failed(vendor, on_rreq);
@@ -56,7 +49,7 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
 
 void Qp::responder_failed() {
     if (state() != MANA_HW_RNIC_QP_ERR) return;
-    OM_DEBUG("qp responder error: nic={} qpn={:#x}", adapter.function.config().name, qpn());
+    OM_DEBUG("qp responder error: nic={} qpn={:#x}", datapath.nic, qpn());
     requester.stop();
     queues->responder_failed();
 }
@@ -75,7 +68,7 @@ void Qp::end_connection() {
     const std::uint32_t before = state();
     if (type != QpType::kRc || before == MANA_HW_RNIC_QP_RESET || before == MANA_HW_RNIC_QP_INIT)
         return;
-    adapter.network.connection_ended(connection());
+    datapath.network.connection_ended(connection());
 }
 
 Connection Qp::connection() const {
@@ -94,12 +87,12 @@ void Qp::reset() {
     responses.clear();
     limiter.reset();
     next_cnp = {};
-    life = adapter.next_life++;
+    life = datapath.tasks.begin_life();
 }
 
 void Qp::sends_posted() {
     if (scheduled) return;
-    if (connected() ? requester.turn() : send_datagrams()) adapter.scheduler.schedule(*this);
+    if (connected() ? requester.turn() : send_datagrams()) datapath.scheduler.schedule(*this);
 }
 
 void SendDoorbell::prepare(std::uint32_t position) const {

@@ -21,15 +21,10 @@
 #include "rnic/requester.h"
 #include "rnic/responder.h"
 #include "rnic/responses.h"
-#include "rnic/rnic.h"
 
 namespace openmana::rnic {
 
-/// Gives the memory of a QP back to its adapter.
-struct QpDeleter {
-    void operator()(Qp* qp) const;
-};
-using QpPtr = std::unique_ptr<Qp, QpDeleter>;
+struct Datapath;
 
 enum class QpType : std::uint8_t { kRc, kUd, kGsi, kUc };
 
@@ -93,9 +88,9 @@ static_assert(sizeof(QpUpkeep) % alignof(ResponderCore) == 0, "QpCore follows wi
 
 /// What the requests of both sides need: two cache lines.
 struct alignas(64) QpCore {
-    QpCore(Qp& qp, Adapter& adapter_in, QpType type_in, const QpIds& ids_in, QpUses uses)
+    QpCore(Qp& qp, Datapath& datapath_in, QpType type_in, const QpIds& ids_in, QpUses uses)
         : send_doorbell(qp),
-          adapter(adapter_in),
+          datapath(datapath_in),
           pd(std::move(uses.pd)),
           send_cq(std::move(uses.send_cq)),
           recv_cq(std::move(uses.recv_cq)),
@@ -103,7 +98,7 @@ struct alignas(64) QpCore {
           type(type_in) {}
 
     SendDoorbell send_doorbell;
-    Adapter& adapter;
+    Datapath& datapath;
     QueueFormat* queues = nullptr;
     const gdma::Handle<gdma::Pd> pd;
     const gdma::Handle<gdma::CompletionQueue> send_cq;
@@ -154,6 +149,9 @@ struct Qp : QpUpkeep, QpCore {
 
     /// Looks after the limiter, which there must be: drops it if it has recovered.
     void tend_limiter();
+    /// A packet with a mark has come: tells its sender, but not more often than once in an
+    /// interval.
+    void notify_congestion(const roce::Packet& marked);
 
     /// What its requests need, with its queues.
     [[nodiscard]] std::span<const std::byte> requester_memory() const {
@@ -185,7 +183,7 @@ struct Qp : QpUpkeep, QpCore {
     bool send_datagrams();
 
 protected:
-    Qp(Adapter& adapter, QpType type, Ids ids, Uses uses);
+    Qp(Datapath& datapath, QpType type, Ids ids, Uses uses);
 
 private:
     void send_datagram(Datagram& datagram);
@@ -198,8 +196,8 @@ private:
 template <typename Format>
 struct QpWith final : Qp {
     template <typename Layout>
-    QpWith(Adapter& adapter, QpType type, Ids ids, Uses uses, Layout layout)
-        : Qp(adapter, type, ids, std::move(uses)), format(*this, std::move(layout)) {
+    QpWith(Datapath& datapath, QpType type, Ids ids, Uses uses, Layout layout)
+        : Qp(datapath, type, ids, std::move(uses)), format(*this, std::move(layout)) {
         queues = &format;
         queue_bytes = Format::kSendBytes;
     }

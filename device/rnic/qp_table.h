@@ -2,36 +2,52 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "base/block_pool.h"
 #include "rnic/qp.h"
 
 namespace openmana::rnic {
 
-/// The queue pairs of an adapter, by number. Changes on the executor under an exclusion of the
-/// gate; visitors look.
+/// The queue pairs of an adapter, by number, and their memory. Changes on the executor under an
+/// exclusion of the gate; visitors look.
 class QpTable {
 public:
+    /// `qp_bytes`: size of the largest.
+    explicit QpTable(std::size_t qp_bytes) : memory_(qp_bytes) {}
+    ~QpTable() { clear(); }
+    QpTable(const QpTable&) = delete;
+    QpTable& operator=(const QpTable&) = delete;
+
     /// Null if there is none.
     [[nodiscard]] Qp* find(std::uint64_t qpn) const {
-        return qpn < qps_.size() ? qps_[qpn].get() : nullptr;
+        return qpn < qps_.size() ? qps_[qpn] : nullptr;
     }
-    void insert(QpPtr qp) {
-        const std::uint32_t qpn = qp->qpn();
+    /// A QP whose queues are of this format. Its number is free.
+    template <typename Format, typename Layout>
+    Qp& create(Datapath& datapath, QpType type, const QpIds& ids, QpUses uses, Layout layout) {
+        const std::uint32_t qpn = ids.rq.value();
         if (qpn >= qps_.size()) qps_.resize(qpn + 1);
-        qps_[qpn] = std::move(qp);
+        qps_[qpn] = new (memory_.take())
+            QpWith<Format>(datapath, type, ids, std::move(uses), std::move(layout));
         ++count_;
         generation_ = next_generation();
+        return *qps_[qpn];
     }
     void erase(std::uint32_t qpn) {
-        qps_[qpn].reset();
+        Qp* const qp = std::exchange(qps_[qpn], nullptr);
+        qp->~Qp();
+        memory_.give_back(qp);
         --count_;
         generation_ = next_generation();
     }
-    /// Of no queue pair any more: gives the memory back.
+    /// All that are left go, and the memory of the table.
     void clear() {
+        for_each([this](Qp& qp) { erase(qp.qpn()); });
         qps_.clear();
         generation_ = next_generation();
     }
@@ -42,8 +58,8 @@ public:
     /// Calls `visit` with each, which may erase it.
     template <typename Visit>
     void for_each(Visit&& visit) const {
-        for (const QpPtr& qp : qps_)
-            if (qp) visit(*qp);
+        for (Qp* const qp : qps_)
+            if (qp != nullptr) visit(*qp);
     }
 
 private:
@@ -51,7 +67,8 @@ private:
         static std::atomic<std::uint64_t> next{1};
         return next.fetch_add(1, std::memory_order_relaxed);
     }
-    std::vector<QpPtr> qps_;
+    base::BlockPool memory_;
+    std::vector<Qp*> qps_;
     std::uint64_t generation_ = next_generation();
     std::uint32_t count_ = 0;
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rnic/requester.h"
+
 #include <algorithm>
 
-#include "base/endian.h"
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 
@@ -23,16 +25,16 @@ constexpr std::uint32_t kLeastAfterNak = 64;
 
 Requester::Requester(Qp& qp)
     : qp_(qp),
-      adapter_(qp.adapter),
-      queue_(adapter_.scratch.slots),
-      ack_timer_(adapter_.function.executor(), [this] { on_timeout(); }),
-      rnr_timer_(adapter_.function.executor(), [this] {
-          if (turn()) adapter_.scheduler.schedule(qp_);
+      datapath_(qp.datapath),
+      queue_(datapath_.scratch.slots),
+      ack_timer_(datapath_.executor, [this] { on_timeout(); }),
+      rnr_timer_(datapath_.executor, [this] {
+          if (turn()) datapath_.scheduler.schedule(qp_);
       }) {}
 
 void Requester::start(Psn first) {
     una_ = send_psn_ = next_psn_ = fetch_psn_ = first;
-    window_ = adapter_.config.window_packets;
+    window_ = datapath_.config.window_packets;
     qp_.queues->start_sends(first);
     // Nothing that counts with the old PSNs stays, even if the host changes them under way.
     queue_.clear();
@@ -78,9 +80,9 @@ bool Requester::can_send() const {
 bool Requester::turn() {
     if (!can_send() || (queue_.empty() && !qp_.queues->sends_posted())) return false;
     Budget budget{kTurnBytes, kTurnWqes};
-    if (!adapter_.addresses.owns(qp_.route.source)) {
+    if (!datapath_.addresses.owns(qp_.route.source)) {
         // As if the network dropped it: the address may come back.
-        adapter_.counters.drop_source.add();
+        datapath_.counters.drop_source.add();
         SendWqe* const wqe = next();
         if (reliable()) {
             stall();
@@ -91,8 +93,8 @@ bool Requester::turn() {
         settle();
         return wqe != nullptr && !reliable() && can_send();
     }
-    Rnic* peer = adapter_.network.local_peer(adapter_.owner, qp_.route.destination,
-                                             qp_.attributes.destination_mac);
+    const LocalPeer* const peer = datapath_.network.local_peer(
+        datapath_.self, qp_.route.destination, qp_.attributes.destination_mac);
     do {
         // What is under way on the wire ends there; then the paths may change.
         if (peer != nullptr && una_ == send_psn_) {
@@ -163,7 +165,7 @@ void Requester::discard(SendWqe& wqe) {
 
 const SendWqe* Requester::take_failed() {
     if (queue_.empty()) return nullptr;
-    SendWqe& failed = adapter_.scratch.failed;
+    SendWqe& failed = datapath_.scratch.failed;
     failed = std::move(queue_.front());
     queue_.pop();
     current_ = 0;
@@ -224,7 +226,7 @@ bool Requester::ack_through(Psn psn) {
     }
     if (moved) progress();
     if (!complete) {
-        tally(adapter_.counters.implicit_naks, qp_.events.implicit_naks);
+        tally(datapath_.counters.implicit_naks, qp_.events.implicit_naks);
         retry(una_);
     }
     return complete;
@@ -233,7 +235,7 @@ bool Requester::ack_through(Psn psn) {
 void Requester::advance_to(Psn next) {
     // By a quarter in each round trip.
     const auto acked = static_cast<std::uint32_t>(std::max(0, next - una_));
-    window_ = std::min(window_ + (acked + 3) / 4, adapter_.config.window_packets);
+    window_ = std::min(window_ + (acked + 3) / 4, datapath_.config.window_packets);
     una_ = next;
     if (send_psn_ < una_) {
         send_psn_ = una_;
@@ -246,7 +248,7 @@ void Requester::complete_front() {
     qp_.queues->finished(wqe);
     if (wqe.fetches() && reads_out_ > 0) --reads_out_;
     ++messages;
-    if (!wqe.fetches()) tally(adapter_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
+    if (!wqe.fetches()) tally(datapath_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
     queue_.pop();
     if (current_ > 0) --current_;
 }
@@ -275,10 +277,10 @@ void Requester::stall() {
 }
 
 void Requester::on_timeout() {
-    tally(adapter_.counters.timeouts, qp_.events.timeouts);
+    tally(datapath_.counters.timeouts, qp_.events.timeouts);
     resent_from_.reset();
     stalled_ = false;
-    if (retry(una_, true) && turn()) adapter_.scheduler.schedule(qp_);
+    if (retry(una_, true) && turn()) datapath_.scheduler.schedule(qp_);
     settle();
 }
 
@@ -287,12 +289,12 @@ void Requester::on_timeout() {
 bool Requester::retry(Psn psn, bool timed_out) {
     if (resent_from_ == psn) return false;
     if (retry_left_ == 0) {
-        tally(adapter_.counters.retries_exceeded, qp_.events.retries_exceeded);
+        tally(datapath_.counters.retries_exceeded, qp_.events.retries_exceeded);
         fail(MANA_HW_RNIC_VE_RETRY);
         return false;
     }
     --retry_left_;
-    tally(adapter_.counters.retransmits, qp_.events.retransmits);
+    tally(datapath_.counters.retransmits, qp_.events.retransmits);
     shrink_window(timed_out ? kLeastAfterTimeout : kLeastAfterNak);
     rewind(psn);
     resent_from_ = psn;
@@ -327,7 +329,7 @@ void Requester::rewind(Psn psn) {
 /// True if the ACK was for something outstanding.
 bool Requester::on_ack(Psn psn) {
     if (psn < una_ || psn >= next_psn_) {
-        adapter_.counters.unexpected_acks.add();
+        datapath_.counters.unexpected_acks.add();
         return false;
     }
     ack_through(psn);
@@ -335,7 +337,7 @@ bool Requester::on_ack(Psn psn) {
 }
 
 void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
-    RnicCounters& counters = adapter_.counters;
+    RnicCounters& counters = datapath_.counters;
     QpEvents& events = qp_.events;
     const bool rnr = roce::aeth_kind(syndrome) == roce::AethKind::kRnrNak;
     const NakCode code = roce::nak_code(syndrome);

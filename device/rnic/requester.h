@@ -13,8 +13,8 @@
 namespace openmana::rnic {
 
 struct Qp;
-struct Adapter;
-class Rnic;
+struct Datapath;
+struct LocalPeer;
 
 /// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
 struct RequesterView {
@@ -81,8 +81,8 @@ private:
     void discard(SendWqe& wqe);
     bool run_local(Budget& budget);
 
-    void turn_local(Rnic& peer, Budget& budget);
-    [[nodiscard]] Qp* find_peer(Adapter& other);
+    void turn_local(const LocalPeer& peer, Budget& budget);
+    [[nodiscard]] Qp* find_peer(const LocalPeer& peer);
     Step local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget);
     Step local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied);
     Step local_atomic(SendWqe& wqe, const Answer& answer);
@@ -114,7 +114,7 @@ private:
     void on_timeout();
 
     Qp& qp_;
-    Adapter& adapter_;
+    Datapath& datapath_;
     SendQueue queue_;
     std::uint32_t current_ = 0;  // index in queue_ of the WQE that holds send_psn_
     Psn una_{};                  // oldest PSN not acknowledged

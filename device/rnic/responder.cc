@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rnic/responder.h"
+
 #include <algorithm>
 #include <atomic>
 #include <optional>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 
@@ -45,18 +48,18 @@ Answer Responder::nak_sequence() {
 }
 
 Answer Responder::fatal(NakCode code, std::uint16_t receive_error, bool nak) {
-    RnicCounters& counters = qp_.adapter.counters;
+    RnicCounters& counters = qp_.datapath.counters;
     tally(counters.fatal_errors, qp_.events.fatal_errors);
     qp_.set_state(MANA_HW_RNIC_QP_ERR);
     qp_.queues->receive_failed(code, receive_error);
-    qp_.adapter.post_to(qp_, [](Qp& qp) { qp.responder_failed(); });
+    qp_.datapath.tasks.post(qp_, [](Qp& qp) { qp.responder_failed(); });
     if (!nak) return {};
     return {Answer::Kind::kNak, roce::nak_syndrome(code), expected_, msn_, {}};
 }
 
 Answer Responder::refuse_read(Psn psn) {
     if (!qp_.responds()) return {};
-    tally(qp_.adapter.counters.remote_access, qp_.events.remote_access);
+    tally(qp_.datapath.counters.remote_access, qp_.events.remote_access);
     Answer answer = fatal(NakCode::kRemoteAccess, 0);
     answer.psn = psn;
     return answer;
@@ -67,7 +70,7 @@ Answer Responder::refuse(const Segment& segment, NakCode code, std::uint16_t rec
 }
 
 Answer Responder::discard(const Segment& segment) {
-    qp_.adapter.counters.drop_unreliable.add();
+    qp_.datapath.counters.drop_unreliable.add();
     abandon();
     expected_ = segment.psn + segment.packets;
     return {};
@@ -115,7 +118,7 @@ void Responder::complete_receive(const Segment& segment) {
 
 /// A receive for a message that needs one; an answer if there is none.
 std::optional<Answer> Responder::provide_receive(const Segment& segment) {
-    RnicCounters& counters = qp_.adapter.counters;
+    RnicCounters& counters = qp_.datapath.counters;
     const bool reliable = qp_.type == QpType::kRc;
     if (qp_.recv_cq->overrun()) {
         // The QP is about to be in ERR; what nobody will be told of is not acknowledged.
@@ -158,8 +161,8 @@ bool Responder::fits(const Segment& segment) const {
 
 /// Where the payload goes, into `spans.to`; an answer if it may not go there.
 std::optional<Answer> Responder::find_memory(const Segment& segment) {
-    Adapter& adapter = qp_.adapter;
-    RnicCounters& counters = adapter.counters;
+    Datapath& datapath = qp_.datapath;
+    RnicCounters& counters = datapath.counters;
     const bool reliable = qp_.type == QpType::kRc;
     gdma::SpanList& to = spans.to;
     to.clear();
@@ -168,7 +171,7 @@ std::optional<Answer> Responder::find_memory(const Segment& segment) {
             tally(counters.receive_too_long, qp_.events.receive_too_long);
             return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
-        const gdma::MrFault fault = gather(adapter.keys(), receive_.pd, receive_.sges, offset_,
+        const gdma::MrFault fault = gather(datapath.keys, receive_.pd, receive_.sges, offset_,
                                            segment.length, gdma::kLocalWrite, to, receive_check());
         if (fault != gdma::MrFault::kNone) {
             tally(counters.receive_qp_errors, qp_.events.receive_qp_errors);
@@ -179,12 +182,12 @@ std::optional<Answer> Responder::find_memory(const Segment& segment) {
         // gone by then.
         gdma::MrFault fault = gdma::MrFault::kNone;
         if (segment.first && !segment.last)
-            fault = adapter.keys().check(gdma::Key(write_.rkey), qp_.pd->id, write_.address,
-                                         write_.length, gdma::kRemoteWrite, qp_.scope());
+            fault = datapath.keys.check(gdma::Key(write_.rkey), qp_.pd->id, write_.address,
+                                        write_.length, gdma::kRemoteWrite, qp_.scope());
         if (fault == gdma::MrFault::kNone)
             fault =
-                adapter.keys().resolve(gdma::Key(write_.rkey), qp_.pd->id, write_.address + offset_,
-                                       segment.length, gdma::kRemoteWrite, to, qp_.scope());
+                datapath.keys.resolve(gdma::Key(write_.rkey), qp_.pd->id, write_.address + offset_,
+                                      segment.length, gdma::kRemoteWrite, to, qp_.scope());
         if (fault != gdma::MrFault::kNone) {
             tally(counters.remote_access, qp_.events.remote_access);
             return refuse(segment, NakCode::kRemoteAccess, taken_ ? MANA_HW_RNIC_VE_RX_RKEY : 0);
@@ -194,8 +197,8 @@ std::optional<Answer> Responder::find_memory(const Segment& segment) {
 }
 
 Answer Responder::execute(const Segment& segment) {
-    Adapter& adapter = qp_.adapter;
-    RnicCounters& counters = adapter.counters;
+    Datapath& datapath = qp_.datapath;
+    RnicCounters& counters = datapath.counters;
     const std::uint32_t state = qp_.state();
     if (!qp_.responds()) {
         counters.drop_state.add();
@@ -246,7 +249,7 @@ Answer Responder::execute(const Segment& segment) {
     offset_ += segment.length;
     tally(counters.rx_bytes, traffic.rx_bytes, segment.length);
     if (segment.invalidate && segment.last &&
-        !adapter.keys().invalidate(gdma::Key(segment.value), qp_.pd->id, qp_.scope())) {
+        !datapath.keys.invalidate(gdma::Key(segment.value), qp_.pd->id, qp_.scope())) {
         // Class J of ROCE 4.4.
         return fatal(NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_RKEY, false);
     }
@@ -267,13 +270,13 @@ Answer Responder::execute(const Segment& segment) {
 }
 
 Answer Responder::read(const Segment& segment) {
-    RnicCounters& counters = qp_.adapter.counters;
+    RnicCounters& counters = qp_.datapath.counters;
     if ((qp_.route.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_READ) == 0 ||
         qp_.attributes.max_read_in == 0 || segment.reth.length > kMaxMessage || segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
     const gdma::MrFault fault =
-        qp_.adapter.keys().check(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
-                                 segment.reth.length, gdma::kRemoteRead, qp_.scope());
+        qp_.datapath.keys.check(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
+                                segment.reth.length, gdma::kRemoteRead, qp_.scope());
     if (fault != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
@@ -300,16 +303,16 @@ void Responder::remember(const Segment& segment, std::uint32_t packets, std::uin
 
 Answer Responder::atomic(const Segment& segment) {
     constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
-    RnicCounters& counters = qp_.adapter.counters;
+    RnicCounters& counters = qp_.datapath.counters;
     if ((qp_.route.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC) == 0 ||
         qp_.attributes.max_read_in == 0 || segment.reth.address % kBytes != 0 ||
         segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
     gdma::SpanList& to = spans.to;
     to.clear();
-    if (qp_.adapter.keys().resolve(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
-                                   kBytes, gdma::kRemoteAtomic, to,
-                                   qp_.scope()) != gdma::MrFault::kNone) {
+    if (qp_.datapath.keys.resolve(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
+                                  kBytes, gdma::kRemoteAtomic, to,
+                                  qp_.scope()) != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
     }
@@ -328,7 +331,7 @@ Answer Responder::atomic(const Segment& segment) {
 }
 
 Answer Responder::duplicate(const Segment& segment) {
-    RnicCounters& counters = qp_.adapter.counters;
+    RnicCounters& counters = qp_.datapath.counters;
     if (!segment.continued) {
         tally(counters.duplicates, qp_.events.duplicates);
     }
@@ -367,7 +370,7 @@ Answer Responder::duplicate(const Segment& segment) {
 }
 
 bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {
-    RnicCounters& counters = qp_.adapter.counters;
+    RnicCounters& counters = qp_.datapath.counters;
     const std::uint64_t needed = 40 + std::uint64_t{length};
     ++traffic.rx_packets;
     if (!qp_.responds()) {
@@ -385,7 +388,7 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     gdma::MrFault fault = gdma::MrFault::kRange;
     const QueueFormat::Take take = taken_ ? QueueFormat::Take::kOk : take_receive();
     if (take == QueueFormat::Take::kOk && needed <= receive_.total)
-        fault = gather(qp_.adapter.keys(), receive_.pd, receive_.sges, 0, needed, gdma::kLocalWrite,
+        fault = gather(qp_.datapath.keys, receive_.pd, receive_.sges, 0, needed, gdma::kLocalWrite,
                        to, receive_check());
     if (fault != gdma::MrFault::kNone) {
         counters.drop_no_receive.add();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rnic/responses.h"
+
 #include <algorithm>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 
@@ -109,7 +112,7 @@ bool Responses::send() {
 }
 
 Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
-    Adapter& adapter = qp_.adapter;
+    Datapath& datapath = qp_.datapath;
     ReadJob& job = answer.read;
     const std::uint32_t mtu = qp_.route.mtu;
     const std::uint32_t total = packets_of(job.length, mtu);
@@ -118,17 +121,17 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
     while (job.done < total) {
         if (budget == 0) return Sent::kPart;
         if (qp_.limiter && !qp_.limiter->open()) return Sent::kLimited;
-        if (adapter.scheduler.hold_back(qp_)) return Sent::kLimited;
+        if (datapath.scheduler.hold_back(qp_)) return Sent::kLimited;
         const std::uint32_t count =
             std::min(total - job.done, qp_.limiter ? kLimitedPackets : kStepPackets);
         const std::uint64_t offset = std::uint64_t{job.done} * mtu;
         std::uint64_t left =
             std::min<std::uint64_t>(job.length - offset, std::uint64_t{count} * mtu);
         const gdma::KeyUse use;
-        gdma::SpanList& from = adapter.scratch.from;
+        gdma::SpanList& from = datapath.scratch.from;
         from.clear();
-        if (adapter.keys().resolve(gdma::Key(job.rkey), qp_.pd->id, job.address + offset, left,
-                                   gdma::kRemoteRead, from, qp_.scope()) != gdma::MrFault::kNone) {
+        if (datapath.keys.resolve(gdma::Key(job.rkey), qp_.pd->id, job.address + offset, left,
+                                  gdma::kRemoteRead, from, qp_.scope()) != gdma::MrFault::kNone) {
             Answer refused;
             {
                 const std::lock_guard lock(qp_.responder.mutex);
@@ -138,13 +141,13 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
             return Sent::kRefused;
         }
         budget -= std::min(budget, std::max<std::uint64_t>(left, 1));
-        tally(adapter.counters.tx_bytes, qp_.requester.traffic.tx_bytes, left);
+        tally(datapath.counters.tx_bytes, qp_.requester.traffic.tx_bytes, left);
         Spans rest = from;
         std::size_t at = 0;
         for (std::uint32_t i = 0; i < count; ++i, ++job.done) {
             std::uint64_t bytes = std::min<std::uint64_t>(left, mtu);
             left -= bytes;
-            gdma::SpanList& cut = adapter.scratch.cut;
+            gdma::SpanList& cut = datapath.scratch.cut;
             cut.clear();
             while (bytes > 0) {
                 const std::size_t n = static_cast<std::size_t>(
@@ -163,7 +166,7 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
             else
                 packet.opcode = last ? Opcode::kReadResponseLast : Opcode::kReadResponseMiddle;
             packet.psn = job.psn + job.done;
-            const std::size_t sent = adapter.transmit(qp_, packet, cut);
+            const std::size_t sent = datapath.transmitter.send(qp_.requester.traffic, packet, cut);
             if (qp_.limiter) qp_.limiter->charge(sent);
         }
     }
@@ -177,7 +180,7 @@ void Responses::send_aeth(const Answer& answer) {
     packet.psn = answer.psn;
     packet.aeth = {answer.syndrome, answer.msn};
     packet.atomic_original = answer.original;
-    qp_.adapter.transmit(qp_, packet, {});
+    qp_.datapath.transmitter.send(qp_.requester.traffic, packet, {});
 }
 
 }  // namespace openmana::rnic

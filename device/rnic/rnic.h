@@ -9,27 +9,14 @@
 #include "base/counters.h"
 #include "base/frame.h"
 #include "gdma/function.h"
+#include "rnic/config.h"
 #include "rnic/counters.h"
-#include "rnic/dcqcn.h"
+#include "rnic/local_peer.h"
 #include "rnic/network.h"
 
 namespace openmana::rnic {
 
 struct Adapter;
-
-struct RnicConfig {
-    base::MacAddr mac{};
-    std::uint32_t max_qps = 16384;
-    std::uint32_t max_reads = 32;  ///< per QP, both directions
-    /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on
-    /// an error (RNIC 3.9 rule 1).
-    bool error_cqes_unasked = true;
-    bool extensions = true;         ///< offers what docs/extensions.md describes
-    std::uint32_t port_mtu = 4096;  ///< IB MTU of the port: payload of a datagram at most
-    std::uint32_t window_packets =
-        256;  ///< per QP on the wire path: packets sent and not acknowledged
-    CongestionConfig congestion;
-};
 
 /// Figures of one QP for `manactl`.
 struct QpStatus {
@@ -60,12 +47,14 @@ public:
     [[nodiscard]] bool owns(const roce::Gid& gid) const;
     /// True if a datagram to a group may find a receiver. During a visit or on the executor.
     [[nodiscard]] bool takes_multicast() const;
-    [[nodiscard]] gdma::Function& function();
+    /// What requesters of this process reach of it. It lives as long as this.
+    [[nodiscard]] const LocalPeer& local_peer() const;
     /// From any thread.
     [[nodiscard]] const RnicCounters& counters() const;
     /// On the executor.
     [[nodiscard]] std::vector<QpStatus> qp_status() const;
 
+    /// For tests that look inside.
     [[nodiscard]] Adapter& adapter() { return *adapter_; }
 
 private:

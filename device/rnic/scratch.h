@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 
-#include "base/frame.h"
 #include "gdma/types.h"
 #include "rnic/send_queue.h"
 
@@ -17,7 +16,6 @@ struct Scratch {
     gdma::SpanList from;
     gdma::SpanList to;
     gdma::SpanList cut;
-    base::Frame frame;
     SendWqe failed;  ///< see Requester::take_failed
     SendSlots slots;
     std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> wqe{};  ///< the one being taken

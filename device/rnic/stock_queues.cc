@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "base/endian.h"
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
 
 namespace openmana::rnic {
 
@@ -21,16 +21,16 @@ namespace {
 /// long.
 constexpr base::Duration kHold = std::chrono::milliseconds(100);
 
-gdma::Ring make_ring(Adapter& adapter, std::unique_ptr<gdma::DmaRegion> region) {
+gdma::Ring make_ring(Datapath& datapath, std::unique_ptr<gdma::DmaRegion> region) {
     // What the region has beyond a power of two is not part of the ring (RNIC 3.3).
     const std::uint64_t bytes = std::bit_floor(region->length());
-    return {adapter.function.memory(), std::move(region), bytes};
+    return {datapath.memory, std::move(region), bytes};
 }
 
-std::optional<gdma::Ring> make_read_ring(Adapter& adapter,
+std::optional<gdma::Ring> make_read_ring(Datapath& datapath,
                                          std::unique_ptr<gdma::DmaRegion> region) {
     if (!region) return std::nullopt;
-    return make_ring(adapter, std::move(region));
+    return make_ring(datapath, std::move(region));
 }
 
 roce::Gid gid_of_av(const std::uint8_t (&bytes)[16], bool ipv6) {
@@ -48,31 +48,31 @@ roce::Gid gid_of_av(const std::uint8_t (&bytes)[16], bool ipv6) {
 
 StockQueues::StockQueues(Qp& qp, Regions regions)
     : qp_(qp),
-      adapter_(qp.adapter),
-      send_ring_(make_ring(adapter_, std::move(regions.send))),
-      hold_timer_(adapter_.function.executor(), [this] { flush_other_side(); }),
-      receive_ring_(make_ring(adapter_, std::move(regions.receive))),
-      read_ring_(make_read_ring(adapter_, std::move(regions.read_scatter))),
+      datapath_(qp.datapath),
+      send_ring_(make_ring(datapath_, std::move(regions.send))),
+      hold_timer_(datapath_.executor, [this] { flush_other_side(); }),
+      receive_ring_(make_ring(datapath_, std::move(regions.receive))),
+      read_ring_(make_read_ring(datapath_, std::move(regions.read_scatter))),
       held_(std::move(regions.held)) {}
 
 // ---- doorbells
 
 bool StockQueues::ring_sends(std::uint32_t position) {
     if (position - send_consumer_ > send_ring_.bytes()) {
-        adapter_.counters.bad_doorbell.add();
+        datapath_.counters.bad_doorbell.add();
         if (qp_.type == QpType::kRc && qp_.state() == MANA_HW_RNIC_QP_RTS)
             qp_.fail_send(MANA_HW_RNIC_VE_TX_MISBEHAVING, false);
         return false;
     }
     if (static_cast<std::int32_t>(position - send_producer_) > 0) send_producer_ = position;
     // The host goes on to arm its completion.
-    adapter_.function.rqs().prefetch(qp_.ids.rreq);
+    datapath_.rqs.prefetch(qp_.ids.rreq);
     return true;
 }
 
 void StockQueues::ring_reads(std::uint32_t position) {
     if (!read_ring_ || position - read_consumer_ > read_ring_->bytes()) {
-        adapter_.counters.bad_doorbell.add();
+        datapath_.counters.bad_doorbell.add();
         return;
     }
     if (static_cast<std::int32_t>(position - read_producer_) > 0) read_producer_ = position;
@@ -83,7 +83,7 @@ bool StockQueues::ring_receives(std::uint32_t position) {
     // producer, and what a visitor consumes meanwhile makes the distance smaller.
     const std::uint32_t before = receive_producer_.load(std::memory_order_relaxed);
     if (position - receive_consumer_.load(std::memory_order_acquire) > receive_ring_.bytes()) {
-        adapter_.counters.bad_doorbell.add();
+        datapath_.counters.bad_doorbell.add();
         return false;
     }
     if (static_cast<std::int32_t>(position - before) > 0)
@@ -113,7 +113,7 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
         send_consumer_ += fetched->size();
     }
     if (wqe.error != 0) {
-        adapter_.counters.malformed_sends.add();
+        datapath_.counters.malformed_sends.add();
         wqe.first = next;
         return;
     }
@@ -121,10 +121,10 @@ void StockQueues::fetch(SendWqe& wqe, Psn next) {
         take_scatter(wqe);
         return;
     }
-    const gdma::MrFault fault = check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, gdma::kLocalRead);
+    const gdma::MrFault fault = check_sges(datapath_.keys, qp_.pd->id, wqe.sges, gdma::kLocalRead);
     if (fault == gdma::MrFault::kNone) return;
     wqe.error = gather_error(fault);
-    tally(adapter_.counters.send_protection, qp_.events.send_protection);
+    tally(datapath_.counters.send_protection, qp_.events.send_protection);
 }
 
 void StockQueues::prefetch_sends(std::uint32_t position) const {
@@ -168,9 +168,9 @@ void StockQueues::take_scatter(SendWqe& wqe) {
             return;
         }
         const gdma::MrFault fault =
-            check_sges(adapter_.keys(), qp_.pd->id, wqe.sges, gdma::kLocalWrite);
+            check_sges(datapath_.keys, qp_.pd->id, wqe.sges, gdma::kLocalWrite);
         wqe.error = fault == gdma::MrFault::kNone ? 0 : scatter_error(fault);
-        if (wqe.error != 0) tally(adapter_.counters.send_protection, qp_.events.send_protection);
+        if (wqe.error != 0) tally(datapath_.counters.send_protection, qp_.events.send_protection);
         return;
     }
 }
@@ -203,7 +203,7 @@ void StockQueues::post_armed() {
     cqe.psn = acked().value();
     armed_ = false;
     reported_ = acked();
-    adapter_.counters.armed_cqes.add();
+    datapath_.counters.armed_cqes.add();
     qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rreq.value(), false);
 }
 
@@ -215,12 +215,12 @@ QueueFormat::Next StockQueues::next_datagram(Datagram& datagram) {
                                       gdma::Wqe::kMaxSendBytes);
     if (!wqe) {
         // Where the next one starts is unknown, and UD send CQEs carry no errors (RNIC 7.4).
-        adapter_.counters.malformed_sends.add();
+        datapath_.counters.malformed_sends.add();
         {
             const std::lock_guard lock(qp_.responder.mutex);
             qp_.set_state(MANA_HW_RNIC_QP_ERR);
         }
-        adapter_.events.qp_fatal(qp_.qpn());
+        datapath_.events.qp_fatal(qp_.qpn());
         return Next::kNone;
     }
     send_consumer_ += wqe->size();
@@ -239,7 +239,7 @@ bool StockQueues::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
     from.clear();
     if (wqe.oob().size() < sizeof oob || opcode > MANA_HW_RNIC_WQE_UD_SEND_IMM ||
         !wqe.oob_in_sgl() || sges.empty() || sges[0].length < sizeof av ||
-        gather(adapter_.keys(), qp_.pd->id, sges.first(1), 0, sizeof av, gdma::kLocalRead, from) !=
+        gather(datapath_.keys, qp_.pd->id, sges.first(1), 0, sizeof av, gdma::kLocalRead, from) !=
             gdma::MrFault::kNone)
         return false;
     std::size_t at = 0;
@@ -270,9 +270,9 @@ bool StockQueues::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
     datagram.length = total_length(payload);
     from.clear();
     const std::uint64_t most =
-        std::min<std::uint64_t>(wqe.client_data_unit(), adapter_.config.port_mtu);
+        std::min<std::uint64_t>(wqe.client_data_unit(), datapath_.config.port_mtu);
     return datagram.length <= most &&
-           gather(adapter_.keys(), qp_.pd->id, payload, 0, datagram.length, gdma::kLocalRead,
+           gather(datapath_.keys, qp_.pd->id, payload, 0, datagram.length, gdma::kLocalRead,
                   from) == gdma::MrFault::kNone;
 }
 
@@ -336,7 +336,7 @@ bool StockQueues::report_send_error(std::uint16_t vendor, bool on_read_queue) {
     send_error_reported_ = true;
     // Rules a and b of RNIC 3.9: the providers blame the first WQE behind the PSN of the error.
     if (acked() != reported_) post_armed();
-    adapter_.counters.error_cqes.add();
+    datapath_.counters.error_cqes.add();
     mana_hw_rnic_error_cqe cqe{};
     cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
                                                    << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
@@ -353,7 +353,7 @@ bool StockQueues::report_receive_error(std::uint16_t vendor) {
                                      receive_consumer_.load(std::memory_order_relaxed);
     if (receive_error_reported_ || !outstanding) return false;
     receive_error_reported_ = true;
-    adapter_.counters.error_cqes.add();
+    datapath_.counters.error_cqes.add();
     mana_hw_rnic_error_cqe cqe{};
     cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
                                                    << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
@@ -366,21 +366,21 @@ bool StockQueues::report_receive_error(std::uint16_t vendor) {
 }
 
 void StockQueues::send_failed(std::uint16_t vendor, bool on_read_queue) {
-    const bool reported = adapter_.error_cqes() && report_send_error(vendor, on_read_queue);
+    const bool reported = datapath_.error_cqes.on() && report_send_error(vendor, on_read_queue);
     // A driver that did not ask for error CQEs may know nothing of them.
-    if (!reported || !adapter_.error_cqes_wanted) adapter_.events.qp_fatal(qp_.qpn());
-    if (adapter_.error_cqes()) hold_timer_.arm(kHold);
+    if (!reported || !datapath_.error_cqes.wanted) datapath_.events.qp_fatal(qp_.qpn());
+    if (datapath_.error_cqes.on()) hold_timer_.arm(kHold);
 }
 
 void StockQueues::receive_failed(roce::NakCode code, std::uint16_t vendor) {
     // A WRITE with immediate and a bad key: both sides are flushed, as for one without.
     if (code == roce::NakCode::kRemoteAccess) return;
-    if (vendor != 0 && adapter_.error_cqes()) report_receive_error(vendor);
+    if (vendor != 0 && datapath_.error_cqes.on()) report_receive_error(vendor);
 }
 
 void StockQueues::responder_failed() {
-    if (!adapter_.error_cqes_wanted) adapter_.events.qp_fatal(qp_.qpn());
-    if (!adapter_.error_cqes()) return;
+    if (!datapath_.error_cqes.wanted) datapath_.events.qp_fatal(qp_.qpn());
+    if (!datapath_.error_cqes.on()) return;
     bool reported = false;
     {
         const std::lock_guard lock(qp_.responder.mutex);
@@ -397,12 +397,12 @@ void StockQueues::responder_failed() {
         const std::lock_guard lock(qp_.responder.mutex);
         flushed = report_receive_error(MANA_HW_RNIC_VE_FLUSHED) || flushed;
     }
-    if (!flushed && adapter_.error_cqes_wanted) adapter_.events.qp_fatal(qp_.qpn());
+    if (!flushed && datapath_.error_cqes.wanted) datapath_.events.qp_fatal(qp_.qpn());
 }
 
 void StockQueues::flush_other_side() {
     hold_timer_.cancel();
-    if (!adapter_.error_cqes() || qp_.state() != MANA_HW_RNIC_QP_ERR) return;
+    if (!datapath_.error_cqes.on() || qp_.state() != MANA_HW_RNIC_QP_ERR) return;
     // The kernel's UD queues know no error completions (RNIC 7.4).
     if (qp_.type != QpType::kRc) return;
     report_send_error(MANA_HW_RNIC_VE_FLUSHED, false);

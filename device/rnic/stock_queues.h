@@ -72,7 +72,7 @@ private:
 
     // Most used first: see Qp.
     Qp& qp_;
-    Adapter& adapter_;
+    Datapath& datapath_;
     std::uint32_t send_producer_ = 0;
     std::uint32_t send_consumer_ = 0;      // of WQEs fetched
     std::uint32_t peeked_ = 0;             // up to here the keys were asked for

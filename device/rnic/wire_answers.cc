@@ -2,7 +2,8 @@
 // The wire path of the requester: acknowledgements, READ data and results of atomics (ROCE 3).
 #include <algorithm>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 
@@ -23,7 +24,7 @@ void Requester::take_credits(roce::Aeth aeth) {
 void Requester::receive(const roce::Packet& packet) {
     const std::uint32_t state = qp_.state();
     if ((state != MANA_HW_RNIC_QP_RTS && state != MANA_HW_RNIC_QP_SQD) || failure_ != 0) {
-        adapter_.counters.drop_state.add();
+        datapath_.counters.drop_state.add();
         return;
     }
     const std::uint8_t syndrome = packet.aeth.syndrome;
@@ -57,12 +58,12 @@ void Requester::receive(const roce::Packet& packet) {
 
 /// Puts what an atomic found into the memory that its request names.
 bool Requester::place_original(SendWqe& wqe, std::uint64_t original) {
-    gdma::SpanList& to = adapter_.scratch.to;
+    gdma::SpanList& to = datapath_.scratch.to;
     to.clear();
     const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd->id, wqe.sges, 0, sizeof original, gdma::kLocalWrite, to);
+        gather(datapath_.keys, qp_.pd->id, wqe.sges, 0, sizeof original, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
-        tally(adapter_.counters.send_protection, qp_.events.send_protection);
+        tally(datapath_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
         return false;
     }
@@ -75,7 +76,7 @@ bool Requester::place_original(SendWqe& wqe, std::uint64_t original) {
 void Requester::on_atomic_response(const roce::Packet& packet) {
     const Psn psn = packet.psn;
     if (psn < una_ || psn >= next_psn_) {
-        adapter_.counters.unexpected_acks.add();
+        datapath_.counters.unexpected_acks.add();
         return;
     }
     if (roce::aeth_kind(packet.aeth.syndrome) != roce::AethKind::kAck) {
@@ -97,7 +98,7 @@ void Requester::on_atomic_response(const roce::Packet& packet) {
 void Requester::on_read_response(const roce::Packet& packet) {
     const Psn psn = packet.psn;
     if (psn < una_ || psn >= next_psn_) {
-        adapter_.counters.unexpected_acks.add();
+        datapath_.counters.unexpected_acks.add();
         return;
     }
     if (packet.info().has(roce::kHasAeth) &&
@@ -116,7 +117,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     if (queue_.empty()) return;
     SendWqe& wqe = queue_.front();
     if (wqe.is_atomic() && wqe.first < psn) {
-        tally(adapter_.counters.implicit_naks, qp_.events.implicit_naks);
+        tally(datapath_.counters.implicit_naks, qp_.events.implicit_naks);
         retry(wqe.first);
         return;
     }
@@ -127,8 +128,8 @@ void Requester::on_read_response(const roce::Packet& packet) {
     const Psn expected = wqe.first + wqe.done;
     if (psn < expected) return;
     if (psn > expected) {
-        tally(adapter_.counters.read_psn_mismatches, qp_.events.read_psn_mismatches);
-        tally(adapter_.counters.implicit_naks, qp_.events.implicit_naks);
+        tally(datapath_.counters.read_psn_mismatches, qp_.events.read_psn_mismatches);
+        tally(datapath_.counters.implicit_naks, qp_.events.implicit_naks);
         retry(expected);
         return;
     }
@@ -145,12 +146,12 @@ void Requester::on_read_response(const roce::Packet& packet) {
         fail(MANA_HW_RNIC_VE_READ_LENGTH, true);
         return;
     }
-    gdma::SpanList& to = adapter_.scratch.to;
+    gdma::SpanList& to = datapath_.scratch.to;
     to.clear();
     const gdma::MrFault fault =
-        gather(adapter_.keys(), qp_.pd->id, wqe.sges, offset, want, gdma::kLocalWrite, to);
+        gather(datapath_.keys, qp_.pd->id, wqe.sges, offset, want, gdma::kLocalWrite, to);
     if (fault != gdma::MrFault::kNone) {
-        tally(adapter_.counters.send_protection, qp_.events.send_protection);
+        tally(datapath_.counters.send_protection, qp_.events.send_protection);
         fail(scatter_error(fault), true);
         return;
     }
@@ -158,7 +159,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
                                        packet.payload.size());
     copy_spans(Spans(&payload, 1), to, want);
-    tally(adapter_.counters.rx_bytes, traffic.rx_bytes, want);
+    tally(datapath_.counters.rx_bytes, traffic.rx_bytes, want);
     ++wqe.done;
     if (!last && current_ > 0 && read_psns_ > 0) --read_psns_;
     advance_to(expected + 1);

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "base/endian.h"
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 
@@ -56,7 +57,7 @@ bool Requester::credited(const SendWqe& wqe) {
     else if (!go)
         go = !asking_ || send_psn_ > wqe.first + 1 || una_ > wqe.first;
     if (!go && !no_credits_) {
-        tally(adapter_.counters.credit_waits, qp_.events.credit_waits);
+        tally(datapath_.counters.credit_waits, qp_.events.credit_waits);
     }
     no_credits_ = !go;
     return go;
@@ -67,13 +68,13 @@ void Requester::turn_wire(Budget& budget) {
         SendWqe* wqe = next();
         if (wqe == nullptr || !credited(*wqe)) break;
         if (qp_.limiter && !qp_.limiter->open()) break;
-        if (adapter_.scheduler.hold_back(qp_)) break;
+        if (datapath_.scheduler.hold_back(qp_)) break;
         const std::uint32_t under_way = psns_out();
         const std::uint32_t takes = wqe->is_read() ? wqe->packets : 1;
         if (under_way > 0 && under_way + takes > kMaxPsns) break;
         if (wqe->is_read()) {
             // After a loss answers on the way count as well.
-            if (window_ < adapter_.config.window_packets && under_way > 0 &&
+            if (window_ < datapath_.config.window_packets && under_way > 0 &&
                 under_way + wqe->packets > window_)
                 break;
             send_read(*wqe);
@@ -100,7 +101,7 @@ void Requester::send_read(const SendWqe& wqe) {
     ++reads_out_;
     read_psns_ += wqe.packets - done - 1;
     ++current_;
-    const std::size_t sent = adapter_.transmit(qp_, packet, {});
+    const std::size_t sent = datapath_.transmitter.send(traffic, packet, {});
     if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
@@ -114,7 +115,7 @@ void Requester::send_atomic(const SendWqe& wqe) {
     if (next_psn_ < send_psn_) next_psn_ = send_psn_;
     ++reads_out_;
     ++current_;
-    const std::size_t sent = adapter_.transmit(qp_, packet, {});
+    const std::size_t sent = datapath_.transmitter.send(traffic, packet, {});
     if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
@@ -131,17 +132,17 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     // The receive of a SEND is taken by its first packet, that of a WRITE by its last.
     asking_ = begun == 0 && wqe.kind == SegmentKind::kSend && !credits_.allows(wqe.ssn);
     if (asking_) count = 1;
-    const std::uint64_t fits = adapter_.network.transmit_room() / wqe.mtu;
+    const std::uint64_t fits = datapath_.network.transmit_room() / wqe.mtu;
     if (fits < count) count = std::max(1U, static_cast<std::uint32_t>(fits));
     const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
     std::uint64_t left =
         std::min<std::uint64_t>(wqe.length - offset, std::uint64_t{count} * wqe.mtu);
     const gdma::KeyUse use;
-    gdma::SpanList& from = adapter_.scratch.from;
+    gdma::SpanList& from = datapath_.scratch.from;
     from.clear();
-    const auto fault = gather_payload(adapter_.keys(), qp_.pd->id, wqe, offset, left, from);
+    const auto fault = gather_payload(datapath_.keys, qp_.pd->id, wqe, offset, left, from);
     if (fault != gdma::MrFault::kNone) {
-        tally(adapter_.counters.send_protection, qp_.events.send_protection);
+        tally(datapath_.counters.send_protection, qp_.events.send_protection);
         wqe.error = gather_error(fault);
         next();  // notes the failure if all earlier work is done
         return false;
@@ -155,7 +156,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         const bool last = begun + i + 1 == wqe.packets;
         std::uint64_t bytes = std::min<std::uint64_t>(left, wqe.mtu);
         left -= bytes;
-        gdma::SpanList& cut = adapter_.scratch.cut;
+        gdma::SpanList& cut = datapath_.scratch.cut;
         cut.clear();
         while (bytes > 0) {
             const std::size_t n =
@@ -184,7 +185,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
         packet.ack_request = packet.ack_request && reliable();
         if (packet.ack_request) since_ack_request_ = 0;
         ++send_psn_;
-        const std::size_t sent = adapter_.transmit(qp_, packet, cut);
+        const std::size_t sent = datapath_.transmitter.send(traffic, packet, cut);
         if (qp_.limiter) {
             qp_.limiter->charge(sent);
             if (i + 1 < count && !qp_.limiter->open()) break;

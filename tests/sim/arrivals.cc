@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/arrivals.h"
 
+#include "rnic/datagrams.h"
+#include "rnic/qp_table.h"
+
 namespace openmana::sim {
 
 using roce::Operation;
@@ -49,7 +52,7 @@ void Arrivals::count(const roce::Packet& packet, const std::function<void()>& de
         return deal();
     }
     if (transport == Transport::kUd) return datagram(packet, deal);
-    rnic::Qp* const qp = nic_.adapter().find_qp(packet.destination_qpn.value());
+    rnic::Qp* const qp = nic_.local_peer().qps.find(packet.destination_qpn.value());
     const rnic::QpType type = transport == Transport::kRc ? rnic::QpType::kRc : rnic::QpType::kUc;
     if (qp == nullptr || qp->type != type) {
         ++qpn_;
@@ -109,7 +112,7 @@ void Arrivals::answer(rnic::Qp& qp, const roce::Packet& packet, const std::funct
 
 void Arrivals::datagram(const roce::Packet& packet, const std::function<void()>& deal) {
     constexpr std::uint32_t kGsiQkey = 0x80010000;
-    rnic::Qp* const qp = nic_.adapter().find_qp(packet.destination_qpn.value());
+    rnic::Qp* const qp = nic_.local_peer().qps.find(packet.destination_qpn.value());
     if (qp == nullptr || qp->connected()) {
         ++qpn_;
         return deal();
@@ -152,7 +155,7 @@ std::string Arrivals::wrong(bool wire_only) const {
     compare("RNR NAKs", c.rnr_naks_sent.value(), put_off_);
     compare("packets of UC lost", c.drop_unreliable.value(), lost_);
     // A group's datagram is counted for each of its queue pairs, and one's own needs no frame.
-    if (nic_.adapter().groups.empty()) {
+    if (!nic_.local_peer().datagrams.any_group()) {
         compare("wrong states", c.drop_state.value(), state_);
         compare("wrong Q_Keys", c.drop_qkey.value(), qkey_);
         compare("datagrams without a receive", c.drop_no_receive.value(), useless_);

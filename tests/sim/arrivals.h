@@ -5,7 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "rnic/adapter.h"
+#include "rnic/qp.h"
+#include "rnic/rnic.h"
 #include "roce/packet.h"
 
 namespace openmana::sim {

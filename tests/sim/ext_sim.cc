@@ -14,7 +14,8 @@
 #include <set>
 #include <string>
 
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp_table.h"
 #include "sim/arrivals.h"
 #include "sim/wire_check.h"
 #include "unit/rnic/ext_fixture.h"
@@ -187,10 +188,10 @@ private:
         set_up_datagrams();
     }
     [[nodiscard]] static rnic::Qp* device(const ExtLink::Side& side, const ExtQp& qp) {
-        return side.node->rnic.adapter().find_qp(qp.qpn);
+        return side.node->rnic.local_peer().qps.find(qp.qpn);
     }
     [[nodiscard]] WireCheck::Limits limits(const rnic::Qp& qp) const {
-        return {qp.route.mtu, qp.attributes.max_read_out, qp.adapter.config.window_packets,
+        return {qp.route.mtu, qp.attributes.max_read_out, qp.datapath.config.window_packets,
                 path_ == Path::kWire};
     }
     /// The reliable connection whose queue pair at the other end has this number.

@@ -42,7 +42,7 @@ class Node;
 struct Outside {
     virtual ~Outside() = default;
     virtual void on_transmit(Node& from, base::Frame frame) = 0;
-    virtual rnic::Rnic* peer_of(const roce::Gid& gid, const base::MacAddr& mac) = 0;
+    virtual const rnic::LocalPeer* peer_of(const roce::Gid& gid, const base::MacAddr& mac) = 0;
 };
 
 /// A NIC without its Ethernet half, its host, and the memory that peers may reach.
@@ -99,8 +99,8 @@ private:
         return config;
     }
     void transmit(base::Frame frame) override { outside_.on_transmit(*this, std::move(frame)); }
-    rnic::Rnic* local_peer(const rnic::Rnic&, const roce::Gid& gid,
-                           const base::MacAddr& mac) override {
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const roce::Gid& gid,
+                                      const base::MacAddr& mac) override {
         return outside_.peer_of(gid, mac);
     }
 

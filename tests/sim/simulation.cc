@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "rnic/adapter.h"
+
 namespace openmana::sim {
 
 using test::Completion;
@@ -132,11 +134,11 @@ bool Simulation::connect(Connection& connection) {
     return true;
 }
 
-rnic::Rnic* Simulation::peer_of(const roce::Gid& gid, const base::MacAddr& mac) {
+const rnic::LocalPeer* Simulation::peer_of(const roce::Gid& gid, const base::MacAddr& mac) {
     if (path_ == Path::kWire) return nullptr;
     if (path_ == Path::kMixed && path_random_.below(3) == 0) return nullptr;
     for (auto& node : nodes_)
-        if (node->host.mac() == mac && node->rnic.owns(gid)) return &node->rnic;
+        if (node->host.mac() == mac && node->rnic.owns(gid)) return &node->rnic.local_peer();
     return nullptr;
 }
 
@@ -192,7 +194,7 @@ void Simulation::on_arrival(std::span<const base::Frame> frames) {
         }
         // Dealt with here and now, so that what it did can be told from what the next one does.
         node.arrivals.count(frame, [&] {
-            if (frames.size() > 1) return node.rnic.adapter().handle_frame(frame);
+            if (frames.size() > 1) return node.rnic.adapter().dispatcher.handle_frame(frame);
             node.rnic.receive(frame);
             node.executor.run_once();
         });

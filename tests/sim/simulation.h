@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rnic/qp_table.h"
 #include "sim/network.h"
 #include "sim/node.h"
 #include "sim/script.h"
@@ -78,7 +79,7 @@ private:
 
     // Outside, Listener
     void on_transmit(Node& from, base::Frame frame) override;
-    rnic::Rnic* peer_of(const roce::Gid& gid, const base::MacAddr& mac) override;
+    const rnic::LocalPeer* peer_of(const roce::Gid& gid, const base::MacAddr& mac) override;
     void on_arrival(std::span<const base::Frame> frames) override;
 
     [[nodiscard]] bool set_up();
@@ -109,7 +110,7 @@ private:
         return connections_[side.connection].side[1 - side.index];
     }
     [[nodiscard]] rnic::Qp* device(const Side& side) const {
-        return side.qp && !side.node->dead ? side.node->rnic.adapter().find_qp(side.qp->qpn())
+        return side.qp && !side.node->dead ? side.node->rnic.local_peer().qps.find(side.qp->qpn())
                                            : nullptr;
     }
     [[nodiscard]] Side* side_of(const Node& node, std::uint32_t qpn);

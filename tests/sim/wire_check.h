@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rnic/adapter.h"
+#include "rnic/qp.h"
 #include "roce/packet.h"
 
 namespace openmana::sim {

@@ -94,6 +94,18 @@ class Layers(Rules):
             found,
             "tools/checks/exceptions.txt:1: not needed any more: adapter=4; remove the line"])
 
+    def test_the_adapter_is_for_its_own_files(self) -> None:
+        own = '#include "rnic/adapter.h"\nstruct Adapter;\n'
+        self.assertEqual(self.check("layers", {
+            "device/rnic/adapter.h": own, "device/rnic/commands.cc": own,
+            "device/rnic/rnic.cc": own,
+            "device/rnic/qp.cc": '#include "rnic/adapter.h"\nvoid f(Adapter& control);\n',
+            "device/rnic/qp.h": "// Adapter\nclass AdapterEvents;\n",
+            "device/fabric/nic.cc": '#include "rnic/adapter.h"\n'}),
+            ["device/fabric/nic.cc:1: the adapter's header is for its own files",
+             "device/rnic/qp.cc:1: the adapter's header is for its own files",
+             "device/rnic/qp.cc:2: the adapter is for its own files"])
+
 
 class Circles(Rules):
     def test_a_circle(self) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A layer of device/ names only layers below it: in what it includes, and by their namespaces.
 
-Within rnic, places outside the adapter's own functions that take something out of an `adapter` are
-counted: there are to be none.
+The adapter, the control side of rnic, is for its own files alone: no other includes its header or
+names its type, and places outside its functions that take something out of an `adapter` are
+counted.
 """
 
 import re
@@ -28,6 +29,11 @@ INCLUDE = re.compile(r'#include "([a-z_]+)/')
 NAMESPACE = re.compile(rf"(?<![\w:.>])(?:::)?(?:openmana::)?({'|'.join(LAYERS)})::")
 
 RNIC = Path("device/rnic")
+# The files of the adapter: itself, its commands, and its owner.
+ADAPTER_FILES = {RNIC / name for name in ("adapter.h", "adapter.cc", "commands.cc",
+                                          "ext_commands.cc", "modify_qp.cc", "rnic.h", "rnic.cc")}
+ADAPTER_HEADER = re.compile(r'#include "rnic/adapter\.h"')
+ADAPTER_TYPE = re.compile(r"\bAdapter\b")
 ADAPTER = re.compile(r"\badapter_?\.\s*\w")
 ADAPTER_OWN = ("Adapter::", "Rnic::")
 
@@ -47,8 +53,12 @@ def check(tree: Tree) -> Iterator[Finding]:
             found = INCLUDE.match(line)
             if found and found[1] not in allowed:
                 yield Finding(path, number, f"layer {layer} may not include {found[1]}/")
+            if ADAPTER_HEADER.match(line) and path not in ADAPTER_FILES:
+                yield Finding(path, number, "the adapter's header is for its own files")
         text = plain(tree.text(path))
         for number, line in enumerate(text.split("\n"), 1):
+            if layer == "rnic" and path not in ADAPTER_FILES and ADAPTER_TYPE.search(line):
+                yield Finding(path, number, "the adapter is for its own files")
             for name in sorted({match[1] for match in NAMESPACE.finditer(line)} - allowed):
                 yield Finding(path, number, f"layer {layer} may not use {name}::")
         if path.parent == RNIC:

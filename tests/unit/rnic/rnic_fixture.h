@@ -102,11 +102,11 @@ private:
         return config;
     }
     void transmit(base::Frame frame) override { network_.transmit(*this, std::move(frame)); }
-    rnic::Rnic* local_peer(const rnic::Rnic&, const roce::Gid& gid,
-                           const base::MacAddr& mac) override {
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const roce::Gid& gid,
+                                      const base::MacAddr& mac) override {
         if (!network_.local) return nullptr;
         for (Node* node : network_.nodes)
-            if (node->host.mac() == mac && node->rnic.owns(gid)) return &node->rnic;
+            if (node->host.mac() == mac && node->rnic.owns(gid)) return &node->rnic.local_peer();
         return nullptr;
     }
     TestNetwork& network_;

@@ -19,8 +19,8 @@ class LocalNetwork : public rnic::Network {
 public:
     std::vector<ThreadNode*> nodes;
     void transmit(base::Frame) override {}
-    rnic::Rnic* local_peer(const rnic::Rnic& source, const roce::Gid& gid,
-                           const base::MacAddr& mac) override;
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& source, const roce::Gid& gid,
+                                      const base::MacAddr& mac) override;
 };
 
 class ThreadNode {
@@ -64,13 +64,14 @@ public:
     std::thread thread;
 };
 
-rnic::Rnic* LocalNetwork::local_peer(const rnic::Rnic& source, const roce::Gid& gid,
-                                     const base::MacAddr& mac) {
+const rnic::LocalPeer* LocalNetwork::local_peer(const rnic::LocalPeer& source, const roce::Gid& gid,
+                                                const base::MacAddr& mac) {
     for (ThreadNode* node : nodes) {
         if (node->host.mac() != mac) continue;
-        if (&node->rnic == &source) return node->rnic.owns(gid) ? &node->rnic : nullptr;
+        const rnic::LocalPeer& peer = node->rnic.local_peer();
+        if (&peer == &source) return node->rnic.owns(gid) ? &peer : nullptr;
         const base::Gate::Visit visit(node->function.gate());
-        return node->rnic.owns(gid) ? &node->rnic : nullptr;
+        return node->rnic.owns(gid) ? &peer : nullptr;
     }
     return nullptr;
 }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames to the QPs that they are for, and what these have to say to a burst of them.
+#include "rnic/dispatcher.h"
+
+#include <memory>
+#include <mutex>
+
 #include "base/endian.h"
-#include "rnic/adapter.h"
+#include "rnic/datapath.h"
+#include "rnic/qp_table.h"
 
 namespace openmana::rnic {
 
@@ -28,117 +33,125 @@ SegmentKind kind_of(Operation operation) {
 
 }  // namespace
 
-void Adapter::handle_frames(std::span<const base::Frame> frames) {
+void Dispatcher::handle(std::span<const base::Frame> frames) {
     for (const base::Frame& frame : frames) handle_frame(frame);
-    for (const std::uint32_t qpn : batch) {
-        Qp* qp = find_qp(qpn);
+    for (const std::uint32_t qpn : batch_) {
+        Qp* qp = qps_.find(qpn);
         if (qp == nullptr) continue;
         qp->in_batch = false;
         bool more = qp->responses.send();
         more = qp->requester.turn() || more;
         qp->requester.settle();
-        if (more) scheduler.schedule(*qp);
+        if (more) datapath_.scheduler.schedule(*qp);
     }
-    batch.clear();
+    batch_.clear();
 }
 
-void Adapter::count_drop(roce::DropReason reason) {
+void Dispatcher::count_drop(roce::DropReason reason) {
     switch (reason) {
         case roce::DropReason::kNotRoce:
-            counters.drop_not_roce.add();
+            datapath_.counters.drop_not_roce.add();
             break;
         case roce::DropReason::kMalformed:
-            counters.drop_malformed.add();
+            datapath_.counters.drop_malformed.add();
             break;
         case roce::DropReason::kIcrc:
-            counters.drop_icrc.add();
+            datapath_.counters.drop_icrc.add();
             break;
         case roce::DropReason::kVersion:
         case roce::DropReason::kOpcode:
-            counters.drop_opcode.add();
+            datapath_.counters.drop_opcode.add();
             break;
         case roce::DropReason::kQpn:
-            counters.drop_qpn.add();
+            datapath_.counters.drop_qpn.add();
             break;
     }
 }
 
-void Adapter::handle_frame(std::span<const std::byte> frame) {
-    counters.rx_frames.add();
+void Dispatcher::handle_frame(std::span<const std::byte> frame) {
+    datapath_.counters.rx_frames.add();
     const auto packet = roce::parse(frame);
     if (!packet) {
         count_drop(roce::drop_reason(packet.error()));
         return;
     }
     const bool group = roce::is_multicast(packet->destination);
-    const bool ours =
-        group ? (packet->destination_mac[0] & 1) != 0
-              : addresses.owns(packet->destination_mac) && addresses.owns(packet->destination);
+    const bool ours = group ? (packet->destination_mac[0] & 1) != 0
+                            : datapath_.addresses.owns(packet->destination_mac) &&
+                                  datapath_.addresses.owns(packet->destination);
     if (packet->vlan_tci || !ours) {
-        counters.drop_address.add();
+        datapath_.counters.drop_address.add();
         return;
     }
     if (!roce::pkeys_match(packet->pkey, roce::kDefaultPkey)) {
-        counters.drop_pkey.add();
+        datapath_.counters.drop_pkey.add();
         return;
     }
     if (group != (packet->destination_qpn == roce::kMulticastQpn) ||
         (group && roce::transport(packet->opcode) != roce::Transport::kUd)) {
-        counters.drop_qpn.add();
+        datapath_.counters.drop_qpn.add();
         return;
     }
-    counters.rx_packets.add();
+    datapath_.counters.rx_packets.add();
     const bool marked = packet->ecn == roce::kEcnMarked;
-    if (marked) counters.ecn_marked.add();
+    if (marked) datapath_.counters.ecn_marked.add();
     switch (roce::transport(packet->opcode)) {
         case roce::Transport::kCnp:
             handle_cnp(*packet);
             return;
-        case roce::Transport::kUd: {
-            const gdma::KeyUse use;
-            const std::span<std::byte> payload(const_cast<std::byte*>(packet->payload.data()),
-                                               packet->payload.size());
-            if (group) {
-                deliver_to_group(*packet, Spans(&payload, 1), payload.size());
-                return;
-            }
-            deliver_datagram(*packet, Spans(&payload, 1), payload.size());
-            Qp* to = marked ? find_qp(packet->destination_qpn.value()) : nullptr;
-            if (to != nullptr && !to->connected()) notify_congestion(*to, *packet);
+        case roce::Transport::kUd:
+            handle_datagram(*packet, group, marked);
             return;
-        }
         case roce::Transport::kRc:
         case roce::Transport::kUc:
-            break;
+            handle_connected(*packet, marked);
+            return;
         default:
-            counters.drop_opcode.add();
+            datapath_.counters.drop_opcode.add();
             return;
     }
-    Qp* qp = find_qp(packet->destination_qpn.value());
-    const QpType type =
-        roce::transport(packet->opcode) == roce::Transport::kRc ? QpType::kRc : QpType::kUc;
-    if (qp == nullptr || qp->type != type) {
-        counters.drop_qpn.add();
+}
+
+void Dispatcher::handle_datagram(const roce::Packet& packet, bool group, bool marked) {
+    const gdma::KeyUse use;
+    const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
+                                       packet.payload.size());
+    if (group) {
+        datapath_.datagrams.deliver_to_group(packet, Spans(&payload, 1), payload.size());
         return;
     }
-    if (packet->source != qp->route.destination || packet->destination != qp->route.source) {
-        counters.drop_address.add();
+    datapath_.datagrams.deliver(packet, Spans(&payload, 1), payload.size());
+    Qp* const to = marked ? qps_.find(packet.destination_qpn.value()) : nullptr;
+    if (to != nullptr && !to->connected()) to->notify_congestion(packet);
+}
+
+void Dispatcher::handle_connected(const roce::Packet& packet, bool marked) {
+    Qp* const qp = qps_.find(packet.destination_qpn.value());
+    const QpType type =
+        roce::transport(packet.opcode) == roce::Transport::kRc ? QpType::kRc : QpType::kUc;
+    if (qp == nullptr || qp->type != type) {
+        datapath_.counters.drop_qpn.add();
+        return;
+    }
+    if (packet.source != qp->route.destination || packet.destination != qp->route.source) {
+        datapath_.counters.drop_address.add();
         return;
     }
     ++qp->requester.traffic.rx_packets;
-    if (marked) notify_congestion(*qp, *packet);
+    if (marked) qp->notify_congestion(packet);
     if (!qp->in_batch) {
         qp->in_batch = true;
-        batch.push_back(qp->qpn());
+        batch_.push_back(qp->qpn());
     }
-    if (packet->info().known() && packet->info().response) {
+    if (packet.info().known() && packet.info().response) {
         const gdma::KeyUse use;
-        qp->requester.receive(*packet);
-    } else
-        handle_request(*qp, *packet);
+        qp->requester.receive(packet);
+    } else {
+        handle_request(*qp, packet);
+    }
 }
 
-void Adapter::handle_request(Qp& qp, const roce::Packet& packet) {
+void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
     const roce::OpcodeInfo& info = packet.info();
     const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
                                        packet.payload.size());
@@ -166,7 +179,7 @@ void Adapter::handle_request(Qp& qp, const roce::Packet& packet) {
     // limits.
     if ((segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) &&
         qp.responses.full()) {
-        counters.drop_owed.add();
+        datapath_.counters.drop_owed.add();
         return;
     }
     Answer answer;
@@ -176,6 +189,21 @@ void Adapter::handle_request(Qp& qp, const roce::Packet& packet) {
         answer = qp.responder.execute(segment);
     }
     qp.responses.add(answer);
+}
+
+/// A CNP takes no PSN and is never answered. Wrong ones are ignored, like those for a QP that sends
+/// nothing or has no limiter.
+void Dispatcher::handle_cnp(const roce::Packet& cnp) {
+    Qp* const qp = qps_.find(cnp.destination_qpn.value());
+    if (!datapath_.config.congestion.on || qp == nullptr || !qp->connected() || !qp->responds() ||
+        cnp.source != qp->route.destination || cnp.destination != qp->route.source) {
+        datapath_.counters.cnps_ignored.add();
+        return;
+    }
+    tally(datapath_.counters.cnps, qp->events.cnps);
+    ++qp->requester.traffic.rx_packets;
+    if (!qp->limiter) qp->limiter = std::make_unique<Limiter>(*qp);
+    qp->limiter->on_cnp();
 }
 
 }  // namespace openmana::rnic

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/adapter.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+#include "rnic/ext_queues.h"
+#include "rnic/stock_queues.h"
+
+namespace openmana::rnic {
+
+Adapter::Adapter(gdma::Function& function_, const RnicConfig& config, Network& network)
+    : function(function_),
+      datapath(function, config, network, qps),
+      qps(std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
+      dispatcher(datapath, qps),
+      inbox(datapath.executor, datapath.counters.rx_overflow,
+            [this](std::span<const base::Frame> frames) { dispatcher.handle(frames); }) {}
+
+void Adapter::connect_doorbells(Qp& qp) {
+    const gdma::DoorbellPage page = qp.page->page;
+    function.sqs().connect(qp.ids.sq, page, &qp.send_doorbell,
+                           static_cast<std::uint16_t>(qp.requester_memory().size()));
+    function.rqs().connect(qp.ids.rq, page, &qp.receive_doorbell);
+    if (qp.ids.rreq.value() != 0)
+        function.rqs().connect(qp.ids.rreq, page, qp.queues->read_doorbell());
+    OM_DEBUG("qp create: nic={} qpn={:#x}", datapath.nic, qp.qpn());
+}
+
+void Adapter::remove_qp(Qp& qp) {
+    OM_DEBUG("qp destroy: nic={} qpn={:#x}", datapath.nic, qp.qpn());
+    qp.end_connection();
+    if (qp.type == QpType::kUd) datapath.datagrams.remove(qp.qpn());
+    qps.erase(qp.qpn());
+}
+
+void Adapter::reset() {
+    qps.for_each([this](Qp& qp) { remove_qp(qp); });
+    function.key_changes().end_windows(std::nullopt);
+    qps.clear();
+    srqs.clear();
+    srq_ids.reset();
+    cqs.clear();
+    dispatcher.clear();
+    inbox.clear();
+    created = false;
+    extensions_wanted = false;
+    datapath.reset();
+}
+
+}  // namespace openmana::rnic

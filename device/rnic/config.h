@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/frame.h"
+#include "rnic/dcqcn.h"
+
+namespace openmana::rnic {
+
+struct RnicConfig {
+    base::MacAddr mac{};
+    std::uint32_t max_qps = 16384;
+    std::uint32_t max_reads = 32;  ///< per QP, both directions
+    /// Error CQEs also to a driver that did not ask (6.12): without them its applications hang on
+    /// an error (RNIC 3.9 rule 1).
+    bool error_cqes_unasked = true;
+    bool extensions = true;         ///< offers what docs/extensions.md describes
+    std::uint32_t port_mtu = 4096;  ///< IB MTU of the port: payload of a datagram at most
+    std::uint32_t window_packets =
+        256;  ///< per QP on the wire path: packets sent and not acknowledged
+    CongestionConfig congestion;
+};
+
+}  // namespace openmana::rnic

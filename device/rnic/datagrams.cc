@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/datagrams.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "gdma/types.h"
+#include "rnic/qp_table.h"
+
+namespace openmana::rnic {
+
+void Datagrams::deliver(const roce::Packet& packet, Spans payload, std::size_t length) const {
+    // ROCE 2.2. A frame may be longer, if an uplink carries it; what roce::write_grh() can say is
+    // not.
+    if (length > port_mtu_) {
+        counters_.drop_length.add();
+        return;
+    }
+    Qp* qp = qps_.find(packet.destination_qpn.value());
+    if (qp == nullptr || qp->connected()) {
+        counters_.drop_qpn.add();
+        return;
+    }
+    const std::lock_guard lock(qp->responder.mutex);
+    qp->responder.deliver_datagram(packet, payload, length);
+}
+
+/// The stock ABI has no command to join a group: a QP listens to all groups whose datagrams carry
+/// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join.
+void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
+                                 std::size_t length) const {
+    if (length > port_mtu_) {
+        counters_.drop_length.add();
+        return;
+    }
+    const auto deliver_to = [&](const std::vector<std::uint32_t>& members) {
+        for (const std::uint32_t qpn : members) {
+            Qp& qp = *qps_.find(qpn);
+            if (packet.deth.qkey != qp.attributes.qkey) continue;
+            const std::lock_guard lock(qp.responder.mutex);
+            qp.responder.deliver_datagram(packet, payload, length);
+        }
+    };
+    deliver_to(listeners_);
+    for (const Group& group : groups_)
+        if (group.gid == packet.destination) deliver_to(group.qpns);
+}
+
+std::uint32_t Datagrams::join(const roce::Gid& gid, std::uint32_t qpn) {
+    auto group = std::find_if(groups_.begin(), groups_.end(),
+                              [&](const Group& other) { return other.gid == gid; });
+    if (group == groups_.end()) {
+        if (groups_.size() >= kMaxGroups) return gdma::kHwcNoResources;
+        groups_.push_back({gid, {qpn}});
+        return gdma::kHwcSuccess;
+    }
+    std::vector<std::uint32_t>& members = group->qpns;
+    if (std::find(members.begin(), members.end(), qpn) != members.end()) return gdma::kHwcSuccess;
+    if (members.size() >= kMaxGroupQps) return gdma::kHwcNoResources;
+    members.push_back(qpn);
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Datagrams::leave(const roce::Gid& gid, std::uint32_t qpn) {
+    const auto group = std::find_if(groups_.begin(), groups_.end(),
+                                    [&](const Group& other) { return other.gid == gid; });
+    if (group == groups_.end() || std::erase(group->qpns, qpn) == 0) return gdma::kHwcNotFound;
+    if (group->qpns.empty()) groups_.erase(group);
+    return gdma::kHwcSuccess;
+}
+
+void Datagrams::remove(std::uint32_t qpn) {
+    std::erase(listeners_, qpn);
+    for (Group& group : groups_) std::erase(group.qpns, qpn);
+    std::erase_if(groups_, [](const Group& group) { return group.qpns.empty(); });
+}
+
+void Datagrams::clear() {
+    listeners_.clear();
+    groups_.clear();
+}
+
+}  // namespace openmana::rnic

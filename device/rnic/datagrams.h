@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "rnic/counters.h"
+#include "rnic/memory.h"
+#include "roce/packet.h"
+
+namespace openmana::rnic {
+
+class QpTable;
+
+/// Datagrams that have come, to the queue pairs that they are for, and who listens to which group.
+/// Changed on the executor under an exclusion of the gate; deliveries there or during a visit.
+class Datagrams {
+public:
+    static constexpr std::uint32_t kMaxGroups = 1024;
+    static constexpr std::uint32_t kMaxGroupQps = 256;
+
+    /// `port_mtu`: payload at most.
+    Datagrams(const QpTable& qps, RnicCounters& counters, std::uint32_t port_mtu)
+        : qps_(qps), counters_(counters), port_mtu_(port_mtu) {}
+
+    /// To the queue pair that it names.
+    void deliver(const roce::Packet& packet, Spans payload, std::size_t length) const;
+    /// To each that listens to the group.
+    void deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) const;
+
+    /// A stock UD QP, which listens to all groups.
+    void listen(std::uint32_t qpn) { listeners_.push_back(qpn); }
+    /// An extended UD QP, which joins groups. The answer is a status of the hardware channel.
+    [[nodiscard]] std::uint32_t join(const roce::Gid& gid, std::uint32_t qpn);
+    [[nodiscard]] std::uint32_t leave(const roce::Gid& gid, std::uint32_t qpn);
+    /// The QP goes, whatever it listens to.
+    void remove(std::uint32_t qpn);
+    void clear();
+    [[nodiscard]] bool any_group() const { return !groups_.empty(); }
+    /// A datagram to a group may find a receiver.
+    [[nodiscard]] bool any_listener() const { return !listeners_.empty() || any_group(); }
+
+private:
+    struct Group {
+        roce::Gid gid;
+        std::vector<std::uint32_t> qpns;
+    };
+    const QpTable& qps_;
+    RnicCounters& counters_;
+    const std::uint32_t port_mtu_;
+    std::vector<std::uint32_t> listeners_;  // QPNs
+    std::vector<Group> groups_;
+};
+
+}  // namespace openmana::rnic

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/executor.h"
+#include "base/guest_memory.h"
+#include "gdma/key_changes.h"
+#include "gdma/memory_table.h"
+#include "gdma/work_queues.h"
+#include "rnic/adapter_events.h"
+#include "rnic/addresses.h"
+#include "rnic/config.h"
+#include "rnic/counters.h"
+#include "rnic/datagrams.h"
+#include "rnic/local_peer.h"
+#include "rnic/network.h"
+#include "rnic/qp_tasks.h"
+#include "rnic/record_watch.h"
+#include "rnic/scheduler.h"
+#include "rnic/scratch.h"
+#include "rnic/transmitter.h"
+
+namespace openmana::gdma {
+class Function;
+}
+
+namespace openmana::rnic {
+
+/// Whether CQEs tell of the errors of stock queue pairs (RNIC 3.9).
+struct ErrorCqes {
+    bool unasked = false;  ///< also to a driver that did not ask
+    bool wanted = false;   ///< the driver has asked
+    [[nodiscard]] bool on() const { return wanted || unasked; }
+};
+
+/// What the queue pairs of one RNIC work with, each part a thing of its own; the commands that
+/// change it, and the tables of what they make, are the adapter's. It outlives the queue pairs.
+/// Used on the executor; during a visit only counters, keys, events, tasks and datagrams.
+struct Datapath {
+    /// All outlive it. `qps` is not looked at before there is traffic.
+    Datapath(gdma::Function& function, const RnicConfig& config, Network& network,
+             const QpTable& qps);
+    Datapath(const Datapath&) = delete;
+    Datapath& operator=(const Datapath&) = delete;
+    /// As new, when the queue pairs have gone.
+    void reset();
+
+    Network& network;
+    base::Executor& executor;
+    const base::GuestMemory& memory;
+    const gdma::MemoryTable& keys;
+    gdma::KeyChanges& key_changes;
+    gdma::SendQueues& sqs;     ///< for hints to their doorbells
+    gdma::ReceiveQueues& rqs;  ///< the same
+    const std::string& nic;    ///< name, for logs
+    const RnicConfig config;
+    RnicCounters counters;
+    Scratch scratch;
+    Addresses addresses;
+    AdapterEvents events;
+    ErrorCqes error_cqes;
+    RecordWatch records;
+    Transmitter transmitter;
+    Scheduler scheduler;
+    QpTasks tasks;
+    Datagrams datagrams;
+    const LocalPeer self;             ///< what others see of it
+    std::uint32_t current_rate_mbps;  ///< of the QP whose rate changed last
+};
+
+}  // namespace openmana::rnic

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/frame.h"
+#include "roce/packet.h"
+
+namespace openmana::rnic {
+
+struct Datapath;
+struct Qp;
+class QpTable;
+
+/// Frames to the queue pairs that they are for, and what these have to say to a burst of them.
+/// Executor only.
+class Dispatcher {
+public:
+    Dispatcher(Datapath& datapath, const QpTable& qps) : datapath_(datapath), qps_(qps) {}
+
+    /// A burst.
+    void handle(std::span<const base::Frame> frames);
+    /// One frame, whose answer waits for the end of a burst.
+    void handle_frame(std::span<const std::byte> frame);
+    /// Forgets who has something to answer.
+    void clear() { batch_.clear(); }
+
+private:
+    void count_drop(roce::DropReason reason);
+    void handle_datagram(const roce::Packet& packet, bool group, bool marked);
+    void handle_connected(const roce::Packet& packet, bool marked);
+    void handle_request(Qp& qp, const roce::Packet& packet);
+    void handle_cnp(const roce::Packet& cnp);
+
+    Datapath& datapath_;
+    const QpTable& qps_;
+    std::vector<std::uint32_t> batch_;  // QPNs that got frames
+};
+
+}  // namespace openmana::rnic

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/transmitter.h"
+
+namespace openmana::rnic {
+
+std::size_t Transmitter::send(QpTraffic& own, const roce::Packet& packet, Spans payload) {
+    roce::encode(packet, payload, frame_);
+    const std::size_t bytes = frame_.size();
+    counters_.tx_frames.add();
+    tally(counters_.tx_packets, own.tx_packets);
+    network_.transmit_lent(frame_);
+    return bytes;
+}
+
+}  // namespace openmana::rnic

@@ -799,6 +799,17 @@ class CommandLineTest(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "OPENMANA_ACCEL is 'warp'; it can be tcg or kvm"):
                 kvm.choose_accel(mock.Mock(), mock.Mock())
 
+    def test_kvm_is_tried_once_for_the_guests_of_all_suites(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+             mock.patch.object(kvm, "cache_dir", return_value=Path(temp)), \
+             mock.patch.object(kvm.os, "access", return_value=True), \
+             mock.patch.object(kvm, "_boots", return_value=False) as boots, \
+             mock.patch.dict(os.environ, {"OPENMANA_ACCEL": ""}):
+            for suite in ("trixie", "forky", "trixie"):
+                image = mock.Mock(kernel=Path(temp) / suite / "vmlinuz")
+                self.assertEqual(kvm.choose_accel(mock.Mock(), image), "tcg")
+        self.assertEqual(boots.call_count, 1)
+
     def test_lab_refuses_impossible_guests(self) -> None:
         for spec, words in ((GuestSpec(cpus=0), "0 CPUs"), (GuestSpec(memory=10), "10 MiB"),
                             (GuestSpec(nics=99), "99 NICs"), (GuestSpec(virtio=-1), "-1 virtio"),

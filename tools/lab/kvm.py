@@ -48,7 +48,7 @@ def _boots(qemu: Qemu, image: Image) -> bool:
         process.stdout.close()
 
 
-def _host_key(image: Image) -> str:
+def _host_key() -> str:
     words = [os.uname().release]
     try:
         text = Path("/proc/cpuinfo").read_text()
@@ -56,7 +56,7 @@ def _host_key(image: Image) -> str:
         words.append(Path("/proc/sys/kernel/random/boot_id").read_text())
     except OSError:
         pass
-    return digest("kvm-1", image.kernel.parent.name, *words)
+    return digest("kvm-2", *words)
 
 
 def choose_accel(qemu: Qemu, image: Image) -> str:
@@ -69,7 +69,7 @@ def choose_accel(qemu: Qemu, image: Image) -> str:
         raise LabError(f"OPENMANA_ACCEL is '{forced}'; it can be tcg or kvm")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
-    answer = cache_dir() / f"accel-{_host_key(image)}"
+    answer = cache_dir() / f"accel-{_host_key()}"
     try:
         known = answer.read_text().strip()
         if known in ("kvm", "tcg"):

@@ -69,7 +69,7 @@ for _place in PLACES:
             ("ib_send_lat", ("-s", "8", "-n", "200"), 1)):
         AREA.add(f"{' '.join((_tool, *_options))}, {_place}", partial(
             placed, _place, partial(run_perftest, _tool, _options, _sizes)),
-            smoke=_sizes == ALL_SIZES)
+            smoke="-q" in _options)
     for _title, _words, _sges, _mtu in (
             ("all operations, sizes 0 to 8 MiB", ("--seed", "61", "--batch", "2", "--align", "1"),
              False, 1500),

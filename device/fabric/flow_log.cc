@@ -242,15 +242,16 @@ void FlowLog::end(Place flow, const char* reason) {
 
 std::optional<FlowLog::Place> FlowLog::flow_of(const rnic::Connection& connection) {
     FlowKey key{FlowKind::kRc, connection.local_address, connection.remote_address,
-                connection.local_qpn, FlowKey::kUnknown};
+                connection.local_qpn.value(), FlowKey::kUnknown};
     const auto received = index_.find(key);
     key.local = FlowKey::kUnknown;
-    key.remote = connection.remote_qpn;
+    key.remote = connection.remote_qpn.value();
     const auto sent = index_.find(key);
     const bool has_received = received != index_.end();
     // The same number at the peer may be taken for the partner of another of our QPs.
-    const bool has_sent = sent != index_.end() && (sent->second->key.local == FlowKey::kUnknown ||
-                                                   sent->second->key.local == connection.local_qpn);
+    const bool has_sent =
+        sent != index_.end() && (sent->second->key.local == FlowKey::kUnknown ||
+                                 sent->second->key.local == connection.local_qpn.value());
     if (!has_received) return has_sent ? std::optional(sent->second) : std::nullopt;
     const Place flow = received->second;
     if (has_sent && flow != sent->second && !flow->paired() && !sent->second->paired())

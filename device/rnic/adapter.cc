@@ -25,11 +25,16 @@ void Adapter::connect_doorbells(Qp& qp) {
     function.rqs().connect(qp.ids.rq, page, &qp.receive_doorbell);
     if (qp.ids.rreq.value() != 0)
         function.rqs().connect(qp.ids.rreq, page, qp.queues->read_doorbell());
-    OM_DEBUG("qp create: nic={} qpn={:#x}", datapath.nic, qp.qpn());
+    OM_DEBUG("qp create: nic={} qpn={:#x}", datapath.nic, qp.qpn().value());
+}
+
+Qp* Adapter::qp_of(std::uint64_t handle) const {
+    const std::uint64_t qpn = handle - kQpHandle;
+    return qpn <= MANA_HW_RNIC_24BIT ? qps.find(Qpn(static_cast<std::uint32_t>(qpn))) : nullptr;
 }
 
 void Adapter::remove_qp(Qp& qp) {
-    OM_DEBUG("qp destroy: nic={} qpn={:#x}", datapath.nic, qp.qpn());
+    OM_DEBUG("qp destroy: nic={} qpn={:#x}", datapath.nic, qp.qpn().value());
     qp.end_connection();
     if (qp.type == QpType::kUd) datapath.datagrams.remove(qp.qpn());
     qps.erase(qp.qpn());

@@ -5,9 +5,9 @@
 
 namespace openmana::rnic {
 
-void AdapterEvents::qp_fatal(std::uint32_t qpn) {
+void AdapterEvents::qp_fatal(roce::Qpn qpn) {
     counters_.fatal_events.add();
-    if (eq_) eq_->post(gdma::EqeType::kQpFatal, {qpn, 0, 0});
+    if (eq_) eq_->post(gdma::EqeType::kQpFatal, {qpn.value(), 0, 0});
 }
 
 void AdapterEvents::extension(std::uint32_t id, std::uint32_t number) {

@@ -7,6 +7,7 @@
 #include "gdma/event_queue.h"
 #include "gdma/handle.h"
 #include "rnic/counters.h"
+#include "roce/packet.h"
 
 namespace openmana::rnic {
 
@@ -17,9 +18,10 @@ public:
     /// The EQ for them, which the adapter holds from now on; null: none.
     void use(gdma::Handle<gdma::EventQueue> eq) { eq_ = std::move(eq); }
     /// A QP is in ERR.
-    void qp_fatal(std::uint32_t qpn);
+    void qp_fatal(roce::Qpn qpn);
     /// An event of the extension: `number` is that of IB, `id` that of the object.
     void extension(std::uint32_t id, std::uint32_t number);
+    void extension(roce::Qpn qpn, std::uint32_t number) { extension(qpn.value(), number); }
 
 private:
     RnicCounters& counters_;

@@ -272,7 +272,7 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect_doorbells(qp);
     mana_hw_rnic_create_rc_qp_resp answer{};
-    answer.qp = kQpHandle + qp.qpn();
+    answer.qp = kQpHandle + qp.qpn().value();
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = ids.sq.value();
     answer.queue_ids[MANA_HW_RNIC_RESPONDER_SQ] = ids.sq.value() + 1;
     answer.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ] = ids.sq.value() + 2;
@@ -313,7 +313,7 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
     if (!gsi) datapath.datagrams.listen(qp.qpn());
     connect_doorbells(qp);
     mana_hw_rnic_create_ud_qp_resp answer{};
-    answer.qp = kQpHandle + qp.qpn();
+    answer.qp = kQpHandle + qp.qpn().value();
     answer.sq_id = ids.sq.value();
     answer.rq_id = ids.rq.value();
     write_message(reply, answer);
@@ -322,7 +322,7 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
 
 std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool rc) {
     const auto message = read_message<mana_hw_rnic_destroy_qp_req>(request);
-    Qp* const qp = qps.find(message.qp - kQpHandle);
+    Qp* const qp = qp_of(message.qp);
     if (qp == nullptr || qp->extended || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
     remove_qp(*qp);
     return gdma::kHwcSuccess;
@@ -330,7 +330,7 @@ std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool rc) {
 
 std::uint32_t Adapter::set_qp_state(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_set_qp_state_req>(request);
-    Qp* const qp = qps.find(message.qp - kQpHandle);
+    Qp* const qp = qp_of(message.qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
     // What an older driver's message cannot carry keeps its default, whatever its mask says.
     const bool extended = request.size() >= sizeof message;

@@ -16,7 +16,7 @@ void Datagrams::deliver(const roce::Packet& packet, Spans payload, std::size_t l
         counters_.drop_length.add();
         return;
     }
-    Qp* qp = qps_.find(packet.destination_qpn.value());
+    Qp* qp = qps_.find(packet.destination_qpn);
     if (qp == nullptr || qp->connected()) {
         counters_.drop_qpn.add();
         return;
@@ -33,8 +33,8 @@ void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
         counters_.drop_length.add();
         return;
     }
-    const auto deliver_to = [&](const std::vector<std::uint32_t>& members) {
-        for (const std::uint32_t qpn : members) {
+    const auto deliver_to = [&](const std::vector<roce::Qpn>& members) {
+        for (const roce::Qpn qpn : members) {
             Qp& qp = *qps_.find(qpn);
             if (packet.deth.qkey != qp.attributes.qkey) continue;
             const std::lock_guard lock(qp.responder.mutex);
@@ -46,7 +46,7 @@ void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
         if (group.gid == packet.destination) deliver_to(group.qpns);
 }
 
-std::uint32_t Datagrams::join(const roce::Gid& gid, std::uint32_t qpn) {
+std::uint32_t Datagrams::join(const roce::Gid& gid, roce::Qpn qpn) {
     auto group = std::find_if(groups_.begin(), groups_.end(),
                               [&](const Group& other) { return other.gid == gid; });
     if (group == groups_.end()) {
@@ -54,14 +54,14 @@ std::uint32_t Datagrams::join(const roce::Gid& gid, std::uint32_t qpn) {
         groups_.push_back({gid, {qpn}});
         return gdma::kHwcSuccess;
     }
-    std::vector<std::uint32_t>& members = group->qpns;
+    std::vector<roce::Qpn>& members = group->qpns;
     if (std::find(members.begin(), members.end(), qpn) != members.end()) return gdma::kHwcSuccess;
     if (members.size() >= kMaxGroupQps) return gdma::kHwcNoResources;
     members.push_back(qpn);
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Datagrams::leave(const roce::Gid& gid, std::uint32_t qpn) {
+std::uint32_t Datagrams::leave(const roce::Gid& gid, roce::Qpn qpn) {
     const auto group = std::find_if(groups_.begin(), groups_.end(),
                                     [&](const Group& other) { return other.gid == gid; });
     if (group == groups_.end() || std::erase(group->qpns, qpn) == 0) return gdma::kHwcNotFound;
@@ -69,7 +69,7 @@ std::uint32_t Datagrams::leave(const roce::Gid& gid, std::uint32_t qpn) {
     return gdma::kHwcSuccess;
 }
 
-void Datagrams::remove(std::uint32_t qpn) {
+void Datagrams::remove(roce::Qpn qpn) {
     std::erase(listeners_, qpn);
     for (Group& group : groups_) std::erase(group.qpns, qpn);
     std::erase_if(groups_, [](const Group& group) { return group.qpns.empty(); });

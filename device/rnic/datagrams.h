@@ -30,12 +30,12 @@ public:
     void deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) const;
 
     /// A stock UD QP, which listens to all groups.
-    void listen(std::uint32_t qpn) { listeners_.push_back(qpn); }
+    void listen(roce::Qpn qpn) { listeners_.push_back(qpn); }
     /// An extended UD QP, which joins groups. The answer is a status of the hardware channel.
-    [[nodiscard]] std::uint32_t join(const roce::Gid& gid, std::uint32_t qpn);
-    [[nodiscard]] std::uint32_t leave(const roce::Gid& gid, std::uint32_t qpn);
+    [[nodiscard]] std::uint32_t join(const roce::Gid& gid, roce::Qpn qpn);
+    [[nodiscard]] std::uint32_t leave(const roce::Gid& gid, roce::Qpn qpn);
     /// The QP goes, whatever it listens to.
-    void remove(std::uint32_t qpn);
+    void remove(roce::Qpn qpn);
     void clear();
     [[nodiscard]] bool any_group() const { return !groups_.empty(); }
     /// A datagram to a group may find a receiver.
@@ -44,12 +44,12 @@ public:
 private:
     struct Group {
         roce::Gid gid;
-        std::vector<std::uint32_t> qpns;
+        std::vector<roce::Qpn> qpns;
     };
     const QpTable& qps_;
     RnicCounters& counters_;
     const std::uint32_t port_mtu_;
-    std::vector<std::uint32_t> listeners_;  // QPNs
+    std::vector<roce::Qpn> listeners_;  // QPNs
     std::vector<Group> groups_;
 };
 

@@ -37,7 +37,7 @@ struct ErrorCqes {
 
 /// What the queue pairs of one RNIC work with, each part a thing of its own; the commands that
 /// change it, and the tables of what they make, are the adapter's. It outlives the queue pairs.
-/// Used on the executor; during a visit only counters, keys, events, tasks and datagrams.
+/// Executor; visitors use counters, keys, events, error_cqes, tasks, datagrams and the clock.
 struct Datapath {
     /// All outlive it. `qps` is not looked at before there is traffic.
     Datapath(gdma::Function& function, const RnicConfig& config, Network& network,

@@ -35,7 +35,7 @@ SegmentKind kind_of(Operation operation) {
 
 void Dispatcher::handle(std::span<const base::Frame> frames) {
     for (const base::Frame& frame : frames) handle_frame(frame);
-    for (const std::uint32_t qpn : batch_) {
+    for (const Qpn qpn : batch_) {
         Qp* qp = qps_.find(qpn);
         if (qp == nullptr) continue;
         qp->in_batch = false;
@@ -121,12 +121,12 @@ void Dispatcher::handle_datagram(const roce::Packet& packet, bool group, bool ma
         return;
     }
     datapath_.datagrams.deliver(packet, Spans(&payload, 1), payload.size());
-    Qp* const to = marked ? qps_.find(packet.destination_qpn.value()) : nullptr;
+    Qp* const to = marked ? qps_.find(packet.destination_qpn) : nullptr;
     if (to != nullptr && !to->connected()) to->notify_congestion(packet);
 }
 
 void Dispatcher::handle_connected(const roce::Packet& packet, bool marked) {
-    Qp* const qp = qps_.find(packet.destination_qpn.value());
+    Qp* const qp = qps_.find(packet.destination_qpn);
     const QpType type =
         roce::transport(packet.opcode) == roce::Transport::kRc ? QpType::kRc : QpType::kUc;
     if (qp == nullptr || qp->type != type) {
@@ -194,7 +194,7 @@ void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
 /// A CNP takes no PSN and is never answered. Wrong ones are ignored, like those for a QP that sends
 /// nothing or has no limiter.
 void Dispatcher::handle_cnp(const roce::Packet& cnp) {
-    Qp* const qp = qps_.find(cnp.destination_qpn.value());
+    Qp* const qp = qps_.find(cnp.destination_qpn);
     if (!datapath_.config.congestion.on || qp == nullptr || !qp->connected() || !qp->responds() ||
         cnp.source != qp->route.destination || cnp.destination != qp->route.source) {
         datapath_.counters.cnps_ignored.add();

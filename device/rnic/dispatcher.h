@@ -37,7 +37,7 @@ private:
 
     Datapath& datapath_;
     const QpTable& qps_;
-    std::vector<std::uint32_t> batch_;  // QPNs that got frames
+    std::vector<roce::Qpn> batch_;  // QPNs that got frames
 };
 
 }  // namespace openmana::rnic

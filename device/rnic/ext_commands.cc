@@ -165,7 +165,7 @@ std::uint32_t Adapter::ext_resize_cq(const HwcRequest& request, HwcReply& reply)
 }
 
 Qp* Adapter::ext_qp(std::uint64_t handle) const {
-    Qp* const qp = qps.find(handle - kQpHandle);
+    Qp* const qp = qp_of(handle);
     return qp != nullptr && qp->extended ? qp : nullptr;
 }
 
@@ -221,7 +221,7 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect_doorbells(qp);
     mana_hw_ext_create_qp_resp answer{};
-    answer.qp = kQpHandle + qp.qpn();
+    answer.qp = kQpHandle + qp.qpn().value();
     answer.sq_id = ids.sq.value();
     answer.rq_id = ids.rq.value();
     write_message(reply, answer);

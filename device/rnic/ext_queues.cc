@@ -200,7 +200,7 @@ QueueFormat::Next ExtQueues::next_datagram(Datagram& datagram) {
     packet.solicited = wqe.solicited;
     packet.destination_qpn = roce::Qpn(ud.dest_qpn & MANA_HW_RNIC_24BIT);
     packet.psn = datagram_psn_;
-    packet.deth.qkey = ud.qkey;
+    packet.deth.qkey = QKey(ud.qkey);
     base::store_be<std::uint32_t>(packet.immediate.data(), wqe.value);
     ++datagram_psn_;
     datagram.length = wqe.length;
@@ -222,7 +222,7 @@ void ExtQueues::datagram_done() {
 void ExtQueues::post(gdma::CompletionQueue& cq, mana_hw_ext_cqe& cqe, bool is_sq, bool solicited) {
     cqe.type = MANA_HW_EXT_CQE;
     cqe.timestamp = static_cast<std::uint64_t>(datapath_.executor.now().time_since_epoch().count());
-    cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.qpn(), is_sq, solicited);
+    cq.post(std::as_bytes(std::span(&cqe, 1)), qp_.qpn().value(), is_sq, solicited);
 }
 
 void ExtQueues::complete_send(const SendWqe& wqe, Outcome outcome) {
@@ -289,7 +289,7 @@ void ExtQueues::received(const Receive& receive, const Received& message) {
     cqe.length = message.length;
     cqe.cookie = receive.name;
     cqe.value = message.immediate || message.invalidate ? message.value : 0;
-    cqe.source_qpn = qp_.route.dest_qpn;
+    cqe.source_qpn = qp_.route.dest_qpn.value();
     post(*qp_.recv_cq, cqe, false, message.solicited);
 }
 

@@ -57,7 +57,7 @@ void Requester::turn_local(const LocalPeer& peer, Budget& budget) {
 /// The QP that the connection names, if there is one; which need not be connected with ours. During
 /// a visit.
 Qp* Requester::find_peer(const LocalPeer& peer) {
-    const std::uint32_t qpn = qp_.route.dest_qpn;
+    const Qpn qpn = qp_.route.dest_qpn;
     if (peer_generation_ == peer.qps.generation() && peer_ != nullptr && peer_->qpn() == qpn)
         return peer_;
     peer_ = peer.qps.find(qpn);

@@ -19,7 +19,8 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
     QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;
-    if (has(MANA_HW_RNIC_ATTR_DEST_QPN)) route.dest_qpn = message.dest_qpn & MANA_HW_RNIC_24BIT;
+    if (has(MANA_HW_RNIC_ATTR_DEST_QPN))
+        route.dest_qpn = Qpn(message.dest_qpn & MANA_HW_RNIC_24BIT);
     if (has(MANA_HW_RNIC_ATTR_MAX_READ_IN)) a.max_read_in = message.max_read_in;
     if (has(MANA_HW_RNIC_ATTR_RETRY)) a.retry_count = message.retry_count & 7;
     if (has(MANA_HW_RNIC_ATTR_RNR_RETRY)) a.rnr_retry = message.rnr_retry & 7;
@@ -41,7 +42,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
         a.flow_label = address.flow_label & 0xfffff;
     }
     if (extended) {
-        if (has(MANA_HW_RNIC_ATTR_QKEY)) a.qkey = message.qkey;
+        if (has(MANA_HW_RNIC_ATTR_QKEY)) a.qkey = QKey(message.qkey);
         if (has(MANA_HW_RNIC_ATTR_ACCESS)) route.access = message.access_flags;
         if (has(MANA_HW_RNIC_ATTR_TIMEOUT)) a.timeout = message.timeout & 31;
         if (has(MANA_HW_RNIC_ATTR_MAX_READ_OUT)) a.max_read_out = message.max_read_out;

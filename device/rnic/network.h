@@ -6,6 +6,7 @@
 
 #include "base/frame.h"
 #include "roce/address.h"
+#include "roce/packet.h"
 
 namespace openmana::rnic {
 
@@ -14,7 +15,7 @@ struct LocalPeer;
 /// Both ends of an RC connection, the own first.
 struct Connection {
     roce::Gid local_address{}, remote_address{};
-    std::uint32_t local_qpn = 0, remote_qpn = 0;
+    roce::Qpn local_qpn{}, remote_qpn{};
 };
 
 /// Why a requester gave up.

@@ -23,7 +23,7 @@ roce::Packet Qp::packet() const {
     packet.hop_limit = attributes.hop_limit;
     packet.flow_label = attributes.flow_label;
     packet.udp_source_port = attributes.udp_source_port;
-    packet.destination_qpn = roce::Qpn(route.dest_qpn);
+    packet.destination_qpn = route.dest_qpn;
     // Acknowledgements too: whoever gets their mark slows down what asks for them (ROCE 12).
     if (datapath.config.congestion.on) packet.ecn = roce::kEcnCapable0;
     return packet;
@@ -35,7 +35,7 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
         if (state() == MANA_HW_RNIC_QP_ERR || state() == MANA_HW_RNIC_QP_RESET) return;
         set_state(queues->stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
     }
-    OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", datapath.nic, qpn(), vendor);
+    OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", datapath.nic, qpn().value(), vendor);
     tally(datapath.counters.fatal_errors, events.fatal_errors);
     if (type == QpType::kRc &&
         (vendor == MANA_HW_RNIC_VE_RETRY || vendor == MANA_HW_RNIC_VE_RNR_RETRY))
@@ -49,7 +49,7 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
 
 void Qp::responder_failed() {
     if (state() != MANA_HW_RNIC_QP_ERR) return;
-    OM_DEBUG("qp responder error: nic={} qpn={:#x}", datapath.nic, qpn());
+    OM_DEBUG("qp responder error: nic={} qpn={:#x}", datapath.nic, qpn().value());
     requester.stop();
     queues->responder_failed();
 }

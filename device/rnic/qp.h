@@ -130,9 +130,9 @@ struct Qp : QpUpkeep, QpCore {
     using Uses = QpUses;
     ~Qp() override = default;
 
-    [[nodiscard]] std::uint32_t qpn() const { return ids.rq.value(); }
+    [[nodiscard]] Qpn qpn() const { return Qpn(ids.rq.value()); }
     /// What windows of type 2 are bound to.
-    [[nodiscard]] gdma::WindowScope scope() const { return gdma::WindowScope(qpn()); }
+    [[nodiscard]] gdma::WindowScope scope() const { return gdma::WindowScope(qpn().value()); }
     [[nodiscard]] std::uint32_t state() const { return state_.load(std::memory_order_acquire); }
     void set_state(std::uint32_t state) { state_.store(state, std::memory_order_release); }
     [[nodiscard]] bool connected() const { return type == QpType::kRc || type == QpType::kUc; }

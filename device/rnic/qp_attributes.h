@@ -5,6 +5,7 @@
 
 #include "base/frame.h"
 #include "roce/address.h"
+#include "roce/packet.h"
 
 namespace openmana::rnic {
 
@@ -13,7 +14,7 @@ namespace openmana::rnic {
 struct QpRoute {
     roce::Gid source{};
     roce::Gid destination{};
-    std::uint32_t dest_qpn = 0;
+    roce::Qpn dest_qpn{};
     std::uint32_t mtu = 1024;
     std::uint32_t access = 0xffffffff;
 };
@@ -28,7 +29,7 @@ struct QpAttributes {
     std::uint32_t rnr_retry = 7;
     std::uint32_t min_rnr_timer = 0;
     std::uint32_t timeout = 14;
-    std::uint32_t qkey = 0;
+    roce::QKey qkey{};
     std::uint32_t flow_label = 0;
     std::uint16_t udp_source_port = 0xc000;
     std::uint8_t hop_limit = 64;

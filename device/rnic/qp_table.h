@@ -24,8 +24,8 @@ public:
     QpTable& operator=(const QpTable&) = delete;
 
     /// Null if there is none.
-    [[nodiscard]] Qp* find(std::uint64_t qpn) const {
-        return qpn < qps_.size() ? qps_[qpn] : nullptr;
+    [[nodiscard]] Qp* find(Qpn qpn) const {
+        return qpn.value() < qps_.size() ? qps_[qpn.value()] : nullptr;
     }
     /// A QP whose queues are of this format. Its number is free.
     template <typename Format, typename Layout>
@@ -38,8 +38,8 @@ public:
         generation_ = next_generation();
         return *qps_[qpn];
     }
-    void erase(std::uint32_t qpn) {
-        Qp* const qp = std::exchange(qps_[qpn], nullptr);
+    void erase(Qpn qpn) {
+        Qp* const qp = std::exchange(qps_[qpn.value()], nullptr);
         qp->~Qp();
         memory_.give_back(qp);
         --count_;

@@ -377,7 +377,7 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
         counters.drop_state.add();
         return false;
     }
-    const std::uint32_t qkey = qp_.type == QpType::kGsi ? 0x80010000U : qp_.attributes.qkey;
+    const QKey qkey = qp_.type == QpType::kGsi ? roce::kGsiQKey : qp_.attributes.qkey;
     if (packet.deth.qkey != qkey) {
         counters.drop_qkey.add();
         return false;

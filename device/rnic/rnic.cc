@@ -40,11 +40,11 @@ std::vector<QpStatus> Rnic::qp_status() const {
     std::vector<QpStatus> result;
     adapter_->qps.for_each([&](Qp& qp) {
         QpStatus status;
-        status.qpn = qp.qpn();
+        status.qpn = qp.qpn().value();
         status.type = kTypes[static_cast<std::size_t>(qp.type)];
         status.state = kStates[qp.state()];
         status.path = qp.requester.path;
-        status.remote_qpn = qp.route.dest_qpn;
+        status.remote_qpn = qp.route.dest_qpn.value();
         status.tx_messages = qp.requester.messages;
         status.tx_bytes = qp.requester.traffic.tx_bytes;
         status.rx_bytes = qp.requester.traffic.rx_bytes;

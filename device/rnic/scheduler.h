@@ -37,9 +37,9 @@ private:
     const Network& network_;
     const QpTable& qps_;
     base::Counter& held_back_;
-    std::deque<std::uint32_t> ready_;  // QPNs that wait for a turn
+    std::deque<roce::Qpn> ready_;  // QPNs that wait for a turn
     bool pump_posted_ = false;
-    std::deque<std::uint32_t> held_;  // QPNs that the network has no room for
+    std::deque<roce::Qpn> held_;  // QPNs that the network has no room for
     base::Timer held_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };

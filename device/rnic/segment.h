@@ -11,6 +11,8 @@
 namespace openmana::rnic {
 
 using roce::Psn;
+using roce::QKey;
+using roce::Qpn;
 
 enum class SegmentKind : std::uint8_t { kSend, kWrite, kRead, kAtomic, kInvalid };
 

@@ -263,7 +263,7 @@ bool StockQueues::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
     packet.solicited = (oob.flags_psn & MANA_HW_RNIC_OOB_SOLICITED) != 0;
     packet.destination_qpn = roce::Qpn(oob.ssn & MANA_HW_RNIC_24BIT);
     packet.psn = Psn(oob.flags_psn >> MANA_HW_RNIC_OOB_PSN_SHIFT);
-    packet.deth.qkey = oob.u.ud.qkey;
+    packet.deth.qkey = QKey(oob.u.ud.qkey);
     base::store_be<std::uint32_t>(packet.immediate.data(), oob.u.ud.immediate);
 
     const auto payload = sges.subspan(1);

@@ -9,7 +9,6 @@ namespace openmana::rnic {
 
 namespace {
 
-constexpr std::uint32_t kGsiQkey = 0x80010000;
 /// Beyond what the kernel's MAD queue holds: a doorbell of its own is served whole, since its ring
 /// may be overwritten right after (RNIC 7.2).
 constexpr unsigned kTurnDatagrams = 256;
@@ -45,10 +44,10 @@ void Qp::send_datagram(Datagram& datagram) {
     roce::Packet& packet = datagram.packet;
     packet.source_mac = datapath.config.mac;
     if (packet.hop_limit == 0) packet.hop_limit = 64;
-    packet.deth.source = roce::Qpn(qpn());
+    packet.deth.source = qpn();
     if (type == QpType::kGsi)
-        packet.deth.qkey = kGsiQkey;
-    else if ((packet.deth.qkey & 0x80000000U) != 0)
+        packet.deth.qkey = roce::kGsiQKey;
+    else if (roce::is_controlled(packet.deth.qkey))
         packet.deth.qkey = attributes.qkey;
     if (!datapath.addresses.owns(packet.source) ||
         roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {

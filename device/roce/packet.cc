@@ -163,7 +163,7 @@ void read_bth(const std::byte* bth, Packet& packet) {
 
 void write_extensions(const Packet& packet, const OpcodeInfo& info, std::byte* to) {
     if (info.has(kHasDeth)) {
-        store_be<std::uint32_t>(to, packet.deth.qkey);
+        store_be<std::uint32_t>(to, packet.deth.qkey.value());
         store_be8_24(to + 4, 0, packet.deth.source.value());
         to += 8;
     }
@@ -204,7 +204,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& info, std::byte* t
 }
 void read_extensions(const std::byte* from, const OpcodeInfo& info, Packet& packet) {
     if (info.has(kHasDeth)) {
-        packet.deth = {load_be<std::uint32_t>(from), Qpn(load_be24(from + 4))};
+        packet.deth = {QKey(load_be<std::uint32_t>(from)), Qpn(load_be24(from + 4))};
         from += 8;
     }
     if (info.has(kHasFeth)) {

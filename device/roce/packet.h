@@ -16,11 +16,18 @@
 namespace openmana::roce {
 
 using Qpn = base::Strong<struct QpnTag, std::uint32_t>;  ///< 24 bits, as in the BTH
+using QKey = base::Strong<struct QKeyTag, std::uint32_t>;
 
 constexpr std::uint16_t kUdpPort = 4791;
 constexpr std::uint16_t kDefaultPkey = 0xffff;
 constexpr Qpn kGsiQpn{1};
+constexpr QKey kGsiQKey{0x80010000};
 constexpr Qpn kMulticastQpn{0xffffff};
+
+/// A work request that names such a Q_Key sends that of its QP instead (IBTA 10.2.5).
+[[nodiscard]] constexpr bool is_controlled(QKey qkey) {
+    return (qkey.value() & 0x80000000U) != 0;
+}
 
 /// Bits 7:5 of the opcode.
 enum class Transport : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kUd = 3, kCnp = 4, kXrc = 5 };
@@ -137,7 +144,7 @@ struct AtomicEth {
     friend bool operator==(const AtomicEth&, const AtomicEth&) = default;
 };
 struct Deth {
-    std::uint32_t qkey = 0;
+    QKey qkey{};
     Qpn source{};
     friend bool operator==(const Deth&, const Deth&) = default;
 };

@@ -59,8 +59,8 @@ base::Frame packet(test::Choices& choices, Target& target, test::HostileDriver& 
     packet.atomic.rkey = packet.reth.rkey;
     packet.invalidate_rkey = packet.reth.rkey;
     packet.deth.source = roce::Qpn(7);
-    packet.deth.qkey =
-        choices.chance(32) ? choices.value<std::uint32_t>() : test::HostileDriver::kQkey;
+    packet.deth.qkey = roce::QKey(choices.chance(32) ? choices.value<std::uint32_t>()
+                                                     : test::HostileDriver::kQkey);
     if (roce::transport(packet.opcode) == roce::Transport::kUd)
         packet.destination_qpn = roce::Qpn(driver.qps()[2]->qpn());
     if (choices.chance(16))

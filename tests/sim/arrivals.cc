@@ -52,7 +52,7 @@ void Arrivals::count(const roce::Packet& packet, const std::function<void()>& de
         return deal();
     }
     if (transport == Transport::kUd) return datagram(packet, deal);
-    rnic::Qp* const qp = nic_.local_peer().qps.find(packet.destination_qpn.value());
+    rnic::Qp* const qp = nic_.local_peer().qps.find(packet.destination_qpn);
     const rnic::QpType type = transport == Transport::kRc ? rnic::QpType::kRc : rnic::QpType::kUc;
     if (qp == nullptr || qp->type != type) {
         ++qpn_;
@@ -111,13 +111,13 @@ void Arrivals::answer(rnic::Qp& qp, const roce::Packet& packet, const std::funct
 }
 
 void Arrivals::datagram(const roce::Packet& packet, const std::function<void()>& deal) {
-    constexpr std::uint32_t kGsiQkey = 0x80010000;
-    rnic::Qp* const qp = nic_.local_peer().qps.find(packet.destination_qpn.value());
+    constexpr roce::QKey kGsiQkey(0x80010000);
+    rnic::Qp* const qp = nic_.local_peer().qps.find(packet.destination_qpn);
     if (qp == nullptr || qp->connected()) {
         ++qpn_;
         return deal();
     }
-    const std::uint32_t qkey = qp->type == rnic::QpType::kGsi ? kGsiQkey : qp->attributes.qkey;
+    const roce::QKey qkey = qp->type == rnic::QpType::kGsi ? kGsiQkey : qp->attributes.qkey;
     const std::uint64_t messages = qp->responder.messages;
     const bool responds = qp->responds();
     deal();

@@ -188,7 +188,7 @@ private:
         set_up_datagrams();
     }
     [[nodiscard]] static rnic::Qp* device(const ExtLink::Side& side, const ExtQp& qp) {
-        return side.node->rnic.local_peer().qps.find(qp.qpn);
+        return side.node->rnic.local_peer().qps.find(roce::Qpn(qp.qpn));
     }
     [[nodiscard]] WireCheck::Limits limits(const rnic::Qp& qp) const {
         return {qp.route.mtu, qp.attributes.max_read_out, qp.datapath.config.window_packets,

@@ -156,7 +156,7 @@ Simulation::Side* Simulation::sender_of(const Node& node, const roce::Packet& pa
             if (side.node != &node || !side.qp) continue;
             const Side& peer = other(side);
             const rnic::Qp* qp = device(side);
-            if (qp != nullptr && qp->route.dest_qpn == packet.destination_qpn.value() &&
+            if (qp != nullptr && qp->route.dest_qpn == packet.destination_qpn &&
                 peer.node->host.mac() == packet.destination_mac)
                 return &side;
         }

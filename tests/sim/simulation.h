@@ -110,8 +110,9 @@ private:
         return connections_[side.connection].side[1 - side.index];
     }
     [[nodiscard]] rnic::Qp* device(const Side& side) const {
-        return side.qp && !side.node->dead ? side.node->rnic.local_peer().qps.find(side.qp->qpn())
-                                           : nullptr;
+        return side.qp && !side.node->dead
+                   ? side.node->rnic.local_peer().qps.find(roce::Qpn(side.qp->qpn()))
+                   : nullptr;
     }
     [[nodiscard]] Side* side_of(const Node& node, std::uint32_t qpn);
     [[nodiscard]] Side* sender_of(const Node& node, const roce::Packet& packet);

@@ -289,7 +289,8 @@ TEST_F(FlowLogTest, CountsErrorsAndRnr) {
 /// The usual end of a connection whose peer dies: nothing on the wire tells of it.
 TEST_F(FlowLogTest, AConnectionThatWasGivenUpEndsWithAnError) {
     const auto connection = [](std::uint32_t local, std::uint32_t remote) {
-        return rnic::Connection{gid("10.0.0.1"), gid("10.0.0.2"), local, remote};
+        return rnic::Connection{gid("10.0.0.1"), gid("10.0.0.2"), roce::Qpn(local),
+                                roce::Qpn(remote)};
     };
     const auto last = [this](std::size_t count) {
         EXPECT_EQ(ends().size(), count);
@@ -375,7 +376,7 @@ TEST_F(FlowLogTest, ANumberInUseAgainStartsANewConnection) {
 
 TEST_F(FlowLogTest, UdNamesBothNumbers) {
     roce::Packet datagram = packet(roce::Opcode::kUdSendOnly, 1, 0);
-    datagram.deth = {0x80010000, roce::Qpn(77)};
+    datagram.deth = {roce::QKey(0x80010000), roce::Qpn(77)};
     send(datagram, 256);
     const json end = only_end();
     EXPECT_EQ(end["protocol"], "rdma-ud");
@@ -406,7 +407,7 @@ TEST_F(FlowLogTest, ACongestionNotificationBelongsToItsConnection) {
     is_counted("rdma-uc");
 
     roce::Packet datagram = packet(roce::Opcode::kUdSendOnly, 200, 0);
-    datagram.deth = {0x11111111, roce::Qpn(100)};
+    datagram.deth = {roce::QKey(0x11111111), roce::Qpn(100)};
     send(datagram, 64);
     get(slow_down);
     get(slow_down);

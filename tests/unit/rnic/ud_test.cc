@@ -231,7 +231,7 @@ protected:
         packet.destination_mac = {1, 0, 0x5e, 0, 0, 1};
         packet.source_mac = test_mac(9);
         packet.destination_qpn = roce::kMulticastQpn;
-        packet.deth = {qkey, roce::Qpn(0x99)};
+        packet.deth = {roce::QKey(qkey), roce::Qpn(0x99)};
         return packet;
     }
     void deliver(roce::Packet packet) {

@@ -220,7 +220,7 @@ TEST(RocePacket, WorkedExampleB) {
     p.solicited = true;
     p.ack_request = false;
     p.destination_qpn = kGsiQpn;
-    p.deth = {0x80010000, kGsiQpn};
+    p.deth = {QKey(0x80010000), kGsiQpn};
     const std::string hex = encoded(p, "RoCEv2 UD");
     EXPECT_EQ(hex,
               "02000000000202000000000186dd66a12345002c1140"
@@ -498,7 +498,7 @@ TEST(RocePacket, EveryKnownOpcodeRoundTrips) {
         const auto opcode = static_cast<Opcode>(value);
         if (!opcode_info(opcode).known()) continue;
         Packet p = request(opcode, 9);
-        p.deth = {0x11223344, Qpn(0xabcdef)};
+        p.deth = {QKey(0x11223344), Qpn(0xabcdef)};
         p.feth = 0x13;
         p.reth = {0x0102030405060708, 0x090a0b0c, 0x0d0e0f10};
         p.aeth = {0x1f, 0x654321};

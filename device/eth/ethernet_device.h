@@ -8,16 +8,10 @@
 #include "base/counters.h"
 #include "base/frame.h"
 #include "eth/counters.h"
+#include "eth/vport.h"
 #include "gdma/function.h"
 
 namespace openmana::eth {
-
-struct EthernetConfig {
-    base::MacAddr mac{};
-    std::uint16_t max_mtu = 9000;   ///< adapter L2 MTU less the 14-byte header
-    std::uint32_t max_queues = 64;  ///< queue pairs of the vPort
-    std::uint32_t link_speed_mbps = 100000;
-};
 
 /// The Ethernet device (GDMA type 2) of a function: one vPort (GDMA 6). Commands and TX on the
 /// executor; `receive` from any thread.

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "eth/counters.h"
+#include "eth/queue_owner.h"
+#include "eth/receive_queue.h"
+#include "eth/send_queue.h"
+#include "eth/steering.h"
+#include "gdma/function.h"
+
+namespace openmana::eth {
+
+/// What a work queue is made of.
+struct NewQueue {
+    QueueOwner owner;
+    gdma::RegionClaim wq_region;
+    std::uint64_t wq_bytes = 0;
+    gdma::RegionClaim cq_region;
+    std::uint64_t cq_bytes = 0;
+    gdma::Handle<gdma::EventQueue> eq;  ///< of the CQ; may be empty
+    bool packets = false;               ///< a packet queue of the extension, not the interface's
+};
+
+/// What the guest is told of a new work queue.
+struct MadeQueue {
+    std::uint32_t wq_id = 0;
+    std::uint32_t cq_id = 0;
+    std::uint64_t handle = 0;
+};
+
+/// The send and receive queues of the vPort, by object handle. On the executor; receive queues come
+/// and go under an exclusion of the function's Gate, since visitors have found them by `steering`,
+/// which forgets one that goes.
+class WorkQueues {
+public:
+    WorkQueues(gdma::Function& function, Transmitter& transmitter, Steering& steering,
+               EthernetCounters& counters)
+        : function_(function),
+          transmitter_(transmitter),
+          steering_(steering),
+          counters_(counters) {}
+
+    base::Result<MadeQueue> make_send(NewQueue parts);
+    base::Result<MadeQueue> make_receive(NewQueue parts);
+    [[nodiscard]] std::size_t send_queues() const { return sqs_.size(); }
+    [[nodiscard]] std::size_t receive_queues() const { return rqs_.size(); }
+    /// nullptr if there is none.
+    [[nodiscard]] SendQueue* find_send(std::uint64_t handle) const;
+    [[nodiscard]] ReceiveQueue* find_receive(std::uint64_t handle) const;
+    /// False if there is none.
+    bool destroy_send(std::uint64_t handle) { return sqs_.erase(handle) != 0; }
+    bool destroy_receive(std::uint64_t handle);
+    void clear();
+
+    /// Never used again, so that a late turn finds nothing.
+    [[nodiscard]] std::uint64_t new_handle() { return next_handle_++; }
+
+private:
+    base::Result<gdma::Handle<gdma::CompletionQueue>> make_cq(NewQueue& parts);
+
+    gdma::Function& function_;
+    Transmitter& transmitter_;
+    Steering& steering_;
+    EthernetCounters& counters_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<SendQueue>> sqs_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<ReceiveQueue>> rqs_;
+    std::uint64_t next_handle_ = 0x100;
+};
+
+}  // namespace openmana::eth

@@ -9,6 +9,8 @@
 
 #include "mana_ib.h"
 
+#include <mana/ext_eth.h>
+
 /* hwc.c */
 void mana_ib_leave_silent(struct mana_ib_dev *dev);
 

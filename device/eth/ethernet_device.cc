@@ -2,7 +2,7 @@
 #include "eth/ethernet_device.h"
 
 #include <mana/eth.h>
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include <atomic>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eth/flow_table.h"
 
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include <algorithm>
 #include <cstring>

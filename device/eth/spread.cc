@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eth/spread.h"
 
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include <array>
 #include <cstring>

@@ -2,7 +2,7 @@
 #include "eth/steering_commands.h"
 
 #include <mana/eth.h>
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include <bit>
 #include <cstring>

@@ -2,7 +2,7 @@
 #include "eth/transmit_offload.h"
 
 #include <mana/eth.h>
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include <algorithm>
 #include <cstring>

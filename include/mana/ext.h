@@ -2,14 +2,15 @@
 /*
  * OpenMANA's extension of the RDMA device (docs/extensions.md): what the public
  * ABI lacks, in a command range and a queue format of its own. Drivers that do
- * not ask for it never see it.
+ * not ask for it never see it. Its queues: ext_queue.h; its commands of the
+ * Ethernet device: ext_eth.h.
  *
  * Little endian, except GIDs and MACs, which are byte strings in wire order.
  */
 #ifndef MANA_EXT_H
 #define MANA_EXT_H
 
-#include <mana/rnic_queue.h>
+#include <mana/ext_queue.h>
 
 /* Negotiation: set in the capabilities of the RNIC, asked for at CREATE_ADAPTER. */
 #define MANA_HW_RNIC_CAP_EXTENSIONS (1ULL << 63)
@@ -31,15 +32,6 @@ enum mana_hw_ext_opcode {
 	MANA_HW_EXT_QUERY_QP_COUNTERS = 0x3800c,
 	MANA_HW_EXT_MODIFY_MR = 0x3800d,
 	MANA_HW_EXT_COPY_DM = 0x3800e
-};
-
-/* Commands of the Ethernet device (type 2): packet queues and flow rules. */
-enum mana_hw_ext_eth_opcode {
-	MANA_HW_EXT_CREATE_PACKET_WQ = 0x2f000, /* destroyed by MANA_HW_ETH_DESTROY_WQ_OBJ */
-	MANA_HW_EXT_ADD_FLOW = 0x2f001,
-	MANA_HW_EXT_REMOVE_FLOW = 0x2f002,
-	MANA_HW_EXT_CREATE_SPREAD = 0x2f003,
-	MANA_HW_EXT_DESTROY_SPREAD = 0x2f004
 };
 
 #define MANA_HW_EXT_VERSION 1
@@ -83,41 +75,6 @@ struct mana_hw_ext_query_caps_resp {
 MANA_HW_SIZE(struct mana_hw_ext_query_caps_resp, 96);
 MANA_HW_AT(struct mana_hw_ext_query_caps_resp, version, 40);
 MANA_HW_AT(struct mana_hw_ext_query_caps_resp, clock_khz, 92);
-
-/*
- * Doorbell records: 64 bytes behind the rings of each queue. The host writes
- * what it owns, the device what it owns; all words start at 0 but `sq_kick` and a
- * CQ's `consumer`, which the device sets when it creates the queue: to 1, and to
- * the number of entries. A QP's kick words are as at the start after RESET.
- */
-#define MANA_HW_EXT_RECORD_BYTES 64
-
-struct mana_hw_ext_qp_record {
-	uint32_t sq_producer; /* host: units of MANA_HW_EXT_WQE_UNIT, running */
-	uint32_t sq_kick;     /* device: not 0: ring the SQ doorbell after sq_producer moved */
-	uint32_t rq_producer; /* host: receive WQEs, running; no doorbell is needed */
-	uint32_t rq_kick;     /* device: not 0: ring the RQ doorbell (the QP is in ERR) */
-	uint32_t reserved[12];
-};
-MANA_HW_SIZE(struct mana_hw_ext_qp_record, MANA_HW_EXT_RECORD_BYTES);
-MANA_HW_AT(struct mana_hw_ext_qp_record, rq_producer, 8);
-
-struct mana_hw_ext_srq_record {
-	uint32_t producer; /* host: receive WQEs, running */
-	uint32_t reserved[15];
-};
-MANA_HW_SIZE(struct mana_hw_ext_srq_record, MANA_HW_EXT_RECORD_BYTES);
-
-/* An event is due when the sequence part of `arm` differs from that of the last event. */
-struct mana_hw_ext_cq_record {
-	uint32_t consumer; /* host: CQEs taken, running from the number of entries on */
-	uint32_t arm;      /* host: MANA_HW_EXT_ARM_* */
-	uint32_t reserved[14];
-};
-#define MANA_HW_EXT_ARM_SOLICITED (1u << 0) /* only for solicited receives and errors */
-#define MANA_HW_EXT_ARM_SEQUENCE_SHIFT 1
-MANA_HW_SIZE(struct mana_hw_ext_cq_record, MANA_HW_EXT_RECORD_BYTES);
-MANA_HW_AT(struct mana_hw_ext_cq_record, arm, 4);
 
 /* CREATE_CQ: region = `entries` x 64 bytes, a power of two, and the record. */
 struct mana_hw_ext_create_cq_req {
@@ -314,147 +271,6 @@ MANA_HW_AT(struct mana_hw_ext_copy_dm_req, address, 64);
 MANA_HW_AT(struct mana_hw_ext_copy_dm_req, direction, 76);
 
 /*
- * Keys are index << 8 | tag. Bind and fast registration may change the tag; a
- * memory window or fast-register key that is not bound refuses every access.
- */
-#define MANA_HW_EXT_KEY_TAG 0xffu
-
-/*
- * Send WQE: control segment, then by opcode, then SGEs or inline bytes. It
- * starts at a multiple of the unit and may wrap at the end of the ring.
- */
-#define MANA_HW_EXT_WQE_UNIT 64
-#define MANA_HW_EXT_WQE_MAX_BYTES 1024
-
-enum mana_hw_ext_wqe_opcode {
-	MANA_HW_EXT_WQE_SEND = 0,           /* [UD segment] data */
-	MANA_HW_EXT_WQE_SEND_IMM = 1,       /* [UD segment] data */
-	MANA_HW_EXT_WQE_SEND_INV = 2,       /* data */
-	MANA_HW_EXT_WQE_WRITE = 3,          /* remote segment, data */
-	MANA_HW_EXT_WQE_WRITE_IMM = 4,      /* remote segment, data */
-	MANA_HW_EXT_WQE_READ = 5,           /* remote segment, data */
-	MANA_HW_EXT_WQE_CMP_SWAP = 6,       /* remote segment, atomic segment, one SGE of 8 bytes */
-	MANA_HW_EXT_WQE_FETCH_ADD = 7,      /* remote segment, atomic segment, one SGE of 8 bytes */
-	MANA_HW_EXT_WQE_LOCAL_INV = 8,      /* control segment only */
-	MANA_HW_EXT_WQE_BIND_MW = 9,        /* bind segment */
-	MANA_HW_EXT_WQE_FAST_REGISTER = 10, /* register segment; privileged QPs */
-	/* receive completions, in CQEs only */
-	MANA_HW_EXT_WC_RECV = 0x80,
-	MANA_HW_EXT_WC_RECV_WRITE_IMM = 0x81
-};
-
-#define MANA_HW_EXT_WQE_SIGNALED (1u << 0)
-#define MANA_HW_EXT_WQE_SOLICITED (1u << 1)
-#define MANA_HW_EXT_WQE_FENCE (1u << 2)
-#define MANA_HW_EXT_WQE_INLINE (1u << 3) /* data = inline_bytes bytes, behind the segments */
-
-struct mana_hw_ext_control {
-	uint8_t opcode;
-	uint8_t flags;
-	uint16_t size; /* of the WQE in units of 16 bytes, this segment included */
-	uint32_t value; /* immediate as a number, or the rkey to invalidate */
-	uint32_t inline_bytes;
-	uint32_t reserved;
-};
-MANA_HW_SIZE(struct mana_hw_ext_control, 16);
-MANA_HW_AT(struct mana_hw_ext_control, inline_bytes, 8);
-
-struct mana_hw_ext_remote {
-	uint64_t address;
-	uint32_t rkey;
-	uint32_t reserved;
-};
-MANA_HW_SIZE(struct mana_hw_ext_remote, 16);
-
-struct mana_hw_ext_atomic {
-	uint64_t swap_add;
-	uint64_t compare;
-};
-MANA_HW_SIZE(struct mana_hw_ext_atomic, 16);
-
-struct mana_hw_ext_ud {
-	uint8_t dest_gid[16];
-	uint8_t source_gid[16];
-	uint8_t dest_mac[6];
-	uint16_t udp_source_port;
-	uint8_t hop_limit;
-	uint8_t traffic_class;
-	uint16_t reserved1;
-	uint32_t flow_label;
-	uint32_t dest_qpn;
-	uint32_t qkey;
-	uint32_t reserved2[2];
-};
-MANA_HW_SIZE(struct mana_hw_ext_ud, 64);
-MANA_HW_AT(struct mana_hw_ext_ud, udp_source_port, 38);
-MANA_HW_AT(struct mana_hw_ext_ud, flow_label, 44);
-MANA_HW_AT(struct mana_hw_ext_ud, qkey, 52);
-
-/* Access of bind and register segments: the bits of MANA_HW_CREATE_MR, and: */
-#define MANA_HW_EXT_ACCESS_ZERO_BASED (1u << 6)
-
-/* length 0 unbinds a window */
-struct mana_hw_ext_bind {
-	uint32_t mw_key; /* its index counts, not its tag: a bind that was refused changed none */
-	uint32_t new_key; /* as it shall be: another tag */
-	uint32_t mr_key;
-	uint32_t access;
-	uint64_t address;
-	uint64_t length;
-};
-MANA_HW_SIZE(struct mana_hw_ext_bind, 32);
-
-/* The pages' bus addresses are an array of 64-bit words at page_list. */
-struct mana_hw_ext_register {
-	uint32_t key; /* with the new tag */
-	uint32_t access;
-	uint64_t iova; /* its offset in a page is that of the first byte */
-	uint64_t length;
-	uint64_t page_list; /* bus address */
-	uint32_t pages;
-	uint32_t page_shift; /* 12 to 31 */
-	uint64_t reserved;
-};
-MANA_HW_SIZE(struct mana_hw_ext_register, 48);
-MANA_HW_AT(struct mana_hw_ext_register, page_list, 24);
-
-/* Receive WQE: one stride: this header, then SGEs (struct mana_hw_sge). */
-struct mana_hw_ext_receive {
-	uint32_t sge_count;
-	uint32_t cookie; /* comes back in the CQE */
-	uint64_t reserved;
-};
-MANA_HW_SIZE(struct mana_hw_ext_receive, 16);
-
-/* CQE data of extended QPs: type MANA_HW_EXT_CQE. The queue id of the frame is the QPN. */
-#define MANA_HW_EXT_CQE 0x40
-
-#define MANA_HW_EXT_CQE_GRH (1u << 0)       /* 40 bytes of GRH area lie before the payload */
-#define MANA_HW_EXT_CQE_IMMEDIATE (1u << 1) /* `value` is an immediate */
-#define MANA_HW_EXT_CQE_INVALIDATED (1u << 2) /* `value` is an rkey */
-#define MANA_HW_EXT_CQE_IPV4 (1u << 3)
-#define MANA_HW_EXT_CQE_SOLICITED (1u << 4)
-
-struct mana_hw_ext_cqe {
-	uint8_t type;
-	uint8_t opcode; /* that of the WQE, or MANA_HW_EXT_WC_* */
-	uint8_t status; /* IB work completion status */
-	uint8_t flags;
-	uint32_t length; /* UD: with the GRH area */
-	uint32_t cookie; /* of the receive WQE; sends: where the WQE starts, in units, running */
-	uint32_t value;
-	uint32_t source_qpn;
-	uint32_t vendor_error; /* enum mana_hw_rnic_vendor_error, or MANA_HW_EXT_VE_* */
-	uint64_t timestamp;
-	uint8_t source_mac[6]; /* UD */
-	uint8_t reserved[22];
-} MANA_HW_PACKED;
-MANA_HW_SIZE(struct mana_hw_ext_cqe, 60);
-MANA_HW_AT(struct mana_hw_ext_cqe, source_qpn, 16);
-MANA_HW_AT(struct mana_hw_ext_cqe, timestamp, 24);
-MANA_HW_AT(struct mana_hw_ext_cqe, source_mac, 32);
-
-/*
  * Event on the adapter's event EQ, of type MANA_HW_EQE_QP_FATAL (older parents
  * hand on no unknown type): data[0] = QPN, SRQ id or CQ id, data[1] =
  * MANA_HW_EXT_EVENT_MARK | IB event number. Plain QP-fatal events have data[1] = 0.
@@ -472,133 +288,5 @@ enum mana_hw_ext_event {
 	MANA_HW_EXT_EVENT_SRQ_LIMIT = 15,
 	MANA_HW_EXT_EVENT_LAST_WQE_REACHED = 16
 };
-
-/*
- * CREATE_PACKET_WQ: an SQ or RQ of a port with its CQ, as CREATE_WQ_OBJ makes them
- * (GDMA 6.6), beside those of the port's interface and independent of
- * CONFIG_VPORT_TX and CONFIG_VPORT_RX. Such an RQ gets what flow rules give it, and
- * frames as they are, VLAN tag included. Answered with struct
- * mana_hw_eth_create_wq_resp.
- */
-struct mana_hw_ext_create_packet_wq_req {
-	uint8_t header[40];
-	uint64_t vport;
-	uint64_t wq_region;
-	uint64_t cq_region;
-	uint32_t wq_type; /* enum mana_hw_eth_wq_type */
-	uint32_t wq_bytes;
-	uint32_t cq_bytes;
-	uint32_t eq_id;
-	uint32_t pd_id;
-	uint32_t doorbell_page;
-};
-MANA_HW_SIZE(struct mana_hw_ext_create_packet_wq_req, 88);
-MANA_HW_AT(struct mana_hw_ext_create_packet_wq_req, wq_type, 64);
-MANA_HW_AT(struct mana_hw_ext_create_packet_wq_req, doorbell_page, 84);
-
-/*
- * All offload flags of a TX OOB at once (GDMA 6.12), which make no sense on queues of
- * the interface: the device finds out what the packet is, VLAN tag or not, and puts
- * in the IPv4 header checksum, and that of TCP or UDP with its pseudo header unless
- * this is a fragment. Other packets are sent as they are.
- */
-#define MANA_HW_EXT_TX_CHECKSUMS 0x7cu
-
-/*
- * What a flow rule looks at: byte strings as they are in the frame. What a frame
- * does not have is zero; ports and protocol are those of TCP and UDP in IPv4 or IPv6,
- * ports only of packets that are no fragments. An IPv4 address fills the first 4
- * bytes.
- */
-struct mana_hw_ext_flow_fields {
-	uint8_t dest_mac[6];
-	uint8_t source_mac[6];
-	uint8_t ether_type[2]; /* behind the VLAN tag, if there is one */
-	uint8_t vlan[2]; /* PCP, DEI, VLAN id of the outer 802.1Q tag */
-	uint8_t tagged; /* 1 if there is one */
-	uint8_t protocol;
-	uint8_t traffic_class; /* IPv4: type of service */
-	uint8_t reserved;
-	uint8_t source_port[2];
-	uint8_t dest_port[2];
-	uint8_t source_ip[16];
-	uint8_t dest_ip[16];
-};
-MANA_HW_SIZE(struct mana_hw_ext_flow_fields, 56);
-MANA_HW_AT(struct mana_hw_ext_flow_fields, ether_type, 12);
-MANA_HW_AT(struct mana_hw_ext_flow_fields, source_port, 20);
-MANA_HW_AT(struct mana_hw_ext_flow_fields, dest_ip, 40);
-
-/*
- * ADD_FLOW: frames that the port accepts (its MAC, broadcast, multicast) and whose
- * fields are `value` under `mask` go to this RQ and to nobody else. Of several rules
- * the one with the lowest priority counts, then the oldest. The rules of an RQ end
- * with it.
- */
-struct mana_hw_ext_add_flow_req {
-	uint8_t header[40];
-	uint64_t rq; /* object of CREATE_PACKET_WQ, or of CREATE_SPREAD */
-	uint32_t priority;
-	uint32_t reserved;
-	struct mana_hw_ext_flow_fields value; /* zero where the mask is */
-	struct mana_hw_ext_flow_fields mask;
-};
-MANA_HW_SIZE(struct mana_hw_ext_add_flow_req, 168);
-MANA_HW_AT(struct mana_hw_ext_add_flow_req, value, 56);
-MANA_HW_AT(struct mana_hw_ext_add_flow_req, mask, 112);
-
-struct mana_hw_ext_add_flow_resp {
-	uint8_t header[32];
-	uint64_t flow;
-};
-MANA_HW_SIZE(struct mana_hw_ext_add_flow_resp, 40);
-
-struct mana_hw_ext_remove_flow_req {
-	uint8_t header[40];
-	uint64_t flow;
-};
-MANA_HW_SIZE(struct mana_hw_ext_remove_flow_req, 48);
-
-/*
- * CREATE_SPREAD: frames of a rule go to several RQs, each by the Toeplitz hash of
- * those of its fields that are asked for and that it has, in this order: source IP,
- * destination IP, source port, destination port. The hash modulo `entries` is the
- * place in the table. An RQ that ends leaves its places empty: frames for them are
- * dropped. Rules of a spread end with it.
- */
-#define MANA_HW_EXT_SPREAD_SOURCE_IPV4 (1u << 0)
-#define MANA_HW_EXT_SPREAD_DEST_IPV4 (1u << 1)
-#define MANA_HW_EXT_SPREAD_SOURCE_IPV6 (1u << 2)
-#define MANA_HW_EXT_SPREAD_DEST_IPV6 (1u << 3)
-#define MANA_HW_EXT_SPREAD_SOURCE_PORT_TCP (1u << 4)
-#define MANA_HW_EXT_SPREAD_DEST_PORT_TCP (1u << 5)
-#define MANA_HW_EXT_SPREAD_SOURCE_PORT_UDP (1u << 6)
-#define MANA_HW_EXT_SPREAD_DEST_PORT_UDP (1u << 7)
-#define MANA_HW_EXT_SPREAD_FIELDS 0xffu
-#define MANA_HW_EXT_SPREAD_KEY_BYTES 40
-#define MANA_HW_EXT_SPREAD_ENTRIES 64
-
-struct mana_hw_ext_create_spread_req {
-	uint8_t header[40];
-	uint32_t fields;
-	uint32_t entries; /* a power of two */
-	uint8_t key[MANA_HW_EXT_SPREAD_KEY_BYTES];
-	uint64_t rq[MANA_HW_EXT_SPREAD_ENTRIES]; /* of CREATE_PACKET_WQ; zero behind entries */
-};
-MANA_HW_SIZE(struct mana_hw_ext_create_spread_req, 600);
-MANA_HW_AT(struct mana_hw_ext_create_spread_req, key, 48);
-MANA_HW_AT(struct mana_hw_ext_create_spread_req, rq, 88);
-
-struct mana_hw_ext_create_spread_resp {
-	uint8_t header[32];
-	uint64_t spread;
-};
-MANA_HW_SIZE(struct mana_hw_ext_create_spread_resp, 40);
-
-struct mana_hw_ext_destroy_spread_req {
-	uint8_t header[40];
-	uint64_t spread;
-};
-MANA_HW_SIZE(struct mana_hw_ext_destroy_spread_req, 48);
 
 #endif

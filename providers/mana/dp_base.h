@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <mana/ext.h>
+#include <mana/ext_queue.h>
 #include <mana/queue.h>
 #include <mana/status.h>
 

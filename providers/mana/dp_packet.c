@@ -2,7 +2,7 @@
 #include "dp_packet.h"
 
 #include <mana/eth.h>
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #define SHORT_OOB_BYTES 8u
 #define MIN_CQES (MANA_HW_PAGE_BYTES / (uint32_t)sizeof(struct mana_hw_cqe))

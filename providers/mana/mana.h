@@ -12,6 +12,7 @@
 
 #include <infiniband/driver.h>
 
+#include <mana/ext.h>
 #include <uapi/mana-abi.h>
 
 #include "dp_cq.h"

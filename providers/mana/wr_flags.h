@@ -7,7 +7,7 @@
 
 #include <infiniband/verbs.h>
 
-#include <mana/ext.h>
+#include <mana/ext_queue.h>
 
 static_assert(IBV_SEND_FENCE == 1 && IBV_SEND_SIGNALED == 2 && IBV_SEND_SOLICITED == 4 &&
 		      IBV_SEND_INLINE == 8,

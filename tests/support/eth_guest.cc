@@ -2,7 +2,7 @@
 #include "support/eth_guest.h"
 
 #include <mana/eth.h>
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include <cstring>
 

@@ -3,6 +3,7 @@
 // what kind of value each field wants.
 #include <mana/eth.h>
 #include <mana/ext.h>
+#include <mana/ext_eth.h>
 #include <mana/gdma.h>
 #include <mana/rnic.h>
 

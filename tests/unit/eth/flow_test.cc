@@ -3,7 +3,7 @@
 #include "eth/flow_table.h"
 
 #include <mana/eth.h>
-#include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include "fixture.h"
 #include "support/hex.h"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <mana/eth.h>
 #include <mana/ext.h>
+#include <mana/ext_eth.h>
 #include <mana/rnic.h>
 #include <mana/rnic_queue.h>
 

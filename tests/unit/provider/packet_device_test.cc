@@ -3,6 +3,7 @@
 #include <dp_packet.h>
 #include <mana/eth.h>
 #include <mana/ext.h>
+#include <mana/ext_eth.h>
 
 #include "provider_fixture.h"
 #include "unit/eth/fixture.h"

@@ -12,6 +12,17 @@ static u32 mana_ib_wq_type(bool send)
 	return send ? MANA_HW_ETH_SQ : MANA_HW_ETH_RQ;
 }
 
+static int mana_ib_read_wq(const struct mana_hw_eth_create_wq_resp *response,
+			   struct mana_ib_wq_result *result)
+{
+	if (response->wq_object == MANA_HW_ETH_NO_OBJECT)
+		return -EPROTO;
+	result->object = response->wq_object;
+	result->wq_id = response->wq_id;
+	result->cq_id = response->cq_id;
+	return 0;
+}
+
 /**
  * mana_ib_cmd_create_wq_object - makes a work queue and its CQ of a port
  * @dev: device
@@ -42,12 +53,7 @@ int mana_ib_cmd_create_wq_object(struct mana_ib_dev *dev,
 			       &response, sizeof(response));
 	if (err)
 		return err;
-	if (response.wq_object == MANA_HW_ETH_NO_OBJECT)
-		return -EPROTO;
-	result->object = response.wq_object;
-	result->wq_id = response.wq_id;
-	result->cq_id = response.cq_id;
-	return 0;
+	return mana_ib_read_wq(&response, result);
 }
 
 /**
@@ -122,10 +128,7 @@ int mana_ib_cmd_create_packet_wq(struct mana_ib_dev *dev,
 			       &response, sizeof(response));
 	if (err)
 		return err;
-	result->object = response.wq_object;
-	result->wq_id = response.wq_id;
-	result->cq_id = response.cq_id;
-	return 0;
+	return mana_ib_read_wq(&response, result);
 }
 
 /**

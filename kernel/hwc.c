@@ -7,14 +7,6 @@
 #include "parent.h"
 #include "trace.h"
 
-/* Statuses that OpenMANA's device gives a meaning; others are just failures. */
-enum mana_ib_status {
-	MANA_IB_STATUS_INVALID = 1,
-	MANA_IB_STATUS_NOT_FOUND = 2,
-	MANA_IB_STATUS_NO_RESOURCES = 3,
-	MANA_IB_STATUS_BUSY = 4
-};
-
 static int mana_ib_status_errno(u32 status)
 {
 	switch (status) {
@@ -22,12 +14,12 @@ static int mana_ib_status_errno(u32 status)
 		return 0;
 	case MANA_HW_STATUS_UNSUPPORTED:
 		return -EOPNOTSUPP;
-	case MANA_IB_STATUS_INVALID:
-	case MANA_IB_STATUS_NOT_FOUND:
+	case MANA_HW_STATUS_INVALID_PARAMETER:
+	case MANA_HW_STATUS_NOT_FOUND:
 		return -EINVAL;
-	case MANA_IB_STATUS_NO_RESOURCES:
+	case MANA_HW_STATUS_NO_RESOURCES:
 		return -ENOMEM;
-	case MANA_IB_STATUS_BUSY:
+	case MANA_HW_STATUS_BUSY:
 		return -EBUSY;
 	default:
 		return -EPROTO;

@@ -135,6 +135,33 @@ static bool mana_ib_ext_receive(struct mana_ib_qp *qp,
 	return true;
 }
 
+/* The device and the core count the same way. */
+static enum ib_wc_status mana_ib_wc_status(u8 status)
+{
+#define MANA_IB_SAME_STATUS(name) \
+	BUILD_BUG_ON(MANA_HW_WC_##name != (int)IB_WC_##name)
+
+	MANA_IB_SAME_STATUS(SUCCESS);
+	MANA_IB_SAME_STATUS(LOC_LEN_ERR);
+	MANA_IB_SAME_STATUS(LOC_QP_OP_ERR);
+	MANA_IB_SAME_STATUS(LOC_PROT_ERR);
+	MANA_IB_SAME_STATUS(WR_FLUSH_ERR);
+	MANA_IB_SAME_STATUS(MW_BIND_ERR);
+	MANA_IB_SAME_STATUS(BAD_RESP_ERR);
+	MANA_IB_SAME_STATUS(LOC_ACCESS_ERR);
+	MANA_IB_SAME_STATUS(REM_INV_REQ_ERR);
+	MANA_IB_SAME_STATUS(REM_ACCESS_ERR);
+	MANA_IB_SAME_STATUS(REM_OP_ERR);
+	MANA_IB_SAME_STATUS(RETRY_EXC_ERR);
+	MANA_IB_SAME_STATUS(RNR_RETRY_EXC_ERR);
+	MANA_IB_SAME_STATUS(REM_ABORT_ERR);
+	MANA_IB_SAME_STATUS(FATAL_ERR);
+	MANA_IB_SAME_STATUS(GENERAL_ERR);
+	return (enum ib_wc_status)status;
+
+#undef MANA_IB_SAME_STATUS
+}
+
 static bool mana_ib_ext_completion(struct mana_ib_dev *dev,
 				   const struct mana_hw_cqe *entry,
 				   struct ib_wc *wc)
@@ -147,7 +174,7 @@ static bool mana_ib_ext_completion(struct mana_ib_dev *dev,
 		return false;
 	wc->qp = &qp->ibqp;
 	wc->port_num = qp->attr.port_num;
-	wc->status = cqe->status;
+	wc->status = mana_ib_wc_status(cqe->status);
 	wc->vendor_err = cqe->vendor_error;
 	wc->byte_len = cqe->length;
 	if (entry->word & MANA_HW_CQE_IS_SQ)

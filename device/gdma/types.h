@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mana/hwc.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -57,14 +59,13 @@ enum class MrFault : std::uint8_t {
 
 /// Status words of HWC responses (GDMA 4.6).
 enum HwcStatus : std::uint32_t {
-    kHwcSuccess = 0,
-    kHwcInvalidParameter =
-        0x1,  ///< our choice: any value but the others here is a plain failure to the drivers
-    kHwcNotFound = 0x2,
-    kHwcNoResources = 0x3,
-    kHwcBusy = 0x4,
-    kHwcMoreEntries = 0x105,
-    kHwcUnsupported = 0xffffffff,
+    kHwcSuccess = MANA_HW_STATUS_SUCCESS,
+    kHwcInvalidParameter = MANA_HW_STATUS_INVALID_PARAMETER,
+    kHwcNotFound = MANA_HW_STATUS_NOT_FOUND,
+    kHwcNoResources = MANA_HW_STATUS_NO_RESOURCES,
+    kHwcBusy = MANA_HW_STATUS_BUSY,
+    kHwcMoreEntries = MANA_HW_STATUS_MORE_ENTRIES,
+    kHwcUnsupported = MANA_HW_STATUS_UNSUPPORTED,
 };
 
 }  // namespace openmana::gdma

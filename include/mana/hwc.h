@@ -141,8 +141,15 @@ MANA_HW_AT(struct mana_hw_response, device, 16);
 MANA_HW_AT(struct mana_hw_response, activity_id, 20);
 MANA_HW_AT(struct mana_hw_response, status, 24);
 
-/* Status words; any other value is a failure (GDMA 4.6). */
+/*
+ * Status words; any other value is a failure (GDMA 4.6). 1 to 4 are OpenMANA's
+ * choice: to the stock drivers they are plain failures.
+ */
 #define MANA_HW_STATUS_SUCCESS 0U
+#define MANA_HW_STATUS_INVALID_PARAMETER 1U
+#define MANA_HW_STATUS_NOT_FOUND 2U
+#define MANA_HW_STATUS_NO_RESOURCES 3U
+#define MANA_HW_STATUS_BUSY 4U
 #define MANA_HW_STATUS_MORE_ENTRIES 0x105U
 #define MANA_HW_STATUS_UNSUPPORTED 0xffffffffU
 

@@ -153,6 +153,81 @@ std::optional<BadOption> read_all(const char* option, const std::vector<std::str
     return std::nullopt;
 }
 
+/// What was typed, before it is read.
+struct Texts {
+    std::vector<std::string> nics;
+    std::vector<std::string> uplinks;
+    std::vector<std::string> faults;
+    std::vector<std::string> policies;
+    std::string pcap;
+    std::string control;
+    std::string level = "info";
+};
+
+void declare(CLI::App& app, Texts& texts) {
+    app.set_version_flag("--version", "manad " OPENMANA_VERSION);
+    const auto repeatable = [&](const char* name, std::vector<std::string>& into,
+                                const char* help) {
+        return app.add_option(name, into, help)
+            ->take_all()
+            ->expected(1)
+            ->allow_extra_args(false)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    };
+    repeatable("--nic", texts.nics,
+               "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
+               "[,error-cqes=always|asked][,congestion=on|off][,ext=on|off]; repeatable")
+        ->required();
+    repeatable("--uplink", texts.uplinks,
+               "A way out of the switch: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
+               "stream=PATH[,listen]; "
+               "repeatable");
+    repeatable("--fault", texts.faults,
+               "Faults of a NIC's link: "
+               "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"
+               "[,delay=10us][,jitter=5us][,flap=UP/DOWN][,seed=N]; repeatable");
+    repeatable(
+        "--policy", texts.policies,
+        "What a NIC may do: nic=NAME[,mac-check=on][,ips=ADDR[/LEN]+..][,acl=RULE;..][,limit=10G]"
+        "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
+        "queue=..]"
+        "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
+    app.add_option("--pcap", texts.pcap, "Write every frame to this file, for Wireshark");
+    app.add_option("--control", texts.control, "Socket for manactl");
+    app.add_option("--log", texts.level, "Least severe line to log")
+        ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+}
+
+tl::expected<Options, BadOption> read(const Texts& texts) {
+    Options options;
+    options.pcap = texts.pcap;
+    options.control = texts.control;
+    options.log_level = *base::log_level_of(texts.level);  // the option takes these names only
+    if (options.control.size() >= sizeof(sockaddr_un::sun_path))
+        return tl::unexpected(BadOption{"--control: the path is too long for a socket"});
+    for (const std::string& text : texts.nics) {
+        auto nic = parse_nic(text);
+        if (!nic) return tl::unexpected(std::move(nic.error()));
+        options.nics.push_back(std::move(*nic));
+    }
+    if (auto bad = read_all("--uplink", texts.uplinks, parse_uplink, options.uplinks))
+        return tl::unexpected(std::move(*bad));
+    if (auto bad = read_all("--fault", texts.faults, parse_faults, options.faults))
+        return tl::unexpected(std::move(*bad));
+    if (auto bad = read_all("--policy", texts.policies, parse_policy, options.policies))
+        return tl::unexpected(std::move(*bad));
+    if (auto conflict = find_conflict(options)) return tl::unexpected(std::move(*conflict));
+    return options;
+}
+
+ParsedOptions refusal(const std::string& why) {
+    ParsedOptions parsed;
+    parsed.exit = true;
+    parsed.status = 2;
+    parsed.text = fmt::format("manad: {}\n", why);
+    return parsed;
+}
+
 }  // namespace
 
 base::MacAddr default_mac(const std::string& name) {
@@ -169,85 +244,25 @@ std::string to_string(const base::MacAddr& mac) {
 }
 
 ParsedOptions parse_options(int argc, const char* const* argv) {
-    ParsedOptions parsed;
     CLI::App app{"manad: MANA network adapters for QEMU guests, one per socket, over vfio-user"};
-    app.set_version_flag("--version", "manad " OPENMANA_VERSION);
-    std::vector<std::string> nics;
-    std::string level = "info";
-    app.add_option(
-           "--nic", nics,
-           "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
-           "[,error-cqes=always|asked][,congestion=on|off][,ext=on|off]; repeatable")
-        ->required()
-        ->take_all()
-        ->expected(1)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    const auto repeatable = [&](const char* name, std::vector<std::string>& texts,
-                                const char* help) {
-        app.add_option(name, texts, help)
-            ->take_all()
-            ->expected(1)
-            ->allow_extra_args(false)
-            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    };
-    std::vector<std::string> uplinks;
-    std::vector<std::string> faults;
-    std::vector<std::string> policies;
-    repeatable("--uplink", uplinks,
-               "A way out of the switch: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
-               "stream=PATH[,listen]; "
-               "repeatable");
-    repeatable("--fault", faults,
-               "Faults of a NIC's link: "
-               "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"
-               "[,delay=10us][,jitter=5us][,flap=UP/DOWN][,seed=N]; repeatable");
-    repeatable(
-        "--policy", policies,
-        "What a NIC may do: nic=NAME[,mac-check=on][,ips=ADDR[/LEN]+..][,acl=RULE;..][,limit=10G]"
-        "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
-        "queue=..]"
-        "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
-    app.add_option("--pcap", parsed.options.pcap, "Write every frame to this file, for Wireshark");
-    app.add_option("--control", parsed.options.control, "Socket for manactl");
-    app.add_option("--log", level, "Least severe line to log")
-        ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+    Texts texts;
+    declare(app, texts);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {
+        ParsedOptions parsed;
         parsed.exit = true;
         parsed.text =
             success.get_name() == "CallForVersion" ? "manad " OPENMANA_VERSION "\n" : app.help();
         return parsed;
     } catch (const CLI::ParseError& error) {
-        parsed.exit = true;
-        parsed.status = 2;
-        parsed.text = fmt::format("manad: {}\n", error.what());
-        return parsed;
+        return refusal(error.what());
     }
-    const auto refuse = [&](const BadOption& bad) {
-        parsed.exit = true;
-        parsed.status = 2;
-        parsed.text = fmt::format("manad: {}\n", bad.text);
-        return parsed;
-    };
-    if (app.count("--pcap") != 0 && parsed.options.pcap.empty())
-        return refuse(BadOption{"--pcap: needs a file"});
-    parsed.options.log_level = *base::log_level_of(level);  // the option takes these names only
-    if (parsed.options.control.size() >= sizeof(sockaddr_un::sun_path))
-        return refuse(BadOption{"--control: the path is too long for a socket"});
-    for (const std::string& text : nics) {
-        auto nic = parse_nic(text);
-        if (!nic) return refuse(nic.error());
-        parsed.options.nics.push_back(std::move(*nic));
-    }
-    if (const auto bad = read_all("--uplink", uplinks, parse_uplink, parsed.options.uplinks))
-        return refuse(*bad);
-    if (const auto bad = read_all("--fault", faults, parse_faults, parsed.options.faults))
-        return refuse(*bad);
-    if (const auto bad = read_all("--policy", policies, parse_policy, parsed.options.policies))
-        return refuse(*bad);
-    if (const auto conflict = find_conflict(parsed.options)) return refuse(*conflict);
+    if (app.count("--pcap") != 0 && texts.pcap.empty()) return refusal("--pcap: needs a file");
+    auto options = read(texts);
+    if (!options) return refusal(options.error().text);
+    ParsedOptions parsed;
+    parsed.options = std::move(*options);
     return parsed;
 }
 

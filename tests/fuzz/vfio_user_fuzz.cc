@@ -121,43 +121,102 @@ std::uint32_t about(test::Choices& choices, std::uint32_t plain) {
     return choices.chance(48) ? static_cast<std::uint32_t>(choices.number()) : plain;
 }
 
-std::vector<std::byte> message(test::Choices& choices) {
+using Bytes = std::vector<std::byte>;
+
+/// One of `bound` multiples of `unit`, from `first` on, or any number.
+std::uint64_t wide(test::Choices& choices, std::uint64_t bound, std::uint64_t unit,
+                   std::uint64_t first = 0) {
+    return choices.chance(32) ? choices.number() : (first + choices.below(bound)) * unit;
+}
+
+void put_version(test::Choices& choices, Bytes& body) {
+    put<std::uint16_t>(body, 0);
+    put<std::uint16_t>(body, 1);
+    static constexpr const char* kTexts[] = {
+        "{\"capabilities\":{\"max_msg_fds\":8,\"write_multiple\":true}}",
+        "{\"capabilities\":{\"max_data_xfer_size\":4096,\"migration\":{\"pgsize\":4096}}}",
+        "{}",
+        "{\"capabilities\":{\"max_msg_fds\":-1}}",
+        "[[[[",
+        ""};
+    const std::string_view text = choices.pick(kTexts);
+    for (const char c : text) body.push_back(static_cast<std::byte>(c));
+    if (!choices.chance(16)) body.push_back(std::byte{0});
+}
+
+void put_dma_map(test::Choices& choices, Bytes& body) {
+    put(body, about(choices, 32));
+    put(body, about(choices, 3));
+    put<std::uint64_t>(body, wide(choices, 4, 4096));
+    put<std::uint64_t>(body, wide(choices, 16, 65536));
+    put<std::uint64_t>(body, wide(choices, 16, 4096, 1));
+}
+
+void put_dma_unmap(test::Choices& choices, Bytes& body) {
+    put(body, about(choices, 24));
+    put(body, choices.chance(32) ? about(choices, 2) : 0U);
+    put<std::uint64_t>(body, wide(choices, 16, 65536));
+    put<std::uint64_t>(body, wide(choices, 16, 4096, 1));
+}
+
+/// Regions and interrupts: `bytes` of a message of this kind.
+void put_info(test::Choices& choices, Bytes& body, std::uint32_t bytes) {
+    put(body, about(choices, bytes));
+    put(body, 0U);
+    put(body, about(choices, static_cast<std::uint32_t>(choices.below(10))));
+    while (body.size() < bytes) put(body, 0U);
+}
+
+void put_set_irqs(test::Choices& choices, Bytes& body) {
+    const auto count = static_cast<std::uint32_t>(choices.below(9));
+    static constexpr std::uint32_t kFlags[] = {0x24, 0x21, 0x22, 0x09, 0x11, 0x0a, 0x12};
+    const std::uint32_t flags = about(choices, choices.pick(kFlags));
+    put(body, about(choices, 20 + ((flags & 2) != 0 ? count : 0)));
+    put(body, flags);
+    put(body, about(choices, 2));
+    put(body, about(choices, static_cast<std::uint32_t>(choices.below(65))));
+    put(body, about(choices, count));
+    if ((flags & 2) != 0)
+        for (std::uint32_t i = 0; i < count; ++i)
+            body.push_back(static_cast<std::byte>(choices.byte() & 1));
+}
+
+void put_region_access(test::Choices& choices, Bytes& body, bool write) {
+    const std::uint32_t length = choices.chance(24)
+                                     ? 4096U * static_cast<std::uint32_t>(choices.below(257))
+                                     : 1U << choices.below(4);
+    static constexpr std::uint32_t kRegions[] = {0, 7, 4, 2};
+    put<std::uint64_t>(body, wide(choices, 4096, 1));
+    put(body, about(choices, choices.pick(kRegions)));
+    put(body, about(choices, length));
+    if (write)
+        for (std::uint32_t i = 0; i < length; ++i)
+            body.push_back(i < 64 ? static_cast<std::byte>(choices.byte()) : std::byte{0});
+}
+
+void put_region_writes(test::Choices& choices, Bytes& body) {
+    const std::uint64_t count = choices.below(20);
+    put<std::uint64_t>(body, choices.chance(32) ? choices.number() : count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+        put<std::uint64_t>(body, choices.below(8192));
+        put(body, about(choices, 0));
+        put(body, about(choices, static_cast<std::uint32_t>(choices.below(9))));
+        put<std::uint64_t>(body, choices.value<std::uint64_t>());
+    }
+}
+
+Bytes body_of(test::Choices& choices, vfio_user::Command command) {
     using vfio_user::Command;
-    std::vector<std::byte> body;
-    auto command = static_cast<Command>(1 + choices.below(16));
+    Bytes body;
     switch (command) {
-        case Command::kVersion: {
-            put<std::uint16_t>(body, 0);
-            put<std::uint16_t>(body, 1);
-            static constexpr const char* kTexts[] = {
-                "{\"capabilities\":{\"max_msg_fds\":8,\"write_multiple\":true}}",
-                "{\"capabilities\":{\"max_data_xfer_size\":4096,\"migration\":{\"pgsize\":4096}}}",
-                "{}",
-                "{\"capabilities\":{\"max_msg_fds\":-1}}",
-                "[[[[",
-                ""};
-            const std::string_view text = choices.pick(kTexts);
-            for (const char c : text) body.push_back(static_cast<std::byte>(c));
-            if (!choices.chance(16)) body.push_back(std::byte{0});
+        case Command::kVersion:
+            put_version(choices, body);
             break;
-        }
         case Command::kDmaMap:
-            put(body, about(choices, 32));
-            put(body, about(choices, 3));
-            put<std::uint64_t>(body,
-                               choices.chance(32) ? choices.number() : choices.below(4) * 4096);
-            put<std::uint64_t>(body,
-                               choices.chance(32) ? choices.number() : choices.below(16) * 65536);
-            put<std::uint64_t>(
-                body, choices.chance(32) ? choices.number() : (1 + choices.below(16)) * 4096);
+            put_dma_map(choices, body);
             break;
         case Command::kDmaUnmap:
-            put(body, about(choices, 24));
-            put(body, choices.chance(32) ? about(choices, 2) : 0U);
-            put<std::uint64_t>(body,
-                               choices.chance(32) ? choices.number() : choices.below(16) * 65536);
-            put<std::uint64_t>(
-                body, choices.chance(32) ? choices.number() : (1 + choices.below(16)) * 4096);
+            put_dma_unmap(choices, body);
             break;
         case Command::kDeviceGetInfo:
             put(body, about(choices, 16));
@@ -165,59 +224,33 @@ std::vector<std::byte> message(test::Choices& choices) {
             break;
         case Command::kGetRegionInfo:
         case Command::kGetRegionIoFds:
+            put_info(choices, body, 32);
+            break;
         case Command::kGetIrqInfo:
-            put(body, about(choices, command == Command::kGetIrqInfo ? 16 : 32));
-            put(body, 0U);
-            put(body, about(choices, static_cast<std::uint32_t>(choices.below(10))));
-            put(body, 0U);
-            if (command != Command::kGetIrqInfo)
-                put<std::uint64_t>(body, 0), put<std::uint64_t>(body, 0);
+            put_info(choices, body, 16);
             break;
-        case Command::kSetIrqs: {
-            const auto count = static_cast<std::uint32_t>(choices.below(9));
-            static constexpr std::uint32_t kFlags[] = {0x24, 0x21, 0x22, 0x09, 0x11, 0x0a, 0x12};
-            const std::uint32_t flags = about(choices, choices.pick(kFlags));
-            put(body, about(choices, 20 + ((flags & 2) != 0 ? count : 0)));
-            put(body, flags);
-            put(body, about(choices, 2));
-            put(body, about(choices, static_cast<std::uint32_t>(choices.below(65))));
-            put(body, about(choices, count));
-            if ((flags & 2) != 0)
-                for (std::uint32_t i = 0; i < count; ++i)
-                    body.push_back(static_cast<std::byte>(choices.byte() & 1));
+        case Command::kSetIrqs:
+            put_set_irqs(choices, body);
             break;
-        }
         case Command::kRegionRead:
-        case Command::kRegionWrite: {
-            const std::uint32_t length =
-                choices.chance(24) ? 4096U * static_cast<std::uint32_t>(choices.below(257))
-                                   : 1U << choices.below(4);
-            static constexpr std::uint32_t kRegions[] = {0, 7, 4, 2};
-            put<std::uint64_t>(body, choices.chance(32) ? choices.number() : choices.below(4096));
-            put(body, about(choices, choices.pick(kRegions)));
-            put(body, about(choices, length));
-            if (command == Command::kRegionWrite)
-                for (std::uint32_t i = 0; i < length; ++i)
-                    body.push_back(i < 64 ? static_cast<std::byte>(choices.byte()) : std::byte{0});
+        case Command::kRegionWrite:
+            put_region_access(choices, body, command == Command::kRegionWrite);
             break;
-        }
-        case Command::kRegionWriteMulti: {
-            const std::uint64_t count = choices.below(20);
-            put<std::uint64_t>(body, choices.chance(32) ? choices.number() : count);
-            for (std::uint64_t i = 0; i < count; ++i) {
-                put<std::uint64_t>(body, choices.below(8192));
-                put(body, about(choices, 0));
-                put(body, about(choices, static_cast<std::uint32_t>(choices.below(9))));
-                put<std::uint64_t>(body, choices.value<std::uint64_t>());
-            }
+        case Command::kRegionWriteMulti:
+            put_region_writes(choices, body);
             break;
-        }
         default:
             body = choices.bytes(choices.byte());
             break;
     }
     if (choices.chance(16)) body.resize(choices.below(body.size() + 8));
-    std::vector<std::byte> whole;
+    return body;
+}
+
+Bytes message(test::Choices& choices) {
+    const auto command = static_cast<vfio_user::Command>(1 + choices.below(16));
+    const Bytes body = body_of(choices, command);
+    Bytes whole;
     const vfio_user::Header header{
         .id = choices.value<std::uint16_t>(),
         .command = command,

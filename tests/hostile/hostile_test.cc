@@ -477,6 +477,29 @@ private:
     bool ended_ = false;
 };
 
+/// Both directions between two machines.
+void connect(Machine& left, Machine& right, Stream& to_right, Stream& to_left) {
+    ASSERT_TRUE(left.on_loop([&] { return to_right.open_sender() && to_left.open_receiver(); }));
+    ASSERT_TRUE(right.on_loop([&] { return to_left.open_sender() && to_right.open_receiver(); }));
+    ASSERT_TRUE(
+        left.on_loop([&] { return to_right.connect_sender() && to_left.connect_receiver(); }));
+    ASSERT_TRUE(
+        right.on_loop([&] { return to_left.connect_sender() && to_right.connect_receiver(); }));
+}
+
+void expect_all_verified(const Stream& stream) {
+    EXPECT_EQ(stream.failure(), nullptr) << (stream.failure() == nullptr ? "" : stream.failure())
+                                         << ", detail " << stream.failure_detail();
+    EXPECT_TRUE(stream.drained()) << stream.verified() << " of " << stream.posted() << " verified";
+}
+
+void expect_no_errors(Machine& machine) {
+    for (const auto& qp : machine.on_loop([&] { return machine.nic.rdma().qp_status(); })) {
+        EXPECT_STREQ(qp.state, "RTS");
+        EXPECT_EQ(qp.errors, 0U);
+    }
+}
+
 TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
     openmana::base::set_log_level(openmana::base::LogLevel::kOff);
     const std::uint64_t seed = from_environment("OPENMANA_HOSTILE_SEED", 1);
@@ -495,12 +518,7 @@ TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
     ASSERT_TRUE(right.on_loop([&] { return right_host.bring_up(); }));
     Stream to_right(left_host, right_host, seed);
     Stream to_left(right_host, left_host, seed + 1);
-    ASSERT_TRUE(left.on_loop([&] { return to_right.open_sender() && to_left.open_receiver(); }));
-    ASSERT_TRUE(right.on_loop([&] { return to_left.open_sender() && to_right.open_receiver(); }));
-    ASSERT_TRUE(
-        left.on_loop([&] { return to_right.connect_sender() && to_left.connect_receiver(); }));
-    ASSERT_TRUE(
-        right.on_loop([&] { return to_left.connect_sender() && to_right.connect_receiver(); }));
+    ASSERT_NO_FATAL_FAILURE(connect(left, right, to_right, to_left));
 
     Scribbler scribbler;
     Attack attack(hostile, scribbler,
@@ -534,18 +552,8 @@ TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
     wait_until(Clock::now() + std::chrono::seconds(60),
                [&] { return to_right.drained() && to_left.drained(); });
 
-    for (const Stream* stream : {&to_right, &to_left}) {
-        EXPECT_EQ(stream->failure(), nullptr)
-            << (stream->failure() == nullptr ? "" : stream->failure()) << ", detail "
-            << stream->failure_detail();
-        EXPECT_TRUE(stream->drained())
-            << stream->verified() << " of " << stream->posted() << " verified";
-    }
-    for (Machine* machine : {&left, &right})
-        for (const auto& qp : machine->on_loop([&] { return machine->nic.rdma().qp_status(); })) {
-            EXPECT_STREQ(qp.state, "RTS");
-            EXPECT_EQ(qp.errors, 0U);
-        }
+    for (const Stream* stream : {&to_right, &to_left}) expect_all_verified(*stream);
+    for (Machine* machine : {&left, &right}) expect_no_errors(*machine);
     hostile.on_loop([&] { attack.end(); });
     scribbler.stop();
     left.on_loop([&] { left_worker.end(); });

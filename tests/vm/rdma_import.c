@@ -331,63 +331,55 @@ static void refused(struct ibv_context* context, const struct card* owner) {
         die(EXIT_WRONG, "a PD that is an MR: %s", strerror(errno));
 }
 
-static void import(int sock, pid_t owner_pid) {
-    struct side side = {.context = NULL}, one, two;
-    struct card owner, mine = {.mr = 0};
-    struct endpoint ends[2];
-    struct ibv_mr *mr, *own_mr;
+/* What the importer has of the owner's. */
+struct imports {
+    struct side side; /* its queue pair and CQ are its own */
+    struct ibv_mr* mr;
     struct ibv_dm* dm;
-    bool copies;
-    char told;
-    int fd;
+    bool copies; /* the device copies to and from device memory */
+};
 
-    pair_role = "importer";
-    fd = hear(sock, &pair, sizeof pair);
-    hear(sock, &owner, sizeof owner);
-    side.context = pair.context = ibv_import_device(fd);
-    if (!side.context) die(EXIT_WRONG, "importing the device: %s", strerror(errno));
-    refused(side.context, &owner);
-    side.pd = ibv_import_pd(side.context, owner.pd);
-    if (!side.pd) die(EXIT_WRONG, "importing the PD: %s", strerror(errno));
+static void import_objects(struct imports* in, const struct card* owner) {
+    refused(in->side.context, owner);
+    in->side.pd = ibv_import_pd(in->side.context, owner->pd);
+    if (!in->side.pd) die(EXIT_WRONG, "importing the PD: %s", strerror(errno));
     errno = 0;
-    if (ibv_import_mr(side.pd, owner.pd) || errno != EINVAL)
+    if (ibv_import_mr(in->side.pd, owner->pd) || errno != EINVAL)
         die(EXIT_WRONG, "an MR that is a PD: %s", strerror(errno));
-    mr = ibv_import_mr(side.pd, owner.mr);
-    if (!mr) die(EXIT_WRONG, "importing the MR: %s", strerror(errno));
-    if (mr->lkey != owner.lkey || mr->rkey != owner.rkey || mr->length != BYTES)
+    in->mr = ibv_import_mr(in->side.pd, owner->mr);
+    if (!in->mr) die(EXIT_WRONG, "importing the MR: %s", strerror(errno));
+    if (in->mr->lkey != owner->lkey || in->mr->rkey != owner->rkey || in->mr->length != BYTES)
         die(EXIT_WRONG, "the imported MR is another");
-    if (!owner.has_dm) die(EXIT_WRONG, "the owner has no device memory");
-    dm = ibv_import_dm(side.context, owner.dm);
-    if (!dm) die(EXIT_WRONG, "importing device memory: %s", strerror(errno));
-    copies = ibv_memcpy_from_dm(memory, dm, 0, 4) == 0;
-    if (copies) compare_dm(dm, 1);
-    if (put_dm(dm, 2) != copies) die(EXIT_WRONG, "copies in one direction alone");
-    make_side(&side);
-    mine.end = endpoint_of(&side);
-    qp_connect(&pair, side.qp, 77, &owner.end, &usual_rules);
-    say(sock, &mine, sizeof mine, -1);
-    hear(sock, &told, 1);
-    play(&side, false, mr->lkey, memory + 2 * PIECE, memory + 3 * PIECE);
-    if (leaving) {
-        say(sock, "r", 1, -1);
-        event(&side, IBV_EVENT_DEVICE_FATAL);
-        expect_gone(&side);
-        destroy_side(&side);
-        if (!ibv_memcpy_to_dm(dm, 0, memory, 4)) die(EXIT_WRONG, "a copy without a device");
-        ibv_unimport_dm(dm);
-        ibv_unimport_mr(mr);
-        ibv_unimport_pd(side.pd);
-        if (ibv_close_device(side.context)) die(EXIT_WRONG, "the end");
-        return;
-    }
-    hear(sock, &told, 1);
-    event(&side, IBV_EVENT_QP_ACCESS_ERR);
+    if (!owner->has_dm) die(EXIT_WRONG, "the owner has no device memory");
+    in->dm = ibv_import_dm(in->side.context, owner->dm);
+    if (!in->dm) die(EXIT_WRONG, "importing device memory: %s", strerror(errno));
+    in->copies = ibv_memcpy_from_dm(memory, in->dm, 0, 4) == 0;
+    if (in->copies) compare_dm(in->dm, 1);
+    if (put_dm(in->dm, 2) != in->copies) die(EXIT_WRONG, "copies in one direction alone");
+}
 
-    kill(owner_pid, SIGKILL);
-    waitpid(owner_pid, NULL, 0);
-    own_mr = ibv_reg_mr(side.pd, memory + BYTES, BYTES, IBV_ACCESS_LOCAL_WRITE);
-    if (!own_mr) die(EXIT_WRONG, "an MR in the imported PD: %s", strerror(errno));
-    one = two = side;
+static void end_imports(struct imports* in) {
+    ibv_unimport_mr(in->mr);
+    ibv_unimport_pd(in->side.pd);
+    if (ibv_close_device(in->side.context)) die(EXIT_WRONG, "closing");
+}
+
+/* The device goes under both processes. */
+static void leave(struct imports* in, int sock) {
+    say(sock, "r", 1, -1);
+    event(&in->side, IBV_EVENT_DEVICE_FATAL);
+    expect_gone(&in->side);
+    destroy_side(&in->side);
+    if (!ibv_memcpy_to_dm(in->dm, 0, memory, 4)) die(EXIT_WRONG, "a copy without a device");
+    ibv_unimport_dm(in->dm);
+    end_imports(in);
+}
+
+/* The owner is gone: writes from memory of the importer's own into the owner's. */
+static void write_alone(struct imports* in, const struct ibv_mr* own) {
+    struct side one = in->side, two = in->side;
+    struct endpoint ends[2];
+
     make_side(&one);
     make_side(&two);
     ends[0] = endpoint_of(&one);
@@ -396,23 +388,54 @@ static void import(int sock, pid_t owner_pid) {
     qp_connect(&pair, two.qp, 77, &ends[0], &usual_rules);
     for (uint32_t round = 0; round < ROUNDS; ++round) {
         fill(memory + BYTES, round);
-        post_send(&one, IBV_WR_RDMA_WRITE, memory + BYTES, own_mr->lkey, memory + PAGE, mr->rkey);
+        post_send(&one, IBV_WR_RDMA_WRITE, memory + BYTES, own->lkey, memory + PAGE, in->mr->rkey);
         expect(&one, 1, IBV_WC_SUCCESS);
         compare(memory + PAGE, round);
     }
-    if (copies) {
-        compare_dm(dm, 2);
-        put_dm(dm, 3);
-        compare_dm(dm, 3);
+    if (in->copies) {
+        compare_dm(in->dm, 2);
+        put_dm(in->dm, 3);
+        compare_dm(in->dm, 3);
     }
-    ibv_unimport_dm(dm);
+    ibv_unimport_dm(in->dm);
     destroy_side(&one);
     destroy_side(&two);
-    destroy_side(&side);
-    if (ibv_dereg_mr(own_mr)) die(EXIT_WRONG, "deregistering: %s", strerror(errno));
-    ibv_unimport_mr(mr);
-    ibv_unimport_pd(side.pd);
-    if (ibv_close_device(side.context)) die(EXIT_WRONG, "closing");
+    destroy_side(&in->side);
+}
+
+static void import(int sock, pid_t owner_pid) {
+    struct imports in = {.mr = NULL};
+    struct card owner, mine = {.mr = 0};
+    struct ibv_mr* own;
+    char told;
+    int fd;
+
+    pair_role = "importer";
+    fd = hear(sock, &pair, sizeof pair);
+    hear(sock, &owner, sizeof owner);
+    in.side.context = pair.context = ibv_import_device(fd);
+    if (!in.side.context) die(EXIT_WRONG, "importing the device: %s", strerror(errno));
+    import_objects(&in, &owner);
+    make_side(&in.side);
+    mine.end = endpoint_of(&in.side);
+    qp_connect(&pair, in.side.qp, 77, &owner.end, &usual_rules);
+    say(sock, &mine, sizeof mine, -1);
+    hear(sock, &told, 1);
+    play(&in.side, false, in.mr->lkey, memory + 2 * PIECE, memory + 3 * PIECE);
+    if (leaving) {
+        leave(&in, sock);
+        return;
+    }
+    hear(sock, &told, 1);
+    event(&in.side, IBV_EVENT_QP_ACCESS_ERR);
+
+    kill(owner_pid, SIGKILL);
+    waitpid(owner_pid, NULL, 0);
+    own = ibv_reg_mr(in.side.pd, memory + BYTES, BYTES, IBV_ACCESS_LOCAL_WRITE);
+    if (!own) die(EXIT_WRONG, "an MR in the imported PD: %s", strerror(errno));
+    write_alone(&in, own);
+    if (ibv_dereg_mr(own)) die(EXIT_WRONG, "deregistering: %s", strerror(errno));
+    end_imports(&in);
 }
 
 int main(int argc, char** argv) {

@@ -69,8 +69,7 @@ struct Golden {
     Packet packet;
     std::string payload;
 };
-std::vector<Golden> golden() {
-    std::vector<Golden> list;
+void add_sends(std::vector<Golden>& list) {
     list.push_back(
         {"send only, 0 bytes",
          "0200000000020200000000010800456a002c000040004011b653c0000201c0000202c12312b700180000"
@@ -91,6 +90,8 @@ std::vector<Golden> golden() {
          "0200000000020200000000010800456a0034000040004011b64bc0000201c0000202c12312b700200000"
          "1710ffff000000128000000000cafe01696e76007e45fb91",
          p, "inv"});
+}
+void add_acknowledgements(std::vector<Golden>& list) {
     list.push_back(
         {"ack",
          "0200000000010200000000020800456a0030000040004011b64fc0000202c0000201c32112b7001c0000"
@@ -106,7 +107,9 @@ std::vector<Golden> golden() {
          "0200000000010200000000020800456a0030000040004011b64fc0000202c0000201c32112b7001c0000"
          "1100ffff000000340000000160000003b602d6d9",
          response(Opcode::kAcknowledge, 1, nak_syndrome(NakCode::kSequenceError), 3), ""});
-    p = request(Opcode::kReadRequest, 1);
+}
+void add_reads_and_atomics(std::vector<Golden>& list) {
+    Packet p = request(Opcode::kReadRequest, 1);
     p.reth = {0x0000700012345678, 0x00cafe01, 5};
     list.push_back(
         {"read request",
@@ -133,7 +136,9 @@ std::vector<Golden> golden() {
          "0200000000010200000000020800456a0038000040004011b647c0000202c0000201c32112b700240000"
          "1200ffff00000034000000021f000005112233445566778853297417",
          p, ""});
-    p = response(Opcode::kCnp, 0, 0, 0);
+}
+void add_others(std::vector<Golden>& list) {
+    Packet p = response(Opcode::kCnp, 0, 0, 0);
     p.aeth = {};
     p.dscp = 48;
     p.becn = true;
@@ -154,6 +159,13 @@ std::vector<Golden> golden() {
          "20010db8000000000000000000000002c12312b7001c00001100ffff00000034001234561f0007892f58"
          "4004",
          p, ""});
+}
+std::vector<Golden> golden() {
+    std::vector<Golden> list;
+    add_sends(list);
+    add_acknowledgements(list);
+    add_reads_and_atomics(list);
+    add_others(list);
     return list;
 }
 

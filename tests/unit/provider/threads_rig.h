@@ -38,10 +38,20 @@ private:
     struct mana_lock& lock_;
 };
 
+/// What all of them send: one SGE.
+inline mana_dp_send rig_send(std::uint64_t id) {
+    mana_dp_send wr{};
+    wr.wr_id = id;
+    wr.opcode = MANA_HW_EXT_WQE_SEND;
+    wr.sge = &kRigSge;
+    wr.sge_count = 1;
+    return wr;
+}
+
 /// One QP, with its device. Posts return false when the queue takes no more.
 class RigQp {
 public:
-    RigQp() = default;
+    RigQp(RigCq& send_cq, RigCq& recv_cq) : send(&send_cq), recv(&recv_cq) {}
     virtual ~RigQp() = default;
     RigQp(const RigQp&) = delete;
     RigQp& operator=(const RigQp&) = delete;
@@ -58,45 +68,55 @@ public:
     /// RESET, and what the CQs hold of it is forgotten, one CQ after the other.
     virtual void reset() = 0;
 
+    RigCq* const send;
+    RigCq* const recv;
+    /// The destroy command ended: no more CQEs. Under the locks of both CQs.
+    bool gone = false;
+
+protected:
+    /// The rings of a stock or packet QP.
+    static mana_dp_queues queues(QueueMemory& sq, QueueMemory& rq) {
+        mana_dp_queues attr{};
+        attr.max_send = attr.max_recv = kRigDepth;
+        attr.max_send_sge = attr.max_recv_sge = 1;
+        attr.signal_all = true;
+        attr.sq = sq.data();
+        attr.rq = rq.data();
+        return attr;
+    }
+    void connect(mana_dp_qp& dp, DoorbellSink& sink) const {
+        dp.doorbell = sink.page();
+        dp.send_cq = &send->cq.dp;
+        dp.recv_cq = &recv->cq.dp;
+    }
     void forget(mana_dp_qp& dp) {
         for (RigCq* at : {send, recv}) {
             const Held held(at->poll_lock);
             mana_dp_cq_forget(&at->cq.dp, &dp);
         }
     }
-    RigCq* send = nullptr;
-    RigCq* recv = nullptr;
-    /// The destroy command ended: no more CQEs. Under the locks of both CQs.
-    bool gone = false;
 };
 
 class RigStockQp : public RigQp {
 public:
     RigStockQp(enum mana_dp_format format, std::uint32_t index, DoorbellSink& sink,
                const Tables& tables, RigCq& send_cq, RigCq& recv_cq)
-        : sq_id(0x800 + 16 * index),
+        : RigQp(send_cq, recv_cq),
+          sq_id(0x800 + 16 * index),
           read_id(0x1800 + 16 * index),
           recv_id(0x2800 + 16 * index),
           sq_(4112),
           read_(4096),
           rq_(4096) {
-        send = &send_cq;
-        recv = &recv_cq;
         mana_stock_attr attr{};
         attr.format = format;
-        attr.queues.max_send = attr.queues.max_recv = kRigDepth;
-        attr.queues.max_send_sge = attr.queues.max_recv_sge = 1;
-        attr.queues.signal_all = true;
-        attr.queues.sq = sq_.data();
+        attr.queues = queues(sq_, rq_);
         attr.read = read_.data();
-        attr.queues.rq = rq_.data();
         EXPECT_EQ(mana_stock_init(&qp, &attr), 0);
         qp.sends.ring.id = sq_id;
         qp.read.id = read_id;
         qp.receives.ring.id = qp.dp.qpn = recv_id;
-        qp.dp.doorbell = sink.page();
-        qp.dp.send_cq = &send->cq.dp;
-        qp.dp.recv_cq = &recv->cq.dp;
+        connect(qp.dp, sink);
         qp.mtu = 1024;
         EXPECT_EQ(mana_dp_table_add(tables.sq.get(), sq_id, &qp.dp), 0);
         EXPECT_EQ(mana_dp_table_add(tables.rq.get(), recv_id, &qp.dp), 0);
@@ -109,11 +129,7 @@ public:
     }
     ~RigStockQp() override { mana_stock_free(&qp); }
     bool post_send(std::uint64_t id) override {
-        mana_dp_send wr{};
-        wr.wr_id = id;
-        wr.opcode = MANA_HW_EXT_WQE_SEND;
-        wr.sge = &kRigSge;
-        wr.sge_count = 1;
+        mana_dp_send wr = rig_send(id);
         wr.av = &av_;
         if (mana_stock_send(&qp, &wr) != 0) return false;
         mana_stock_ring_send(&qp);
@@ -221,9 +237,7 @@ class RigExtQp : public RigQp {
 public:
     RigExtQp(std::uint32_t index, DoorbellSink& sink, const Tables& tables, RigCq& send_cq,
              RigCq& recv_cq, RigSrq* srq)
-        : srq_(srq) {
-        send = &send_cq;
-        recv = &recv_cq;
+        : RigQp(send_cq, recv_cq), srq_(srq) {
         mana_ext_attr attr{};
         attr.signal_all = true;
         attr.max_send = attr.max_recv = kRigDepth;
@@ -235,20 +249,14 @@ public:
         EXPECT_EQ(mana_ext_init(&qp, &attr, &layout, memory_->data()), 0);
         qp.sq_id = 0x700 + index;
         qp.dp.qpn = 0x300 + index;
-        qp.dp.doorbell = sink.page();
-        qp.dp.send_cq = &send->cq.dp;
-        qp.dp.recv_cq = &recv->cq.dp;
+        connect(qp.dp, sink);
         qp.can_send = true;
         qp.can_recv = srq == nullptr;
         EXPECT_EQ(mana_dp_table_add(tables.rq.get(), qp.dp.qpn, &qp.dp), 0);
     }
     ~RigExtQp() override { mana_ext_free(&qp); }
     bool post_send(std::uint64_t id) override {
-        mana_dp_send wr{};
-        wr.wr_id = id;
-        wr.opcode = MANA_HW_EXT_WQE_SEND;
-        wr.sge = &kRigSge;
-        wr.sge_count = 1;
+        const mana_dp_send wr = rig_send(id);
         if (mana_ext_send(&qp, &wr) != 0) return false;
         mana_ext_ring_send(&qp);
         return true;
@@ -305,24 +313,16 @@ private:
 class RigPacketQp : public RigQp {
 public:
     RigPacketQp(std::uint32_t index, DoorbellSink& sink, RigCq& send_cq, RigCq& recv_cq)
-        : sq_(4096), rq_(4096), send_ring_(4096), recv_ring_(4096) {
-        send = &send_cq;
-        recv = &recv_cq;
+        : RigQp(send_cq, recv_cq), sq_(4096), rq_(4096), send_ring_(4096), recv_ring_(4096) {
         mana_packet_attr attr{};
-        attr.queues.max_send = attr.queues.max_recv = kRigDepth;
-        attr.queues.max_send_sge = attr.queues.max_recv_sge = 1;
-        attr.queues.signal_all = true;
-        attr.queues.sq = sq_.data();
-        attr.queues.rq = rq_.data();
+        attr.queues = queues(sq_, rq_);
         attr.send_cq = send_ring_.data();
         attr.recv_cq = recv_ring_.data();
         mana_packet_layout layout{};
         EXPECT_EQ(mana_packet_lay_out(&attr, &layout), 0);
         EXPECT_EQ(mana_packet_init(&qp, &attr, &layout), 0);
         qp.dp.qpn = 0xc00000 + index;
-        qp.dp.doorbell = sink.page();
-        qp.dp.send_cq = &send->cq.dp;
-        qp.dp.recv_cq = &recv->cq.dp;
+        connect(qp.dp, sink);
         mana_packet_join(&send->cq.dp, &qp.send_side);
         mana_packet_join(&recv->cq.dp, &qp.recv_side);
         mana_packet_start(&qp, kSq + index, 0x20, kRq + index, 0x30);
@@ -331,11 +331,7 @@ public:
     ~RigPacketQp() override { mana_packet_free(&qp); }
     bool post_send(std::uint64_t id) override {
         const Held held(sq_lock_);
-        mana_dp_send wr{};
-        wr.wr_id = id;
-        wr.opcode = MANA_HW_EXT_WQE_SEND;
-        wr.sge = &kRigSge;
-        wr.sge_count = 1;
+        const mana_dp_send wr = rig_send(id);
         if (mana_packet_send(&qp, &wr) != 0) return false;
         mana_packet_ring_send(&qp);
         return true;

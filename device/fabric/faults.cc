@@ -25,7 +25,7 @@ void FaultInjector::push(base::Frame frame) {
     base::Random random(config_.seed * 0x9e3779b97f4a7c15ULL + ++frames_);
     random.next();  // neighbouring seeds give neighbouring first values
     random.next();
-    const bool lose = random.chance_ppm(config_.loss_ppm);
+    const bool drop = random.chance_ppm(config_.loss_ppm);
     const bool duplicate = random.chance_ppm(config_.duplicate_ppm);
     const bool reorder = random.chance_ppm(config_.reorder_ppm);
     const bool corrupt = random.chance_ppm(config_.corrupt_ppm);
@@ -33,7 +33,7 @@ void FaultInjector::push(base::Frame frame) {
     const std::uint64_t where = random.next();
     const std::uint64_t jitter = random.next();
 
-    if (lose) {
+    if (drop) {
         counters_.lost.add();
         return;
     }

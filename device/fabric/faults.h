@@ -47,8 +47,8 @@ OM_COUNTERS(FaultCounters, OM_FAULT_COUNTERS);
 class FaultInjector {
 public:
     static constexpr std::size_t kMaxHeldBytes = 64U << 20;
-    /// A held-back frame goes out after this at the latest, so that a stream that pauses does not
-    /// lose it.
+    /// A held-back frame goes out after this at the latest, so that it arrives even if the
+    /// stream pauses.
     static constexpr base::Duration kMaxHold = std::chrono::milliseconds(1);
 
     FaultInjector(base::Executor& executor, const FaultConfig& config, FaultCounters& counters,

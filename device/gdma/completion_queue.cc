@@ -26,7 +26,7 @@ CompletionQueue::CompletionQueue(Cqn id, Handle<PageGrant> page, Ring ring, Hand
       entries_(static_cast<std::uint32_t>(ring_.bytes() / sizeof(mana_hw_cqe))),
       producer_(entries_),
       armed_(armed),
-      told_(producer_) {}
+      notified_(producer_) {}
 
 CompletionQueue::~CompletionQueue() {
     if (eq_) eq_->forget_cq(id_);
@@ -35,7 +35,7 @@ CompletionQueue::~CompletionQueue() {
 
 void CompletionQueue::event_locked() {
     armed_ = false;
-    told_ = producer_;
+    notified_ = producer_;
     if (eq_) eq_->post(EqeType::kCompletion, {id_.value(), 0, 0});
 }
 
@@ -118,7 +118,7 @@ void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_
         return;
     }
     cqe.word |= static_cast<std::uint32_t>(producer_ / entries_ & 7) << MANA_HW_OWNER_SHIFT;
-    // Memory that the guest took away loses its completions, like the hardware's.
+    // Completions for memory that the guest took away are dropped, as the hardware does.
     (void)ring_.write_entry(producer_ % entries_ * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
     ++producer_;
     if (has_record() ? due_locked(solicited) : armed_) event_locked();
@@ -135,12 +135,12 @@ bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     if (newer == 0 || newer >= std::uint64_t{4} * entries_) {
         // Providers that arm once more without having read anything move the index on, and stay
         // ahead as long as they read one entry for each arming.
-        if (counted_on && producer_ != told_) {
+        if (counted_on && producer_ != notified_) {
             event_locked();
             return true;
         }
         armed_ = true;
-        told_ = producer_;
+        notified_ = producer_;
         return true;
     }
     event_locked();

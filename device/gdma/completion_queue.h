@@ -77,7 +77,7 @@ private:
     std::uint32_t entries_;
     std::uint64_t producer_;  // starts at entries_: lap 1
     bool armed_;
-    std::uint64_t told_;             // the producer at the last event or arming
+    std::uint64_t notified_;         // the producer at the last event or arming
     std::uint32_t armed_index_ = 0;  // of the last doorbell that armed, mod 8N
     std::unique_ptr<SharedWords> record_;
     std::function<void()> overrun_handler_;

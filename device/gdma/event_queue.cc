@@ -26,7 +26,7 @@ void EventQueue::append_locked(const Event& event) {
         {event.data[0], event.data[1], event.data[2]},
         static_cast<std::uint32_t>(event.type) | owner << MANA_HW_OWNER_SHIFT,
     };
-    // Memory that the guest took away loses its events, like the hardware's.
+    // Events for memory that the guest took away are dropped, as the hardware does.
     (void)ring_.write_entry(producer_ % entries_ * sizeof eqe, std::as_bytes(std::span(&eqe, 1)));
     ++producer_;
 }

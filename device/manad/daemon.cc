@@ -34,7 +34,7 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
         TRY(auto server, NicServer::create(nic, daemon->switch_));
         daemon->nics_.push_back(std::move(server));
     }
-    TRY_VOID(daemon->network_.apply(options, subject));
+    TRY_VOID(daemon->network_.set_up(options, subject));
     if (!options.control.empty()) {
         subject = options.control;
         TRY(daemon->control_, ControlServer::create(*daemon->loop_, options.control,

@@ -80,7 +80,7 @@ NicServer* NetworkControl::find(const std::string& name) const {
     return nullptr;
 }
 
-base::Result<void> NetworkControl::apply(const Options& options, std::string& subject) {
+base::Result<void> NetworkControl::set_up(const Options& options, std::string& subject) {
     if (!options.pcap.empty()) {
         subject = options.pcap;
         TRY(everything_, fabric::Capture::create(options.pcap, loop_.clock(), wall_));

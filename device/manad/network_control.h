@@ -32,7 +32,7 @@ public:
 
     /// Sets up what the command line asks for, before any thread runs. `subject` gets what the
     /// error is about.
-    base::Result<void> apply(const Options& options, std::string& subject);
+    base::Result<void> set_up(const Options& options, std::string& subject);
     void start();
     void stop();
 

@@ -119,7 +119,7 @@ class PerftestTest(unittest.TestCase):
         self.assertRegex(said[1], "^Compare: memcpy of 1 MiB on this machine, measured now: 105 "
                          rf"Gb/s; Soft-RoCE .*: {demo.SOFT_ROCE} Gb/s \(docs/benchmarks.md\)")
         self.assertRegex(said[2], "^Next, .*: ./tools/manalab demo --driver ours --provider ours$")
-        self.assertIn("ours driver and ours provider", ours[0])
+        self.assertIn("(trixie with our driver and our provider)", ours[0])
         self.assertIn("bench --driver ours --provider ours --beside-stock", ours[2])
 
     def test_demo_names_the_soft_roce_of_the_document(self) -> None:

@@ -65,8 +65,10 @@ def speed_words(speed: float) -> str:
 
 def summary(rows: Sequence[Sequence[float]], specs: Sequence[GuestSpec]) -> list[str]:
     """Three lines: what was reached, beside what, and what to try next."""
+    adjective = {"stock": "stock", "ours": "our"}
     whose = " and ".join(dict.fromkeys(
-        f"{spec.suite} with {spec.driver} driver and {spec.provider} provider" for spec in specs))
+        f"{spec.suite} with {adjective[spec.driver]} driver and {adjective[spec.provider]} provider"
+        for spec in specs))
     timed = [row for row in rows if is_timed(list(row))]
     size = 1 << 20
     if timed:

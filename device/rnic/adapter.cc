@@ -18,13 +18,12 @@ Adapter::Adapter(gdma::Function& function_, const RnicConfig& config, Network& n
       inbox(datapath.executor, datapath.counters.rx_overflow,
             [this](std::span<const base::Frame> frames) { dispatcher.handle(frames); }) {}
 
-void Adapter::connect_doorbells(Qp& qp) {
+void Adapter::connect_doorbells(Qp& qp, gdma::DoorbellTarget* reads) {
     const gdma::DoorbellPage page = qp.page->page;
     function.sqs().connect(qp.ids.sq, page, &qp.send_doorbell,
                            static_cast<std::uint16_t>(qp.requester_memory().size()));
     function.rqs().connect(qp.ids.rq, page, &qp.receive_doorbell);
-    if (qp.ids.rreq.value() != 0)
-        function.rqs().connect(qp.ids.rreq, page, qp.queues->read_doorbell());
+    if (reads != nullptr) function.rqs().connect(qp.ids.rreq, page, reads);
     OM_DEBUG("qp create: nic={} qpn={:#x}", datapath.nic, qp.qpn().value());
 }
 

@@ -21,6 +21,8 @@
 
 namespace openmana::rnic {
 
+struct ExtQueues;
+
 // Handles: a mark and the id.
 constexpr std::uint64_t kCqHandle = 0xcc00000000000000ULL;
 constexpr std::uint64_t kQpHandle = 0xcd00000000000000ULL;
@@ -72,7 +74,7 @@ private:
     std::uint32_t create_ud_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t destroy_qp(const gdma::HwcRequest& request, bool rc);
     std::uint32_t set_qp_state(const gdma::HwcRequest& request);
-    std::uint32_t modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool extended);
+    std::uint32_t modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole);
     std::uint32_t ext_command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     void ext_query_caps(gdma::HwcReply& reply) const;
     std::uint32_t ext_create_cq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
@@ -89,15 +91,20 @@ private:
     void cq_overrun(std::uint32_t id);
     /// Null if there is no such QP.
     [[nodiscard]] Qp* qp_of(std::uint64_t handle) const;
-    [[nodiscard]] Qp* ext_qp(std::uint64_t handle) const;
+    /// Null if there is no such QP whose queues are of this format.
+    template <typename Format>
+    [[nodiscard]] QpWith<Format>* qp_with(std::uint64_t handle) const {
+        return dynamic_cast<QpWith<Format>*>(qp_of(handle));
+    }
+    [[nodiscard]] QpWith<ExtQueues>* ext_qp(std::uint64_t handle) const;
     /// Null if there is no such SRQ.
     [[nodiscard]] gdma::Handle<SharedReceiveQueue> srq_of(std::uint64_t handle) const;
     void vf_counters(gdma::HwcReply& reply) const;
     void device_counters(gdma::HwcReply& reply) const;
     /// Null if there is no such CQ.
     [[nodiscard]] gdma::Handle<gdma::CompletionQueue> cq_of(std::uint64_t handle) const;
-    /// Doorbells reach a new QP from now on.
-    void connect_doorbells(Qp& qp);
+    /// Doorbells reach a new QP from now on. `reads`: that of its READ scatter queue.
+    void connect_doorbells(Qp& qp, gdma::DoorbellTarget* reads = nullptr);
     void remove_qp(Qp& qp);
 
     bool created = false;

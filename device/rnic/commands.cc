@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "rnic/adapter.h"
+#include "rnic/ext_queues.h"
 #include "rnic/stock_queues.h"
 
 namespace openmana::rnic {
@@ -265,12 +266,12 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
     queues.held.push_back(regions[MANA_HW_RNIC_FAST_REGISTER_SQ].take());
     // Ids: RNIC 3.2.
     const Qp::Ids ids{sqs->first(), rqs->first(), rqs->at(1)};
-    Qp& qp = qps.create<StockQueues>(
+    QpWith<StockQueues>& qp = qps.create<StockQueues>(
         datapath, QpType::kRc, ids,
         {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
-    connect_doorbells(qp);
+    connect_doorbells(qp, &qp.format.sends.read_doorbell());
     mana_hw_rnic_create_rc_qp_resp answer{};
     answer.qp = kQpHandle + qp.qpn().value();
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = ids.sq.value();
@@ -322,8 +323,8 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
 
 std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool rc) {
     const auto message = read_message<mana_hw_rnic_destroy_qp_req>(request);
-    Qp* const qp = qp_of(message.qp);
-    if (qp == nullptr || qp->extended || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
+    Qp* const qp = qp_with<StockQueues>(message.qp);
+    if (qp == nullptr || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
     remove_qp(*qp);
     return gdma::kHwcSuccess;
 }
@@ -333,8 +334,8 @@ std::uint32_t Adapter::set_qp_state(const HwcRequest& request) {
     Qp* const qp = qp_of(message.qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
     // What an older driver's message cannot carry keeps its default, whatever its mask says.
-    const bool extended = request.size() >= sizeof message;
-    return modify_qp(*qp, message, extended);
+    const bool whole = request.size() >= sizeof message;
+    return modify_qp(*qp, message, whole);
 }
 
 void Adapter::vf_counters(HwcReply& reply) const {

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "rnic/adapter.h"
+#include "rnic/ext_format.h"
 #include "rnic/ext_queues.h"
 
 namespace openmana::rnic {
@@ -139,10 +140,7 @@ void Adapter::cq_overrun(std::uint32_t id) {
         const std::uint32_t state = qp.state();
         if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) return;
         qp.enter_error();
-        if (qp.extended)
-            datapath.events.extension(qp.qpn(), MANA_HW_EXT_EVENT_QP_FATAL);
-        else
-            datapath.events.qp_fatal(qp.qpn());
+        qp.errors->fatal();
     });
 }
 
@@ -164,9 +162,8 @@ std::uint32_t Adapter::ext_resize_cq(const HwcRequest& request, HwcReply& reply)
     return gdma::kHwcSuccess;
 }
 
-Qp* Adapter::ext_qp(std::uint64_t handle) const {
-    Qp* const qp = qp_of(handle);
-    return qp != nullptr && qp->extended ? qp : nullptr;
+QpWith<ExtQueues>* Adapter::ext_qp(std::uint64_t handle) const {
+    return qp_with<ExtQueues>(handle);
 }
 
 gdma::Handle<SharedReceiveQueue> Adapter::srq_of(std::uint64_t handle) const {
@@ -216,7 +213,6 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     Qp& qp = qps.create<ExtQueues>(datapath, type, ids,
                                    {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
                                    std::move(layout));
-    qp.extended = true;
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect_doorbells(qp);
@@ -229,11 +225,11 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
 }
 
 std::uint32_t Adapter::ext_destroy_qp(const HwcRequest& request) {
-    Qp* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
+    QpWith<ExtQueues>* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
     {
         const std::lock_guard lock(qp->responder.mutex);
-        static_cast<ExtQueues&>(*qp->queues).give_back();
+        qp->format.receives.give_back();
     }
     function.key_changes().end_windows(qp->scope());
     remove_qp(*qp);

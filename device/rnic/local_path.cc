@@ -43,7 +43,7 @@ void Requester::turn_local(const LocalPeer& peer, Budget& budget) {
         const bool cold = datapath_.keys.large() || peer.keys.large();
         std::uint64_t copied = 0;
         while (copied < kVisitBytes && budget.bytes > 0 && budget.wqes > 0) {
-            if (cold) qp_.queues->prefetch_keys(datapath_.keys, peer.keys);
+            if (cold) qp_.sends->prefetch_keys(datapath_.keys, peer.keys);
             SendWqe* wqe = next();
             const gdma::KeyUse use;
             if (wqe == nullptr || local_request(*wqe, *target, copied, budget) != Step::kGo) {

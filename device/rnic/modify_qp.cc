@@ -7,8 +7,7 @@
 
 namespace openmana::rnic {
 
-std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message,
-                                 bool extended) {
+std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole) {
     const std::uint64_t mask = message.attr_mask;
     const auto has = [mask](std::uint64_t bit) { return (mask & bit) != 0; };
     if (has(MANA_HW_RNIC_ATTR_STATE) && message.state > MANA_HW_RNIC_QP_ERR)
@@ -41,7 +40,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
         a.udp_source_port = address.udp_source_port;
         a.flow_label = address.flow_label & 0xfffff;
     }
-    if (extended) {
+    if (whole) {
         if (has(MANA_HW_RNIC_ATTR_QKEY)) a.qkey = QKey(message.qkey);
         if (has(MANA_HW_RNIC_ATTR_ACCESS)) route.access = message.access_flags;
         if (has(MANA_HW_RNIC_ATTR_TIMEOUT)) a.timeout = message.timeout & 31;
@@ -62,7 +61,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
             if (qp.state() == MANA_HW_RNIC_QP_SQE && message.state == MANA_HW_RNIC_QP_RTS)
                 qp.requester.resume();
             qp.set_state(message.state);
-            qp.queues->state_changed();
+            qp.errors->state_changed();
             // Not from here: what a turn does to others must not happen under our own exclusion.
             if (message.state == MANA_HW_RNIC_QP_RTS) datapath.scheduler.schedule(qp);
             break;

@@ -33,7 +33,7 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
     {
         const std::lock_guard lock(responder.mutex);
         if (state() == MANA_HW_RNIC_QP_ERR || state() == MANA_HW_RNIC_QP_RESET) return;
-        set_state(queues->stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
+        set_state(errors->stops_sends_only(vendor) ? MANA_HW_RNIC_QP_SQE : MANA_HW_RNIC_QP_ERR);
     }
     OM_DEBUG("qp error: nic={} qpn={:#x} vendor={:#x}", datapath.nic, qpn().value(), vendor);
     tally(datapath.counters.fatal_errors, events.fatal_errors);
@@ -44,14 +44,14 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
                                                              : Failure::kRnrRetries);
     requester.stop();
     responses.clear();
-    queues->send_failed(vendor, on_rreq);
+    errors->send_failed(vendor, on_rreq);
 }
 
 void Qp::responder_failed() {
     if (state() != MANA_HW_RNIC_QP_ERR) return;
     OM_DEBUG("qp responder error: nic={} qpn={:#x}", datapath.nic, qpn().value());
     requester.stop();
-    queues->responder_failed();
+    errors->responder_failed();
 }
 
 void Qp::enter_error() {
@@ -61,7 +61,7 @@ void Qp::enter_error() {
     }
     requester.stop();
     responses.clear();
-    queues->enter_error();
+    errors->enter_error();
 }
 
 void Qp::end_connection() {
@@ -80,7 +80,9 @@ void Qp::reset() {
     {
         const std::lock_guard lock(responder.mutex);
         set_state(MANA_HW_RNIC_QP_RESET);
-        queues->reset();
+        responder.receives->reset();
+        sends->reset();
+        errors->reset();
         responder.reset();
     }
     requester.reset();
@@ -96,30 +98,34 @@ void Qp::sends_posted() {
 }
 
 void SendDoorbell::prepare(std::uint32_t position) const {
-    qp.queues->prefetch_sends(position);
+    qp.sends->prefetch(position);
 }
 
 void SendDoorbell::ring(std::uint32_t position) {
-    if (!qp.queues->ring_sends(position)) return;
+    if (!qp.sends->ring_doorbell(position)) {
+        if (qp.type == QpType::kRc && qp.state() == MANA_HW_RNIC_QP_RTS)
+            qp.fail_send(MANA_HW_RNIC_VE_TX_MISBEHAVING, false);
+        return;
+    }
     qp.sends_posted();
     const std::uint32_t state = qp.state();
-    if (state == MANA_HW_RNIC_QP_ERR || state == MANA_HW_RNIC_QP_SQE) qp.queues->posted_in_error();
+    if (state == MANA_HW_RNIC_QP_ERR || state == MANA_HW_RNIC_QP_SQE) qp.errors->posted_in_error();
 }
 
 void ReceiveDoorbell::ring(std::uint32_t position) {
-    if (!qp.queues->ring_receives(position)) {
+    if (!qp.responder.receives->ring_doorbell(position)) {
         if (qp.type == QpType::kRc && qp.responds()) {
             {
                 const std::lock_guard lock(qp.responder.mutex);
                 qp.set_state(MANA_HW_RNIC_QP_ERR);
-                qp.queues->receive_failed(roce::NakCode::kRemoteOperational,
+                qp.errors->receive_failed(roce::NakCode::kRemoteOperational,
                                           MANA_HW_RNIC_VE_RX_MISBEHAVING);
             }
             qp.responder_failed();
         }
         return;
     }
-    if (qp.state() == MANA_HW_RNIC_QP_ERR) qp.queues->posted_in_error();
+    if (qp.state() == MANA_HW_RNIC_QP_ERR) qp.errors->posted_in_error();
 }
 
 }  // namespace openmana::rnic

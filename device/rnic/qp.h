@@ -15,12 +15,13 @@
 #include "gdma/function.h"
 #include "rnic/congestion.h"
 #include "rnic/counters.h"
+#include "rnic/error_report.h"
 #include "rnic/network.h"
 #include "rnic/qp_attributes.h"
-#include "rnic/queue_format.h"
 #include "rnic/requester.h"
 #include "rnic/responder.h"
 #include "rnic/responses.h"
+#include "rnic/send_format.h"
 
 namespace openmana::rnic {
 
@@ -76,6 +77,7 @@ struct QpUpkeep {
     const gdma::SqIds sqs;
     const gdma::RqIds rqs;
     const gdma::Handle<gdma::PageGrant> page;
+    ErrorReport* errors = nullptr;     ///< how the host learns of errors
     std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
     Responses responses;
     base::TimePoint next_cnp{};  ///< no CNP before
@@ -99,13 +101,12 @@ struct alignas(64) QpCore {
 
     SendDoorbell send_doorbell;
     Datapath& datapath;
-    QueueFormat* queues = nullptr;
+    SendFormat* sends = nullptr;
     const gdma::Handle<gdma::Pd> pd;
     const gdma::Handle<gdma::CompletionQueue> send_cq;
     const gdma::Handle<gdma::CompletionQueue> recv_cq;
     const QpIds ids;
     const QpType type;
-    bool extended = false;          ///< its queues are of the extended format
     bool scheduled = false;         ///< waits for a turn
     bool in_batch = false;          ///< got frames in this batch
     bool held = false;              ///< waits for room in the network
@@ -192,13 +193,16 @@ private:
     }
 };
 
-/// A queue pair with its queues.
+/// A queue pair with its queues: a struct of sends, receives and errors, of which sends need the
+/// first kSendBytes.
 template <typename Format>
 struct QpWith final : Qp {
     template <typename Layout>
     QpWith(Datapath& datapath, QpType type, Ids ids, Uses uses, Layout layout)
         : Qp(datapath, type, ids, std::move(uses)), format(*this, std::move(layout)) {
-        queues = &format;
+        sends = &format.sends;
+        responder.receives = &format.receives;
+        errors = &format.errors;
         queue_bytes = Format::kSendBytes;
     }
     Format format;

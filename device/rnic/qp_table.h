@@ -29,14 +29,16 @@ public:
     }
     /// A QP whose queues are of this format. Its number is free.
     template <typename Format, typename Layout>
-    Qp& create(Datapath& datapath, QpType type, const QpIds& ids, QpUses uses, Layout layout) {
+    QpWith<Format>& create(Datapath& datapath, QpType type, const QpIds& ids, QpUses uses,
+                           Layout layout) {
         const std::uint32_t qpn = ids.rq.value();
         if (qpn >= qps_.size()) qps_.resize(qpn + 1);
-        qps_[qpn] = new (memory_.take())
+        auto* const qp = new (memory_.take())
             QpWith<Format>(datapath, type, ids, std::move(uses), std::move(layout));
+        qps_[qpn] = qp;
         ++count_;
         generation_ = next_generation();
-        return *qps_[qpn];
+        return *qp;
     }
     void erase(Qpn qpn) {
         Qp* const qp = std::exchange(qps_[qpn.value()], nullptr);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rnic/record_watch.h"
 
-#include "rnic/ext_queues.h"
+#include "rnic/ext_sends.h"
+#include "rnic/qp.h"
 
 namespace openmana::rnic {
 namespace {
@@ -20,18 +21,18 @@ RecordWatch::~RecordWatch() {
     executor_.remove_poller(*this);
 }
 
-void RecordWatch::watch(ExtQueues& queues) {
-    queues.last_work = executor_.now();
-    if (queues.watched || watched_.size() >= kMaxWatched) return;
-    queues.watched = true;
-    watched_.push_back(&queues);
-    queues.wake();
+void RecordWatch::watch(ExtSends& sends) {
+    sends.last_work = executor_.now();
+    if (sends.watched || watched_.size() >= kMaxWatched) return;
+    sends.watched = true;
+    watched_.push_back(&sends);
+    sends.wake();
 }
 
-void RecordWatch::unwatch(ExtQueues& queues) {
-    if (!queues.watched) return;
-    queues.watched = false;
-    std::erase(watched_, &queues);
+void RecordWatch::unwatch(ExtSends& sends) {
+    if (!sends.watched) return;
+    sends.watched = false;
+    std::erase(watched_, &sends);
 }
 
 base::Poller::State RecordWatch::poll() {
@@ -41,20 +42,20 @@ base::Poller::State RecordWatch::poll() {
     // From the end, since a QP that fails leaves the list.
     for (std::size_t i = watched_.size(); i-- > 0;) {
         if (i >= watched_.size()) continue;
-        ExtQueues& queues = *watched_[i];
-        bool posted = queues.look();
-        if (posted) queues.busy_poll.found();
-        if (!posted && !queues.qp().scheduled && !queues.busy_poll.again(now - queues.last_work)) {
-            posted = queues.sleep();
+        ExtSends& sends = *watched_[i];
+        bool posted = sends.look();
+        if (posted) sends.busy_poll.found();
+        if (!posted && !sends.qp().scheduled && !sends.busy_poll.again(now - sends.last_work)) {
+            posted = sends.sleep();
             if (posted)
-                queues.wake();
+                sends.wake();
             else
-                unwatch(queues);
+                unwatch(sends);
         }
         if (!posted) continue;
         posts_.add();
-        queues.last_work = now;
-        queues.qp().sends_posted();
+        sends.last_work = now;
+        sends.qp().sends_posted();
         worked = true;
     }
     if (worked) return State::kWorked;

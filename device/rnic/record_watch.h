@@ -8,7 +8,7 @@
 
 namespace openmana::rnic {
 
-class ExtQueues;
+class ExtSends;
 
 /// The doorbell records that are looked at, so that busy hosts need not ring. Executor only.
 class RecordWatch final : public base::Poller {
@@ -20,14 +20,14 @@ public:
     RecordWatch& operator=(const RecordWatch&) = delete;
 
     /// From now on the producer of its sends is looked at, for some time, if not too many are.
-    void watch(ExtQueues& queues);
-    void unwatch(ExtQueues& queues);
+    void watch(ExtSends& sends);
+    void unwatch(ExtSends& sends);
     State poll() override;
 
 private:
     base::Executor& executor_;
     base::Counter& posts_;
-    std::vector<ExtQueues*> watched_;
+    std::vector<ExtSends*> watched_;
 };
 
 }  // namespace openmana::rnic

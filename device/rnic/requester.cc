@@ -35,7 +35,7 @@ Requester::Requester(Qp& qp)
 void Requester::start(Psn first) {
     una_ = send_psn_ = next_psn_ = fetch_psn_ = first;
     window_ = datapath_.config.window_packets;
-    qp_.queues->start_sends(first);
+    qp_.sends->start(first);
     // Nothing that counts with the old PSNs stays, even if the host changes them under way.
     queue_.clear();
     current_ = reads_out_ = read_psns_ = since_ack_request_ = 0;
@@ -78,7 +78,7 @@ bool Requester::can_send() const {
 }
 
 bool Requester::turn() {
-    if (!can_send() || (queue_.empty() && !qp_.queues->sends_posted())) return false;
+    if (!can_send() || (queue_.empty() && !qp_.sends->posted())) return false;
     Budget budget{kTurnBytes, kTurnWqes};
     if (!datapath_.addresses.owns(qp_.route.source)) {
         // As if the network dropped it: the address may come back.
@@ -118,7 +118,7 @@ void Requester::settle() {
         qp_.fail_send(failure_, failure_on_rreq_);
         return;
     }
-    qp_.queues->settle();
+    qp_.sends->settle();
 }
 
 bool Requester::reliable() const {
@@ -129,9 +129,9 @@ bool Requester::fetch() {
     if (queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS) return false;
     // Behind a broken WQE nothing makes sense.
     if (!queue_.empty() && queue_.at(queue_.size() - 1).error != 0) return false;
-    if (!qp_.queues->sends_posted()) return false;
+    if (!qp_.sends->posted()) return false;
     SendWqe& taken = queue_.push();
-    qp_.queues->fetch(taken, fetch_psn_);
+    qp_.sends->fetch(taken, fetch_psn_);
     if (!taken.local) {
         fetch_psn_ = taken.last() + 1;
         taken.ssn = credits_.next();
@@ -145,7 +145,7 @@ bool Requester::run_local(Budget& budget) {
         qp_.state() != MANA_HW_RNIC_QP_RTS)
         return false;
     SendWqe& wqe = queue_.front();
-    if (wqe.error == 0) wqe.error = qp_.queues->execute_local(wqe);
+    if (wqe.error == 0) wqe.error = qp_.sends->execute_local(wqe);
     if (wqe.error != 0) {
         fail(wqe.error);
         return false;
@@ -245,7 +245,7 @@ void Requester::advance_to(Psn next) {
 
 void Requester::complete_front() {
     SendWqe& wqe = queue_.front();
-    qp_.queues->finished(wqe);
+    qp_.sends->complete(wqe);
     if (wqe.fetches() && reads_out_ > 0) --reads_out_;
     ++messages;
     if (!wqe.fetches()) tally(datapath_.counters.tx_bytes, traffic.tx_bytes, wqe.length);

@@ -51,7 +51,7 @@ Answer Responder::fatal(NakCode code, std::uint16_t receive_error, bool nak) {
     RnicCounters& counters = qp_.datapath.counters;
     tally(counters.fatal_errors, qp_.events.fatal_errors);
     qp_.set_state(MANA_HW_RNIC_QP_ERR);
-    qp_.queues->receive_failed(code, receive_error);
+    qp_.errors->receive_failed(code, receive_error);
     qp_.datapath.tasks.post(qp_, [](Qp& qp) { qp.responder_failed(); });
     if (!nak) return {};
     return {Answer::Kind::kNak, roce::nak_syndrome(code), expected_, msn_, {}};
@@ -79,7 +79,7 @@ Answer Responder::discard(const Segment& segment) {
 /// UC: the message in progress will not be whole.
 void Responder::abandon() {
     message_ = SegmentKind::kInvalid;
-    if (taken_ && qp_.queues->abandoned(receive_)) taken_ = false;
+    if (taken_ && receives->complete_aborted(receive_)) taken_ = false;
 }
 
 /// UC (ROCE 5.2): a message that is not whole is abandoned; the next one that starts is taken, at
@@ -92,14 +92,10 @@ bool Responder::follows(const Segment& segment) {
     return segment.first;
 }
 
-SgeCheck Responder::receive_check() const {
-    return qp_.extended ? SgeCheck::kPart : SgeCheck::kWhole;
-}
-
-QueueFormat::Take Responder::take_receive() {
-    const QueueFormat::Take take = qp_.queues->take(receive_);
-    taken_ =
-        take == QueueFormat::Take::kOk || (take == QueueFormat::Take::kMalformed && receive_.named);
+ReceiveFormat::Take Responder::take_receive() {
+    const ReceiveFormat::Take take = receives->take(receive_);
+    taken_ = take == ReceiveFormat::Take::kOk ||
+             (take == ReceiveFormat::Take::kMalformed && receive_.named);
     return take;
 }
 
@@ -113,7 +109,7 @@ void Responder::complete_receive(const Segment& segment) {
     message.value = segment.value;
     message.psn = expected_ - 1;
     taken_ = false;
-    qp_.queues->received(receive_, message);
+    receives->complete(receive_, message);
 }
 
 /// A receive for a message that needs one; an answer if there is none.
@@ -125,8 +121,8 @@ std::optional<Answer> Responder::provide_receive(const Segment& segment) {
         counters.drop_state.add();
         return Answer{};
     }
-    const QueueFormat::Take take = take_receive();
-    if (take == QueueFormat::Take::kEmpty) {
+    const ReceiveFormat::Take take = take_receive();
+    if (take == ReceiveFormat::Take::kEmpty) {
         if (!reliable) return discard(segment);
         tally(counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
         nak_sent_ = true;
@@ -136,7 +132,7 @@ std::optional<Answer> Responder::provide_receive(const Segment& segment) {
                       msn_,
                       {}};
     }
-    if (take == QueueFormat::Take::kMalformed) {
+    if (take == ReceiveFormat::Take::kMalformed) {
         tally(counters.malformed_receives, qp_.events.malformed_receives);
         return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, reliable);
     }
@@ -171,8 +167,9 @@ std::optional<Answer> Responder::find_memory(const Segment& segment) {
             tally(counters.receive_too_long, qp_.events.receive_too_long);
             return refuse(segment, NakCode::kInvalidRequest, MANA_HW_RNIC_VE_RX_TOO_LONG);
         }
-        const gdma::MrFault fault = gather(datapath.keys, receive_.pd, receive_.sges, offset_,
-                                           segment.length, gdma::kLocalWrite, to, receive_check());
+        const gdma::MrFault fault =
+            gather(datapath.keys, receive_.pd, receive_.sges, offset_, segment.length,
+                   gdma::kLocalWrite, to, receives->rules.check);
         if (fault != gdma::MrFault::kNone) {
             tally(counters.receive_qp_errors, qp_.events.receive_qp_errors);
             return fatal(NakCode::kRemoteOperational, scatter_error(fault), reliable);
@@ -216,7 +213,7 @@ Answer Responder::execute(const Segment& segment) {
     } else if (!follows(segment)) {
         return discard(segment);
     }
-    if (!established_ && state == MANA_HW_RNIC_QP_RTR) qp_.queues->established();
+    if (!established_ && state == MANA_HW_RNIC_QP_RTR) qp_.errors->established();
     established_ = true;
 
     // ROCE 4.3, in its order. Only a receive that is in use is blamed.
@@ -386,16 +383,16 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     gdma::SpanList& to = spans.to;
     to.clear();
     gdma::MrFault fault = gdma::MrFault::kRange;
-    const QueueFormat::Take take = taken_ ? QueueFormat::Take::kOk : take_receive();
-    if (take == QueueFormat::Take::kOk && needed <= receive_.total)
+    const ReceiveFormat::Take take = taken_ ? ReceiveFormat::Take::kOk : take_receive();
+    if (take == ReceiveFormat::Take::kOk && needed <= receive_.total)
         fault = gather(qp_.datapath.keys, receive_.pd, receive_.sges, 0, needed, gdma::kLocalWrite,
-                       to, receive_check());
+                       to, receives->rules.check);
     if (fault != gdma::MrFault::kNone) {
         counters.drop_no_receive.add();
-        // The stock format has no completion that could tell of a receive that is no use.
-        if (qp_.extended && take == QueueFormat::Take::kMalformed)
+        if (!receives->rules.fails_datagrams) return false;
+        if (take == ReceiveFormat::Take::kMalformed)
             fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, false);
-        else if (qp_.extended && take == QueueFormat::Take::kOk && needed <= receive_.total)
+        else if (take == ReceiveFormat::Take::kOk && needed <= receive_.total)
             fatal(NakCode::kRemoteOperational, scatter_error(fault), false);
         return false;
     }
@@ -408,7 +405,7 @@ bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std:
     taken_ = false;
     ++messages;
     tally(counters.rx_bytes, traffic.rx_bytes, length);
-    qp_.queues->received_datagram(receive_, packet, static_cast<std::uint32_t>(needed));
+    receives->complete_datagram(receive_, packet, static_cast<std::uint32_t>(needed));
     return true;
 }
 

@@ -9,7 +9,7 @@
 
 #include "rnic/counters.h"
 #include "rnic/memory.h"
-#include "rnic/queue_format.h"
+#include "rnic/receive_format.h"
 #include "rnic/segment.h"
 
 namespace openmana::rnic {
@@ -55,6 +55,7 @@ protected:
     roce::Reth write_{};
 
 public:
+    ReceiveFormat* receives = nullptr;
     std::uint64_t messages = 0;  ///< figure for QpStatus
     QpTraffic traffic;           ///< what came by the local path, and datagrams
 };
@@ -97,12 +98,10 @@ private:
     void abandon();
     [[nodiscard]] bool follows(const Segment& segment);
     [[nodiscard]] Answer nak_sequence();
-    QueueFormat::Take take_receive();
+    ReceiveFormat::Take take_receive();
     [[nodiscard]] std::optional<Answer> provide_receive(const Segment& segment);
     [[nodiscard]] bool fits(const Segment& segment) const;
     [[nodiscard]] std::optional<Answer> find_memory(const Segment& segment);
-    /// How the memory of receives is checked.
-    [[nodiscard]] SgeCheck receive_check() const;
     void complete_receive(const Segment& segment);
     void remember(const Segment& segment, std::uint32_t packets, std::uint64_t original);
 };

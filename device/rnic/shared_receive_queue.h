@@ -10,32 +10,9 @@
 #include "gdma/handle.h"
 #include "gdma/ring.h"
 #include "rnic/adapter_events.h"
-#include "rnic/queue_format.h"
+#include "rnic/receive_ring.h"
 
 namespace openmana::rnic {
-
-/// A ring of receive work requests of one size, and the word that says how many there are.
-class ReceiveRing {
-public:
-    ReceiveRing(gdma::Ring ring, std::uint32_t stride)
-        : ring_(std::move(ring)),
-          stride_(stride),
-          entries_(static_cast<std::uint32_t>(ring_.bytes() / stride)) {}
-    /// The next one, if `producer` says that there is one. kMalformed, with `bad_index` set if it
-    /// is the producer that is impossible.
-    QueueFormat::Take take(std::uint32_t producer, Receive& receive, bool& bad_index);
-    [[nodiscard]] std::uint32_t posted(std::uint32_t producer) const {
-        return producer - consumer_;
-    }
-    [[nodiscard]] std::uint32_t entries() const { return entries_; }
-    void reset() { consumer_ = 0; }
-
-private:
-    gdma::Ring ring_;
-    std::uint32_t stride_;
-    std::uint32_t entries_;
-    std::uint32_t consumer_ = 0;
-};
 
 /// A shared receive queue, which its QPs hold. Used by them, their visitors among them; its mutex
 /// comes after those of responders and before those of CQs.
@@ -53,7 +30,7 @@ public:
                        const Layout& layout);
 
     [[nodiscard]] std::uint32_t id() const { return id_; }
-    QueueFormat::Take take(Receive& receive);
+    ReceiveFormat::Take take(Receive& receive);
     void set_limit(std::uint32_t limit);
     [[nodiscard]] std::uint32_t limit() const;
     [[nodiscard]] std::uint32_t posted() const;

@@ -19,22 +19,25 @@ bool Qp::send_datagrams() {
     for (unsigned n = 0; n < kTurnDatagrams; ++n) {
         if (state() != MANA_HW_RNIC_QP_RTS) return false;
         // The ring of the kernel's MAD queue may be overwritten: see above.
-        if (type != QpType::kGsi && queues->sends_posted() && datapath.scheduler.hold_back(*this))
+        if (type != QpType::kGsi && sends->posted() && datapath.scheduler.hold_back(*this))
             return false;
         const gdma::KeyUse use;
         Datagram datagram;
         datagram.payload = &datapath.scratch.from;
-        switch (queues->next_datagram(datagram)) {
-            case QueueFormat::Next::kNone:
+        switch (sends->next_datagram(datagram)) {
+            case SendFormat::Next::kNone:
                 return false;
-            case QueueFormat::Next::kSend:
+            case SendFormat::Next::kSend:
                 send_datagram(datagram);
                 break;
-            case QueueFormat::Next::kDrop:
+            case SendFormat::Next::kDrop:
                 datapath.counters.drop_datagram.add();
                 break;
+            case SendFormat::Next::kFailed:
+                errors->datagram_failed();
+                return false;
         }
-        queues->datagram_done();
+        sends->complete_datagram();
     }
     return true;
 }

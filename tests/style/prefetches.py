@@ -15,8 +15,9 @@ import sys
 PREFETCH = re.compile(r"\b(prefetch\w*|prfm)\b")
 #: As objdump names them, less their parameters.
 FUNCTIONS = [
-    "openmana::gdma::Function::Impl::ring_wq",
-    "openmana::gdma::Function::bar0_writes",
+    "openmana::gdma::Doorbells::ring32",
+    "openmana::gdma::Doorbells::ring64",
+    "openmana::gdma::Registers::write_all",
     "openmana::gdma::MemoryTable::prefetch",
     "openmana::gdma::Ring::prefetch",
     "openmana::rnic::Scheduler::pump",

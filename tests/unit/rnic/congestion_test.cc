@@ -154,9 +154,7 @@ TEST_F(CongestionTest, MarkedCnpIsNotAnswered) {
 }
 
 TEST(CongestionOfUcTest, ANotificationReachesTheSenderAndSlowsItDown) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    ExtLink link(false, options);
+    ExtLink link(false, ExtLink::uc());
     roce::Packet packet;
     packet.opcode = Opcode::kUcWriteOnly;
     packet.psn = Psn(ExtLink::kPsn);

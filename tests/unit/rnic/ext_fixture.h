@@ -24,6 +24,12 @@ public:
         bool srq = false;  ///< for B
         std::uint32_t entries = 256;
     };
+    /// Both ends are UC.
+    [[nodiscard]] static Options uc() {
+        Options options;
+        options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+        return options;
+    }
     struct Side {
         Node* node = nullptr;
         std::unique_ptr<ExtHost> host;

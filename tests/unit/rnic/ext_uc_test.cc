@@ -11,9 +11,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, ExtUcTest, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Local" : "Wire"; });
 
 TEST_P(ExtUcTest, UcDeliversWithoutAcknowledgement) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    open(options);
+    open(ExtLink::uc());
     link->b.recv(5, 0x80000, 8192);
     link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
     link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x90000));
@@ -28,9 +26,7 @@ TEST_P(ExtUcTest, UcDeliversWithoutAcknowledgement) {
 
 // ROCE 10: 123
 TEST_P(ExtUcTest, UcLosesAMessageWithoutAReceive) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    open(options);
+    open(ExtLink::uc());
     link->a.post(link->wr(MANA_HW_EXT_WQE_SEND, 0, 5000));
     ASSERT_TRUE(link->run(1));
     link->idle();
@@ -45,9 +41,7 @@ TEST_P(ExtUcTest, UcLosesAMessageWithoutAReceive) {
 
 // ROCE 10: 123
 TEST_P(ExtUcTest, UcRefusalsAreSilent) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    open(options);
+    open(ExtLink::uc());
     ExtWr bad = link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x90000);
     bad.rkey ^= 1;
     link->a.post(bad);
@@ -66,9 +60,7 @@ TEST_F(ExtPathTest, UcDropsAMessageWithAGap) {
     for (const roce::Opcode opcode :
          {roce::Opcode::kUcSendFirst, roce::Opcode::kUcSendMiddle, roce::Opcode::kUcSendLast}) {
         SCOPED_TRACE(int{static_cast<std::uint8_t>(opcode)});
-        ExtLink::Options options;
-        options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-        link = std::make_unique<ExtLink>(false, options);
+        link = std::make_unique<ExtLink>(false, ExtLink::uc());
         int lost = 0;
         link->network.fate = [&](const roce::Packet& packet) {
             Fate fate;
@@ -94,8 +86,7 @@ TEST_F(ExtPathTest, UcEndsAReceiveOfASharedQueue) {
     for (const roce::Opcode opcode :
          {roce::Opcode::kUcSendFirst, roce::Opcode::kUcSendMiddle, roce::Opcode::kUcSendLast}) {
         SCOPED_TRACE(int{static_cast<std::uint8_t>(opcode)});
-        ExtLink::Options options;
-        options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+        ExtLink::Options options = ExtLink::uc();
         options.srq = true;
         link = std::make_unique<ExtLink>(false, options);
         int lost = 0;
@@ -124,8 +115,7 @@ TEST_F(ExtPathTest, UcEndsAReceiveOfASharedQueue) {
 
 /// Too long for it, and a WRITE with immediate and a bad key.
 TEST_F(ExtPathTest, UcRefusalEndsAReceiveOfASharedQueue) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
+    ExtLink::Options options = ExtLink::uc();
     options.srq = true;
     link = std::make_unique<ExtLink>(false, options);
     for (std::uint32_t i = 1; i <= 3; ++i) link->b.recv(i, 0x80000, 100);
@@ -144,9 +134,7 @@ TEST_F(ExtPathTest, UcRefusalEndsAReceiveOfASharedQueue) {
 
 // ROCE 10: 122
 TEST_F(ExtPathTest, UcGoesOnBehindALostMessageOfOnePacket) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    link = std::make_unique<ExtLink>(false, options);
+    link = std::make_unique<ExtLink>(false, ExtLink::uc());
     int sends = 0;
     link->network.fate = [&](const roce::Packet& packet) {
         Fate fate;
@@ -166,9 +154,7 @@ TEST_F(ExtPathTest, UcGoesOnBehindALostMessageOfOnePacket) {
 }
 
 TEST_P(ExtUcTest, LocalErrorStopsTheSendQueueOfUc) {
-    ExtLink::Options options;
-    options.a.type = options.b.type = MANA_HW_EXT_QP_UC;
-    open(options);
+    open(ExtLink::uc());
     link->a.recv(1, 0x80000, 4096);
     link->b.recv(2, 0x80000, 4096);
     link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 3000, 0x90000));

@@ -172,7 +172,7 @@ void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
         segment.atomic = {info.operation == Operation::kCompareSwap, packet.atomic.swap_or_add,
                           packet.atomic.compare};
     }
-    segment.value = segment.invalidate ? packet.invalidate_rkey
+    segment.value = segment.invalidate ? packet.invalidate_rkey.value()
                                        : base::load_be<std::uint32_t>(packet.immediate.data());
     if (packet.pad != (4 - payload.size() % 4) % 4) segment.kind = SegmentKind::kInvalid;
     // Held back as if it was lost, not refused (ROCE 4.3): drivers may not know of each other's

@@ -230,7 +230,7 @@ void ExtSends::parse(SendWqe& wqe, std::span<const std::byte> bytes) {
         }
         const auto remote = ext_segment_at<mana_hw_ext_remote>(bytes, at);
         wqe.address = remote.address;
-        wqe.rkey = remote.rkey;
+        wqe.rkey = RKey(remote.rkey);
         at += sizeof remote;
     }
     if (wqe.is_atomic()) {

@@ -173,7 +173,7 @@ Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& an
     gdma::SpanList& to = datapath_.scratch.to;
     from.clear();
     to.clear();
-    if (target.datapath.keys.resolve(gdma::Key(answer.read.rkey), target.pd->id,
+    if (target.datapath.keys.resolve(gdma::Key(answer.read.rkey.value()), target.pd->id,
                                      answer.read.address, length, gdma::kRemoteRead, from,
                                      target.scope()) != gdma::MrFault::kNone) {
         const Answer refused = target.responder.refuse_read(answer.psn);

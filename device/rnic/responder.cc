@@ -179,12 +179,12 @@ std::optional<Answer> Responder::find_memory(const Segment& segment) {
         // gone by then.
         gdma::MrFault fault = gdma::MrFault::kNone;
         if (segment.first && !segment.last)
-            fault = datapath.keys.check(gdma::Key(write_.rkey), qp_.pd->id, write_.address,
+            fault = datapath.keys.check(gdma::Key(write_.rkey.value()), qp_.pd->id, write_.address,
                                         write_.length, gdma::kRemoteWrite, qp_.scope());
         if (fault == gdma::MrFault::kNone)
-            fault =
-                datapath.keys.resolve(gdma::Key(write_.rkey), qp_.pd->id, write_.address + offset_,
-                                      segment.length, gdma::kRemoteWrite, to, qp_.scope());
+            fault = datapath.keys.resolve(gdma::Key(write_.rkey.value()), qp_.pd->id,
+                                          write_.address + offset_, segment.length,
+                                          gdma::kRemoteWrite, to, qp_.scope());
         if (fault != gdma::MrFault::kNone) {
             tally(counters.remote_access, qp_.events.remote_access);
             return refuse(segment, NakCode::kRemoteAccess, taken_ ? MANA_HW_RNIC_VE_RX_RKEY : 0);
@@ -271,9 +271,9 @@ Answer Responder::read(const Segment& segment) {
     if ((qp_.route.access & MANA_HW_RNIC_QP_ACCESS_REMOTE_READ) == 0 ||
         qp_.attributes.max_read_in == 0 || segment.reth.length > kMaxMessage || segment.length != 0)
         return fatal(NakCode::kInvalidRequest, 0);
-    const gdma::MrFault fault =
-        qp_.datapath.keys.check(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
-                                segment.reth.length, gdma::kRemoteRead, qp_.scope());
+    const gdma::MrFault fault = qp_.datapath.keys.check(
+        gdma::Key(segment.reth.rkey.value()), qp_.pd->id, segment.reth.address, segment.reth.length,
+        gdma::kRemoteRead, qp_.scope());
     if (fault != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);
@@ -307,8 +307,8 @@ Answer Responder::atomic(const Segment& segment) {
         return fatal(NakCode::kInvalidRequest, 0);
     gdma::SpanList& to = spans.to;
     to.clear();
-    if (qp_.datapath.keys.resolve(gdma::Key(segment.reth.rkey), qp_.pd->id, segment.reth.address,
-                                  kBytes, gdma::kRemoteAtomic, to,
+    if (qp_.datapath.keys.resolve(gdma::Key(segment.reth.rkey.value()), qp_.pd->id,
+                                  segment.reth.address, kBytes, gdma::kRemoteAtomic, to,
                                   qp_.scope()) != gdma::MrFault::kNone) {
         tally(counters.remote_access, qp_.events.remote_access);
         return fatal(NakCode::kRemoteAccess, 0);

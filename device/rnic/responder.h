@@ -23,7 +23,7 @@ struct ReadEntry {
     Psn first{};
     std::uint32_t packets = 0;
     std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
+    RKey rkey{};
     std::uint32_t length = 0;
 };
 

@@ -130,8 +130,9 @@ Responses::Sent Responses::send_read(Answer& answer, std::uint64_t& budget) {
         const gdma::KeyUse use;
         gdma::SpanList& from = datapath.scratch.from;
         from.clear();
-        if (datapath.keys.resolve(gdma::Key(job.rkey), qp_.pd->id, job.address + offset, left,
-                                  gdma::kRemoteRead, from, qp_.scope()) != gdma::MrFault::kNone) {
+        if (datapath.keys.resolve(gdma::Key(job.rkey.value()), qp_.pd->id, job.address + offset,
+                                  left, gdma::kRemoteRead, from,
+                                  qp_.scope()) != gdma::MrFault::kNone) {
             Answer refused;
             {
                 const std::lock_guard lock(qp_.responder.mutex);

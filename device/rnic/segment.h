@@ -13,6 +13,7 @@ namespace openmana::rnic {
 using roce::Psn;
 using roce::QKey;
 using roce::Qpn;
+using roce::RKey;
 
 enum class SegmentKind : std::uint8_t { kSend, kWrite, kRead, kAtomic, kInvalid };
 
@@ -48,7 +49,7 @@ struct ReadJob {
     Psn psn{};
     std::uint32_t length = 0;
     std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
+    RKey rkey{};
     std::uint32_t done = 0;  ///< packets answered (wire path)
 };
 

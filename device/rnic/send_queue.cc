@@ -44,7 +44,7 @@ void SendWqe::parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu) 
     first = Psn(flags >> MANA_HW_RNIC_OOB_PSN_SHIFT);
     packets = 1;
     length = 0;
-    rkey = 0;
+    rkey = {};
     value = 0;
     address = 0;
     done = 0;
@@ -68,7 +68,7 @@ void SendWqe::parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu) 
         case MANA_HW_RNIC_WQE_READ:
             kind = opcode == MANA_HW_RNIC_WQE_READ ? SegmentKind::kRead : SegmentKind::kWrite;
             address = std::uint64_t{oob.oob.u.rdma.address_high} << 32 | oob.oob.u.rdma.address_low;
-            rkey = oob.oob.u.rdma.rkey;
+            rkey = RKey(oob.oob.u.rdma.rkey);
             bytes = oob.oob.u.rdma.length;
             break;
         default:

@@ -28,7 +28,7 @@ struct SendWqe {
     Psn first{};
     std::uint32_t packets = 1;  ///< PSNs taken
     std::uint32_t length = 0;
-    std::uint32_t rkey = 0;
+    RKey rkey{};
     std::uint32_t value = 0;  ///< immediate, or rkey to invalidate
     std::uint64_t address = 0;
     std::uint32_t done = 0;       ///< READ: packets of data placed

@@ -178,7 +178,7 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
             wqe.solicited && last && (wqe.kind == SegmentKind::kSend || wqe.immediate);
         packet.reth = {wqe.address, wqe.rkey, wqe.length};
         base::store_be<std::uint32_t>(packet.immediate.data(), wqe.value);
-        packet.invalidate_rkey = wqe.value;
+        packet.invalidate_rkey = RKey(wqe.value);
         ++since_ack_request_;
         packet.ack_request = last || since_ack_request_ >= std::min(kAckRequestEvery, window_) ||
                              (i + 1 == count && (count == room || asking_));

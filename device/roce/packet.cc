@@ -173,7 +173,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& info, std::byte* t
     }
     if (info.has(kHasReth)) {
         store_be<std::uint64_t>(to, packet.reth.address);
-        store_be<std::uint32_t>(to + 8, packet.reth.rkey);
+        store_be<std::uint32_t>(to + 8, packet.reth.rkey.value());
         store_be<std::uint32_t>(to + 12, packet.reth.length);
         to += 16;
     }
@@ -187,7 +187,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& info, std::byte* t
     }
     if (info.has(kHasAtomic)) {
         store_be<std::uint64_t>(to, packet.atomic.address);
-        store_be<std::uint32_t>(to + 8, packet.atomic.rkey);
+        store_be<std::uint32_t>(to + 8, packet.atomic.rkey.value());
         store_be<std::uint64_t>(to + 12, packet.atomic.swap_or_add);
         store_be<std::uint64_t>(to + 20, packet.atomic.compare);
         to += 28;
@@ -197,7 +197,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& info, std::byte* t
         to += 4;
     }
     if (info.has(kHasInvalidate)) {
-        store_be<std::uint32_t>(to, packet.invalidate_rkey);
+        store_be<std::uint32_t>(to, packet.invalidate_rkey.value());
         to += 4;
     }
     if (info.has(kHasCnpBody)) std::memset(to, 0, kCnpBodySize);
@@ -212,7 +212,7 @@ void read_extensions(const std::byte* from, const OpcodeInfo& info, Packet& pack
         from += 4;
     }
     if (info.has(kHasReth)) {
-        packet.reth = {load_be<std::uint64_t>(from), load_be<std::uint32_t>(from + 8),
+        packet.reth = {load_be<std::uint64_t>(from), RKey(load_be<std::uint32_t>(from + 8)),
                        load_be<std::uint32_t>(from + 12)};
         from += 16;
     }
@@ -225,7 +225,7 @@ void read_extensions(const std::byte* from, const OpcodeInfo& info, Packet& pack
         from += 8;
     }
     if (info.has(kHasAtomic)) {
-        packet.atomic = {load_be<std::uint64_t>(from), load_be<std::uint32_t>(from + 8),
+        packet.atomic = {load_be<std::uint64_t>(from), RKey(load_be<std::uint32_t>(from + 8)),
                          load_be<std::uint64_t>(from + 12), load_be<std::uint64_t>(from + 20)};
         from += 28;
     }
@@ -233,7 +233,7 @@ void read_extensions(const std::byte* from, const OpcodeInfo& info, Packet& pack
         std::memcpy(packet.immediate.data(), from, 4);
         from += 4;
     }
-    if (info.has(kHasInvalidate)) packet.invalidate_rkey = load_be<std::uint32_t>(from);
+    if (info.has(kHasInvalidate)) packet.invalidate_rkey = RKey(load_be<std::uint32_t>(from));
 }
 
 tl::unexpected<base::Error> drop(DropReason reason, const char* text) {

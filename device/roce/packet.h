@@ -17,6 +17,7 @@ namespace openmana::roce {
 
 using Qpn = base::Strong<struct QpnTag, std::uint32_t>;  ///< 24 bits, as in the BTH
 using QKey = base::Strong<struct QKeyTag, std::uint32_t>;
+using RKey = base::Strong<struct RKeyTag, std::uint32_t>;  ///< of memory or a window, by its owner
 
 constexpr std::uint16_t kUdpPort = 4791;
 constexpr std::uint16_t kDefaultPkey = 0xffff;
@@ -127,7 +128,7 @@ struct OpcodeInfo {
 
 struct Reth {
     std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
+    RKey rkey{};
     std::uint32_t length = 0;
     friend bool operator==(const Reth&, const Reth&) = default;
 };
@@ -138,7 +139,7 @@ struct Aeth {
 };
 struct AtomicEth {
     std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
+    RKey rkey{};
     std::uint64_t swap_or_add = 0;
     std::uint64_t compare = 0;
     friend bool operator==(const AtomicEth&, const AtomicEth&) = default;
@@ -185,7 +186,7 @@ struct Packet {
     AtomicEth atomic{};
     std::uint64_t atomic_original = 0;     ///< AtomicAckETH
     std::array<std::byte, 4> immediate{};  ///< the application's bytes
-    std::uint32_t invalidate_rkey = 0;     ///< IETH
+    RKey invalidate_rkey{};                ///< IETH
     Deth deth{};
     std::uint32_t feth = 0;
 

@@ -49,8 +49,8 @@ base::Frame packet(test::Choices& choices, Target& target, test::HostileDriver& 
     if (choices.chance(48)) psn += static_cast<std::uint32_t>(choices.below(512)) - 256;
     packet.psn = roce::Psn(psn & 0xffffff);
     packet.reth.address = driver.data().value() + choices.below(256) * 1024;
-    packet.reth.rkey =
-        choices.chance(32) ? static_cast<std::uint32_t>(choices.number()) : driver.mrs()[0].rkey;
+    packet.reth.rkey = roce::RKey(choices.chance(32) ? static_cast<std::uint32_t>(choices.number())
+                                                     : driver.mrs()[0].rkey);
     packet.reth.length =
         static_cast<std::uint32_t>(choices.chance(32) ? choices.number() : choices.below(8192));
     packet.aeth.syndrome = choices.chance(128) ? choices.byte() : 0x1f;

@@ -185,11 +185,11 @@ TEST_F(FlowLogTest, RepetitionsAreNoNewOperations) {
 
 TEST_F(FlowLogTest, AReadIsOneOperationEvenIfAskedForAgainInTheMiddle) {
     roce::Packet read = packet(roce::Opcode::kReadRequest, 200, 10);
-    read.reth = {0x10000, 1, 3000};
+    read.reth = {0x10000, roce::RKey(1), 3000};
     send(read);
     get(packet(roce::Opcode::kReadResponseFirst, 100, 10), 1024);
     read.psn = roce::Psn(11);
-    read.reth = {0x10000 + 1024, 1, 3000 - 1024};
+    read.reth = {0x10000 + 1024, roce::RKey(1), 3000 - 1024};
     send(read);
     get(packet(roce::Opcode::kReadResponseFirst, 100, 11), 1024);
     get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
@@ -203,7 +203,7 @@ TEST_F(FlowLogTest, AReadIsOneOperationEvenIfAskedForAgainInTheMiddle) {
 TEST_F(FlowLogTest, ReadsOfOnePlaceAreOperationsOfTheirOwn) {
     for (std::uint32_t psn = 10; psn < 10 + 4 * 3; psn += 3) {
         roce::Packet read = packet(roce::Opcode::kReadRequest, 200, psn);
-        read.reth = {0x10000, 1, 3000};
+        read.reth = {0x10000, roce::RKey(1), 3000};
         send(read);
         get(packet(roce::Opcode::kReadResponseFirst, 100, psn), 1024);
         get(packet(roce::Opcode::kReadResponseMiddle, 100, psn + 1), 1024);
@@ -231,12 +231,12 @@ TEST_F(FlowLogTest, WhatTheNetworkLostBeforeTheNicCountsWhenItComes) {
 
 TEST_F(FlowLogTest, AnswersThatTheNetworkLostCountWhenTheyCome) {
     roce::Packet read = packet(roce::Opcode::kReadRequest, 200, 10);
-    read.reth = {0x10000, 1, 3000};
+    read.reth = {0x10000, roce::RKey(1), 3000};
     send(read);
     get(packet(roce::Opcode::kReadResponseFirst, 100, 10), 1024);
     get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
     read.psn = roce::Psn(11);
-    read.reth = {0x10000 + 1024, 1, 3000 - 1024};
+    read.reth = {0x10000 + 1024, roce::RKey(1), 3000 - 1024};
     send(read);
     get(packet(roce::Opcode::kReadResponseFirst, 100, 11), 1024);
     get(packet(roce::Opcode::kReadResponseLast, 100, 12), 952);
@@ -262,7 +262,7 @@ TEST_F(FlowLogTest, TheFirstPacketsCountWhenTheyComeAfterLaterOnes) {
 TEST_F(FlowLogTest, ALostReadRequestCountsWhenItComes) {
     const auto ask = [this](std::uint32_t psn) {
         roce::Packet read = packet(roce::Opcode::kReadRequest, 100, psn);
-        read.reth = {0x10000, 1, 2048};
+        read.reth = {0x10000, roce::RKey(1), 2048};
         get(read);
     };
     ask(10);

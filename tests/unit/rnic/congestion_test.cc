@@ -29,7 +29,8 @@ protected:
         packet.source_mac = link->a.node->host.mac();
         packet.destination_mac = link->b.node->host.mac();
         packet.destination_qpn = roce::Qpn(link->b.qp->qpn());
-        packet.reth = {link->b.buffer.value(), link->b.mr.rkey, static_cast<std::uint32_t>(bytes)};
+        packet.reth = {link->b.buffer.value(), roce::RKey(link->b.mr.rkey),
+                       static_cast<std::uint32_t>(bytes)};
         const std::vector<std::byte> payload(bytes);
         packet.payload = payload;
         base::Frame frame;
@@ -164,7 +165,7 @@ TEST(CongestionOfUcTest, ANotificationReachesTheSenderAndSlowsItDown) {
     packet.source_mac = link.a.node->host.mac();
     packet.destination_mac = link.b.node->host.mac();
     packet.destination_qpn = roce::Qpn(link.b.qp.qpn);
-    packet.reth = {link.b.buffer.value(), link.b.mr.rkey, 0};
+    packet.reth = {link.b.buffer.value(), roce::RKey(link.b.mr.rkey), 0};
     base::Frame frame;
     encode(packet, frame);
     link.b.node->rnic.receive(frame);

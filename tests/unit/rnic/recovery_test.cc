@@ -88,14 +88,14 @@ TEST_F(RecoveryTest, DuplicateReadOfSomethingElseIsDropped) {
     const std::size_t frames = sent().size();
     roce::Packet p = to(link->b, Opcode::kReadRequest, 0x100);
     const std::uint64_t address = link->b.buffer.value() + (1 << 20);
-    for (const auto& reth : {roce::Reth{address + 1, link->b.mr.rkey, 4096},
-                             roce::Reth{address, link->b.mr.rkey + 1, 4096},
-                             roce::Reth{address, link->b.mr.rkey, 5000}}) {
+    for (const auto& reth : {roce::Reth{address + 1, roce::RKey(link->b.mr.rkey), 4096},
+                             roce::Reth{address, roce::RKey(link->b.mr.rkey + 1), 4096},
+                             roce::Reth{address, roce::RKey(link->b.mr.rkey), 5000}}) {
         p.reth = reth;
         inject(link->b, p);
     }
     p.psn = Psn(0xf0);  // before the connection
-    p.reth = {address, link->b.mr.rkey, 4096};
+    p.reth = {address, roce::RKey(link->b.mr.rkey), 4096};
     inject(link->b, p);
     EXPECT_EQ(sent().size(), frames);
     EXPECT_STREQ(link->b.state(), "RTS");
@@ -109,7 +109,7 @@ TEST_F(RecoveryTest, DuplicateReadReadsAnew) {
     link->b.at(1 << 20, 1)[0] = std::byte{0x77};
     std::vector<std::byte> first_bytes;
     roce::Packet p = to(link->b, Opcode::kReadRequest, 0x100);
-    p.reth = {link->b.buffer.value() + (1 << 20), link->b.mr.rkey, 2048};
+    p.reth = {link->b.buffer.value() + (1 << 20), roce::RKey(link->b.mr.rkey), 2048};
     link->network.fate = [&](const roce::Packet& packet) {
         if (packet.info().response) first_bytes.push_back(packet.payload[0]);
         return Fate{};
@@ -155,7 +155,7 @@ TEST_F(RecoveryTest, AckOfADuplicateWaitsBehindReadData) {
     link->network.sent.clear();
     // Both in one batch: the request for more data than one turn sends, and the duplicate.
     roce::Packet request = to(link->b, Opcode::kReadRequest, 0x101);
-    request.reth = {link->b.buffer.value(), link->b.mr.rkey, 3 << 20};
+    request.reth = {link->b.buffer.value(), roce::RKey(link->b.mr.rkey), 3 << 20};
     base::Frame frame;
     roce::encode(request, frame);
     link->b.node->rnic.receive(frame);
@@ -175,7 +175,7 @@ TEST_F(RecoveryTest, DuplicateReadDoesNotSwallowAnAck) {
     // In one batch: a WRITE that is owed its ACK, and then the READ before it once more.
     roce::Packet first = to(link->b, Opcode::kWriteOnly, 0x101);
     roce::Packet again = to(link->b, Opcode::kReadRequest, 0x100);
-    again.reth = {link->b.buffer.value() + (1 << 20), link->b.mr.rkey, 100};
+    again.reth = {link->b.buffer.value() + (1 << 20), roce::RKey(link->b.mr.rkey), 100};
     base::Frame frame;
     for (const roce::Packet& p : {first, again}) {
         roce::encode(p, frame);
@@ -192,7 +192,7 @@ TEST_F(RecoveryTest, ReadSpeaksForTheWriteOfItsBatch) {
     open();
     const roce::Packet first = to(link->b, Opcode::kWriteOnly, 0x100);
     roce::Packet then = to(link->b, Opcode::kReadRequest, 0x101);
-    then.reth = {link->b.buffer.value() + (1 << 20), link->b.mr.rkey, 100};
+    then.reth = {link->b.buffer.value() + (1 << 20), roce::RKey(link->b.mr.rkey), 100};
     base::Frame frame;
     for (const roce::Packet& p : {first, then}) {
         roce::encode(p, frame);

@@ -47,7 +47,7 @@ TEST_F(SendWqeTest, Write) {
     EXPECT_EQ(wqe.last(), Psn(0x123458));
     EXPECT_EQ(wqe.mtu, 1024U);
     EXPECT_EQ(wqe.address, 0x0000700012345678ULL);
-    EXPECT_EQ(wqe.rkey, 0xcafe01U);
+    EXPECT_EQ(wqe.rkey, roce::RKey(0xcafe01U));
     EXPECT_EQ(wqe.length, 3000U);
     ASSERT_EQ(wqe.sges.size(), 1U);
     EXPECT_EQ(wqe.sges[0].address, 0x7f0011223340ULL);

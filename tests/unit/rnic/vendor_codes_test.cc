@@ -175,7 +175,7 @@ TEST_F(VendorCodesTest, InvalidationOfAnOrdinaryKey) {
     open();
     link->b.recv(9, 0, 4096);
     roce::Packet packet = to(link->b, Opcode::kSendOnlyInvalidate, 0x100);
-    packet.invalidate_rkey = link->b.mr.rkey;
+    packet.invalidate_rkey = roce::RKey(link->b.mr.rkey);
     inject(link->b, packet, 100);
     expect_receive_error(0x043);
     EXPECT_TRUE(sent().empty()) << "class J of ROCE 4.4: no answer";

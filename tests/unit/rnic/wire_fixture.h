@@ -62,7 +62,7 @@ protected:
         p.destination_qpn = roce::Qpn(end.qp->qpn());
         p.psn = roce::Psn(psn);
         p.ack_request = true;
-        p.reth = {end.buffer.value(), end.mr.rkey, 0};
+        p.reth = {end.buffer.value(), roce::RKey(end.mr.rkey), 0};
         p.aeth = {0x1f, 1};
         return p;
     }

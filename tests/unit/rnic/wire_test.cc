@@ -505,7 +505,7 @@ TEST_F(WireTest, RequestsThatBreakTheRules) {
         p.destination_qpn = roce::Qpn(link->b.qp->qpn());
         p.psn = Psn(0x100);
         p.ack_request = true;
-        p.reth = {link->b.buffer.value(), link->b.mr.rkey, c.reth};
+        p.reth = {link->b.buffer.value(), roce::RKey(link->b.mr.rkey), c.reth};
         std::vector<std::byte> payload(c.bytes, std::byte{0x5a});
         p.payload = payload;
         base::Frame frame;

@@ -84,7 +84,7 @@ void add_sends(std::vector<Golden>& list) {
          "0580ffff0000001280ffffffaabbccdd70696e676f45258d",
          p, "ping"});
     p = request(Opcode::kSendOnlyInvalidate, 0);
-    p.invalidate_rkey = 0x00cafe01;
+    p.invalidate_rkey = RKey(0x00cafe01);
     list.push_back(
         {"send only with invalidate",
          "0200000000020200000000010800456a0034000040004011b64bc0000201c0000202c12312b700200000"
@@ -110,7 +110,7 @@ void add_acknowledgements(std::vector<Golden>& list) {
 }
 void add_reads_and_atomics(std::vector<Golden>& list) {
     Packet p = request(Opcode::kReadRequest, 1);
-    p.reth = {0x0000700012345678, 0x00cafe01, 5};
+    p.reth = {0x0000700012345678, RKey(0x00cafe01), 5};
     list.push_back(
         {"read request",
          "0200000000020200000000010800456a003c000040004011b643c0000201c0000202c12312b700280000"
@@ -122,7 +122,7 @@ void add_reads_and_atomics(std::vector<Golden>& list) {
          "1030ffff00000034000000011f00000468656c6c6f000000da436209",
          response(Opcode::kReadResponseOnly, 1, kAckUnlimited, 4), "hello"});
     p = request(Opcode::kFetchAdd, 2);
-    p.atomic = {0x0000700012345680, 0x00cafe01, 7, 0};
+    p.atomic = {0x0000700012345680, RKey(0x00cafe01), 7, 0};
     list.push_back(
         {"fetch add",
          "0200000000020200000000010800456a0048000040004011b637c0000201c0000202c12312b700340000"
@@ -215,7 +215,7 @@ TEST(RocePacket, GoldenFramesRoundTrip) {
 TEST(RocePacket, WorkedExampleA) {
     Packet p = request(Opcode::kWriteOnly, 0xabc);
     p.ipv4_id = 0x1234;
-    p.reth = {0x0000700012345678, 0x00cafe01, 5};
+    p.reth = {0x0000700012345678, RKey(0x00cafe01), 5};
     EXPECT_EQ(encoded(p, "hello"),
               "0200000000020200000000010800456a00441234400040"
               "11a407c0000201c0000202c12312b7003000000a30ffff0000001280000abc"
@@ -512,12 +512,12 @@ TEST(RocePacket, EveryKnownOpcodeRoundTrips) {
         Packet p = request(opcode, 9);
         p.deth = {QKey(0x11223344), Qpn(0xabcdef)};
         p.feth = 0x13;
-        p.reth = {0x0102030405060708, 0x090a0b0c, 0x0d0e0f10};
+        p.reth = {0x0102030405060708, RKey(0x090a0b0c), 0x0d0e0f10};
         p.aeth = {0x1f, 0x654321};
-        p.atomic = {0x0102030405060708, 0x11121314, 0x2122232425262728, 0x3132333435363738};
+        p.atomic = {0x0102030405060708, RKey(0x11121314), 0x2122232425262728, 0x3132333435363738};
         p.atomic_original = 0x4142434445464748;
         p.immediate = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
-        p.invalidate_rkey = 0x51525354;
+        p.invalidate_rkey = RKey(0x51525354);
         const auto& info = opcode_info(opcode);
         const auto frame = from_hex(encoded(p, info.payload ? "payload" : ""));
         EXPECT_EQ(frame.size(), 58U + info.extension_bytes + (info.payload ? 8 : 0));

@@ -107,7 +107,7 @@ void Arrivals::answer(rnic::Qp& qp, const roce::Packet& packet, const std::funct
     else if (packet.psn >= view.una && packet.psn < view.next)
         ++answers_;
     else  // The NAK of a READ may name its beginning (ROCE 11.1), and ends the queue pair.
-        ++(qp.requester.view().failed ? answers_ : ghosts_);
+        ++(qp.requester.view().failed ? answers_ : unexpected_);
 }
 
 void Arrivals::datagram(const roce::Packet& packet, const std::function<void()>& deal) {
@@ -151,7 +151,7 @@ std::string Arrivals::wrong(bool wire_only) const {
     compare("no such QP", c.drop_qpn.value(), nobody_ + qpn_);
     compare("requests ahead", c.out_of_sequence.value(), ahead_);
     compare("duplicates", c.duplicates.value(), behind_);
-    compare("unexpected acknowledgements", c.unexpected_acks.value(), ghosts_);
+    compare("unexpected acknowledgements", c.unexpected_acks.value(), unexpected_);
     compare("RNR NAKs", c.rnr_naks_sent.value(), put_off_);
     compare("packets of UC lost", c.drop_unreliable.value(), lost_);
     // A group's datagram is counted for each of its queue pairs, and one's own needs no frame.

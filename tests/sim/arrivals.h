@@ -42,7 +42,7 @@ private:
     std::uint64_t foreign_ = 0;  // to a MAC or an IP address that is not the NIC's
     // Dropped for the sake of the queue pair.
     std::uint64_t qpn_ = 0, address_ = 0, state_ = 0, owed_ = 0;
-    std::uint64_t ahead_ = 0, behind_ = 0, ghosts_ = 0;
+    std::uint64_t ahead_ = 0, behind_ = 0, unexpected_ = 0;
     std::uint64_t lost_ = 0;                // of UC
     std::uint64_t qkey_ = 0, useless_ = 0;  // datagrams: a wrong Q_Key; no receive for it
     // In order, and not taken: told to come again, or the end of the queue pair.

@@ -135,25 +135,6 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     return step;
 }
 
-Requester::Step Requester::local_outcome(const Answer& answer) {
-    switch (answer.kind) {
-        case Answer::Kind::kAck:
-            on_ack(answer.psn);
-            break;
-        case Answer::Kind::kNak:
-        case Answer::Kind::kRnr:
-            on_nak(answer.psn, answer.syndrome);
-            break;
-        default:
-            break;
-    }
-    if (failure_ != 0 || rnr_timer_.armed()) return Step::kLeave;
-    if (una_ == send_psn_) return Step::kGo;
-    // No answer, or one that does not help: from here on as on a wire that lost the packet.
-    stall();
-    return Step::kWait;
-}
-
 Requester::Step Requester::local_atomic(SendWqe& wqe, const Answer& answer) {
     if (!place_original(wqe, answer.original)) return Step::kLeave;
     una_ = send_psn_ = wqe.last() + 1;

@@ -78,16 +78,16 @@ private:
     bool fetch();
     void fail(std::uint16_t vendor, bool on_rreq = false);
     [[nodiscard]] bool reliable() const;
-    void discard(SendWqe& wqe);
     bool run_local(Budget& budget);
 
+    // local_path.cc
     void turn_local(const LocalPeer& peer, Budget& budget);
     [[nodiscard]] Qp* find_peer(const LocalPeer& peer);
     Step local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget);
     Step local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied);
     Step local_atomic(SendWqe& wqe, const Answer& answer);
-    Step local_outcome(const Answer& answer);
-    void stall();
+
+    // wire_requests.cc
     void turn_wire(Budget& budget);
     void send_read(const SendWqe& wqe);
     void send_atomic(const SendWqe& wqe);
@@ -96,22 +96,30 @@ private:
     [[nodiscard]] std::uint32_t psns_out() const;
     [[nodiscard]] std::uint32_t in_flight() const;
 
-    bool on_ack(Psn psn);
+    // wire_answers.cc
     void take_credits(roce::Aeth aeth);
-    void on_nak(Psn psn, std::uint8_t syndrome);
     void on_read_response(const roce::Packet& packet);
     void on_atomic_response(const roce::Packet& packet);
     bool place_original(SendWqe& wqe, std::uint64_t original);
+
+    // acknowledgement.cc
+    Step local_outcome(const Answer& answer);
+    bool on_ack(Psn psn);
+    void on_nak(Psn psn, std::uint8_t syndrome);
     bool ack_through(Psn psn);
-    void progress();
+    void advance_to(Psn next);
     void complete_front();
+    void progress();
+    void discard(SendWqe& wqe);
+    void skip_to_next();
+
+    // retransmission.cc
+    void watch();
+    void stall();
+    void on_timeout();
     bool retry(Psn psn, bool timed_out = false);
     void shrink_window(std::uint32_t least);
     void rewind(Psn psn);
-    void skip_to_next();
-    void advance_to(Psn next);
-    void watch();
-    void on_timeout();
 
     Qp& qp_;
     Datapath& datapath_;

@@ -139,35 +139,15 @@ std::uint16_t StockSends::execute_local(const SendWqe&) {
 }
 
 void StockSends::complete(const SendWqe& wqe) {
-    acked_.store(wqe.last().value(), std::memory_order_relaxed);
-}
-
-void StockSends::start(Psn first) {
-    acked_.store((first - 1).value(), std::memory_order_relaxed);
-    reported_ = first - 1;
-    armed_ = false;
-}
-
-void StockSends::arm(Psn psn) {
-    if (reported_ >= psn) return;
-    arm_psn_ = psn;
-    armed_ = true;
-    settle();
+    completions_.complete(wqe.last());
 }
 
 void StockSends::settle() {
-    if (armed_ && acked() >= arm_psn_) post_armed();
+    completions_.settle(qp_);
 }
 
-void StockSends::post_armed() {
-    mana_hw_rnic_armed_cqe cqe{};
-    cqe.type = MANA_HW_RNIC_CQE_ARMED;
-    cqe.msn_syndrome = std::uint32_t{roce::kAckUnlimited} << MANA_HW_RNIC_CQE_SYNDROME_SHIFT;
-    cqe.psn = acked().value();
-    armed_ = false;
-    reported_ = acked();
-    datapath_.counters.armed_cqes.add();
-    qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rreq.value(), false);
+void StockSends::start(Psn first) {
+    completions_.start(first);
 }
 
 // ---- datagrams (RNIC 7)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -9,6 +8,7 @@
 #include "gdma/ring.h"
 #include "gdma/wqe.h"
 #include "rnic/send_format.h"
+#include "rnic/stock_completions.h"
 
 namespace openmana::rnic {
 
@@ -39,24 +39,21 @@ public:
     /// Of the READ scatter queue, which also arms.
     [[nodiscard]] gdma::DoorbellTarget& read_doorbell() { return read_doorbell_; }
     /// The newest request that is done. Also for visitors.
-    [[nodiscard]] Psn acked() const { return Psn(acked_.load(std::memory_order_relaxed)); }
+    [[nodiscard]] Psn acked() const { return completions_.done(); }
     /// Tells the host of what is done, armed or not, if it does not know it.
-    void report_progress() {
-        if (acked() != reported_) post_armed();
-    }
+    void report_progress() { completions_.report(qp_); }
 
 private:
     void ring_reads(std::uint32_t position);
-    /// Doorbell 0x408 (RNIC 3.8).
-    void arm(Psn psn);
     void take_scatter(SendWqe& wqe);
-    void post_armed();
     [[nodiscard]] bool build_datagram(const gdma::Wqe& wqe, Datagram& datagram);
 
     struct ReadDoorbell final : gdma::DoorbellTarget {
         explicit ReadDoorbell(StockSends& owner) : sends(owner) {}
         void ring(std::uint32_t position) override { sends.ring_reads(position); }
-        void ring_client(std::uint32_t value) override { sends.arm(Psn(value & 0xffffff)); }
+        void ring_client(std::uint32_t value) override {
+            sends.completions_.arm(sends.qp_, Psn(value & 0xffffff));
+        }
         StockSends& sends;
     };
 
@@ -64,12 +61,9 @@ private:
     Qp& qp_;
     Datapath& datapath_;
     std::uint32_t producer_ = 0;
-    std::uint32_t consumer_ = 0;           // of WQEs fetched
-    std::uint32_t peeked_ = 0;             // up to here the keys were asked for
-    std::atomic<std::uint32_t> acked_{0};  // PSN of the newest finished WQE; read by visitors
-    Psn reported_{};
-    Psn arm_psn_{};
-    bool armed_ = false;
+    std::uint32_t consumer_ = 0;  // of WQEs fetched
+    std::uint32_t peeked_ = 0;    // up to here the keys were asked for
+    StockCompletions completions_;
     std::uint32_t datagram_position_ = 0;
     gdma::Ring ring_;
     ReadDoorbell read_doorbell_{*this};

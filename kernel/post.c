@@ -37,12 +37,8 @@ int mana_ib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		trace_wqe_post(dev, ibqp->qp_num, MANA_IB_TRACE_SQ, offset,
 			       wr->opcode);
 	}
-	if (ring->producer != before) {
-		if (extended)
-			mana_ib_ring_send_ext(qp);
-		else
-			mana_ib_ring_send_ud(qp);
-	}
+	if (ring->producer != before)
+		mana_ib_notify_send(qp);
 	spin_unlock_irqrestore(&ring->lock, flags);
 	if (unlikely(READ_ONCE(qp->work.flush)))
 		mana_ib_wake_flush(to_mana_cq(ibqp->send_cq));
@@ -80,12 +76,8 @@ int mana_ib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		}
 		trace_wqe_post(dev, ibqp->qp_num, MANA_IB_TRACE_RQ, offset, 0);
 	}
-	if (ring->producer != before) {
-		if (extended)
-			mana_ib_ring_recv_ext(qp);
-		else
-			mana_ib_ring_recv_ud(qp);
-	}
+	if (ring->producer != before)
+		mana_ib_notify_recv(qp);
 	spin_unlock_irqrestore(&ring->lock, flags);
 	if (unlikely(READ_ONCE(qp->work.flush)))
 		mana_ib_wake_flush(to_mana_cq(ibqp->recv_cq));

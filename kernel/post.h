@@ -25,13 +25,13 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr);
 int mana_ib_post_recv_ud(struct mana_ib_qp *qp, const struct ib_recv_wr *wr);
 int mana_ib_post_send_ext(struct mana_ib_qp *qp, const struct ib_send_wr *wr);
 int mana_ib_post_recv_ext(struct mana_ib_qp *qp, const struct ib_recv_wr *wr);
-void mana_ib_ring_send_ud(struct mana_ib_qp *qp);
-void mana_ib_ring_recv_ud(struct mana_ib_qp *qp);
-void mana_ib_ring_send_ext(struct mana_ib_qp *qp);
-void mana_ib_ring_recv_ext(struct mana_ib_qp *qp);
 u32 mana_ib_ext_send_bytes(u32 max_sge, bool datagram);
 u32 mana_ib_ext_receive_stride(u32 max_sge);
 u32 mana_ib_ud_send_bytes(u32 max_sge);
 u32 mana_ib_ud_receive_bytes(u32 max_sge);
+
+/* notify.c */
+void mana_ib_notify_send(struct mana_ib_qp *qp);
+void mana_ib_notify_recv(struct mana_ib_qp *qp);
 
 #endif

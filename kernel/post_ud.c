@@ -147,25 +147,3 @@ int mana_ib_post_recv_ud(struct mana_ib_qp *qp, const struct ib_recv_wr *wr)
 	mana_ib_ring_push(ring, wr->wr_id, IB_WC_RECV, true, bytes);
 	return 0;
 }
-
-/**
- * mana_ib_ring_send_ud - tells the device of sends, by doorbell
- * @qp: QP; the lock of its send queue is held
- */
-void mana_ib_ring_send_ud(struct mana_ib_qp *qp)
-{
-	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_SQ,
-			      mana_hw_wq_doorbell(qp->sq_id, 0,
-						  qp->work.sq.producer));
-}
-
-/**
- * mana_ib_ring_recv_ud - tells the device of receives, by doorbell
- * @qp: QP; the lock of its receive queue is held
- */
-void mana_ib_ring_recv_ud(struct mana_ib_qp *qp)
-{
-	mana_ib_ring_doorbell(to_mana_dev(qp->ibqp.device), MANA_HW_DB_RQ,
-			      mana_hw_wq_doorbell(qp->ibqp.qp_num, 0,
-						  qp->work.rq.producer));
-}

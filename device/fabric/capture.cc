@@ -27,7 +27,7 @@ base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
     Pcap pcap(
         pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapLength, PCAP_TSTAMP_PRECISION_NANO));
     if (!pcap) return base::fail(base::ErrorCode::kExhausted, "cannot start a capture");
-    TRY(auto fd, open_output(path, OutputMode::kReplace, 0666));
+    TRY(auto fd, open_output(path, OutputMode::kReplace));
     std::FILE* const file = ::fdopen(fd.get(), "wb");
     if (file == nullptr)
         return base::fail(base::ErrorCode::kIo, "cannot write the capture",

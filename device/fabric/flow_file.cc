@@ -13,7 +13,7 @@
 namespace openmana::fabric {
 
 base::Result<std::unique_ptr<FlowFile>> FlowFile::create(const std::string& path) {
-    TRY(auto fd, open_output(path, OutputMode::kAppend, 0640));
+    TRY(auto fd, open_output(path, OutputMode::kAppend));
     return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd)));
 }
 
@@ -40,7 +40,7 @@ bool FlowFile::current() const {
     const std::lock_guard lock(mutex_);
     struct stat own {};
     struct stat named {};
-    return fd_ && ::fstat(fd_.get(), &own) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+    return fd_ && ::fstat(fd_.get(), &own) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
            own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 

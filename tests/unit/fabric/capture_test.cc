@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "unit/fabric/frames.h"
+#include "unit/fabric/full_disk.h"
 
 namespace openmana::fabric {
 namespace {
@@ -97,20 +98,8 @@ TEST_F(CaptureTest, SaysWhyItCannotStart) {
 }
 
 TEST_F(CaptureTest, AFullDiskEndsItOnce) {
-    const auto full = Capture::create("/dev/full", world, {});
-    ASSERT_FALSE(full.has_value());
-    EXPECT_EQ(full.error().detail, static_cast<unsigned>(ENOSPC));
-    // A disk that fills up later.
     const auto capture = open();
-    std::FILE* const file = std::fopen("/dev/full", "wb");
-    ASSERT_NE(file, nullptr);
-    for (int fd = 3; fd < 1024; ++fd) {
-        std::error_code error;
-        if (std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), error) == path) {
-            ASSERT_EQ(::dup2(::fileno(file), fd), fd);
-        }
-    }
-    std::fclose(file);
+    ASSERT_TRUE(test::fill_disk_of(path));
     capture->frame(test::numbered(1));
     capture->flush();
     EXPECT_EQ(capture->error(), ENOSPC);

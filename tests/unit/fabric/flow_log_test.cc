@@ -9,6 +9,7 @@
 
 #include "roce/aeth.h"
 #include "unit/fabric/frames.h"
+#include "unit/fabric/full_disk.h"
 
 namespace openmana::fabric {
 namespace {
@@ -682,14 +683,18 @@ TEST(FlowFile, AppendsLines) {
 }
 
 TEST(FlowFile, AFullDiskDoesNotEndTheProcess) {
-    auto file = FlowFile::create("/dev/full");
+    std::string pattern = (std::filesystem::temp_directory_path() / "flows-XXXXXX").string();
+    const std::filesystem::path directory = ::mkdtemp(pattern.data());
+    auto file = FlowFile::create(directory / "flows");
     ASSERT_TRUE(file.has_value());
     EXPECT_EQ((*file)->error(), 0);
+    ASSERT_TRUE(test::fill_disk_of(directory / "flows"));
     (*file)->line("{}");
     (*file)->line("{}");
     EXPECT_EQ((*file)->error(), ENOSPC);
     EXPECT_EQ((*file)->lost(), 2u);
     EXPECT_FALSE((*file)->current());
+    std::filesystem::remove_all(directory);
 }
 
 }  // namespace

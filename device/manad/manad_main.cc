@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -11,6 +9,7 @@
 #include "base/log.h"
 #include "manad/daemon.h"
 #include "manad/options.h"
+#include "manad/signals.h"
 
 namespace {
 
@@ -34,15 +33,8 @@ int main(int argc, char** argv) {
     }
     base::log_to_stderr(parsed.options.log_level);
 
-    // Before any thread starts, so that all of them leave the signals to the descriptor.
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigprocmask(SIG_BLOCK, &signals, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
-    const base::UniqueFd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-
+    const auto signals = manad::prepare_signals();
+    if (!signals) return give_up("signals", signals.error());
     if (auto guarded = base::BusGuard::install(); !guarded)
         return give_up("signals", guarded.error());
     if (const auto& safe = base::EventSignal::shared().ready(); !safe)
@@ -54,7 +46,7 @@ int main(int argc, char** argv) {
     if (!created) return give_up(subject, created.error());
     manad::Daemon& daemon = **created;
     if (auto added =
-            daemon.loop().add(signal_fd.get(), EPOLLIN, [&](std::uint32_t) { daemon.stop(); });
+            daemon.loop().add(signals->get(), EPOLLIN, [&](std::uint32_t) { daemon.stop(); });
         !added)
         return give_up("signals", added.error());
     std::puts("ready");

@@ -346,6 +346,11 @@ static inline void mana_ext_ring_send(struct mana_ext_qp *qp)
 			      mana_hw_wq_doorbell(qp->sq_id, 0, qp->sq_producer));
 }
 
+static inline bool mana_ext_has_data(uint8_t opcode)
+{
+	return opcode <= MANA_HW_EXT_WQE_FETCH_ADD;
+}
+
 /*
  * Writes one work request into the SQ. EOPNOTSUPP: not for this QP; EINVAL: wrong
  * state, too many SGEs, too long, no address; ENOMEM: the queue is full. The queue
@@ -355,8 +360,9 @@ static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_sen
 {
 	struct mana_ext_wqe wqe;
 	uint32_t bytes = MANA_EXT_CONTROL_BYTES;
-	uint32_t count = wr->sge_count;
 	uint8_t opcode = wr->opcode;
+	/* Of requests without data the list means nothing, and is not looked at. */
+	uint32_t count = mana_ext_has_data(opcode) ? wr->sge_count : 0;
 	uint64_t length = 0;
 
 	if (MANA_UNLIKELY(!mana_ext_has_opcode(qp, opcode)))
@@ -377,11 +383,8 @@ static inline int mana_ext_send(struct mana_ext_qp *qp, const struct mana_dp_sen
 		if (MANA_UNLIKELY(count != 1 || length != sizeof(uint64_t)))
 			return EINVAL;
 		bytes += sizeof(struct mana_hw_ext_remote) + sizeof(struct mana_hw_ext_atomic);
-	} else if (opcode == MANA_HW_EXT_WQE_LOCAL_INV) {
-		count = 0;
 	} else if (opcode == MANA_HW_EXT_WQE_BIND_MW) {
 		bytes += sizeof(struct mana_hw_ext_bind);
-		count = 0;
 	}
 	if (wr->flags & MANA_HW_EXT_WQE_INLINE) {
 		if (MANA_UNLIKELY(length > qp->max_inline || opcode >= MANA_HW_EXT_WQE_READ))

@@ -215,6 +215,16 @@ TEST_F(ExtTest, OpcodesThatTheQpLacks) {
     EXPECT_EQ(qp.sq_posted, 6U);
 }
 
+TEST_F(ExtTest, RequestsWithoutDataHaveNoList) {
+    // What stands in a request's list is nobody's concern: it may be a union's other half.
+    for (const std::uint8_t opcode : {MANA_HW_EXT_WQE_LOCAL_INV, MANA_HW_EXT_WQE_BIND_MW}) {
+        mana_dp_send send = wr(opcode, 1000);
+        send.sge = nullptr;
+        EXPECT_EQ(mana_ext_send(&qp, &send), 0) << int{opcode};
+    }
+    EXPECT_EQ(qp.sq_posted, 2U);
+}
+
 TEST_F(ExtTest, PiecesOfDataStayWithinTheWqe) {
     // Two SGEs behind the head of a WRITE fill the unit; an atomic has room for one.
     ASSERT_EQ(qp.max_wqe_units, 1U);

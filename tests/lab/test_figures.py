@@ -6,9 +6,11 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import re
+import subprocess
 import sys
 import unittest
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +19,17 @@ sys.path.insert(0, str(ROOT / "tools"))
 from lab import bench, demo, perftest, progress  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 from lab.guest import GuestSpec  # noqa: E402
+
+
+def tool(name: str) -> ModuleType:
+    """A program of tools/ as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tools" / name))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
 
 
 def bandwidth(*rates: float, first: int = 2) -> str:
@@ -184,11 +197,7 @@ class BenchTest(unittest.TestCase):
                         bench.Bench(quick=True).message_rate([route])
 
     def test_figures_of_the_documents_take_what_bench_saves(self) -> None:
-        loader = importlib.machinery.SourceFileLoader("figures", str(ROOT / "tools/figures"))
-        spec = importlib.util.spec_from_loader("figures", loader)
-        assert spec is not None
-        figures = importlib.util.module_from_spec(spec)
-        loader.exec_module(figures)
+        figures = tool("figures")
         path = {"bandwidth_gbps": {"ib_write_bw": {"65536": 123.4}},
                 "latency_us": {"ib_write_lat": {"min": 1.0, "p50": 2.0, "p99": 3, "p99.9": 4}},
                 "writes_per_second": 1e6}
@@ -236,6 +245,39 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(found["ib_write_lat p50, times faster than stock"],
                          {"value": 2.5, "low": 2, "high": 3, "rounds": 2})
         self.assertEqual(found["writes per second, times stock"]["high"], 4)
+
+
+class TurnsTest(unittest.TestCase):
+    """tools/turns: what is worse than the old build's own spread is named."""
+
+    turns = tool("turns")
+
+    def rows(self, old: list[float], new: list[float]) -> dict[str, object]:
+        """`old`: of two runs in each round."""
+        times = {"old": iter(old), "new": iter(new)}
+        rows = self.turns.compare("old", "new", len(new),
+                                  lambda program: {"x": next(times[program]), program: 1.0})
+        return {row.name: row for row in rows}
+
+    def test_median_above_each_round_of_the_old_one_is_worse(self) -> None:
+        row = self.rows([100, 110, 100, 90, 100, 100], [111, 112, 113])["x"]
+        self.assertEqual((row.old_ns, row.ratio, row.lowest, row.highest), (100, 1.12, 0.9, 1.1))
+        self.assertTrue(row.worse)
+
+    def test_median_within_the_spread_of_the_old_one_is_not(self) -> None:
+        self.assertFalse(self.rows([100, 113, 100, 90, 100, 100], [111, 112, 113])["x"].worse)
+
+    def test_what_got_faster_is_not_worse_where_the_old_one_did_too(self) -> None:
+        self.assertFalse(self.rows([100, 90, 100, 90, 100, 90], [95, 95, 95])["x"].worse)
+
+    def test_benchmarks_that_one_lacks_are_left_out(self) -> None:
+        self.assertEqual(list(self.rows([100, 100], [100])), ["x"])
+
+    def test_program_that_fails_is_named(self) -> None:
+        done = subprocess.run([str(ROOT / "tools/turns"), "/bin/false", "/bin/true"], text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("turns: Command '['/bin/false'", done.stderr)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,15 @@ namespace {
 /// long.
 constexpr base::Duration kHold = std::chrono::milliseconds(100);
 
+/// What the error CQEs of both sides have in common.
+mana_hw_rnic_error_cqe error_cqe(std::uint16_t vendor) {
+    mana_hw_rnic_error_cqe cqe{};
+    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
+                                                   << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
+    cqe.responder_psn = 0xffffffff;
+    return cqe;
+}
+
 }  // namespace
 
 StockErrors::StockErrors(Qp& qp, StockSends& sends, StockReceives& receives)
@@ -33,11 +42,8 @@ bool StockErrors::report_send_error(std::uint16_t vendor, bool on_read_queue) {
     // Rules a and b of RNIC 3.9: the providers blame the first WQE behind the PSN of the error.
     sends_.report_progress();
     datapath_.counters.error_cqes.add();
-    mana_hw_rnic_error_cqe cqe{};
-    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
-                                                   << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
+    mana_hw_rnic_error_cqe cqe = error_cqe(vendor);
     cqe.psn_opcode = sends_.acked().value();
-    cqe.responder_psn = 0xffffffff;
     const std::uint32_t id = on_read_queue ? qp_.ids.rreq.value() : qp_.ids.sq.value();
     qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), id, !on_read_queue);
     return true;
@@ -48,13 +54,10 @@ bool StockErrors::report_receive_error(std::uint16_t vendor) {
     if (receive_error_reported_ || !outstanding) return false;
     receive_error_reported_ = true;
     datapath_.counters.error_cqes.add();
-    mana_hw_rnic_error_cqe cqe{};
-    cqe.type_vendor = MANA_HW_RNIC_CQE_ERROR | std::uint32_t{vendor}
-                                                   << MANA_HW_RNIC_CQE_VENDOR_SHIFT;
+    mana_hw_rnic_error_cqe cqe = error_cqe(vendor);
     cqe.msn_syndrome = qp_.responder.msn();
     cqe.psn_opcode = qp_.type == QpType::kRc ? sends_.acked().value() : 0;
     cqe.responder_msn = qp_.responder.msn();
-    cqe.responder_psn = 0xffffffff;
     qp_.recv_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.rq.value(), false);
     return true;
 }

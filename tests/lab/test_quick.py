@@ -608,6 +608,13 @@ class HostTest(unittest.TestCase):
         with self.assertRaisesRegex(LabError, "not enough disk space for images: .* are needed"):
             host.check_space(Path("/"), 1 << 62, "images")
 
+    def test_chroot_without_a_mount_of_its_own_is_refused_before_the_build(self) -> None:
+        proc_alone = "36 29 0:20 / /proc rw,nosuid - proc proc rw\n"
+        with self.assertRaisesRegex(LabError, "/ is no mount point, as in a plain chroot"):
+            host.check_namespaces(proc_alone)
+        host.check_namespaces("29 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n" + proc_alone)
+        host.check_namespaces()
+
     def test_failing_program_names_its_log(self) -> None:
         with tempfile.TemporaryDirectory() as temp:
             log = Path(temp) / "a.log"

@@ -108,6 +108,16 @@ def check_space(path: Path, need: int, what: str) -> None:
                        f"{need / 1e9:.1f} GB are needed")
 
 
+def check_namespaces(mountinfo: str | None = None) -> None:
+    """Refuses a chroot whose root is no mount point: unshare(1) cannot make mounts of its own
+    there, which build roots need. Said before hours of work, not after them."""
+    text = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
+    if not any(line.split()[4] == "/" for line in text.splitlines()):
+        raise LabError("/ is no mount point, as in a plain chroot: our driver and provider cannot "
+                       "be built here; bind the directory to itself (mount --bind DIR DIR) before "
+                       "chroot DIR")
+
+
 def python_has(module: str) -> bool:
     """Whether Debian's own Python has a module."""
     return subprocess.run(["/usr/bin/python3", "-c", f"import {module}"], capture_output=True,

@@ -39,6 +39,8 @@ def beside(suites: Sequence[str], driver: str = "stock", provider: str = "stock"
     """Prepares guests in another process while the block runs, and waits for it at the block's
     end. A block that fails ends it: images are fetched while compilers work, and neither waits
     for the other's failure."""
+    if "ours" in (driver, provider):
+        host.check_namespaces()
     host.ensure_packages(*host.for_trees())  # not two package managers at once
     process = spawn([sys.executable, os.fspath(MANALAB), *(["-q"] if is_quiet() else []),
                      "prepare", *suites, "--driver", driver, "--provider", provider])

@@ -125,6 +125,7 @@ def make_root(final: Path, suite: str, packages: list[str], log: Path, hook: str
     """Makes the root `final` of packages; `hook` is a shell command that gets its path as $1."""
     as_root = os.geteuid() == 0
     host.ensure_packages(*host.for_trees())
+    host.check_namespaces()
     host.check_space(cache_dir(), SPACE_NEEDED, f"the {suite} build root")
     log.unlink(missing_ok=True)
     with new_entry(final) as temp:

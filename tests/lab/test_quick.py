@@ -24,9 +24,9 @@ MANALAB = ROOT / "tools" / "manalab"
 sys.path.insert(0, str(ROOT / "tools"))
 
 from lab import (building, channel, cli, debian, debug_kernel, host, image, janitor,  # noqa: E402
-                 kvm, manad, ours, prepare, proc, qemu, roots, stage)
+                 kvm, manad, ours, prepare, proc, qemu, roots, session, stage)
 from lab.errors import CommandTimeout, GuestDied, GuestTimeout, LabError  # noqa: E402
-from lab.guest import FATAL, GuestSpec  # noqa: E402
+from lab.guest import FATAL, Guest, GuestSpec  # noqa: E402
 from lab.session import Lab  # noqa: E402
 
 
@@ -583,6 +583,44 @@ class ChannelTest(unittest.TestCase):
                            + channel.encode(channel.EXIT, ident, struct.pack("<i", 1)))
         with self.assertRaisesRegex(LabError, "status 1 before it wrote 'ready': no device"):
             command.wait_output("ready", 10)
+
+
+class SecondStartTest(unittest.TestCase):
+    """Of a guest whose kernel panics while it boots."""
+
+    OOPS = "[ 3.69] Oops: int3: 0000 [#1] SMP\n[ 3.70] Call Trace:\n[ 3.71] Modules linked in:"
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.guest = Guest("g0", 0, GuestSpec(), mock.Mock(), mock.Mock(), [], [],
+                           Path(folder.name))
+        self.lab = Lab([self.guest.spec])
+        self.replaced: list[int] = []
+
+    def boot(self, console: str, panic: str | None) -> None:
+        """The guest dies at its boot with that on its console."""
+        self.guest.console_log.write_text(console)
+        self.guest._panic = panic
+        died = GuestDied("g0: the guest panicked")
+        with mock.patch.object(self.guest, "wait_ready", side_effect=died), \
+                mock.patch.object(self.lab, "replace", self.replaced.append), \
+                mock.patch.object(session, "say"):
+            self.lab._bring_up(self.guest)
+
+    def test_a_kernel_that_tcg_let_run_into_its_own_breakpoint_has_one(self) -> None:
+        self.boot(self.OOPS + "\n[ 3.72] Kernel panic", "Kernel panic")
+        self.assertEqual(self.replaced, [0])
+        kept = self.guest.console_log.with_suffix(".console-before")
+        self.assertIn("Oops: int3", kept.read_text())
+
+    def test_any_other_has_none(self) -> None:
+        for console, panic in ((self.OOPS + " mana_ib mana\n", "Kernel panic"),
+                               (self.OOPS.replace("int3", "0000") + "\n", "Oops: 0000"),
+                               (self.OOPS + "\n", None)):
+            with self.assertRaises(GuestDied):
+                self.boot(console, panic)
+        self.assertEqual(self.replaced, [])
 
 
 class HostTest(unittest.TestCase):

@@ -27,6 +27,9 @@ FATAL = re.compile(r"Kernel panic|Oops:|BUG: (?!soft lockup|workqueue lockup|sch
                    r"sleeping function|invalid wait context|key |MAX_LOCK)"
                    r"|kernel BUG at|general protection fault")
 BASE_MODULES = ("mana", "mana_ib", "ib_uverbs", "rdma_ucm")
+# A kernel patches its own code behind a breakpoint. TCG now and then still runs into that when the
+# kernel has done with it, and knows it no more.
+OWN_PATCH = re.compile(r"Oops: int3: .*?Modules linked in:\s*\n", re.DOTALL)
 CONSOLE_GRACE = 2.0
 # Debian's kernel, or the one with the kernel's checkers: MiB of memory of a guest that nothing else
 # is said of, and by how much each time-out is longer.
@@ -244,6 +247,10 @@ class Guest:
         self.channel.wait_boot(timeout, old)
         if modules:
             self.load_modules()
+
+    def fell_over_own_patch(self) -> bool:
+        """Whether it panicked at a breakpoint that its kernel had set, without any module."""
+        return self._panic is not None and OWN_PATCH.search(self.console()) is not None
 
     def kill(self) -> None:
         """Ends QEMU at once, as a crash of the VM would."""

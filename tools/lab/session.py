@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from .debug_kernel import kernel_image
-from .errors import LabError
+from .errors import GuestDied, LabError
 from .guest import BOOT_TIMEOUT, Guest, GuestSpec
 from .image import get_image
 from .janitor import RunDirectory, new_log_dir
@@ -226,7 +226,19 @@ class Lab:
         with Step(f"booting {len(self.guests)} guest(s) ({suites}; {accel})"):
             for guest in self.guests:
                 guest.start(qemu)
-            self.each(lambda guest: guest.wait_ready(self._boot_timeout, self._modules))
+            self.each(self._bring_up)
+
+    def _bring_up(self, guest: Guest) -> None:
+        """Waits for a guest. One whose kernel fell victim to TCG starts once more."""
+        try:
+            guest.wait_ready(self._boot_timeout, self._modules)
+        except GuestDied:
+            if not guest.fell_over_own_patch():
+                raise
+            guest.console_log.rename(guest.console_log.with_suffix(".console-before"))
+            say(f"{guest.name}: its kernel met a breakpoint of its own under TCG, before any "
+                f"module was there; starting it again (log: {guest.console_log}-before)")
+            self.replace(guest.number)
 
     def replace(self, number: int) -> Guest:
         """Ends a guest, and starts a new one in its place with the same NICs and disk."""

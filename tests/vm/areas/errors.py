@@ -224,17 +224,22 @@ def traffic(context: Context, background: bool = True, timeout: int = 60) -> tup
                       *words])
     client.wait_output("client told", 30)
     wanted_pairs = 5 if background else 1
-    deadline = time.monotonic() + 60
-    while (busy := busy_pairs(b)) < wanted_pairs:
-        check(time.monotonic() < deadline, f"only {busy} of {wanted_pairs} queue pairs at work")
+    begin = time.monotonic()
+    looks: list[str] = []
+    while True:
+        pairs = messages_sent(b)
+        if sum(sent > 0 for sent in pairs.values()) >= wanted_pairs:
+            return server, client
+        looks.append(f"{pairs} at {time.monotonic() - begin:.1f} s")
+        check(time.monotonic() < begin + 60, f"of {wanted_pairs} queue pairs not all are at work: "
+              f"{'; '.join(looks[:3] + looks[-3:])} ({len(looks)} looks)")
         time.sleep(0.2)
-    return server, client
 
 
-def busy_pairs(peer: Peer) -> int:
-    """Queue pairs of a NIC that have sent."""
+def messages_sent(peer: Peer) -> dict[int, int]:
+    """By the RC queue pairs of a NIC, by QPN."""
     pairs = json.loads(peer.manactl("--json", "stats", peer.in_manad, "--qp"))["qps"]
-    return sum(one["type"] == "RC" and one["tx_messages"] > 0 for one in pairs)
+    return {one["qpn"]: one["tx_messages"] for one in pairs if one["type"] == "RC"}
 
 
 def lost(context: Context, client: Any, peer: Peer | None = None) -> None:

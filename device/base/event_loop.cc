@@ -90,6 +90,7 @@ bool EventLoop::run_tasks() {
         running_tasks_.swap(tasks_);
         has_tasks_.store(false);
     }
+    activity_.set("tasks");
     for (auto& task : running_tasks_) task();
     running_tasks_.clear();
     return true;
@@ -100,6 +101,7 @@ bool EventLoop::poll(bool may_sleep) {
     timespec* wait = &timeout;
     if (may_sleep) {
         ++sleeps_;
+        activity_.set("sleep");
         sleeping_.store(true);
         const auto next = timers_.next();
         if (has_tasks_.load() || stop_.load()) {
@@ -115,6 +117,7 @@ bool EventLoop::poll(bool may_sleep) {
     const int n = ::epoll_pwait2(epoll_.get(), events, kMaxEvents, wait, nullptr);
     if (may_sleep) sleeping_.store(false);
     bool worked = false;
+    activity_.set("descriptors");
     for (int i = 0; i < n; ++i) {
         if (events[i].data.fd == wake_.get()) {
             std::uint64_t count = 0;
@@ -134,11 +137,15 @@ bool EventLoop::poll(bool may_sleep) {
 
 void EventLoop::run() {
     thread_.store(std::this_thread::get_id());
+    Activity::attach(&activity_);
     TimePoint last_work = clock_.now();
     TimePoint last_look = last_work;
     while (!stop_.load(std::memory_order_relaxed)) {
+        turn_.store(turn_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         bool worked = run_tasks();
+        activity_.set("timers");
         worked |= timers_.fire(clock_.now());
+        activity_.set("pollers");
         const Poller::State watched = poll_all();
         worked |= watched == Poller::State::kWorked;
         const TimePoint now = clock_.now();
@@ -152,6 +159,7 @@ void EventLoop::run() {
         last_work = clock_.now();
     }
     stop_.store(false);
+    Activity::attach(nullptr);
     thread_.store(std::thread::id{});
 }
 

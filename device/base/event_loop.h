@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/activity.h"
 #include "base/busy_poll.h"
 #include "base/executor.h"
 #include "base/fd.h"
@@ -48,6 +49,18 @@ public:
     /// How often run() has gone to sleep so far. On the loop's thread.
     [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
 
+    /// A sign of life: how many turns run() has made, and whether it sleeps with no task to do.
+    struct Pulse {
+        std::uint64_t turn;
+        bool idle;
+    };
+    /// From any thread; what is read is of about now.
+    [[nodiscard]] Pulse pulse() const {
+        return {turn_.load(std::memory_order_relaxed), sleeping_.load(std::memory_order_relaxed)};
+    }
+    /// What the thread in run() is at.
+    [[nodiscard]] const Activity& activity() const { return activity_; }
+
 private:
     EventLoop(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
     void timer_queue(Timer& timer) override { timers_.queue(timer); }
@@ -61,6 +74,8 @@ private:
     SystemClock clock_;
     TimerHeap timers_;
     std::uint64_t sleeps_ = 0;
+    std::atomic<std::uint64_t> turn_{0};  // written by the thread in run() alone
+    Activity activity_;
     BusyPoll busy_poll_{std::chrono::microseconds(5)};
     std::unordered_map<int, std::shared_ptr<Handler>> handlers_;
     std::mutex mutex_;  // protects tasks_

@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include "base/activity.h"
+
 namespace openmana::base {
 
 void Gate::enter() {
@@ -11,6 +13,7 @@ void Gate::enter() {
         if ((before & kClosed) == 0) [[likely]]
             return;
         leave();
+        const Activity::Wait waiting("a gate to open");
         state_.wait(kClosed, std::memory_order_relaxed);
         // The owner may still wait for visitors that entered before: the value then is not kClosed
         // alone.
@@ -25,6 +28,9 @@ void Gate::leave() {
 void Gate::close() {
     if (depth_++ > 0) return;
     std::uint32_t seen = state_.fetch_or(kClosed, std::memory_order_acquire) | kClosed;
+    if (seen == kClosed) [[likely]]
+        return;
+    const Activity::Wait waiting("the visitors of its gate to leave");
     while (seen != kClosed) {
         state_.wait(seen, std::memory_order_relaxed);
         seen = state_.load(std::memory_order_acquire);

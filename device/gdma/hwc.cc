@@ -8,6 +8,7 @@
 #include <mana/gdma.h>
 #include <mana/queue.h>
 
+#include "base/activity.h"
 #include "base/log.h"
 
 namespace openmana::gdma {
@@ -154,6 +155,7 @@ bool Hwc::handle_request(const Wqe& wqe) {
     const HwcRequest request{std::span<const std::byte>(message).first(header.request.size)};
     HwcReply reply(std::min<std::uint64_t>(header.response.size, buffer));
     {
+        const base::Activity::Scope doing("hwc_req", request.opcode());
         const base::Gate::Exclusion exclusion(parts_.gate);
         parts_.handler.command(request, reply);
     }

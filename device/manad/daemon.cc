@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/heap.h"
 #include "base/log.h"
@@ -23,6 +26,13 @@ void add_counters(json& into, const Counters& counters) {
         [&](const base::CounterInfo& info, std::uint64_t value) { into[info.name] = value; });
 }
 
+json objects(const gdma::ObjectCounts& counts) {
+    return {{"eqs", counts.eqs},         {"cqs", counts.cqs},
+            {"sqs", counts.sqs},         {"rqs", counts.rqs},
+            {"pds", counts.pds},         {"mrs", counts.keys},
+            {"regions", counts.regions}, {"doorbell_pages", counts.doorbell_pages}};
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std::string& subject) {
@@ -35,6 +45,8 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
         daemon->nics_.push_back(std::move(server));
     }
     TRY_VOID(daemon->network_.set_up(options, subject));
+    for (const auto& nic : daemon->nics_) daemon->threads_.push_back(&nic->thread());
+    for (LoopThread* const thread : daemon->network_.threads()) daemon->threads_.push_back(thread);
     if (!options.control.empty()) {
         subject = options.control;
         TRY(daemon->control_, ControlServer::create(*daemon->loop_, options.control,
@@ -46,18 +58,49 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
 }
 
 Daemon::~Daemon() {
-    // All threads end before the first NIC goes: they reach each other's NICs.
-    for (const auto& nic : nics_) nic->stop();
-    network_.stop();
+    end();
 }
 
 void Daemon::run() {
+    serves_.store(true, std::memory_order_relaxed);
     for (const auto& nic : nics_) nic->start();
     network_.start();
+    std::vector<LoopWatch*> watches{&watch_};
+    for (LoopThread* const thread : threads_) watches.push_back(&thread->watch());
+    watchdog_.start(std::move(watches));
     loop_->run();
+    serves_.store(false, std::memory_order_relaxed);
+    end();
+}
+
+/// All threads end before the first NIC goes: they reach each other's NICs.
+void Daemon::end() {
+    watchdog_.stop();
+    for (LoopThread* const thread : threads_) thread->ask_to_stop();
+    for (LoopThread* const thread : threads_) thread->stop();
+}
+
+std::vector<std::string> Daemon::hanging() const {
+    std::vector<std::string> lines;
+    const auto add = [&](const LoopWatch& watch) {
+        lines.push_back(fmt::format("{} doing=\"{}\"", watch.label(), watch.doing()));
+    };
+    // Where the main thread itself hangs, it has asked nobody to end yet.
+    const bool asked = !serves_.load(std::memory_order_relaxed);
+    if (!asked) add(watch_);
+    for (const LoopThread* const thread : threads_)
+        if (asked ? thread->serves() : thread->watch().hangs()) add(thread->watch());
+    return lines;
+}
+
+NicServer* Daemon::find(const std::string& name) const {
+    for (const auto& nic : nics_)
+        if (nic->name() == name) return nic.get();
+    return nullptr;
 }
 
 json Daemon::handle(const json& request) {
+    const base::Activity::Scope doing("control request");
     const auto text = [&](const char* key) {
         const auto found = request.find(key);
         return found != request.end() && found->is_string() ? found->get<std::string>()
@@ -68,7 +111,7 @@ json Daemon::handle(const json& request) {
     if (auto answer = network_.handle(command, request)) return std::move(*answer);
     std::vector<NicServer*> chosen;
     for (const auto& nic : nics_)
-        if (name.empty() || nic->nic().config().name == name) chosen.push_back(nic.get());
+        if (name.empty() || nic->name() == name) chosen.push_back(nic.get());
     if (chosen.empty()) return failure(fmt::format("there is no NIC '{}'", name));
     if (command == "status") return status();
     if (command == "stats") return stats(chosen);
@@ -78,41 +121,49 @@ json Daemon::handle(const json& request) {
     if (name.empty()) return failure(fmt::format("'{}' needs a NIC", command));
     NicServer& nic = *chosen.front();
     if (command == "reset") {
-        nic.call([&] { nic.reset(); });
+        if (const auto done = nic.call("reset", [&nic] { nic.reset(); }); !done)
+            return failure(nic.no_answer(done.error()));
         return {{"ok", true}};
     }
     const std::string state = text("state");
     if (state != "up" && state != "down") return failure("'state' is 'up' or 'down'");
-    nic.call([&] { nic.nic().set_link(state == "up"); });
+    const auto set = nic.call("link", [&of = nic.nic(), up = state == "up"] { of.set_link(up); });
+    if (!set) return failure(nic.no_answer(set.error()));
     OM_INFO("link: nic={} state={}", name, state);
     return {{"ok", true}};
 }
 
+/// Asks all NICs at once, so that many that hang are waited for as long as one.
 json Daemon::status() {
+    const auto start = clock_.now();
+    std::vector<Answer<NicServer::Status>> answers;
+    for (const auto& nic : nics_)
+        answers.push_back(nic->thread().ask("status", [of = nic.get()] { return of->status(); }));
     json rows = json::array();
-    for (const auto& nic : nics_) {
-        const auto& config = nic->nic().config();
-        std::size_t qps = 0;
-        bool client = false;
-        gdma::ObjectCounts counts;
-        nic->call([&] {
-            qps = nic->nic().rdma().qp_status().size();
-            client = nic->client_connected();
-            counts = nic->nic().function().object_counts();
-        });
-        const json objects = {
-            {"eqs", counts.eqs},         {"cqs", counts.cqs},
-            {"sqs", counts.sqs},         {"rqs", counts.rqs},
-            {"pds", counts.pds},         {"mrs", counts.keys},
-            {"regions", counts.regions}, {"doorbell_pages", counts.doorbell_pages}};
-        rows.push_back({{"nic", config.name},
-                        {"mac", to_string(config.mac)},
-                        {"link", nic->nic().link() ? "up" : "down"},
-                        {"client", client},
-                        {"mtu", config.max_mtu},
-                        {"qps", qps},
-                        {"objects", objects},
-                        {"socket", nic->socket()}});
+    for (std::size_t i = 0; i < nics_.size(); ++i) {
+        NicServer& nic = *nics_[i];
+        const auto& config = nic.nic().config();
+        json row = {{"nic", config.name},
+                    {"mac", to_string(config.mac)},
+                    {"link", nic.nic().link() ? "up" : "down"},
+                    {"client", nullptr},
+                    {"mtu", config.max_mtu},
+                    {"qps", nullptr},
+                    {"objects", nullptr},
+                    {"socket", nic.socket()}};
+        if (const auto status =
+                nic.thread().get(std::move(answers[i]), start + LoopThread::kPatience)) {
+            row["client"] = status->client;
+            row["qps"] = status->qps;
+            row["objects"] = objects(status->objects);
+        } else {
+            const LoopWatch& watch = nic.thread().watch();
+            const auto now = clock_.now();
+            const base::Duration silence = std::max(watch.silent_for(now), now - start);
+            row["hangs_s"] = std::chrono::duration<double>(silence).count();
+            row["doing"] = watch.doing();
+        }
+        rows.push_back(std::move(row));
     }
     return {{"ok", true}, {"nics", rows}, {"heap_bytes", base::heap_bytes()}};
 }
@@ -124,7 +175,7 @@ json Daemon::stats(const std::vector<NicServer*>& nics) {
         nic->visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
             counters[info.name] = value;
         });
-        rows.push_back({{"nic", nic->nic().config().name}, {"counters", counters}});
+        rows.push_back({{"nic", nic->name()}, {"counters", counters}});
     }
     json network = json::object();
     add_counters(network, switch_.counters());
@@ -132,12 +183,22 @@ json Daemon::stats(const std::vector<NicServer*>& nics) {
 }
 
 json Daemon::qps(const std::vector<NicServer*>& nics) {
+    const auto start = clock_.now();
+    std::vector<Answer<std::vector<rnic::QpStatus>>> answers;
+    for (NicServer* const nic : nics)
+        answers.push_back(
+            nic->thread().ask("status of QPs", [nic] { return nic->nic().rdma().qp_status(); }));
     json rows = json::array();
-    for (NicServer* nic : nics) {
-        std::vector<rnic::QpStatus> qps;
-        nic->call([&] { qps = nic->nic().rdma().qp_status(); });
-        for (const rnic::QpStatus& qp : qps)
-            rows.push_back({{"nic", nic->nic().config().name},
+    json silent = json::array();
+    for (std::size_t i = 0; i < nics.size(); ++i) {
+        NicServer& nic = *nics[i];
+        const auto qps = nic.thread().get(std::move(answers[i]), start + LoopThread::kPatience);
+        if (!qps) {
+            silent.push_back(nic.no_answer(qps.error()));
+            continue;
+        }
+        for (const rnic::QpStatus& qp : *qps)
+            rows.push_back({{"nic", nic.name()},
                             {"qpn", qp.qpn},
                             {"type", qp.type},
                             {"state", qp.state},
@@ -153,7 +214,8 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
                             {"errors", qp.errors},
                             {"rate_mbps", qp.rate_mbps}});
     }
-    return {{"ok", true}, {"qps", rows}};
+    if (silent.size() == nics.size()) return failure(silent.front().get<std::string>());
+    return {{"ok", true}, {"qps", rows}, {"silent", silent}};
 }
 
 }  // namespace openmana::manad

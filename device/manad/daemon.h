@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -14,6 +15,7 @@
 #include "manad/network_control.h"
 #include "manad/nic_server.h"
 #include "manad/options.h"
+#include "manad/watchdog.h"
 
 namespace openmana::manad {
 
@@ -27,27 +29,41 @@ public:
                                                         std::string& subject);
     ~Daemon();
 
-    /// Serves until stop().
+    /// Serves until stop(), and then until all its threads have ended.
     void run();
     /// From any thread.
     void stop() { loop_->stop(); }
+    /// Of a daemon that was stopped, and whose run() does not return: which threads hang, and what
+    /// each is at, a line of the log each. From any thread.
+    [[nodiscard]] std::vector<std::string> hanging() const;
+    /// Null if there is none of that name.
+    [[nodiscard]] NicServer* find(const std::string& name) const;
     [[nodiscard]] base::EventLoop& loop() { return *loop_; }
     /// Answers one request of the control socket (docs/manad.md). On the loop's thread.
     nlohmann::json handle(const nlohmann::json& request);
 
 private:
     explicit Daemon(std::unique_ptr<base::EventLoop> loop)
-        : loop_(std::move(loop)), switch_(clock_), network_(*loop_, switch_, nics_) {}
+        : loop_(std::move(loop)),
+          watch_(*loop_, "thread=control"),
+          switch_(clock_),
+          network_(*loop_, switch_, nics_),
+          watchdog_(clock_) {}
+    void end();
     nlohmann::json status();
     nlohmann::json stats(const std::vector<NicServer*>& nics);
     nlohmann::json qps(const std::vector<NicServer*>& nics);
 
     base::SystemClock clock_;
     std::unique_ptr<base::EventLoop> loop_;
+    LoopWatch watch_;                  // of the main thread
+    std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed
     fabric::Switch switch_;
     std::vector<std::unique_ptr<NicServer>> nics_;
     NetworkControl network_;
     std::unique_ptr<ControlServer> control_;
+    std::vector<LoopThread*> threads_;  // those of the NICs and uplinks
+    Watchdog watchdog_;
 };
 
 }  // namespace openmana::manad

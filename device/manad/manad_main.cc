@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/epoll.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "base/bus_guard.h"
 #include "base/event_signal.h"
@@ -23,6 +26,19 @@ int give_up(const std::string& subject, const base::Error& error) {
     return 1;
 }
 
+/// For the threads of a daemon that is to end.
+constexpr base::Duration kPatience = std::chrono::seconds(5);
+/// For everything else, such as files that are closed: the system ends the program then (SIGALRM),
+/// whatever it is at.
+constexpr unsigned kLastResortSeconds = 30;
+
+/// Ends the program without its threads. Nobody else does: they use what would be destroyed.
+[[noreturn]] void abandon(const manad::Daemon& daemon) {
+    for (const std::string& thread : daemon.hanging()) OM_ERROR("thread abandon: {}", thread);
+    OM_ERROR("manad stop: reason=\"threads hang\"");
+    ::_exit(1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -33,7 +49,7 @@ int main(int argc, char** argv) {
     }
     base::log_to_stderr(parsed.options.log_level);
 
-    const auto signals = manad::prepare_signals();
+    auto signals = manad::prepare_signals();
     if (!signals) return give_up("signals", signals.error());
     if (auto guarded = base::BusGuard::install(); !guarded)
         return give_up("signals", guarded.error());
@@ -45,13 +61,18 @@ int main(int argc, char** argv) {
     auto created = manad::Daemon::create(parsed.options, subject);
     if (!created) return give_up(subject, created.error());
     manad::Daemon& daemon = **created;
-    if (auto added =
-            daemon.loop().add(signals->get(), EPOLLIN, [&](std::uint32_t) { daemon.stop(); });
-        !added)
-        return give_up("signals", added.error());
+    auto thread = manad::SignalThread::create(std::move(*signals), kPatience,
+                                              {.end =
+                                                   [&] {
+                                                       ::alarm(kLastResortSeconds);
+                                                       daemon.stop();
+                                                   },
+                                               .give_up = [&] { abandon(daemon); }});
+    if (!thread) return give_up("signals", thread.error());
     std::puts("ready");
     std::fflush(stdout);
     daemon.run();
+    thread->reset();
     OM_INFO("manad stop");
     return 0;
 }

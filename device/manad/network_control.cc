@@ -37,6 +37,15 @@ json counters_of(const Counters& counters) {
     return result;
 }
 
+json failure(const NicServer& nic, const base::Error& no_answer) {
+    return failure(nic.no_answer(no_answer));
+}
+
+/// What was asked of a NIC holds, or will once its thread goes on.
+bool holds(const base::Result<void>& call) {
+    return call || call.error().code == base::ErrorCode::kBusy;
+}
+
 json policy_row(const std::string& nic, const std::string& options,
                 const fabric::FlowFile* flow_log) {
     const int error = flow_log != nullptr ? flow_log->error() : 0;
@@ -71,7 +80,7 @@ NetworkControl::NetworkControl(base::EventLoop& loop, fabric::Switch& network,
 NetworkControl::~NetworkControl() {
     stop();
     // The flow logs of the NICs write their last lines while their files are still here.
-    for (const auto& nic : nics_) clear_policy(*nic);
+    for (const auto& nic : nics_) (void)clear_policy(*nic);
 }
 
 NicServer* NetworkControl::find(const std::string& name) const {
@@ -92,10 +101,12 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
         TRY(auto uplink, UplinkServer::create(config, network_));
         uplinks_.push_back(std::move(uplink));
     }
-    for (const FaultOptions& faults : options.faults) set_faults(*find(faults.nic), faults);
+    for (const FaultOptions& faults : options.faults)
+        TRY_VOID(set_faults(*find(faults.nic), faults));
     for (const PolicyOptions& policy : options.policies) {
         subject = policy.policy.flow_log;
-        TRY_VOID(set_policy(*find(policy.nic), policy));
+        TRY(auto file, flow_file(subject));
+        TRY_VOID(set_policy(*find(policy.nic), policy, std::move(file)));
     }
     return {};
 }
@@ -105,7 +116,13 @@ void NetworkControl::start() {
 }
 
 void NetworkControl::stop() {
-    for (const auto& uplink : uplinks_) uplink->stop();
+    for (const auto& uplink : uplinks_) uplink->thread().stop();
+}
+
+std::vector<LoopThread*> NetworkControl::threads() const {
+    std::vector<LoopThread*> threads;
+    for (const auto& uplink : uplinks_) threads.push_back(&uplink->thread());
+    return threads;
 }
 
 void NetworkControl::flush() {
@@ -124,33 +141,38 @@ void NetworkControl::watch_captures() {
         flush_timer_.cancel();
 }
 
-void NetworkControl::set_faults(NicServer& nic, const FaultOptions& options) {
-    Settings& settings = settings_[&nic];
-    nic.call([&] {
+base::Result<void> NetworkControl::set_faults(NicServer& nic, const FaultOptions& options) {
+    const auto set = nic.call("fault set", [&to = nic.nic(), options] {
         for (const Direction direction : {Direction::kTransmit, Direction::kReceive})
             if (options.faults.any() && options.directions[index(direction)])
-                nic.nic().path().set_faults(direction, options.faults);
-        if (options.flaps.any()) nic.nic().set_flaps(options.flaps);
+                to.path().set_faults(direction, options.faults);
+        if (options.flaps.any()) to.set_flaps(options.flaps);
     });
+    if (!holds(set)) return set;
+    Settings& settings = settings_[&nic];
     if (options.flaps.any()) settings.flaps = options.text;
     for (std::size_t i = 0; i < fabric::kDirections; ++i)
         if (options.faults.any() && options.directions[i]) settings.faults[i] = options.text;
+    return set;
 }
 
-void NetworkControl::clear_faults(NicServer& nic) {
-    Settings& settings = settings_[&nic];
-    nic.call([&] {
+base::Result<void> NetworkControl::clear_faults(NicServer& nic) {
+    const auto cleared = nic.call("fault clear", [&of = nic.nic()] {
         for (const Direction direction : {Direction::kTransmit, Direction::kReceive})
-            nic.nic().path().set_faults(direction, std::nullopt);
-        nic.nic().set_flaps(std::nullopt);
+            of.path().set_faults(direction, std::nullopt);
+        of.set_flaps(std::nullopt);
     });
+    if (!holds(cleared)) return cleared;
+    Settings& settings = settings_[&nic];
     settings.faults = {};
     settings.flaps.clear();
+    return cleared;
 }
 
-/// NICs that name one file share it, so that their lines do not mix. One that was moved away, or
-/// could not be written, is opened anew.
+/// None without a path. NICs that name one file share it, so that their lines do not mix. One that
+/// was moved away, or could not be written, is opened anew.
 base::Result<std::shared_ptr<fabric::FlowFile>> NetworkControl::flow_file(const std::string& path) {
+    if (path.empty()) return nullptr;
     for (const auto& [nic, settings] : settings_)
         if (settings.flow_file && settings.flow_file->path() == path &&
             settings.flow_file->current())
@@ -159,72 +181,87 @@ base::Result<std::shared_ptr<fabric::FlowFile>> NetworkControl::flow_file(const 
     return std::shared_ptr<fabric::FlowFile>(std::move(file));
 }
 
-base::Result<void> NetworkControl::set_policy(NicServer& nic, const PolicyOptions& options) {
-    std::shared_ptr<fabric::FlowFile> file;
-    if (!options.policy.flow_log.empty()) {
-        TRY(file, flow_file(options.policy.flow_log));
-    }
-    nic.call([&] { nic.nic().path().set_policy(options.policy, file, wall_); });
+base::Result<void> NetworkControl::set_policy(NicServer& nic, const PolicyOptions& options,
+                                              std::shared_ptr<fabric::FlowFile> file) {
+    const auto set =
+        nic.call("policy set", [&to = nic.nic(), policy = options.policy, file, wall = wall_] {
+            to.path().set_policy(policy, file, wall);
+        });
+    if (!holds(set)) return set;
     Settings& settings = settings_[&nic];
     settings.policy = options.text;
     settings.flow_file = std::move(file);
-    return {};
+    return set;
 }
 
-void NetworkControl::clear_policy(NicServer& nic) {
-    nic.call([&] { nic.nic().path().set_policy(std::nullopt, nullptr, wall_); });
+base::Result<void> NetworkControl::clear_policy(NicServer& nic) {
+    const auto cleared = nic.call("policy clear", [&of = nic.nic(), wall = wall_] {
+        of.path().set_policy(std::nullopt, nullptr, wall);
+    });
+    if (!holds(cleared)) return cleared;
     Settings& settings = settings_[&nic];
     settings.policy.clear();
     settings.flow_file.reset();
+    return cleared;
+}
+
+json NetworkControl::start_capture(NicServer& nic, const std::string& file) {
+    const auto found = settings_.find(&nic);
+    if (found != settings_.end() && found->second.capture)
+        return failure(fmt::format("'{}' is being captured already, to {}", nic.name(),
+                                   found->second.capture->path()));
+    if (!absolute(file)) return failure("'file' is the absolute path of a file");
+    auto created = fabric::Capture::create(file, loop_.clock(), wall_);
+    if (!created) return failure(file, created.error());
+    std::shared_ptr<fabric::Capture> capture = std::move(*created);
+    const auto set =
+        nic.call("capture start", [&of = nic.nic(), capture] { of.path().set_capture(capture); });
+    if (holds(set)) settings_[&nic].capture = std::move(capture);
+    watch_captures();
+    if (!set) return failure(nic, set.error());
+    return {{"ok", true}};
+}
+
+json NetworkControl::stop_capture(NicServer& nic) {
+    Settings& settings = settings_[&nic];
+    if (!settings.capture) return failure(fmt::format("there is no capture of '{}'", nic.name()));
+    const auto ended =
+        nic.call("capture stop", [&of = nic.nic()] { of.path().set_capture(nullptr); });
+    if (!holds(ended)) return failure(nic, ended.error());
+    const auto capture = std::move(settings.capture);
+    watch_captures();
+    if (!ended) return failure(nic, ended.error());
+    capture->flush();
+    if (capture->error() != 0)
+        return failure(fmt::format("{}: the capture ended early: {}", capture->path(),
+                                   std::strerror(capture->error())));
+    json answer = capture_row(nic.name(), *capture);
+    answer["ok"] = true;
+    return answer;
 }
 
 json NetworkControl::capture(NicServer& nic, const std::string& action, const json& request) {
-    Settings& settings = settings_[&nic];
-    const std::string& name = nic.nic().config().name;
-    if (action == "stop") {
-        if (!settings.capture) return failure(fmt::format("there is no capture of '{}'", name));
-        nic.call([&] { nic.nic().path().set_capture(nullptr); });
-        settings.capture->flush();
-        json answer = capture_row(name, *settings.capture);
-        const int error = settings.capture->error();
-        settings.capture.reset();
-        watch_captures();
-        if (error != 0)
-            return failure(fmt::format("{}: the capture ended early: {}",
-                                       answer["file"].get<std::string>(), std::strerror(error)));
-        answer["ok"] = true;
-        return answer;
-    }
-    if (action != "start") return failure("'action' is 'start', 'stop' or 'show'");
-    if (settings.capture)
-        return failure(
-            fmt::format("'{}' is being captured already, to {}", name, settings.capture->path()));
-    const std::string file = text_of(request, "file");
-    if (!absolute(file)) return failure("'file' is the absolute path of a file");
-    auto capture = fabric::Capture::create(file, loop_.clock(), wall_);
-    if (!capture) return failure(file, capture.error());
-    settings.capture = std::move(*capture);
-    nic.call([&] { nic.nic().path().set_capture(settings.capture); });
-    watch_captures();
-    return {{"ok", true}};
+    if (action == "start") return start_capture(nic, text_of(request, "file"));
+    if (action == "stop") return stop_capture(nic);
+    return failure("'action' is 'start', 'stop' or 'show'");
 }
 
 json NetworkControl::fault(NicServer& nic, const std::string& action, const json& request) {
     if (action == "clear") {
-        clear_faults(nic);
+        if (const auto cleared = clear_faults(nic); !cleared) return failure(nic, cleared.error());
         return {{"ok", true}};
     }
     if (action != "set") return failure("'action' is 'set', 'clear' or 'show'");
     const auto options = parse_faults(text_of(request, "options"));
     if (!options) return failure(options.error());
     if (!options->nic.empty()) return failure("the NIC is named before the options");
-    set_faults(nic, *options);
+    if (const auto set = set_faults(nic, *options); !set) return failure(nic, set.error());
     return {{"ok", true}};
 }
 
 json NetworkControl::policy(NicServer& nic, const std::string& action, const json& request) {
     if (action == "clear") {
-        clear_policy(nic);
+        if (const auto cleared = clear_policy(nic); !cleared) return failure(nic, cleared.error());
         return {{"ok", true}};
     }
     if (action != "set") return failure("'action' is 'set', 'clear' or 'show'");
@@ -233,8 +270,10 @@ json NetworkControl::policy(NicServer& nic, const std::string& action, const jso
     if (!options->nic.empty()) return failure("the NIC is named before the options");
     if (const std::string& log = options->policy.flow_log; !log.empty() && !absolute(log))
         return failure(fmt::format("flow-log={} is not the absolute path of a file", log));
-    if (const auto set = set_policy(nic, *options); !set)
-        return failure(options->policy.flow_log, set.error());
+    auto file = flow_file(options->policy.flow_log);
+    if (!file) return failure(options->policy.flow_log, file.error());
+    if (const auto set = set_policy(nic, *options, std::move(*file)); !set)
+        return failure(nic, set.error());
     return {{"ok", true}};
 }
 
@@ -266,9 +305,11 @@ json NetworkControl::uplinks() const {
     json rows = json::array();
     for (const auto& server : uplinks_) {
         const fabric::Uplink& uplink = server->uplink();
+        json counters = counters_of(server->thread().watch().counters());
+        counters.update(counters_of(uplink.counters()));
         rows.push_back({{"uplink", uplink.name()},
                         {"connected", uplink.connected()},
-                        {"counters", counters_of(uplink.counters())}});
+                        {"counters", std::move(counters)}});
     }
     return {{"ok", true}, {"uplinks", rows}};
 }

@@ -35,6 +35,8 @@ public:
     base::Result<void> set_up(const Options& options, std::string& subject);
     void start();
     void stop();
+    /// Those of the uplinks.
+    [[nodiscard]] std::vector<LoopThread*> threads() const;
 
     /// Answers the requests `capture`, `fault`, `policy` and `uplinks`; nothing for others.
     std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
@@ -49,11 +51,15 @@ private:
         std::shared_ptr<fabric::FlowFile> flow_file;
     };
     [[nodiscard]] NicServer* find(const std::string& name) const;
-    void set_faults(NicServer& nic, const FaultOptions& options);
-    void clear_faults(NicServer& nic);
-    base::Result<void> set_policy(NicServer& nic, const PolicyOptions& options);
-    void clear_policy(NicServer& nic);
+    // These give what came of the NIC's call: no answer, if they give an error.
+    base::Result<void> set_faults(NicServer& nic, const FaultOptions& options);
+    base::Result<void> clear_faults(NicServer& nic);
+    base::Result<void> set_policy(NicServer& nic, const PolicyOptions& options,
+                                  std::shared_ptr<fabric::FlowFile> file);
+    base::Result<void> clear_policy(NicServer& nic);
     base::Result<std::shared_ptr<fabric::FlowFile>> flow_file(const std::string& path);
+    nlohmann::json start_capture(NicServer& nic, const std::string& file);
+    nlohmann::json stop_capture(NicServer& nic);
     nlohmann::json capture(NicServer& nic, const std::string& action,
                            const nlohmann::json& request);
     nlohmann::json fault(NicServer& nic, const std::string& action, const nlohmann::json& request);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/nic_server.h"
 
-#include <pthread.h>
+#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include "base/gate.h"
@@ -24,27 +24,29 @@ pci::EndpointConfig endpoint_config(const fabric::NicConfig& nic) {
 
 }  // namespace
 
-NicServer::NicServer(const NicOptions& options, std::unique_ptr<base::EventLoop> loop,
+NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
                      std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network)
     : socket_(options.socket),
-      loop_(std::move(loop)),
+      thread_(std::move(thread)),
       loss_(std::move(loss)),
       memory_(std::make_unique<base::GuestMemory>(loss_.get())),
       endpoint_(std::make_unique<pci::Endpoint>(*memory_, endpoint_config(options.nic))),
-      nic_(std::make_unique<fabric::Nic>(*loop_, *memory_, *endpoint_, network, options.nic)) {
+      nic_(std::make_unique<fabric::Nic>(thread_->loop(), *memory_, *endpoint_, network,
+                                         options.nic)) {
     endpoint_->attach(nic_->function(), nic_->function().gate());
 }
 
 base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options,
                                                            fabric::Switch& network) {
-    TRY(auto loop, base::EventLoop::create());
+    const std::string& name = options.nic.name;
+    TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name));
     TRY(auto loss, base::MemoryLoss::create());
     std::unique_ptr<NicServer> nic(
-        new NicServer(options, std::move(loop), std::move(loss), network));
-    TRY(nic->server_,
-        vfio_user::Server::create(*nic->loop_, *nic->endpoint_, options.socket, options.nic.name));
-    TRY_VOID(nic->loop_->add(nic->loss_->fd(), EPOLLIN,
-                             [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
+        new NicServer(options, std::move(thread), std::move(loss), network));
+    base::EventLoop& loop = nic->thread_->loop();
+    TRY(nic->server_, vfio_user::Server::create(loop, *nic->endpoint_, options.socket, name));
+    TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
+                      [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;
 }
 
@@ -57,27 +59,23 @@ void NicServer::on_memory_loss() {
     loss_->take();
 }
 
-NicServer::~NicServer() {
-    stop();
-}
-
 void NicServer::start() {
-    OM_INFO("nic start: nic={} mac={} socket={}", nic_->config().name,
-            to_string(nic_->config().mac), socket_);
-    thread_ = std::thread([this] {
-        ::pthread_setname_np(::pthread_self(),
-                             ("nic-" + nic_->config().name).substr(0, 15).c_str());
+    OM_INFO("nic start: nic={} mac={} socket={}", name(), to_string(nic_->config().mac), socket_);
+    thread_->start([this] {
         if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)
-            OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", nic_->config().name,
-                    asked.error().text, asked.error().detail);
-        loop_->run();
+            OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", name(), asked.error().text,
+                    asked.error().detail);
     });
 }
 
-void NicServer::stop() {
-    if (!thread_.joinable()) return;
-    loop_->stop();
-    thread_.join();
+std::string NicServer::no_answer(const base::Error& error) const {
+    return fmt::format("NIC '{}' does not answer: {}; it is at: {}", name(), error.text,
+                       thread_->watch().doing());
+}
+
+NicServer::Status NicServer::status() const {
+    return {server_->connected(), nic_->rdma().qp_status().size(),
+            nic_->function().object_counts()};
 }
 
 void NicServer::reset() {

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
 
@@ -11,5 +17,32 @@ namespace openmana::manad {
 /// (SIGXFSZ, a file that reaches RLIMIT_FSIZE) anyway. Before any thread starts, so that all of
 /// them leave the signals to the descriptor.
 base::Result<base::UniqueFd> prepare_signals();
+
+/// A thread that waits for the first of these signals, and does nothing else: whatever hangs, the
+/// program ends. Its owner destroys it once the program is about to end by itself.
+class SignalThread {
+public:
+    struct Actions {
+        std::function<void()> end;      ///< the signal is there
+        std::function<void()> give_up;  ///< and `patience` later this object, too
+    };
+    static base::Result<std::unique_ptr<SignalThread>> create(base::UniqueFd signals,
+                                                              base::Duration patience,
+                                                              Actions actions);
+    ~SignalThread();
+    SignalThread(const SignalThread&) = delete;
+    SignalThread& operator=(const SignalThread&) = delete;
+
+private:
+    SignalThread(base::UniqueFd signals, base::UniqueFd stop, base::Duration patience,
+                 Actions actions);
+    void run();
+
+    const base::UniqueFd signals_;
+    const base::UniqueFd stop_;  // an eventfd
+    const base::Duration patience_;
+    const Actions actions_;
+    std::thread thread_;
+};
 
 }  // namespace openmana::manad

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <thread>
+#include <utility>
 
-#include "base/event_loop.h"
 #include "base/result.h"
 #include "fabric/switch.h"
 #include "fabric/uplink.h"
+#include "manad/loop_thread.h"
 
 namespace openmana::manad {
 
@@ -16,19 +16,19 @@ class UplinkServer {
 public:
     static base::Result<std::unique_ptr<UplinkServer>> create(const fabric::UplinkConfig& config,
                                                               fabric::Switch& network);
-    ~UplinkServer();
+    ~UplinkServer() { thread_->stop(); }
     UplinkServer(const UplinkServer&) = delete;
     UplinkServer& operator=(const UplinkServer&) = delete;
 
     void start();
-    void stop();
+    [[nodiscard]] LoopThread& thread() { return *thread_; }
+    [[nodiscard]] const LoopThread& thread() const { return *thread_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }
 
 private:
-    explicit UplinkServer(std::unique_ptr<base::EventLoop> loop) : loop_(std::move(loop)) {}
-    std::unique_ptr<base::EventLoop> loop_;
+    explicit UplinkServer(std::unique_ptr<LoopThread> thread) : thread_(std::move(thread)) {}
+    std::unique_ptr<LoopThread> thread_;
     std::unique_ptr<fabric::Uplink> uplink_;
-    std::thread thread_;
 };
 
 }  // namespace openmana::manad

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/activity.h"
 #include "base/log.h"
 
 namespace openmana::pci {
@@ -228,6 +229,7 @@ void Endpoint::device_reset() {
 }
 
 void Endpoint::client_gone() {
+    const base::Activity::Scope doing("client end");
     counters_.resets.add();
     base::GuestMemory::Unmapped removed;
     {
@@ -242,6 +244,7 @@ void Endpoint::client_gone() {
 
 /// The model first: what it still raises while it stops is forgotten with the rest.
 void Endpoint::reset() {
+    const base::Activity::Scope doing("function reset");
     const base::Gate::Exclusion alone(*gate_);
     model_->reset();
     vectors_.reset();

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/activity.h"
 #include "base/log.h"
 #include "vfio_user/version.h"
 
@@ -163,6 +164,8 @@ void Session::handle(const Message& message, FdSpan fds) {
 
 Result<void> Session::dispatch(const Message& message, FdSpan fds) {
     const Reader reader(message.payload);
+    const base::Activity::Scope doing("vfio_user message",
+                                      static_cast<std::uint64_t>(message.header.command));
     const bool posted = !message.header.wants_reply();
     if (!posted || message.header.command != Command::kRegionWriteMulti) write_gathered();
     switch (message.header.command) {
@@ -402,6 +405,7 @@ Result<void> Session::write_region(const RegionAccess& access, std::span<const s
 void Session::write_gathered() {
     if (gathered_count_ == 0) return;
     counters_.writes_posted.add(gathered_count_);
+    const base::Activity::Scope doing("doorbells", gathered_count_);
     backend_.bar0_writes(std::span(gathered_).first(std::exchange(gathered_count_, 0)));
 }
 

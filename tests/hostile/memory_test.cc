@@ -110,18 +110,18 @@ protected:
     [[nodiscard]] bool client_gone() {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (std::chrono::steady_clock::now() < end) {
-            bool connected = true;
-            server_->call([&] { connected = server_->client_connected(); });
-            if (!connected) return true;
+            const auto connected = server_->call(
+                "test", [server = server_.get()] { return server->client_connected(); });
+            if (connected && !*connected) return true;
             std::this_thread::yield();
         }
         return false;
     }
     /// Of the heap, while the server is idle.
     [[nodiscard]] std::size_t in_use() {
-        std::size_t bytes = 0;
-        server_->call([&] { bytes = base::heap_bytes(); });
-        return bytes;
+        const auto bytes = server_->call("test", [] { return base::heap_bytes(); });
+        OM_CHECK(bytes.has_value());
+        return *bytes;
     }
 
     std::string folder_;

@@ -36,10 +36,11 @@ json ask(const std::string& path, const json& request) {
     if (path.size() >= sizeof address.sun_path) die(path + ": the path is too long for a socket");
     std::memcpy(address.sun_path, path.data(), path.size());
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const timeval timeout{kTimeoutSeconds, 0};
+    for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+        (void)::setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof timeout);
     if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         die(path + ": " + std::strerror(errno) + " (is manad running with --control?)");
-    const timeval timeout{kTimeoutSeconds, 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     const std::string line = request.dump() + "\n";
     if (::send(fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
         die(path + ": " + std::strerror(errno));
@@ -59,6 +60,7 @@ json ask(const std::string& path, const json& request) {
 }
 
 std::string cell(const json& value) {
+    if (value.is_null()) return "?";
     if (value.is_string()) return value.get<std::string>();
     if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
     return value.dump();
@@ -84,6 +86,15 @@ void print_table(const std::vector<std::string>& columns, const json& rows) {
             const json value = row.value(columns[i], json(""));
             print(i, cell(value), value.is_number());
         }
+}
+
+/// A NIC that hangs does not tell everything; then there is a line about it.
+void print_status(const json& nics) {
+    print_table({"nic", "mac", "link", "client", "mtu", "qps", "socket"}, nics);
+    for (const auto& nic : nics)
+        if (nic.contains("hangs_s"))
+            std::printf("%s does not answer for %.1f s; it is at: %s\n", cell(nic["nic"]).c_str(),
+                        nic["hangs_s"].get<double>(), cell(nic["doing"]).c_str());
 }
 
 void print_stats(const json& reply, bool all) {
@@ -248,11 +259,13 @@ int main(int argc, char** argv) {
     } else if (network.parsed()) {
         network.print(reply);
     } else if (status->parsed()) {
-        print_table({"nic", "mac", "link", "client", "mtu", "qps", "socket"}, reply["nics"]);
+        print_status(reply["nics"]);
     } else if (stats->parsed() && qps) {
         print_table({"nic", "qpn", "type", "state", "path", "remote_qpn", "tx_messages", "tx_bytes",
                      "rx_messages", "rx_bytes", "retries", "rnr_retries", "errors", "rate_mbps"},
                     reply["qps"]);
+        for (const auto& text : reply.value("silent", json::array()))
+            std::fprintf(stderr, "manactl: %s\n", cell(text).c_str());
     } else if (stats->parsed()) {
         print_stats(reply, all);
     }

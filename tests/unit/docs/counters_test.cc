@@ -16,6 +16,7 @@
 #include "fabric/switch.h"
 #include "fabric/uplink.h"
 #include "gdma/function.h"
+#include "manad/loop_watch.h"
 #include "pci/counters.h"
 #include "rnic/counters.h"
 #include "vfio_user/counters.h"
@@ -29,6 +30,7 @@ struct Table {
 };
 
 const Table kTables[] = {
+    {"Threads", manad::LoopCounters::kInfo},
     {"vfio-user", vfio_user::Counters::kInfo},
     {"PCI", pci::Counters::kInfo},
     {"GDMA", gdma::FunctionCounters::kInfo},

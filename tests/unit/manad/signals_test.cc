@@ -2,14 +2,21 @@
 #include "manad/signals.h"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "fabric/capture.h"
@@ -67,6 +74,54 @@ TEST_F(SmallFilesTest, AFlowLogThatReachesTheLimitEnds) {
     EXPECT_EQ((*log)->error(), EFBIG);
     EXPECT_EQ((*log)->lost(), 2U);
     EXPECT_EQ(std::filesystem::file_size(directory / "flows"), kLimit);
+}
+
+/// An eventfd stands for the signals; what happens is written down.
+class SignalThreadTest : public ::testing::Test {
+protected:
+    void start(base::Duration patience) {
+        base::UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        ASSERT_TRUE(static_cast<bool>(fd));
+        signals = fd.get();
+        auto created = SignalThread::create(
+            std::move(fd), patience,
+            {.end = [this] { ended.set_value(); }, .give_up = [this] { gave_up.set_value(); }});
+        ASSERT_TRUE(created);
+        thread = std::move(*created);
+    }
+    void signal() const {
+        const std::uint64_t one = 1;
+        ASSERT_EQ(::write(signals, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    }
+    static bool happened(std::promise<void>& what) {
+        return what.get_future().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    }
+    int signals = -1;
+    std::promise<void> ended;
+    std::promise<void> gave_up;
+    std::unique_ptr<SignalThread> thread;
+};
+
+TEST_F(SignalThreadTest, AProgramThatEndsInTimeIsLeftAlone) {
+    start(std::chrono::hours(1));
+    signal();
+    ended.get_future().wait();
+    thread.reset();
+    EXPECT_FALSE(happened(gave_up));
+}
+
+TEST_F(SignalThreadTest, AProgramThatDoesNotEndIsGivenUp) {
+    start(std::chrono::milliseconds(1));
+    signal();
+    gave_up.get_future().wait();
+    EXPECT_TRUE(happened(ended));
+}
+
+TEST_F(SignalThreadTest, WithoutASignalNothingHappens) {
+    start(std::chrono::milliseconds(0));
+    thread.reset();
+    EXPECT_FALSE(happened(ended));
+    EXPECT_FALSE(happened(gave_up));
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/loop_thread.h"
+
+#include <pthread.h>
+
+namespace openmana::manad {
+
+base::Result<std::unique_ptr<LoopThread>> LoopThread::create(std::string label, std::string name) {
+    TRY(auto loop, base::EventLoop::create());
+    return std::unique_ptr<LoopThread>(
+        new LoopThread(std::move(loop), std::move(label), std::move(name)));
+}
+
+void LoopThread::start(std::function<void()> first) {
+    serves_.store(true, std::memory_order_relaxed);
+    thread_ = std::thread([this, first = std::move(first)] {
+        ::pthread_setname_np(::pthread_self(), name_.substr(0, 15).c_str());
+        if (first) first();
+        loop_->run();
+        serves_.store(false, std::memory_order_relaxed);
+    });
+}
+
+void LoopThread::ask_to_stop() {
+    if (thread_.joinable()) loop_->stop();
+}
+
+void LoopThread::stop() {
+    if (!thread_.joinable()) return;
+    loop_->stop();
+    thread_.join();
+}
+
+bool LoopThread::hangs() const {
+    return watch_.hangs() || silent_turn_ == loop_->pulse().turn;
+}
+
+void LoopThread::unanswered() {
+    watch_.counters().unanswered.add();
+    silent_turn_ = asked_turn_;
+}
+
+}  // namespace openmana::manad

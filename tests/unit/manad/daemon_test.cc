@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon with its threads, asked through its control socket, while NICs of it hang.
+#include "manad/daemon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/unix_socket.h"
+#include "held_loop.h"
+#include "support/rdma_host.h"
+#include "support/remote_nic.h"
+
+namespace openmana::manad {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class DaemonTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern = (std::filesystem::temp_directory_path() / "daemon-XXXXXX").string();
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        directory = pattern;
+        Options options;
+        options.control = directory / "control";
+        for (std::uint8_t i = 1; i <= 3; ++i) {
+            NicOptions nic;
+            nic.nic.name = std::string(1, static_cast<char>('a' + i - 1));
+            nic.nic.mac = test::test_mac(i);
+            nic.socket = directory / nic.nic.name;
+            options.nics.push_back(nic);
+        }
+        std::string subject;
+        auto created = Daemon::create(options, subject);
+        ASSERT_TRUE(created) << subject << ": " << created.error().text;
+        daemon = std::move(*created);
+        thread = std::thread([this] { daemon->run(); });
+        control = base::connect_unix(options.control).value();
+        ASSERT_TRUE(ask({{"command", "status"}})["ok"]);  // it runs
+    }
+    void TearDown() override {
+        if (thread.joinable()) {
+            daemon->stop();
+            thread.join();
+        }
+        daemon.reset();
+        std::filesystem::remove_all(directory);
+    }
+    json ask(const json& request) const {
+        const std::string line = request.dump() + "\n";
+        if (::send(control.get(), line.data(), line.size(), MSG_NOSIGNAL) < 0) return {};
+        std::string answer;
+        for (char c = 0; c != '\n'; answer += c)
+            if (::recv(control.get(), &c, 1, 0) != 1) return {};
+        return json::parse(answer);
+    }
+    template <typename F>
+    static bool eventually(F&& f) {
+        using Clock = std::chrono::steady_clock;
+        for (const auto end = Clock::now() + std::chrono::seconds(30); Clock::now() < end;
+             std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+            if (f()) return true;
+        return false;
+    }
+    NicServer& nic(const char* name) const { return *daemon->find(name); }
+    base::EventLoop& loop_of(const char* name) const { return nic(name).thread().loop(); }
+    /// The state of nic a as the network's control knows it.
+    json rows(const char* command) const {
+        return ask({{"command", command}, {"action", "show"}})["rows"];
+    }
+
+    std::filesystem::path directory;
+    std::unique_ptr<Daemon> daemon;
+    std::thread thread;
+    base::UniqueFd control;
+};
+
+TEST_F(DaemonTest, StatusShowsAllNicsAndMarksThoseThatHang) {
+    const HeldLoop a(loop_of("a"));
+    const HeldLoop b(loop_of("b"));
+    const auto start = std::chrono::steady_clock::now();
+    const json status = ask({{"command", "status"}});
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 2 * LoopThread::kPatience)
+        << "they are waited for together";
+    ASSERT_EQ(status["nics"].size(), 3U);
+    for (const std::size_t i : {0U, 1U}) {
+        const json& row = status["nics"][i];
+        EXPECT_GE(row["hangs_s"], 2.0);
+        EXPECT_EQ(row["doing"], HeldLoop::kDoing);
+        EXPECT_EQ(row["link"], "up");
+        EXPECT_TRUE(row["qps"].is_null());
+    }
+    const json& alive = status["nics"][2];
+    EXPECT_FALSE(alive.contains("hangs_s"));
+    EXPECT_EQ(alive["qps"], 0);
+    EXPECT_EQ(alive["client"], false);
+}
+
+TEST_F(DaemonTest, ARequestToANicThatHangsFailsAndIsNotCarriedOutLater) {
+    HeldLoop held(loop_of("a"));
+    for (int i = 0; i < 2; ++i) {
+        const json answer = ask({{"command", "link"}, {"nic", "a"}, {"state", "down"}});
+        EXPECT_EQ(answer["ok"], false);
+        EXPECT_EQ(answer["error"],
+                  "NIC 'a' does not answer: nothing was done; it is at: held 0x25, waits for the "
+                  "test");
+    }
+    EXPECT_EQ(
+        ask({{"command", "stats"}, {"nic", "a"}})["nics"][0]["counters"]["manad.thread.unanswered"],
+        2);
+    EXPECT_EQ(ask({{"command", "link"}, {"nic", "b"}, {"state", "down"}})["ok"], true);
+    held.release();
+    EXPECT_TRUE(eventually([&] {
+        return !ask({{"command", "status"}})["nics"][0].contains("hangs_s");
+    }));
+    EXPECT_EQ(ask({{"command", "status"}})["nics"][0]["link"], "up");
+    EXPECT_EQ(ask({{"command", "link"}, {"nic", "a"}, {"state", "down"}})["ok"], true);
+}
+
+TEST_F(DaemonTest, WhatANicThatHangsWasNotToldIsNotShownAsSet) {
+    const HeldLoop held(loop_of("a"));
+    const auto fails = [&](json request) {
+        request["nic"] = "a";
+        EXPECT_THAT(ask(request)["error"].get<std::string>(),
+                    StartsWith("NIC 'a' does not answer: nothing was done"));
+    };
+    fails({{"command", "fault"}, {"action", "set"}, {"options", "loss=1%"}});
+    fails({{"command", "policy"}, {"action", "set"}, {"options", "mac-check=on"}});
+    fails({{"command", "capture"}, {"action", "start"}, {"file", directory / "a.pcap"}});
+    fails({{"command", "fault"}, {"action", "clear"}});
+    fails({{"command", "policy"}, {"action", "clear"}});
+    fails({{"command", "reset"}});
+    fails({{"command", "qps"}});
+    for (const char* command : {"fault", "policy", "capture"})
+        EXPECT_THAT(rows(command), IsEmpty()) << command;
+}
+
+TEST_F(DaemonTest, FiguresOfQueuePairsNameTheNicsThatAreMissing) {
+    const HeldLoop held(loop_of("a"));
+    const json answer = ask({{"command", "qps"}});
+    EXPECT_EQ(answer["ok"], true);
+    ASSERT_EQ(answer["silent"].size(), 1U);
+    EXPECT_THAT(answer["silent"][0].get<std::string>(), StartsWith("NIC 'a' does not answer"));
+}
+
+TEST_F(DaemonTest, ItSaysWhichNicKeepsItFromStopping) {
+    HeldLoop held(loop_of("a"));
+    daemon->stop();
+    const std::vector<std::string> lines{std::string("nic=a doing=\"") + HeldLoop::kDoing + "\""};
+    EXPECT_TRUE(eventually([&] { return daemon->hanging() == lines; })) << "the others end at once";
+    held.release();
+    thread.join();
+    EXPECT_THAT(daemon->hanging(), IsEmpty());
+}
+
+TEST_F(DaemonTest, AMainThreadThatHangsIsNamed) {
+    HeldLoop held(daemon->loop());
+    daemon->stop();
+    EXPECT_THAT(daemon->hanging(), ElementsAre(StartsWith("thread=control doing=\"held")));
+    held.release();
+    thread.join();
+}
+
+TEST_F(DaemonTest, ACommandThatHangsIsNamed) {
+    const auto guest = test::RemoteNic::attach(nic("a").socket());
+    ASSERT_NE(guest, nullptr);
+    test::RdmaHost host(*guest, guest->ram(), guest->irq(), test::test_mac(1), test::ipv4_gid(1));
+    ASSERT_TRUE(host.bring_up());
+    const LoopWatch& watch = nic("a").thread().watch();
+    std::thread asking;
+    {
+        const base::Gate::Visit visit(nic("a").nic().function().gate());
+        asking = std::thread([&] { EXPECT_TRUE(host.hwc().create_pd().has_value()); });
+        EXPECT_TRUE(eventually([&] {
+            return watch.doing() == "hwc_req 0x1d, waits for the visitors of its gate to leave";
+        })) << watch.doing();
+    }
+    asking.join();
+}
+
+}  // namespace
+}  // namespace openmana::manad

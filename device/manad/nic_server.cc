@@ -74,8 +74,7 @@ std::string NicServer::no_answer(const base::Error& error) const {
 }
 
 NicServer::Status NicServer::status() const {
-    return {server_->connected(), nic_->rdma().qp_status().size(),
-            nic_->function().object_counts()};
+    return {server_->connected(), nic_->rdma().qp_count(), nic_->function().object_counts()};
 }
 
 void NicServer::reset() {

@@ -34,6 +34,10 @@ const RnicCounters& Rnic::counters() const {
     return adapter_->datapath.counters;
 }
 
+std::size_t Rnic::qp_count() const {
+    return adapter_->qps.count();
+}
+
 std::vector<QpStatus> Rnic::qp_status() const {
     static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
     static constexpr const char* kTypes[] = {"RC", "UD", "GSI", "UC"};

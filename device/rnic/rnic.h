@@ -51,7 +51,8 @@ public:
     [[nodiscard]] const LocalPeer& local_peer() const;
     /// From any thread.
     [[nodiscard]] const RnicCounters& counters() const;
-    /// On the executor.
+    /// On the executor, like qp_status, which costs a lock and a record for each.
+    [[nodiscard]] std::size_t qp_count() const;
     [[nodiscard]] std::vector<QpStatus> qp_status() const;
 
     /// For tests that look inside.

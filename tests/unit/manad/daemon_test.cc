@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "base/gate.h"
 #include "base/unix_socket.h"
 #include "held_loop.h"
+#include "rnic/adapter.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
 
@@ -191,6 +193,29 @@ TEST_F(DaemonTest, ACommandThatHangsIsNamed) {
         })) << watch.doing();
     }
     asking.join();
+}
+
+/// To make the record of a queue pair takes its responder's lock, which is somebody else's here.
+TEST_F(DaemonTest, StatusLooksAtNoQueuePair) {
+    const auto guest = test::RemoteNic::attach(nic("a").socket());
+    ASSERT_NE(guest, nullptr);
+    test::RdmaHost host(*guest, guest->ram(), guest->irq(), test::test_mac(1), test::ipv4_gid(1));
+    ASSERT_TRUE(host.bring_up());
+    auto cq = host.create_cq();
+    ASSERT_TRUE(cq.has_value());
+    const auto first = host.create_rc(*cq, *cq);
+    const auto second = host.create_rc(*cq, *cq);
+    ASSERT_TRUE(first && second);
+    std::vector<std::unique_lock<std::mutex>> locks;
+    nic("a").nic().rdma().adapter().qps.for_each(
+        [&](rnic::Qp& qp) { locks.emplace_back(qp.responder.mutex); });
+    const json status = ask({{"command", "status"}});
+    EXPECT_FALSE(status["nics"][0].contains("hangs_s"));
+    EXPECT_EQ(status["nics"][0]["qps"], locks.size());
+    EXPECT_EQ(status["nics"][0]["client"], true);
+    const std::size_t count = locks.size();
+    locks.clear();
+    EXPECT_EQ(ask({{"command", "qps"}})["qps"].size(), count) << "that takes the locks";
 }
 
 }  // namespace

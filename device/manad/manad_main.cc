@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "manad/daemon.h"
 #include "manad/options.h"
+#include "manad/privileges.h"
 #include "manad/signals.h"
 
 namespace {
@@ -49,6 +50,11 @@ int main(int argc, char** argv) {
     }
     base::log_to_stderr(parsed.options.log_level);
 
+    const auto& options = parsed.options;
+    if (auto started = manad::start_as(options.user, manad::capabilities_to_start(options));
+        !started)
+        return give_up("--user", started.error());
+
     auto signals = manad::prepare_signals();
     if (!signals) return give_up("signals", signals.error());
     if (auto guarded = base::BusGuard::install(); !guarded)
@@ -58,8 +64,10 @@ int main(int argc, char** argv) {
                 safe.error().text, safe.error().detail);
 
     std::string subject;
-    auto created = manad::Daemon::create(parsed.options, subject);
+    auto created = manad::Daemon::create(options, subject);
     if (!created) return give_up(subject, created.error());
+    if (auto dropped = manad::drop_privileges(); !dropped)
+        return give_up("privileges", dropped.error());
     manad::Daemon& daemon = **created;
     auto thread = manad::SignalThread::create(std::move(*signals), kPatience,
                                               {.end =

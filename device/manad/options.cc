@@ -161,6 +161,7 @@ struct Texts {
     std::vector<std::string> policies;
     std::string pcap;
     std::string control;
+    std::string user;
     std::string level = "info";
 };
 
@@ -194,8 +195,18 @@ void declare(CLI::App& app, Texts& texts) {
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
     app.add_option("--pcap", texts.pcap, "Write every frame to this file, for Wireshark");
     app.add_option("--control", texts.control, "Socket for manactl");
+    app.add_option("--user", texts.user,
+                   "Started as root, become this user before anything is made: USER[:GROUP]");
     app.add_option("--log", texts.level, "Least severe line to log")
         ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+}
+
+tl::expected<Account, BadOption> read_user(const std::string& text) {
+    const auto account = parse_account(text);
+    if (!account) return tl::unexpected(BadOption{"--user: " + account.error()});
+    if (account->uid == 0)
+        return tl::unexpected(BadOption{"--user: root is the one that manad should not be"});
+    return *account;
 }
 
 tl::expected<Options, BadOption> read(const Texts& texts) {
@@ -205,6 +216,11 @@ tl::expected<Options, BadOption> read(const Texts& texts) {
     options.log_level = *base::log_level_of(texts.level);  // the option takes these names only
     if (options.control.size() >= sizeof(sockaddr_un::sun_path))
         return tl::unexpected(BadOption{"--control: the path is too long for a socket"});
+    if (!texts.user.empty()) {
+        const auto user = read_user(texts.user);
+        if (!user) return tl::unexpected(user.error());
+        options.user = *user;
+    }
     for (const std::string& text : texts.nics) {
         auto nic = parse_nic(text);
         if (!nic) return tl::unexpected(std::move(nic.error()));
@@ -259,6 +275,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
         return refusal(error.what());
     }
     if (app.count("--pcap") != 0 && texts.pcap.empty()) return refusal("--pcap: needs a file");
+    if (app.count("--user") != 0 && texts.user.empty()) return refusal("--user: needs a user");
     auto options = read(texts);
     if (!options) return refusal(options.error().text);
     ParsedOptions parsed;

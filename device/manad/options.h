@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "fabric/nic.h"
 #include "fabric/uplink.h"
+#include "manad/account.h"
 #include "manad/network_options.h"
 
 namespace openmana::manad {
@@ -24,8 +26,9 @@ struct Options {
     std::vector<fabric::UplinkConfig> uplinks;
     std::vector<FaultOptions> faults;
     std::vector<PolicyOptions> policies;
-    std::string pcap;     ///< file for all frames; empty: none
-    std::string control;  ///< path of the control socket; empty: none
+    std::string pcap;             ///< file for all frames; empty: none
+    std::string control;          ///< path of the control socket; empty: none
+    std::optional<Account> user;  ///< whom to become
     base::LogLevel log_level = base::LogLevel::kInfo;
 };
 

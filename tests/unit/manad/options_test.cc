@@ -61,6 +61,19 @@ TEST(Options, HelpAndVersionEndWell) {
     EXPECT_EQ(parse({"--version"}).text.rfind("manad ", 0), 0u);
 }
 
+TEST(Options, NameTheUserToBecome) {
+    const auto parsed = parse({"--nic", "id=a,socket=/tmp/a", "--user", "nobody:0"});
+    ASSERT_FALSE(parsed.exit) << parsed.text;
+    ASSERT_TRUE(parsed.options.user.has_value());
+    EXPECT_EQ(parsed.options.user->gid, 0u);
+    const auto refused = [](const char* user) {
+        return refusal({"--nic", "id=a,socket=/tmp/a", "--user", user});
+    };
+    EXPECT_NE(refused("frob").find("--user: there is no user 'frob'"), std::string::npos);
+    EXPECT_NE(refused("root").find("root is the one"), std::string::npos);
+    EXPECT_NE(refused("").find("needs a user"), std::string::npos);
+}
+
 TEST(Options, SayInOneLineWhatIsWrong) {
     EXPECT_NE(refusal({}).find("--nic"), std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--frobnicate"}).find("frobnicate"),

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/account.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+
+#include <charconv>
+#include <limits>
+#include <optional>
+
+namespace openmana::manad {
+namespace {
+
+/// An id by number; the largest one means "none" to the system.
+std::optional<std::uint32_t> parse_id(const std::string& text) {
+    std::uint32_t id = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+    if (error != std::errc{} || end != text.data() + text.size() ||
+        id == std::numeric_limits<std::uint32_t>::max())
+        return std::nullopt;
+    return id;
+}
+
+Parsed<Account> find_user(const std::string& text) {
+    const auto number = parse_id(text);
+    const passwd* const entry = number ? ::getpwuid(*number) : ::getpwnam(text.c_str());
+    if (entry != nullptr) return Account{entry->pw_uid, entry->pw_gid, true};
+    if (number) return Account{*number, std::numeric_limits<gid_t>::max(), false};
+    return tl::unexpected(fmt::format("there is no user '{}'", text));
+}
+
+Parsed<gid_t> find_group(const std::string& text) {
+    if (const auto number = parse_id(text)) return *number;
+    if (const group* const entry = ::getgrnam(text.c_str())) return entry->gr_gid;
+    return tl::unexpected(fmt::format("there is no group '{}'", text));
+}
+
+}  // namespace
+
+Parsed<Account> parse_account(const std::string& text) {
+    const std::size_t colon = text.find(':');
+    auto account = find_user(text.substr(0, colon));
+    if (!account) return account;
+    if (colon != std::string::npos) {
+        const auto group = find_group(text.substr(colon + 1));
+        if (!group) return tl::unexpected(group.error());
+        account->gid = *group;
+    } else if (!account->listed) {
+        return tl::unexpected(
+            fmt::format("{} is nobody's number, so it needs a group: USER:GROUP", text));
+    }
+    return account;
+}
+
+}  // namespace openmana::manad

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "manad/network_options.h"
+
+namespace openmana::manad {
+
+/// A user of this system and the group that goes with it.
+struct Account {
+    uid_t uid = 0;
+    gid_t gid = 0;
+    bool listed = true;  ///< in the system's list of users, which knows its other groups
+};
+
+/// "USER[:GROUP]", by name or number. Without GROUP it is that of the user, so a number that the
+/// system does not know needs one.
+[[nodiscard]] Parsed<Account> parse_account(const std::string& text);
+
+}  // namespace openmana::manad

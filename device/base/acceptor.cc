@@ -19,9 +19,9 @@ bool passes_at_once(int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<Acceptor>> Acceptor::create(EventLoop& loop, const std::string& path,
+Result<std::unique_ptr<Acceptor>> Acceptor::create(EventLoop& loop, const SocketPlace& place,
                                                    std::string event) {
-    TRY(auto listener, UnixListener::create(path));
+    TRY(auto listener, UnixListener::create(place));
     std::unique_ptr<Acceptor> acceptor(new Acceptor(loop, std::move(listener), std::move(event)));
     TRY_VOID(loop.add(acceptor->listener_.fd(), 0,
                       [raw = acceptor.get()](std::uint32_t) { raw->accept(); }));

@@ -35,7 +35,7 @@ public:
 
     /// Listens, and holds until `start`. `event` opens the warning: "control accept:", with ids
     /// behind the colon where there are any.
-    static Result<std::unique_ptr<Acceptor>> create(EventLoop& loop, const std::string& path,
+    static Result<std::unique_ptr<Acceptor>> create(EventLoop& loop, const SocketPlace& place,
                                                     std::string event);
     ~Acceptor();
     Acceptor(const Acceptor&) = delete;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/unix_socket.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -20,35 +22,81 @@ Result<sockaddr_un> address_of(const std::string& path) {
     return address;
 }
 
+tl::unexpected<Error> failed(const char* text) {
+    return fail(ErrorCode::kIo, text, static_cast<unsigned>(errno));
+}
+
+/// Whether the socket at the path is one that nobody serves.
+Result<void> check_left_behind(const sockaddr_un& address) {
+    const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return failed("cannot create a socket");
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+        return fail(ErrorCode::kBusy, "the socket is in use");
+    if (errno == ECONNREFUSED) return {};
+    if (errno == EACCES)
+        return fail(ErrorCode::kBusy, "the socket is another's, who may be using it");
+    return errno == EAGAIN ? fail(ErrorCode::kBusy, "the socket is in use")
+                           : failed("cannot tell whether the socket is in use");
+}
+
+/// Gives the socket that is bound to the path to its owner and group.
+Result<void> hand_over(const std::string& path, const SocketAccess& access) {
+    if (!access.owner && !access.group) return {};
+    // Who may write to the directory may have put something else there.
+    const UniqueFd socket(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    if (!socket || ::fstat(socket.get(), &status) != 0) return failed("cannot find the new socket");
+    if (!S_ISSOCK(status.st_mode) || status.st_uid != ::geteuid())
+        return fail(ErrorCode::kBusy, "something else has taken the place of the socket");
+    constexpr auto kSame = static_cast<std::uint32_t>(-1);
+    if (::fchownat(socket.get(), "", access.owner.value_or(kSame), access.group.value_or(kSame),
+                   AT_EMPTY_PATH) != 0)
+        return failed("cannot give the socket to its owner and group");
+    return {};
+}
+
+/// Binds with the mode that the descriptor has, to a path that is not there.
+Result<void> bind_to(const UniqueFd& fd, const sockaddr_un& address, mode_t mode) {
+    // The path gets the mode of the descriptor, less the umask. The process is asked for no other
+    // file meanwhile: those have modes of their own.
+    if (::fchmod(fd.get(), mode) != 0) return failed("cannot set the mode of a socket");
+    const mode_t before = ::umask(0);
+    const int bound = ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    const int error = errno;
+    ::umask(before);
+    errno = error;
+    if (bound != 0) return failed("cannot bind the socket");
+    return {};
+}
+
 }  // namespace
 
 Result<UniqueFd> connect_unix(const std::string& path) {
     TRY(const sockaddr_un address, address_of(path));
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd) return fail(ErrorCode::kIo, "cannot create a socket", static_cast<unsigned>(errno));
+    if (!fd) return failed("cannot create a socket");
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        return fail(ErrorCode::kIo, "cannot connect to the socket", static_cast<unsigned>(errno));
+        return failed("cannot connect to the socket");
     return fd;
 }
 
-Result<UnixListener> UnixListener::create(const std::string& path) {
+Result<UnixListener> UnixListener::create(const SocketPlace& place) {
+    const std::string& path = place.path;
     TRY(const sockaddr_un address, address_of(path));
     struct stat status {};
     if (::lstat(path.c_str(), &status) == 0) {
         if (!S_ISSOCK(status.st_mode))
             return fail(ErrorCode::kInvalidArgument, "the path exists and is not a socket");
-        if (connect_unix(path)) return fail(ErrorCode::kBusy, "the socket is in use");
-        if (::unlink(path.c_str()) != 0)
-            return fail(ErrorCode::kIo, "cannot remove the old socket",
-                        static_cast<unsigned>(errno));
+        TRY_VOID(check_left_behind(address));
+        if (::unlink(path.c_str()) != 0) return failed("cannot remove the old socket");
     }
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd) return fail(ErrorCode::kIo, "cannot create a socket", static_cast<unsigned>(errno));
-    if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        return fail(ErrorCode::kIo, "cannot bind the socket", static_cast<unsigned>(errno));
+    if (!fd) return failed("cannot create a socket");
+    TRY_VOID(bind_to(fd, address, place.access.mode));
     UnixListener listener(std::move(fd), path);
-    if (::listen(listener.fd(), 8) != 0)
-        return fail(ErrorCode::kIo, "cannot listen on the socket", static_cast<unsigned>(errno));
+    // Nobody can connect before it listens.
+    TRY_VOID(hand_over(path, place.access));
+    if (::listen(listener.fd(), 8) != 0) return failed("cannot listen on the socket");
     return listener;
 }
 

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <concepts>
 #include <optional>
 #include <string>
 
@@ -11,12 +12,32 @@
 
 namespace openmana::base {
 
+/// Who may connect to a socket: whom its owner, group and mode let write. What is not given stays
+/// that of the process.
+struct SocketAccess {
+    std::optional<uid_t> owner;
+    std::optional<gid_t> group;
+    mode_t mode = 0600;
+};
+
+/// Where a socket is, and who may connect to it.
+struct SocketPlace {
+    template <std::convertible_to<std::string> Path>
+    SocketPlace(const Path& at, SocketAccess who = {}) : path(at), access(who) {}
+    std::string path;
+    SocketAccess access;
+};
+
 /// A listening Unix stream socket (non-blocking, close-on-exec) that removes its path when it goes.
-/// A path left behind by a process that is gone is taken over; one that somebody serves is kBusy;
-/// one that is no socket is kInvalidArgument.
+/// A path left behind by a process that is gone is taken over; one that somebody serves, or may
+/// serve for all that this process is let know, is kBusy; one that is no socket is
+/// kInvalidArgument.
+///
+/// At no time may more connect than `access` says, whatever the process's umask is. Who may write
+/// to the directory cannot have anything but a socket of this process changed.
 class UnixListener {
 public:
-    static Result<UnixListener> create(const std::string& path);
+    static Result<UnixListener> create(const SocketPlace& place);
     ~UnixListener();
     UnixListener(UnixListener&&) noexcept = default;
     UnixListener& operator=(UnixListener&&) = delete;

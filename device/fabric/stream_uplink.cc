@@ -50,8 +50,8 @@ base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop
         return base::fail(base::ErrorCode::kInvalidArgument, "not a path that a socket can have");
     std::unique_ptr<base::Acceptor> acceptor;
     if (config.listen) {
-        TRY(acceptor,
-            base::Acceptor::create(loop, config.path, "uplink accept: uplink=" + config.name));
+        TRY(acceptor, base::Acceptor::create(loop, {config.path, config.access},
+                                             "uplink accept: uplink=" + config.name));
     }
     std::unique_ptr<StreamUplink> uplink(
         new StreamUplink(loop, network, config, std::move(acceptor)));

@@ -11,6 +11,7 @@
 #include "base/counters.h"
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "base/unix_socket.h"
 #include "fabric/switch.h"
 
 namespace openmana::fabric {
@@ -38,7 +39,8 @@ struct UplinkConfig {
     SocketAddress local, remote;
     std::string interface;
     std::string path;
-    bool listen = false;  ///< stream: wait for the other end instead of going to it
+    bool listen = false;        ///< stream: wait for the other end instead of going to it
+    base::SocketAccess access;  ///< to the socket that it listens on
 };
 
 #define OM_UPLINK_COUNTERS(X)                                                        \

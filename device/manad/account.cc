@@ -53,4 +53,32 @@ Parsed<Account> parse_account(const std::string& text) {
     return account;
 }
 
+Parsed<base::SocketAccess> parse_access(const std::string& text) {
+    const std::size_t first = text.find(':');
+    const std::size_t second = first == std::string::npos ? first : text.find(':', first + 1);
+    if (second == std::string::npos)
+        return tl::unexpected(fmt::format("'{}' is not USER:GROUP:MODE", text));
+    const std::string user = text.substr(0, first);
+    const std::string group = text.substr(first + 1, second - first - 1);
+    const std::string digits = text.substr(second + 1);
+    base::SocketAccess access;
+    if (!user.empty()) {
+        const auto found = find_user(user);
+        if (!found) return tl::unexpected(found.error());
+        access.owner = found->uid;
+    }
+    if (!group.empty()) {
+        const auto found = find_group(group);
+        if (!found) return tl::unexpected(found.error());
+        access.group = *found;
+        access.mode = 0660;
+    }
+    if (digits.empty()) return access;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), access.mode, 8);
+    if (error != std::errc{} || end != digits.data() + digits.size() || access.mode > 0777)
+        return tl::unexpected(fmt::format("{} is not a mode such as 0660", digits));
+    return access;
+}
+
 }  // namespace openmana::manad

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/unix_socket.h"
 #include "manad/network_options.h"
 
 namespace openmana::manad {
@@ -19,5 +20,9 @@ struct Account {
 /// "USER[:GROUP]", by name or number. Without GROUP it is that of the user, so a number that the
 /// system does not know needs one.
 [[nodiscard]] Parsed<Account> parse_account(const std::string& text);
+
+/// "USER:GROUP:MODE" of a socket, each of which may be empty. Without MODE the group may connect
+/// too if there is one, else the owner alone.
+[[nodiscard]] Parsed<base::SocketAccess> parse_access(const std::string& text);
 
 }  // namespace openmana::manad

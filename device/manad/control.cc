@@ -13,9 +13,9 @@
 namespace openmana::manad {
 
 base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLoop& loop,
-                                                                   const std::string& path,
+                                                                   const base::SocketPlace& place,
                                                                    Handler handler) {
-    TRY(auto acceptor, base::Acceptor::create(loop, path, "control accept:"));
+    TRY(auto acceptor, base::Acceptor::create(loop, place, "control accept:"));
     std::unique_ptr<ControlServer> server(
         new ControlServer(loop, std::move(acceptor), std::move(handler)));
     server->acceptor_->start(

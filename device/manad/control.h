@@ -32,7 +32,7 @@ public:
     using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
 
     static base::Result<std::unique_ptr<ControlServer>> create(base::EventLoop& loop,
-                                                               const std::string& path,
+                                                               const base::SocketPlace& place,
                                                                Handler handler);
     ~ControlServer();
 

@@ -49,10 +49,10 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
     for (LoopThread* const thread : daemon->network_.threads()) daemon->threads_.push_back(thread);
     if (!options.control.empty()) {
         subject = options.control;
-        TRY(daemon->control_, ControlServer::create(*daemon->loop_, options.control,
-                                                    [raw = daemon.get()](const json& request) {
-                                                        return raw->handle(request);
-                                                    }));
+        TRY(daemon->control_,
+            ControlServer::create(
+                *daemon->loop_, {options.control, options.control_access},
+                [raw = daemon.get()](const json& request) { return raw->handle(request); }));
     }
     return daemon;
 }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "manad/account.h"
+
 namespace openmana::manad {
 namespace {
 
@@ -195,6 +197,31 @@ Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
     return config;
 }
 
+/// "PATH[,listen[,access=USER:GROUP:MODE]]".
+Parsed<fabric::UplinkConfig> parse_stream_uplink(const std::string& text,
+                                                 fabric::UplinkConfig config,
+                                                 const base::SocketAccess& access) {
+    constexpr std::string_view kListen = "listen";
+    constexpr std::string_view kAccess = "listen,access=";
+    const std::size_t comma = text.find(',');
+    config.path = text.substr(0, comma);
+    const std::string rest = comma == std::string::npos ? "" : text.substr(comma + 1);
+    config.listen = comma != std::string::npos;
+    config.access = access;
+    if (rest.starts_with(kAccess)) {
+        const auto own = parse_access(rest.substr(kAccess.size()));
+        if (!own) return tl::unexpected("access: " + own.error());
+        config.access = *own;
+    } else if (config.listen && rest != kListen) {
+        return tl::unexpected(fmt::format(
+            "'{}': behind the path of a stream only 'listen' can be, and 'access=' behind it",
+            rest));
+    }
+    if (config.path.empty() || config.path.size() >= sizeof(sockaddr_un::sun_path))
+        return wrong("stream", config.path, "a path that a socket can have");
+    return config;
+}
+
 }  // namespace
 
 Parsed<Keys> split_keys(const std::string& text) {
@@ -330,7 +357,8 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
     return options;
 }
 
-Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text) {
+Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text,
+                                          const base::SocketAccess& access) {
     using Kind = fabric::UplinkConfig::Kind;
     fabric::UplinkConfig config;
     config.name = text;
@@ -347,22 +375,10 @@ Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text) {
     }
     if (kind == "stream") {
         config.kind = Kind::kStream;
-        constexpr std::string_view kListen = ",listen";
-        const std::size_t comma = rest.find(',');
-        if (comma != std::string::npos && rest.substr(comma) != kListen)
-            return tl::unexpected(fmt::format(
-                "'{}': behind the path of a stream only 'listen' can be, without a value",
-                rest.substr(comma + 1)));
-        config.listen = rest.ends_with(kListen);
-        if (config.listen) rest.resize(rest.size() - kListen.size());
-        if (rest.empty() || rest.size() >= sizeof(sockaddr_un::sun_path) ||
-            rest.find(',') != std::string::npos)
-            return wrong("stream", rest, "a path that a socket can have");
-        config.path = rest;
-        return config;
+        return parse_stream_uplink(rest, config, access);
     }
-    return tl::unexpected(
-        fmt::format("'{}' is not udp=..., tap=INTERFACE or stream=PATH[,listen]", text));
+    return tl::unexpected(fmt::format(
+        "'{}' is not udp=..., tap=INTERFACE or stream=PATH[,listen[,access=...]]", text));
 }
 
 }  // namespace openmana::manad

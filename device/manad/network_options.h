@@ -41,7 +41,9 @@ struct PolicyOptions {
 };
 [[nodiscard]] Parsed<PolicyOptions> parse_policy(const std::string& text);
 
-[[nodiscard]] Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text);
+/// `access` is that of a socket that the text says nothing else of.
+[[nodiscard]] Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text,
+                                                        const base::SocketAccess& access = {});
 
 /// "1.5%" or "200ppm", to parts per million.
 [[nodiscard]] std::optional<std::uint32_t> parse_chance(const std::string& text);

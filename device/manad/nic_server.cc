@@ -44,7 +44,8 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     std::unique_ptr<NicServer> nic(
         new NicServer(options, std::move(thread), std::move(loss), network));
     base::EventLoop& loop = nic->thread_->loop();
-    TRY(nic->server_, vfio_user::Server::create(loop, *nic->endpoint_, options.socket, name));
+    TRY(nic->server_, vfio_user::Server::create(loop, *nic->endpoint_,
+                                                {options.socket, options.access}, name));
     TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
                       [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;

@@ -51,10 +51,12 @@ bool valid_name(const std::string& name) {
     return true;
 }
 
-tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
+tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
+                                              const base::SocketAccess& access) {
     auto keys = split_keys(text);
     if (!keys) return tl::unexpected(BadOption{"--nic: " + keys.error()});
     NicOptions options;
+    options.access = access;
     bool has_mac = false;
     const auto bad = [](const std::string& key, const std::string& value, const char* want) {
         return tl::unexpected(BadOption{fmt::format("--nic: {}={} is not {}", key, value, want)});
@@ -68,6 +70,10 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text) {
             if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
                 return bad(key, value, "a path that a socket can have");
             options.socket = value;
+        } else if (key == "access") {
+            const auto own = parse_access(value);
+            if (!own) return tl::unexpected(BadOption{"--nic: access: " + own.error()});
+            options.access = *own;
         } else if (key == "mac") {
             const auto mac = parse_mac(value);
             if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{})
@@ -142,9 +148,9 @@ std::optional<BadOption> find_conflict(const Options& options) {
 }
 
 /// Reads each text of an option that may come several times.
-template <typename T>
+template <typename T, typename Parse>
 std::optional<BadOption> read_all(const char* option, const std::vector<std::string>& texts,
-                                  Parsed<T> (*parse)(const std::string&), std::vector<T>& into) {
+                                  const Parse& parse, std::vector<T>& into) {
     for (const std::string& text : texts) {
         auto value = parse(text);
         if (!value) return BadOption{fmt::format("{}: {}", option, value.error())};
@@ -161,6 +167,8 @@ struct Texts {
     std::vector<std::string> policies;
     std::string pcap;
     std::string control;
+    std::string socket_access = "::";
+    std::string control_access = "::";
     std::string user;
     std::string level = "info";
 };
@@ -176,13 +184,13 @@ void declare(CLI::App& app, Texts& texts) {
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     };
     repeatable("--nic", texts.nics,
-               "A NIC: id=NAME,socket=PATH[,mac=XX:XX:XX:XX:XX:XX][,mtu=1500..9000][,speed=MBIT]"
-               "[,error-cqes=always|asked][,congestion=on|off][,ext=on|off]; repeatable")
+               "A NIC: id=NAME,socket=PATH[,access=USER:GROUP:MODE][,mac=XX:XX:XX:XX:XX:XX]"
+               "[,mtu=1500..9000][,speed=MBIT][,error-cqes=always|asked][,congestion=on|off][,ext="
+               "on|off]; repeatable")
         ->required();
     repeatable("--uplink", texts.uplinks,
                "A way out of the switch: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
-               "stream=PATH[,listen]; "
-               "repeatable");
+               "stream=PATH[,listen[,access=USER:GROUP:MODE]]; repeatable");
     repeatable("--fault", texts.faults,
                "Faults of a NIC's link: "
                "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"
@@ -195,6 +203,11 @@ void declare(CLI::App& app, Texts& texts) {
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
     app.add_option("--pcap", texts.pcap, "Write every frame to this file, for Wireshark");
     app.add_option("--control", texts.control, "Socket for manactl");
+    app.add_option("--socket-access", texts.socket_access,
+                   "Who may connect to the sockets of NICs and uplinks: USER:GROUP:MODE, each of "
+                   "which may be empty");
+    app.add_option("--control-access", texts.control_access,
+                   "Who may connect to the socket for manactl: USER:GROUP:MODE");
     app.add_option("--user", texts.user,
                    "Started as root, become this user before anything is made: USER[:GROUP]");
     app.add_option("--log", texts.level, "Least severe line to log")
@@ -221,12 +234,21 @@ tl::expected<Options, BadOption> read(const Texts& texts) {
         if (!user) return tl::unexpected(user.error());
         options.user = *user;
     }
+    const auto access = parse_access(texts.socket_access);
+    if (!access) return tl::unexpected(BadOption{"--socket-access: " + access.error()});
+    const auto control_access = parse_access(texts.control_access);
+    if (!control_access)
+        return tl::unexpected(BadOption{"--control-access: " + control_access.error()});
+    options.control_access = *control_access;
     for (const std::string& text : texts.nics) {
-        auto nic = parse_nic(text);
+        auto nic = parse_nic(text, *access);
         if (!nic) return tl::unexpected(std::move(nic.error()));
         options.nics.push_back(std::move(*nic));
     }
-    if (auto bad = read_all("--uplink", texts.uplinks, parse_uplink, options.uplinks))
+    const auto parse_uplink_with = [&](const std::string& text) {
+        return parse_uplink(text, *access);
+    };
+    if (auto bad = read_all("--uplink", texts.uplinks, parse_uplink_with, options.uplinks))
         return tl::unexpected(std::move(*bad));
     if (auto bad = read_all("--fault", texts.faults, parse_faults, options.faults))
         return tl::unexpected(std::move(*bad));

@@ -8,6 +8,7 @@
 
 #include "base/frame.h"
 #include "base/log.h"
+#include "base/unix_socket.h"
 #include "fabric/nic.h"
 #include "fabric/uplink.h"
 #include "manad/account.h"
@@ -18,6 +19,7 @@ namespace openmana::manad {
 /// One `--nic`.
 struct NicOptions {
     std::string socket;
+    base::SocketAccess access;
     fabric::NicConfig nic;
 };
 
@@ -26,8 +28,9 @@ struct Options {
     std::vector<fabric::UplinkConfig> uplinks;
     std::vector<FaultOptions> faults;
     std::vector<PolicyOptions> policies;
-    std::string pcap;             ///< file for all frames; empty: none
-    std::string control;          ///< path of the control socket; empty: none
+    std::string pcap;     ///< file for all frames; empty: none
+    std::string control;  ///< path of the control socket; empty: none
+    base::SocketAccess control_access;
     std::optional<Account> user;  ///< whom to become
     base::LogLevel log_level = base::LogLevel::kInfo;
 };

@@ -64,7 +64,13 @@ std::vector<unsigned> capabilities_to_start(const Options& options) {
         if (std::find(needed.begin(), needed.end(), capability) == needed.end())
             needed.push_back(capability);
     };
+    const auto give_away = [&](const base::SocketAccess& access) {
+        if (access.owner || access.group) need(CAP_CHOWN);
+    };
+    give_away(options.control_access);
+    for (const NicOptions& nic : options.nics) give_away(nic.access);
     for (const fabric::UplinkConfig& uplink : options.uplinks) {
+        give_away(uplink.access);
         // A TAP device, or more buffers for a UDP socket than the system gives to all.
         if (uplink.kind != Kind::kStream) need(CAP_NET_ADMIN);
         if (uplink.kind == Kind::kUdp && port_of(uplink.local) < kFirstFreePort)

@@ -13,7 +13,8 @@ namespace openmana::manad {
 /// How manad gives up its rights: `start_as` before it makes anything, `drop_privileges` when all
 /// is made and before anybody is served. Both for the one thread that there is by then.
 
-/// Capabilities (CAP_*) that sockets and uplinks take to be made. None takes one to be used.
+/// Capabilities (CAP_*) that sockets and uplinks take to be made and given to their owners. None
+/// takes one to be used.
 [[nodiscard]] std::vector<unsigned> capabilities_to_start(const Options& options);
 
 /// Nothing that this process starts can have more rights than it has. With an account it becomes

@@ -51,8 +51,8 @@ void collect_fds(msghdr& header, FdBatch& batch) {
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
-                                               const std::string& path, std::string name) {
-    TRY(auto acceptor, base::Acceptor::create(loop, path, "vfio_user accept: nic=" + name));
+                                               const base::SocketPlace& place, std::string name) {
+    TRY(auto acceptor, base::Acceptor::create(loop, place, "vfio_user accept: nic=" + name));
     std::unique_ptr<Server> server(new Server(loop, backend, std::move(acceptor), std::move(name)));
     server->acceptor_->start(
         [self = server.get()](UniqueFd client) { self->adopt(std::move(client)); });

@@ -25,7 +25,8 @@ public:
     /// `name` is the NIC in log lines.
     static base::Result<std::unique_ptr<Server>> create(base::EventLoop& loop,
                                                         DeviceBackend& backend,
-                                                        const std::string& path, std::string name);
+                                                        const base::SocketPlace& place,
+                                                        std::string name);
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;

@@ -170,6 +170,22 @@ TEST(UplinkOption, TakesTheThreeKinds) {
     ASSERT_TRUE(listen.has_value()) << listen.error();
     EXPECT_EQ(listen->path, "/tmp/s");
     EXPECT_TRUE(listen->listen);
+    EXPECT_EQ(listen->access.mode, 0600u);
+}
+
+TEST(UplinkOption, OfASocketSaysWhoMayConnect) {
+    const auto own = parse_uplink("stream=/tmp/s,listen,access=0:0:0640");
+    ASSERT_TRUE(own.has_value()) << own.error();
+    EXPECT_EQ(own->path, "/tmp/s");
+    EXPECT_EQ(own->access.owner, 0u);
+    EXPECT_EQ(own->access.mode, 0640u);
+    base::SocketAccess all;
+    all.mode = 0666;
+    EXPECT_EQ(parse_uplink("stream=/tmp/s,listen", all)->access.mode, 0666u);
+    EXPECT_EQ(parse_uplink("stream=/tmp/s,listen,access=::", all)->access.mode, 0600u);
+    EXPECT_FALSE(parse_uplink("stream=/tmp/s,listen,access=0").has_value());
+    EXPECT_FALSE(parse_uplink("stream=/tmp/s,access=::").has_value())
+        << "who connects owns no socket";
 }
 
 TEST(UplinkOption, SaysWhatIsWrong) {

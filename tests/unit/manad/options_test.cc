@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <vector>
 
 namespace openmana::manad {
@@ -59,6 +60,30 @@ TEST(Options, HelpAndVersionEndWell) {
     EXPECT_EQ(parse({"--help"}).status, 0);
     EXPECT_NE(parse({"--help"}).text.find("--nic"), std::string::npos);
     EXPECT_EQ(parse({"--version"}).text.rfind("manad ", 0), 0u);
+}
+
+TEST(Options, SayWhoMayConnect) {
+    const auto parsed =
+        parse({"--nic", "id=a,socket=/tmp/a", "--nic", "id=b,socket=/tmp/b,access=0::", "--uplink",
+               "stream=/tmp/s,listen", "--socket-access", "::0666", "--control-access", ":0:"});
+    ASSERT_FALSE(parsed.exit) << parsed.text;
+    const auto& [nics, uplinks] = std::tie(parsed.options.nics, parsed.options.uplinks);
+    EXPECT_EQ(nics[0].access.mode, 0666u);
+    EXPECT_FALSE(nics[0].access.owner || nics[0].access.group);
+    EXPECT_EQ(nics[1].access.mode, 0600u) << "its own, in all parts";
+    EXPECT_EQ(nics[1].access.owner, 0u);
+    EXPECT_EQ(uplinks[0].access.mode, 0666u);
+    EXPECT_EQ(parsed.options.control_access.group, 0u);
+    EXPECT_EQ(parsed.options.control_access.mode, 0660u) << "a group is named to let it in";
+
+    const auto refused = [](const char* option, const char* value) {
+        return refusal({"--nic", "id=a,socket=/tmp/a", option, value});
+    };
+    EXPECT_NE(refused("--socket-access", "frob::").find("no user 'frob'"), std::string::npos);
+    EXPECT_NE(refused("--control-access", ":frob:").find("no group 'frob'"), std::string::npos);
+    for (const char* bad : {"", "0660", "root", "root:0660", "::8", "::1777", "::rw", "::0660:"})
+        EXPECT_NE(refused("--socket-access", bad).find("--socket-access"), std::string::npos);
+    EXPECT_NE(refused("--nic", "id=b,socket=/tmp/b,access=x").find("access"), std::string::npos);
 }
 
 TEST(Options, NameTheUserToBecome) {

@@ -43,6 +43,13 @@ Options with_uplinks(const std::vector<const char*>& texts) {
 TEST(PrivilegesTest, OnlyWhatIsConfiguredTakesCapabilities) {
     EXPECT_THAT(capabilities_to_start(with_uplinks({})), IsEmpty());
     EXPECT_THAT(capabilities_to_start(with_uplinks({"stream=/tmp/s"})), IsEmpty());
+    EXPECT_THAT(capabilities_to_start(with_uplinks({"stream=/tmp/s,listen,access=::0666"})),
+                IsEmpty());
+    EXPECT_THAT(capabilities_to_start(with_uplinks({"stream=/tmp/s,listen,access=nobody::"})),
+                ElementsAre(CAP_CHOWN));
+    Options control;
+    control.control_access.group = 7;
+    EXPECT_THAT(capabilities_to_start(control), ElementsAre(CAP_CHOWN));
     EXPECT_THAT(capabilities_to_start(with_uplinks({"tap=t0", "tap=t1"})),
                 ElementsAre(CAP_NET_ADMIN));
     EXPECT_THAT(

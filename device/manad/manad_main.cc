@@ -13,6 +13,7 @@
 #include "manad/daemon.h"
 #include "manad/options.h"
 #include "manad/privileges.h"
+#include "manad/sandbox.h"
 #include "manad/signals.h"
 
 namespace {
@@ -77,6 +78,8 @@ int main(int argc, char** argv) {
                                                    },
                                                .give_up = [&] { abandon(daemon); }});
     if (!thread) return give_up("signals", thread.error());
+    if (auto entered = manad::enter_sandbox(options.seccomp); !entered)
+        return give_up("--seccomp", entered.error());
     std::puts("ready");
     std::fflush(stdout);
     daemon.run();

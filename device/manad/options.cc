@@ -170,6 +170,7 @@ struct Texts {
     std::string socket_access = "::";
     std::string control_access = "::";
     std::string user;
+    std::string seccomp = "kill";
     std::string level = "info";
 };
 
@@ -210,6 +211,10 @@ void declare(CLI::App& app, Texts& texts) {
                    "Who may connect to the socket for manactl: USER:GROUP:MODE");
     app.add_option("--user", texts.user,
                    "Started as root, become this user before anything is made: USER[:GROUP]");
+    app.add_option("--seccomp", texts.seccomp,
+                   "What a system call that manad never needs comes to once it is ready: kill (of "
+                   "manad, the default), log, or off, as it always is in builds with sanitizers")
+        ->check(CLI::IsMember({"kill", "log", "off"}));
     app.add_option("--log", texts.level, "Least severe line to log")
         ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
 }
@@ -226,6 +231,9 @@ tl::expected<Options, BadOption> read(const Texts& texts) {
     Options options;
     options.pcap = texts.pcap;
     options.control = texts.control;
+    options.seccomp = texts.seccomp == "kill"  ? Seccomp::kKill
+                      : texts.seccomp == "log" ? Seccomp::kLog
+                                               : Seccomp::kOff;
     options.log_level = *base::log_level_of(texts.level);  // the option takes these names only
     if (options.control.size() >= sizeof(sockaddr_un::sun_path))
         return tl::unexpected(BadOption{"--control: the path is too long for a socket"});

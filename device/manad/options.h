@@ -13,6 +13,7 @@
 #include "fabric/uplink.h"
 #include "manad/account.h"
 #include "manad/network_options.h"
+#include "manad/sandbox.h"
 
 namespace openmana::manad {
 
@@ -32,6 +33,7 @@ struct Options {
     std::string control;  ///< path of the control socket; empty: none
     base::SocketAccess control_access;
     std::optional<Account> user;  ///< whom to become
+    Seccomp seccomp = Seccomp::kKill;
     base::LogLevel log_level = base::LogLevel::kInfo;
 };
 

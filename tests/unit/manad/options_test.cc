@@ -86,6 +86,19 @@ TEST(Options, SayWhoMayConnect) {
     EXPECT_NE(refused("--nic", "id=b,socket=/tmp/b,access=x").find("access"), std::string::npos);
 }
 
+TEST(Options, TheSandboxIsOnUnlessToldOtherwise) {
+    const auto action = [](std::vector<const char*> more) {
+        more.insert(more.begin(), {"--nic", "id=a,socket=/tmp/a"});
+        return parse(std::move(more)).options.seccomp;
+    };
+    EXPECT_EQ(action({}), Seccomp::kKill);
+    EXPECT_EQ(action({"--seccomp", "kill"}), Seccomp::kKill);
+    EXPECT_EQ(action({"--seccomp", "log"}), Seccomp::kLog);
+    EXPECT_EQ(action({"--seccomp", "off"}), Seccomp::kOff);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--seccomp", "on"}).find("--seccomp"),
+              std::string::npos);
+}
+
 TEST(Options, NameTheUserToBecome) {
     const auto parsed = parse({"--nic", "id=a,socket=/tmp/a", "--user", "nobody:0"});
     ASSERT_FALSE(parsed.exit) << parsed.text;

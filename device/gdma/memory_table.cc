@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/activity.h"
+
 namespace openmana::gdma {
 namespace {
 
@@ -336,6 +338,8 @@ bool MemoryTable::invalidate(Key key, Pdn pd, WindowScope scope) const {
     const_cast<MemoryRegion*>(region)->valid.store(false, std::memory_order_seq_cst);
     // Others copy for a bounded step, and wait for nothing that the caller holds (KeyUse).
     used_keys.release();
+    if (region->users.load(std::memory_order_seq_cst) == 0) return true;
+    const base::Activity::Wait waiting("the users of a key to leave");
     while (region->users.load(std::memory_order_seq_cst) != 0) ::sched_yield();
     return true;
 }

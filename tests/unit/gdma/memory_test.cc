@@ -2,8 +2,10 @@
 #include <mana/queue.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
+#include "base/activity.h"
 #include "unit/gdma/fixture.h"
 
 namespace openmana::gdma {
@@ -251,6 +253,7 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
             {key, Pdn(1), kRemoteWrite, 0x1000, region_of({ram.alloc(4096).value()}, 4096)});
     };
     registered();
+    base::Activity waiter;
     std::atomic<bool> copying{false}, invalid{false}, left{false};
     std::thread copier([&] {
         SpanList own;
@@ -260,15 +263,23 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
         copying = true;
         while (table.check(key, Pdn(1), 0x1000, 10, kRemoteWrite) == MrFault::kNone)
             std::this_thread::yield();
-        // What does not wait for us goes on long before so many turns are over.
-        for (int i = 0; i < 2000 && !invalid; ++i) std::this_thread::yield();
+        // What does not wait for us goes on, and what does says so.
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (!invalid && waiter.note().waits_for == nullptr &&
+               std::chrono::steady_clock::now() < end)
+            std::this_thread::yield();
+        const char* const waits_for = waiter.note().waits_for;
+        EXPECT_STREQ(waits_for, "the users of a key to leave");
         left = true;
     });
     while (!copying) std::this_thread::yield();
+    base::Activity::attach(&waiter);
     EXPECT_TRUE(table.invalidate(key, Pdn(1), WindowScope(0)));
+    base::Activity::attach(nullptr);
     EXPECT_TRUE(left);
     invalid = true;
     copier.join();
+    EXPECT_EQ(waiter.note().waits_for, nullptr);
     EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, spans), MrFault::kKey);
     // One who copies through it does not wait for himself.
     registered();

@@ -35,13 +35,14 @@ json objects(const gdma::ObjectCounts& counts) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std::string& subject) {
+base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std::string& subject,
+                                                     base::Duration patience) {
     subject = "event loop";
     TRY(auto loop, base::EventLoop::create());
-    std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop)));
+    std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), patience));
     for (const NicOptions& nic : options.nics) {
         subject = nic.socket;
-        TRY(auto server, NicServer::create(nic, daemon->switch_));
+        TRY(auto server, NicServer::create(nic, daemon->switch_, patience));
         daemon->nics_.push_back(std::move(server));
     }
     TRY_VOID(daemon->network_.set_up(options, subject));
@@ -61,22 +62,26 @@ Daemon::~Daemon() {
     end();
 }
 
-void Daemon::run() {
+base::Result<void> Daemon::start() {
     serves_.store(true, std::memory_order_relaxed);
-    for (const auto& nic : nics_) nic->start();
-    network_.start();
+    for (const auto& nic : nics_) TRY_VOID(nic->start());
+    TRY_VOID(network_.start());
     std::vector<LoopWatch*> watches{&watch_};
     for (LoopThread* const thread : threads_) watches.push_back(&thread->watch());
-    watchdog_.start(std::move(watches));
+    return watchdog_.start(std::move(watches));
+}
+
+void Daemon::run() {
     loop_->run();
-    serves_.store(false, std::memory_order_relaxed);
     end();
 }
 
-/// All threads end before the first NIC goes: they reach each other's NICs.
+/// All threads end before the first NIC goes: they reach each other's NICs. The watchdog may hang
+/// in a line of the log, and keeps none of them from its end.
 void Daemon::end() {
-    watchdog_.stop();
     for (LoopThread* const thread : threads_) thread->ask_to_stop();
+    serves_.store(false, std::memory_order_relaxed);
+    watchdog_.stop();
     for (LoopThread* const thread : threads_) thread->stop();
 }
 
@@ -151,8 +156,7 @@ json Daemon::status() {
                     {"qps", nullptr},
                     {"objects", nullptr},
                     {"socket", nic.socket()}};
-        if (const auto status =
-                nic.thread().get(std::move(answers[i]), start + LoopThread::kPatience)) {
+        if (const auto status = nic.thread().get(std::move(answers[i]), start + patience_)) {
             row["client"] = status->client;
             row["qps"] = status->qps;
             row["objects"] = objects(status->objects);
@@ -179,6 +183,7 @@ json Daemon::stats(const std::vector<NicServer*>& nics) {
     }
     json network = json::object();
     add_counters(network, switch_.counters());
+    add_counters(network, watch_.counters());  // of this thread, which is no NIC's
     return {{"ok", true}, {"nics", rows}, {"switch", network}};
 }
 
@@ -192,7 +197,7 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
     json silent = json::array();
     for (std::size_t i = 0; i < nics.size(); ++i) {
         NicServer& nic = *nics[i];
-        const auto qps = nic.thread().get(std::move(answers[i]), start + LoopThread::kPatience);
+        const auto qps = nic.thread().get(std::move(answers[i]), start + patience_);
         if (!qps) {
             silent.push_back(nic.no_answer(qps.error()));
             continue;

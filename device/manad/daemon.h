@@ -24,12 +24,15 @@ namespace openmana::manad {
 class Daemon {
 public:
     /// Creates every socket. The error's text names what could not be had; `subject` gets the
-    /// option or path meant.
-    static base::Result<std::unique_ptr<Daemon>> create(const Options& options,
-                                                        std::string& subject);
+    /// option or path meant. `patience` is how long requests wait for a NIC's thread.
+    static base::Result<std::unique_ptr<Daemon>> create(
+        const Options& options, std::string& subject,
+        base::Duration patience = LoopThread::kPatience);
     ~Daemon();
 
-    /// Serves until stop(), and then until all its threads have ended.
+    /// Starts its threads.
+    base::Result<void> start();
+    /// Serves, once started, until stop(), and then until all its threads have ended.
     void run();
     /// From any thread.
     void stop() { loop_->stop(); }
@@ -43,8 +46,9 @@ public:
     nlohmann::json handle(const nlohmann::json& request);
 
 private:
-    explicit Daemon(std::unique_ptr<base::EventLoop> loop)
+    Daemon(std::unique_ptr<base::EventLoop> loop, base::Duration patience)
         : loop_(std::move(loop)),
+          patience_(patience),
           watch_(*loop_, "thread=control"),
           switch_(clock_),
           network_(*loop_, switch_, nics_),
@@ -56,6 +60,7 @@ private:
 
     base::SystemClock clock_;
     std::unique_ptr<base::EventLoop> loop_;
+    const base::Duration patience_;
     LoopWatch watch_;                  // of the main thread
     std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed
     fabric::Switch switch_;

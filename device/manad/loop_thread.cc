@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/loop_thread.h"
 
-#include <pthread.h>
+#include <utility>
+
+#include "manad/thread.h"
 
 namespace openmana::manad {
 
-base::Result<std::unique_ptr<LoopThread>> LoopThread::create(std::string label, std::string name) {
+base::Result<std::unique_ptr<LoopThread>> LoopThread::create(std::string label, std::string name,
+                                                             base::Duration patience) {
     TRY(auto loop, base::EventLoop::create());
     return std::unique_ptr<LoopThread>(
-        new LoopThread(std::move(loop), std::move(label), std::move(name)));
+        new LoopThread(std::move(loop), std::move(label), std::move(name), patience));
 }
 
-void LoopThread::start(std::function<void()> first) {
+base::Result<void> LoopThread::start(std::function<void()> first) {
     serves_.store(true, std::memory_order_relaxed);
-    thread_ = std::thread([this, first = std::move(first)] {
-        ::pthread_setname_np(::pthread_self(), name_.substr(0, 15).c_str());
+    auto started = start_thread(name_, [this, first = std::move(first)] {
         if (first) first();
         loop_->run();
         serves_.store(false, std::memory_order_relaxed);
     });
+    if (!started) {
+        serves_.store(false, std::memory_order_relaxed);
+        return tl::unexpected(started.error());
+    }
+    thread_ = std::move(*started);
+    return {};
 }
 
 void LoopThread::ask_to_stop() {

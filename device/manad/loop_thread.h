@@ -21,11 +21,12 @@ namespace openmana::manad {
 /// An EventLoop with its thread. Of the main thread, unless it says otherwise.
 class LoopThread {
 public:
-    /// How long `call` waits. Less than manactl does.
+    /// How long `call` waits, for those who do not say it. Less than manactl does.
     static constexpr base::Duration kPatience = std::chrono::seconds(2);
 
     /// `label` names it in the log: "nic=a"; `name` for the system.
-    static base::Result<std::unique_ptr<LoopThread>> create(std::string label, std::string name);
+    static base::Result<std::unique_ptr<LoopThread>> create(std::string label, std::string name,
+                                                            base::Duration patience = kPatience);
     ~LoopThread() { stop(); }
     LoopThread(const LoopThread&) = delete;
     LoopThread& operator=(const LoopThread&) = delete;
@@ -37,8 +38,10 @@ public:
     /// From any thread: it serves, or has not come to its end yet.
     [[nodiscard]] bool serves() const { return serves_.load(std::memory_order_relaxed); }
 
+    [[nodiscard]] base::Duration patience() const { return patience_; }
+
     /// Runs `first` and then the loop.
-    void start(std::function<void()> first = {});
+    base::Result<void> start(std::function<void()> first = {});
     /// It ends soon, if it does not hang.
     void ask_to_stop();
     /// Asks it to, and waits for as long as it takes.
@@ -85,12 +88,16 @@ public:
     /// Both.
     template <typename F>
     base::Result<std::invoke_result_t<F&>> call(const char* what, F f) {
-        return get(ask(what, std::move(f)), loop_->clock().now() + kPatience);
+        return get(ask(what, std::move(f)), loop_->clock().now() + patience_);
     }
 
 private:
-    LoopThread(std::unique_ptr<base::EventLoop> loop, std::string label, std::string name)
-        : loop_(std::move(loop)), watch_(*loop_, std::move(label)), name_(std::move(name)) {}
+    LoopThread(std::unique_ptr<base::EventLoop> loop, std::string label, std::string name,
+               base::Duration patience)
+        : loop_(std::move(loop)),
+          watch_(*loop_, std::move(label)),
+          name_(std::move(name)),
+          patience_(patience) {}
     /// It is still in the turn in which it got what it did not answer, or the watchdog says so.
     [[nodiscard]] bool hangs() const;
     void unanswered();
@@ -98,6 +105,7 @@ private:
     const std::unique_ptr<base::EventLoop> loop_;
     LoopWatch watch_;
     const std::string name_;
+    const base::Duration patience_;
     std::thread thread_;
     std::atomic<bool> serves_{false};  // tells of itself alone, so relaxed
     /// Of the loop, when it was last asked, and of that which it did not answer. Who goes on makes

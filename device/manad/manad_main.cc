@@ -28,11 +28,10 @@ int give_up(const std::string& subject, const base::Error& error) {
     return 1;
 }
 
-/// For the threads of a daemon that is to end.
-constexpr base::Duration kPatience = std::chrono::seconds(5);
-/// For everything else, such as files that are closed: the system ends the program then (SIGALRM),
-/// whatever it is at.
-constexpr unsigned kLastResortSeconds = 30;
+/// First for the threads of a daemon that is to end, then for everything else, such as files that
+/// are closed.
+constexpr manad::SignalThread::Patience kPatience{.to_end = std::chrono::seconds(5),
+                                                  .last_resort = std::chrono::seconds(30)};
 
 /// Ends the program without its threads. Nobody else does: they use what would be destroyed.
 [[noreturn]] void abandon(const manad::Daemon& daemon) {
@@ -54,7 +53,7 @@ int main(int argc, char** argv) {
     const auto& options = parsed.options;
     if (auto started = manad::start_as(options.user, manad::capabilities_to_start(options));
         !started)
-        return give_up("--user", started.error());
+        return give_up(options.user ? "--user" : "privileges", started.error());
 
     auto signals = manad::prepare_signals();
     if (!signals) return give_up("signals", signals.error());
@@ -67,19 +66,17 @@ int main(int argc, char** argv) {
     std::string subject;
     auto created = manad::Daemon::create(options, subject);
     if (!created) return give_up(subject, created.error());
+    // Before any thread starts: each has capabilities of its own.
     if (auto dropped = manad::drop_privileges(); !dropped)
         return give_up("privileges", dropped.error());
     manad::Daemon& daemon = **created;
-    auto thread = manad::SignalThread::create(std::move(*signals), kPatience,
-                                              {.end =
-                                                   [&] {
-                                                       ::alarm(kLastResortSeconds);
-                                                       daemon.stop();
-                                                   },
-                                               .give_up = [&] { abandon(daemon); }});
+    auto thread = manad::SignalThread::create(
+        std::move(*signals), kPatience,
+        {.end = [&] { daemon.stop(); }, .give_up = [&] { abandon(daemon); }});
     if (!thread) return give_up("signals", thread.error());
     if (auto entered = manad::enter_sandbox(options.seccomp); !entered)
         return give_up("--seccomp", entered.error());
+    if (auto started = daemon.start(); !started) return give_up("threads", started.error());
     std::puts("ready");
     std::fflush(stdout);
     daemon.run();

@@ -111,8 +111,9 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     return {};
 }
 
-void NetworkControl::start() {
-    for (const auto& uplink : uplinks_) uplink->start();
+base::Result<void> NetworkControl::start() {
+    for (const auto& uplink : uplinks_) TRY_VOID(uplink->start());
+    return {};
 }
 
 void NetworkControl::stop() {
@@ -211,6 +212,9 @@ json NetworkControl::start_capture(NicServer& nic, const std::string& file) {
         return failure(fmt::format("'{}' is being captured already, to {}", nic.name(),
                                    found->second.capture->path()));
     if (!absolute(file)) return failure("'file' is the absolute path of a file");
+    // To open the file empties it: not for a NIC that does not answer.
+    if (const auto answers = nic.call("capture start", [] {}); !answers)
+        return failure(nic, answers.error());
     auto created = fabric::Capture::create(file, loop_.clock(), wall_);
     if (!created) return failure(file, created.error());
     std::shared_ptr<fabric::Capture> capture = std::move(*created);

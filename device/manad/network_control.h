@@ -33,7 +33,7 @@ public:
     /// Sets up what the command line asks for, before any thread runs. `subject` gets what the
     /// error is about.
     base::Result<void> set_up(const Options& options, std::string& subject);
-    void start();
+    base::Result<void> start();
     void stop();
     /// Those of the uplinks.
     [[nodiscard]] std::vector<LoopThread*> threads() const;

@@ -37,15 +37,16 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
 }
 
 base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options,
-                                                           fabric::Switch& network) {
+                                                           fabric::Switch& network,
+                                                           base::Duration patience) {
     const std::string& name = options.nic.name;
-    TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name));
+    TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name, patience));
     TRY(auto loss, base::MemoryLoss::create());
     std::unique_ptr<NicServer> nic(
         new NicServer(options, std::move(thread), std::move(loss), network));
     base::EventLoop& loop = nic->thread_->loop();
-    TRY(nic->server_, vfio_user::Server::create(loop, *nic->endpoint_,
-                                                {options.socket, options.access}, name));
+    TRY(nic->server_,
+        vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name));
     TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
                       [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;
@@ -60,9 +61,9 @@ void NicServer::on_memory_loss() {
     loss_->take();
 }
 
-void NicServer::start() {
+base::Result<void> NicServer::start() {
     OM_INFO("nic start: nic={} mac={} socket={}", name(), to_string(nic_->config().mac), socket_);
-    thread_->start([this] {
+    return thread_->start([this] {
         if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)
             OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", name(), asked.error().text,
                     asked.error().detail);

@@ -22,13 +22,15 @@ namespace openmana::manad {
 /// not run.
 class NicServer {
 public:
-    static base::Result<std::unique_ptr<NicServer>> create(const NicOptions& options,
-                                                           fabric::Switch& network);
+    /// `patience` is that of `call`.
+    static base::Result<std::unique_ptr<NicServer>> create(
+        const NicOptions& options, fabric::Switch& network,
+        base::Duration patience = LoopThread::kPatience);
     ~NicServer() { stop(); }
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
 
-    void start();
+    base::Result<void> start();
     void stop() { thread_->stop(); }
     [[nodiscard]] LoopThread& thread() { return *thread_; }
     /// On the NIC's thread (LoopThread::call).

@@ -40,6 +40,12 @@ void choose(const std::vector<unsigned>& capabilities) {
     for (const unsigned capability : kept) (void)::capng_update(CAPNG_ADD, kUse, capability);
 }
 
+base::Result<void> read_capabilities() {
+    errno = 0;  // libcap-ng sets it only if a system call failed
+    if (::capng_get_caps_process() != 0) return failed("cannot read the capabilities");
+    return {};
+}
+
 base::Result<void> become(const Account& account) {
     const auto groups = account.listed ? CAPNG_INIT_SUPP_GRP : CAPNG_DROP_SUPP_GRP;
     const auto flags = static_cast<capng_flags_t>(groups | CAPNG_CLEAR_BOUNDING);
@@ -85,15 +91,16 @@ base::Result<void> start_as(const std::optional<Account>& account,
     if (!account || (account->uid == ::geteuid() && account->gid == ::getegid())) return {};
     if (::geteuid() != 0)
         return base::fail(ErrorCode::kPermission, "only root can become another user");
-    if (::capng_get_caps_process() != 0) return failed("cannot read the capabilities");
+    TRY_VOID(read_capabilities());
     choose(capabilities);
     return become(*account);
 }
 
 base::Result<void> drop_privileges() {
     const bool root = ::geteuid() == 0;
-    if (::capng_get_caps_process() != 0) return failed("cannot read the capabilities");
+    TRY_VOID(read_capabilities());
     choose(root ? std::vector<unsigned>{CAP_DAC_OVERRIDE} : std::vector<unsigned>{});
+    errno = 0;
     if (::capng_apply(CAPNG_SELECT_CAPS) != 0) return failed("cannot give up the capabilities");
     if (root)
         OM_WARN("privileges kept: uid=0 reason=\"started as root without --user\"");

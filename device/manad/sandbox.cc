@@ -52,7 +52,7 @@ constexpr int kCalls[] = {
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(restart_syscall),
-    SCMP_SYS(alarm),
+    SCMP_SYS(setitimer),
     // Time, where the kernel gives it by no faster way.
     SCMP_SYS(clock_gettime),
     SCMP_SYS(gettimeofday),

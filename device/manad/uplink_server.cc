@@ -13,9 +13,9 @@ base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(const fabric::U
     return server;
 }
 
-void UplinkServer::start() {
+base::Result<void> UplinkServer::start() {
     OM_INFO("uplink start: uplink={}", uplink_->name());
-    thread_->start();
+    return thread_->start();
 }
 
 }  // namespace openmana::manad

@@ -20,7 +20,7 @@ public:
     UplinkServer(const UplinkServer&) = delete;
     UplinkServer& operator=(const UplinkServer&) = delete;
 
-    void start();
+    base::Result<void> start();
     [[nodiscard]] LoopThread& thread() { return *thread_; }
     [[nodiscard]] const LoopThread& thread() const { return *thread_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }

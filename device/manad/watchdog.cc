@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/watchdog.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include "manad/thread.h"
 
 namespace openmana::manad {
 
-void Watchdog::start(std::vector<LoopWatch*> watches) {
+base::Result<void> Watchdog::start(std::vector<LoopWatch*> watches) {
     stop_ = false;
-    thread_ = std::thread([this, watches = std::move(watches)] { run(watches); });
+    TRY(thread_, start_thread("watchdog", [this, watches = std::move(watches)] { run(watches); }));
+    return {};
 }
 
 void Watchdog::stop() {
@@ -23,13 +24,12 @@ void Watchdog::stop() {
 }
 
 void Watchdog::run(const std::vector<LoopWatch*>& watches) {
-    ::pthread_setname_np(::pthread_self(), "watchdog");
     std::unique_lock lock(mutex_);
     do {
         lock.unlock();
         for (LoopWatch* const watch : watches) watch->look(clock_.now());
         lock.lock();
-    } while (!changed_.wait_for(lock, LoopWatch::kLookEvery, [this] { return stop_; }));
+    } while (!changed_.wait_for(lock, look_every_, [this] { return stop_; }));
 }
 
 }  // namespace openmana::manad

@@ -7,27 +7,30 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/result.h"
 #include "manad/loop_watch.h"
 
 namespace openmana::manad {
 
-/// A thread that looks at others every second, and does nothing else: what it logs may be what
+/// A thread that looks at others again and again, and does nothing else: what it logs may be what
 /// holds it up.
 class Watchdog {
 public:
-    explicit Watchdog(const base::Clock& clock) : clock_(clock) {}
+    explicit Watchdog(const base::Clock& clock, base::Duration look_every = LoopWatch::kLookEvery)
+        : clock_(clock), look_every_(look_every) {}
     ~Watchdog() { stop(); }
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    /// The threads run until it is stopped.
-    void start(std::vector<LoopWatch*> watches);
+    /// The watches are there until it is stopped, and their threads run, or were just asked to end.
+    base::Result<void> start(std::vector<LoopWatch*> watches);
     void stop();
 
 private:
     void run(const std::vector<LoopWatch*>& watches);
 
     const base::Clock& clock_;
+    const base::Duration look_every_;
     std::mutex mutex_;  // protects stop_
     std::condition_variable changed_;
     bool stop_ = false;

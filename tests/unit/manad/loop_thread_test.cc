@@ -2,15 +2,20 @@
 #include "manad/loop_thread.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
 #include "held_loop.h"
+#include "support/in_child.h"
 
 namespace openmana::manad {
 namespace {
@@ -19,21 +24,23 @@ using base::ErrorCode;
 
 class LoopThreadTest : public ::testing::Test {
 protected:
-    void SetUp() override {
-        auto created = LoopThread::create("nic=a", "nic-a");
+    void SetUp() override { restart(std::chrono::hours(1)); }
+    void restart(base::Duration patience) {
+        auto created = LoopThread::create("nic=a", "nic-a", patience);
         ASSERT_TRUE(created);
         thread = std::move(*created);
-        thread->start();
+        ASSERT_TRUE(thread->start());
     }
     /// An answer that nobody waits for.
     template <typename T>
     base::Result<T> now(Answer<T> answer) {
         return thread->get(std::move(answer), clock.now());
     }
-    /// What was posted before has run after it.
+    /// A turn of the loop after the present one: what was posted before has run.
     void turn() {
-        while (!thread->call("turn", [] {})) {
-        }
+        std::promise<void> done;
+        thread->loop().post([&] { done.set_value(); });
+        done.get_future().wait();
     }
     std::uint64_t unanswered() { return thread->watch().counters().unanswered.value(); }
 
@@ -57,12 +64,14 @@ TEST_F(LoopThreadTest, WithoutAThreadACallRunsHere) {
 }
 
 TEST_F(LoopThreadTest, ACallToAThreadThatHangsComesBack) {
-    HeldLoop held(thread->loop());
+    constexpr auto kPatience = std::chrono::milliseconds(1);
+    restart(kPatience);
+    const HeldLoop held(thread->loop());
     const auto start = clock.now();
     const auto answer = thread->call("ask", [] { return 1; });
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::kClosed);
-    EXPECT_GE(clock.now() - start, LoopThread::kPatience);
+    EXPECT_GE(clock.now() - start, kPatience);
     EXPECT_EQ(unanswered(), 1U);
 }
 
@@ -118,6 +127,24 @@ TEST_F(LoopThreadTest, ItServesUntilItsEnd) {
     held.release();
     thread->stop();
     EXPECT_FALSE(thread->serves());
+}
+
+TEST_F(LoopThreadTest, ASystemWithoutRoomForAThreadIsAnError) {
+    thread->stop();  // or the child would be one of a process of many threads
+    const int status = test::in_child([] {
+        auto other = LoopThread::create("nic=b", "nic-b");
+        ASSERT_TRUE(other);
+        constexpr rlimit kNone{0, 0};
+        ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &kNone), 0);
+        // Root may have more.
+        ASSERT_TRUE(::geteuid() != 0 || ::setresuid(61000, 61000, 61000) == 0);
+        const auto started = (*other)->start();
+        ASSERT_FALSE(started);
+        EXPECT_EQ(started.error().code, ErrorCode::kIo);
+        EXPECT_EQ(started.error().detail, static_cast<std::uint64_t>(EAGAIN));
+        EXPECT_FALSE((*other)->serves());
+    });
+    EXPECT_EQ(status, 0);
 }
 
 }  // namespace

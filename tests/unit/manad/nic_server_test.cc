@@ -33,7 +33,7 @@ protected:
         auto created = NicServer::create(options, network);
         ASSERT_TRUE(created);
         server = std::move(*created);
-        server->start();
+        ASSERT_TRUE(server->start());
     }
     void TearDown() override {
         if (server) server->stop();

@@ -16,11 +16,13 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "fabric/capture.h"
 #include "fabric/flow_file.h"
+#include "support/in_child.h"
 
 namespace openmana::manad {
 namespace {
@@ -79,12 +81,12 @@ TEST_F(SmallFilesTest, AFlowLogThatReachesTheLimitEnds) {
 /// An eventfd stands for the signals; what happens is written down.
 class SignalThreadTest : public ::testing::Test {
 protected:
-    void start(base::Duration patience) {
+    void start(base::Duration to_end) {
         base::UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         ASSERT_TRUE(static_cast<bool>(fd));
         signals = fd.get();
         auto created = SignalThread::create(
-            std::move(fd), patience,
+            std::move(fd), {.to_end = to_end, .last_resort = std::chrono::hours(24)},
             {.end = [this] { ended.set_value(); }, .give_up = [this] { gave_up.set_value(); }});
         ASSERT_TRUE(created);
         thread = std::move(*created);
@@ -122,6 +124,29 @@ TEST_F(SignalThreadTest, WithoutASignalNothingHappens) {
     thread.reset();
     EXPECT_FALSE(happened(ended));
     EXPECT_FALSE(happened(gave_up));
+}
+
+/// A shell or a service manager may have started it with SIGALRM ignored and blocked.
+TEST(LastResortTest, EndsAProgramThatHangsInItsEnd) {
+    const int status = test::in_child([] {
+        std::signal(SIGALRM, SIG_IGN);
+        sigset_t alarm;
+        sigemptyset(&alarm);
+        sigaddset(&alarm, SIGALRM);
+        ASSERT_EQ(::sigprocmask(SIG_BLOCK, &alarm, nullptr), 0);
+        ASSERT_TRUE(prepare_signals());
+        base::UniqueFd signals(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+        ASSERT_TRUE(static_cast<bool>(signals));
+        // Without the signal the test is not to hang itself.
+        const auto hang = [] { std::this_thread::sleep_for(std::chrono::seconds(30)); };
+        const auto thread = SignalThread::create(
+            std::move(signals),
+            {.to_end = std::chrono::hours(1), .last_resort = std::chrono::milliseconds(1)},
+            {.end = hang, .give_up = [] {}});
+        ASSERT_TRUE(thread);
+        hang();
+    });
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) << status;
 }
 
 }  // namespace

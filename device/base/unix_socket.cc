@@ -9,6 +9,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 namespace openmana::base {
 namespace {
@@ -26,15 +29,50 @@ tl::unexpected<Error> failed(const char* text) {
     return fail(ErrorCode::kIo, text, static_cast<unsigned>(errno));
 }
 
+bool same_file(const struct stat& one, const struct stat& other) {
+    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+/// Whether somebody has the socket at the path, as far as this network namespace knows. The
+/// system's table names sockets as they were bound: by a path, which leads to this one or does not,
+/// or relative to a directory that is not known, which may be this one's.
+bool is_bound(const std::string& path, const struct stat& socket) {
+    std::ifstream table("/proc/self/net/unix");
+    if (!table) return true;
+    const std::filesystem::path name = std::filesystem::path(path).filename();
+    std::string line;
+    std::getline(table, line);  // names of the columns
+    while (std::getline(table, line)) {
+        // Seven words of one blank between, and the path if there is one: "@..." is none.
+        std::istringstream words(line);
+        std::string bound;
+        for (int word = 0; word < 7; ++word) words >> bound;
+        words.ignore();
+        if (!std::getline(words, bound) || bound.starts_with('@')) continue;
+        if (std::filesystem::path(bound).filename() != name) continue;
+        struct stat other {};
+        if (!bound.starts_with('/') ||
+            (::stat(bound.c_str(), &other) == 0 && same_file(socket, other)))
+            return true;
+    }
+    return false;
+}
+
 /// Whether the socket at the path is one that nobody serves.
-Result<void> check_left_behind(const sockaddr_un& address) {
+Result<void> check_left_behind(const sockaddr_un& address, const SocketPlace& place,
+                               const struct stat& socket) {
     const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return failed("cannot create a socket");
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
         return fail(ErrorCode::kBusy, "the socket is in use");
     if (errno == ECONNREFUSED) return {};
-    if (errno == EACCES)
+    if (errno == EACCES) {
+        // One that an earlier process gave away as this one will cannot be asked any more.
+        if (socket.st_uid == place.access.owner.value_or(::geteuid()) &&
+            !is_bound(place.path, socket))
+            return {};
         return fail(ErrorCode::kBusy, "the socket is another's, who may be using it");
+    }
     return errno == EAGAIN ? fail(ErrorCode::kBusy, "the socket is in use")
                            : failed("cannot tell whether the socket is in use");
 }
@@ -87,7 +125,7 @@ Result<UnixListener> UnixListener::create(const SocketPlace& place) {
     if (::lstat(path.c_str(), &status) == 0) {
         if (!S_ISSOCK(status.st_mode))
             return fail(ErrorCode::kInvalidArgument, "the path exists and is not a socket");
-        TRY_VOID(check_left_behind(address));
+        TRY_VOID(check_left_behind(address, place, status));
         if (::unlink(path.c_str()) != 0) return failed("cannot remove the old socket");
     }
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -29,9 +29,9 @@ struct SocketPlace {
 };
 
 /// A listening Unix stream socket (non-blocking, close-on-exec) that removes its path when it goes.
-/// A path left behind by a process that is gone is taken over; one that somebody serves, or may
-/// serve for all that this process is let know, is kBusy; one that is no socket is
-/// kInvalidArgument.
+/// A path left behind by a process that is gone is taken over, also if it was given to the same
+/// owner; one that somebody serves, or may serve for all that this process is let know, is kBusy;
+/// one that is no socket is kInvalidArgument.
 ///
 /// At no time may more connect than `access` says, whatever the process's umask is. Who may write
 /// to the directory cannot have anything but a socket of this process changed.

@@ -44,8 +44,11 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
         subject = nic.socket;
         TRY(auto server, NicServer::create(nic, daemon->switch_, patience));
         daemon->nics_.push_back(std::move(server));
+        daemon->sockets_.push_back(nic.socket);
     }
     TRY_VOID(daemon->network_.set_up(options, subject));
+    for (const fabric::UplinkConfig& uplink : options.uplinks)
+        if (uplink.listen) daemon->sockets_.push_back(uplink.path);
     for (const auto& nic : daemon->nics_) daemon->threads_.push_back(&nic->thread());
     for (LoopThread* const thread : daemon->network_.threads()) daemon->threads_.push_back(thread);
     if (!options.control.empty()) {
@@ -54,6 +57,7 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
             ControlServer::create(
                 *daemon->loop_, {options.control, options.control_access},
                 [raw = daemon.get()](const json& request) { return raw->handle(request); }));
+        daemon->sockets_.push_back(options.control);
     }
     return daemon;
 }

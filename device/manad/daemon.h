@@ -39,6 +39,8 @@ public:
     /// Of a daemon that was stopped, and whose run() does not return: which threads hang, and what
     /// each is at, a line of the log each. From any thread.
     [[nodiscard]] std::vector<std::string> hanging() const;
+    /// The paths of its sockets, which are left behind if it is not destroyed. From any thread.
+    [[nodiscard]] const std::vector<std::string>& sockets() const { return sockets_; }
     /// Null if there is none of that name.
     [[nodiscard]] NicServer* find(const std::string& name) const;
     [[nodiscard]] base::EventLoop& loop() { return *loop_; }
@@ -68,6 +70,7 @@ private:
     NetworkControl network_;
     std::unique_ptr<ControlServer> control_;
     std::vector<LoopThread*> threads_;  // those of the NICs and uplinks
+    std::vector<std::string> sockets_;
     Watchdog watchdog_;
 };
 

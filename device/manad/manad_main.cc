@@ -35,6 +35,7 @@ constexpr manad::SignalThread::Patience kPatience{.to_end = std::chrono::seconds
 
 /// Ends the program without its threads. Nobody else does: they use what would be destroyed.
 [[noreturn]] void abandon(const manad::Daemon& daemon) {
+    for (const std::string& socket : daemon.sockets()) ::unlink(socket.c_str());
     for (const std::string& thread : daemon.hanging()) OM_ERROR("thread abandon: {}", thread);
     OM_ERROR("manad stop: reason=\"threads hang\"");
     ::_exit(1);

@@ -162,6 +162,8 @@ TEST_F(HangTest, ASignalEndsManadAndTheLogNamesTheNic) {
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
     EXPECT_TRUE(has(log(), "thread abandon: nic=a doing=\"sleep\"")) << log();
     EXPECT_FALSE(has(log(), "abandon: nic=b")) << log();
+    for (const char* socket : {"/a", "/b", "/control"})
+        EXPECT_FALSE(std::filesystem::exists(folder_ + socket)) << socket;
 }
 
 }  // namespace

@@ -265,6 +265,20 @@ TEST_F(RightsTest, NoneAreLeftWhenItServes) {
     ends_well();
 }
 
+TEST_F(RightsTest, SocketsThatItGaveAwayDoNotKeepItFromItsNextStart) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, who gives files to others";
+    const std::vector<std::string> given{"--socket-access", "61000::", "--control-access",
+                                         "61000::"};
+    start_as_user(given);
+    ::kill(manad_->pid(), SIGKILL);
+    ASSERT_TRUE(manad_->wait());
+    ASSERT_TRUE(std::filesystem::is_socket(folder_ + "/a"));
+    start_as_user(given);
+    ends_well();
+    for (const char* socket : {"/a", "/b", "/control"})
+        EXPECT_FALSE(std::filesystem::exists(folder_ + socket)) << socket;
+}
+
 TEST_F(RightsTest, AllThatItIsForWorksWithoutThem) {
     UdpEnd udp;
     std::optional<UdpEnd> free_port(std::in_place);

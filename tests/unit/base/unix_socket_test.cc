@@ -21,7 +21,9 @@ namespace {
 
 using test::in_child;
 
-constexpr uid_t kOther = 61000;  // nobody's
+// Nobody's.
+constexpr uid_t kOther = 61000;
+constexpr uid_t kOwner = 61001;
 
 sockaddr_un address_of(const std::string& path) {
     sockaddr_un address{};
@@ -60,6 +62,26 @@ protected:
         });
         EXPECT_TRUE(WIFEXITED(status));
         return WEXITSTATUS(status);
+    }
+
+    /// A socket of kOwner's, bound by this name for path_. Nobody serves it once it is closed.
+    UniqueFd given_away(const std::string& name) const {
+        UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const sockaddr_un address = address_of(name);
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        EXPECT_EQ(::chmod(path_.c_str(), 0600), 0);
+        EXPECT_EQ(::chown(path_.c_str(), kOwner, kOwner), 0);
+        return fd;
+    }
+    /// kOther asks for a socket there that is to be kOwner's.
+    Error refused_to_other() const {
+        EXPECT_EQ(::chmod(directory_.c_str(), 0777), 0);
+        EXPECT_EQ(::setresuid(kOther, kOther, kOther), 0);
+        SocketAccess access;
+        access.owner = kOwner;
+        const auto refused = UnixListener::create({path_, access});
+        EXPECT_FALSE(refused);
+        return refused ? Error{} : refused.error();
     }
 
     std::string directory_;
@@ -170,6 +192,42 @@ TEST_F(UnixListenerTest, OneThatIsServedForOthersIsNotTaken) {
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
     });
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(std::filesystem::is_socket(path_));
+}
+
+/// Who may not ask it looks into the system's table. What fails then is the end: without the
+/// capability kOther gives nothing away.
+TEST_F(UnixListenerTest, OneThatWasGivenAwayAndLeftIsTakenOver) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root gives files to others";
+    given_away(path_).reset();
+    const int status =
+        in_child([&] { EXPECT_EQ(refused_to_other().detail, static_cast<std::uint64_t>(EPERM)); });
+    EXPECT_EQ(status, 0);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(UnixListenerTest, OneThatWasGivenAwayAndIsServedIsNotTaken) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root gives files to others";
+    std::filesystem::create_directory_symlink(".", directory_ + "/link");
+    for (const std::string& name : {path_, directory_ + "/link/s", std::string("s")}) {
+        const int status = in_child([&] {
+            std::filesystem::current_path(directory_);
+            const UniqueFd fd = given_away(name);
+            ASSERT_EQ(::listen(fd.get(), 1), 0);
+            EXPECT_EQ(refused_to_other().code, ErrorCode::kBusy);
+        });
+        EXPECT_EQ(status, 0) << name;
+        EXPECT_TRUE(std::filesystem::is_socket(path_)) << name;
+        std::filesystem::remove(path_);
+    }
+}
+
+TEST_F(UnixListenerTest, AnotherOwnersIsNotTakenEvenIfNobodyServesIt) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root gives files to others";
+    given_away(path_).reset();
+    ASSERT_EQ(::chown(path_.c_str(), kOwner + 1, kOwner), 0);
+    const int status = in_child([&] { EXPECT_EQ(refused_to_other().code, ErrorCode::kBusy); });
     EXPECT_EQ(status, 0);
     EXPECT_TRUE(std::filesystem::is_socket(path_));
 }

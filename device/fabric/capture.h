@@ -37,7 +37,7 @@ OM_COUNTERS(CaptureCounters, OM_CAPTURE_COUNTERS);
 /// keeps the reason.
 class Capture final : public FrameTap {
 public:
-    /// How long a frame may wait for the disk; the owner calls flush() this often.
+    /// How long a frame may wait for the disk; the owner has flush() called this often.
     static constexpr base::Duration kFlushInterval = std::chrono::milliseconds(200);
     /// Bytes that gather before they go to the file; more than any packet takes.
     static constexpr std::size_t kBufferSize = 1 << 20;
@@ -49,7 +49,8 @@ public:
     ~Capture() override;
 
     void frame(std::span<const std::byte> frame) override;
-    /// Hands what was written to the system; costs nothing if there is nothing.
+    /// Hands what was written to the system; costs nothing if there is nothing. Waits for the disk,
+    /// as frame() may.
     void flush();
     /// errno of the error that ended the capture, or 0.
     [[nodiscard]] int error() const { return error_.load(std::memory_order_relaxed); }

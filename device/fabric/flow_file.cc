@@ -14,7 +14,11 @@ namespace openmana::fabric {
 
 base::Result<std::unique_ptr<FlowFile>> FlowFile::create(const std::string& path) {
     TRY(auto fd, open_output(path, OutputMode::kAppend));
-    return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd)));
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0)
+        return base::fail(base::ErrorCode::kIo, "cannot write the file",
+                          static_cast<unsigned>(errno));
+    return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd), status));
 }
 
 void FlowFile::line(std::string_view json) {
@@ -37,11 +41,9 @@ void FlowFile::line(std::string_view json) {
 }
 
 bool FlowFile::current() const {
-    const std::lock_guard lock(mutex_);
-    struct stat own {};
     struct stat named {};
-    return fd_ && ::fstat(fd_.get(), &own) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
-           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    return error() == 0 && ::lstat(path_.c_str(), &named) == 0 && named.st_dev == device_ &&
+           named.st_ino == inode_;
 }
 
 }  // namespace openmana::fabric

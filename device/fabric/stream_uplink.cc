@@ -73,11 +73,6 @@ StreamUplink::~StreamUplink() {
     if (fd_) loop_.remove(fd_.get());
 }
 
-bool StreamUplink::connected() const {
-    const std::lock_guard lock(mutex_);
-    return static_cast<bool>(fd_);
-}
-
 void StreamUplink::try_connect() {
     base::UniqueFd fd = connect_now(path_);
     if (fd)
@@ -92,6 +87,7 @@ void StreamUplink::adopt(base::UniqueFd fd) {
         const std::lock_guard lock(mutex_);
         fd_ = std::move(fd);
     }
+    connected_.store(true, std::memory_order_relaxed);
     filled_ = 0;
     counters_.connects.add();
     OM_INFO("uplink connect: uplink={}", name_);
@@ -108,6 +104,7 @@ void StreamUplink::disconnect(const char* reason) {
         fd_.reset();
         std::swap(unsent, unsent_);
     }
+    connected_.store(false, std::memory_order_relaxed);
     if (acceptor_)
         acceptor_->resume();
     else

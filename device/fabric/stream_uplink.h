@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,7 +33,9 @@ public:
     ~StreamUplink() override;
 
     void deliver(std::span<const std::byte> frame) override;
-    [[nodiscard]] bool connected() const override;
+    [[nodiscard]] bool connected() const override {
+        return connected_.load(std::memory_order_relaxed);
+    }
 
 private:
     StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
@@ -57,8 +60,9 @@ private:
     base::Timer retry_;                               // of a client
     std::vector<std::byte> input_;
     std::size_t filled_ = 0;
-    mutable std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone
+    std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone
     base::UniqueFd fd_;
+    std::atomic<bool> connected_{false};  // for those who ask; tells of itself alone, so relaxed
     UnsentFrames unsent_;
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/log.h"
 
@@ -53,6 +55,13 @@ json policy_row(const std::string& nic, const std::string& options,
             {"options", options},
             {"lost", flow_log != nullptr ? flow_log->lost() : 0},
             {"error", error != 0 ? std::strerror(error) : ""}};
+}
+
+/// Has the NIC's thread let go of a file: to close it, too, may take as long as the disk does. It
+/// is closed when this comes back, if nobody else has it.
+void let_go(NicServer& nic, std::shared_ptr<void> file) {
+    if (!file) return;
+    (void)nic.call("file close", [file = std::move(file)]() mutable { file.reset(); });
 }
 
 bool absolute(const std::string& path) {
@@ -126,10 +135,25 @@ std::vector<LoopThread*> NetworkControl::threads() const {
     return threads;
 }
 
-void NetworkControl::flush() {
-    if (everything_) everything_->flush();
+/// What all NICs share is written out by any of them that does not hang.
+std::vector<NetworkControl::Flush> NetworkControl::ask_to_flush() {
+    std::vector<Flush> asked;
+    const auto ask = [&](LoopThread& thread, const std::shared_ptr<fabric::Capture>& capture) {
+        asked.push_back({thread, thread.ask("capture flush", [capture] { capture->flush(); })});
+    };
+    if (everything_) {
+        const auto alive = std::find_if(nics_.begin(), nics_.end(), [](const auto& nic) {
+            return !nic->thread().watch().hangs();
+        });
+        if (alive != nics_.end()) ask((*alive)->thread(), everything_);
+    }
     for (const auto& [nic, settings] : settings_)
-        if (settings.capture) settings.capture->flush();
+        if (settings.capture) ask(nic->thread(), settings.capture);
+    return asked;
+}
+
+void NetworkControl::flush() {
+    (void)ask_to_flush();
     watch_captures();
 }
 
@@ -191,7 +215,7 @@ base::Result<void> NetworkControl::set_policy(NicServer& nic, const PolicyOption
     if (!holds(set)) return set;
     Settings& settings = settings_[&nic];
     settings.policy = options.text;
-    settings.flow_file = std::move(file);
+    let_go(nic, std::exchange(settings.flow_file, std::move(file)));
     return set;
 }
 
@@ -202,7 +226,7 @@ base::Result<void> NetworkControl::clear_policy(NicServer& nic) {
     if (!holds(cleared)) return cleared;
     Settings& settings = settings_[&nic];
     settings.policy.clear();
-    settings.flow_file.reset();
+    let_go(nic, std::exchange(settings.flow_file, nullptr));
     return cleared;
 }
 
@@ -229,18 +253,20 @@ json NetworkControl::start_capture(NicServer& nic, const std::string& file) {
 json NetworkControl::stop_capture(NicServer& nic) {
     Settings& settings = settings_[&nic];
     if (!settings.capture) return failure(fmt::format("there is no capture of '{}'", nic.name()));
-    const auto ended =
-        nic.call("capture stop", [&of = nic.nic()] { of.path().set_capture(nullptr); });
+    const auto ended = nic.call("capture stop", [&of = nic.nic(), capture = settings.capture] {
+        of.path().set_capture(nullptr);
+        capture->flush();
+    });
     if (!holds(ended)) return failure(nic, ended.error());
-    const auto capture = std::move(settings.capture);
+    auto capture = std::exchange(settings.capture, nullptr);
     watch_captures();
     if (!ended) return failure(nic, ended.error());
-    capture->flush();
-    if (capture->error() != 0)
-        return failure(fmt::format("{}: the capture ended early: {}", capture->path(),
-                                   std::strerror(capture->error())));
     json answer = capture_row(nic.name(), *capture);
     answer["ok"] = true;
+    if (capture->error() != 0)
+        answer = failure(fmt::format("{}: the capture ended early: {}", capture->path(),
+                                     std::strerror(capture->error())));
+    let_go(nic, std::move(capture));
     return answer;
 }
 
@@ -324,7 +350,11 @@ std::optional<json> NetworkControl::handle(const std::string& command, const jso
     const std::string action = text_of(request, "action");
     if (action == "show") {
         // Whoever asks may read the files next: they hold the frames that the answer counts.
-        if (command == "capture") flush();
+        if (command == "capture") {
+            const auto start = loop_.clock().now();
+            for (Flush& asked : ask_to_flush())
+                (void)asked.thread.get(std::move(asked.answer), start + asked.thread.patience());
+        }
         return show(command);
     }
     const std::string name = text_of(request, "nic");

@@ -24,6 +24,9 @@ namespace openmana::manad {
 
 /// The host's hand on the network of a daemon: captures, faults and policies of its NICs, and the
 /// uplinks. Lives on the daemon's loop; outlives the threads of the NICs, but not the NICs.
+///
+/// Files that NICs write are opened here, but written and closed by the threads of NICs: the disk
+/// may take its time.
 class NetworkControl {
 public:
     NetworkControl(base::EventLoop& loop, fabric::Switch& network,
@@ -66,6 +69,12 @@ private:
     nlohmann::json policy(NicServer& nic, const std::string& action, const nlohmann::json& request);
     [[nodiscard]] nlohmann::json show(const std::string& command) const;
     [[nodiscard]] nlohmann::json uplinks() const;
+    /// What a thread was asked to write out.
+    struct Flush {
+        LoopThread& thread;
+        Answer<void> answer;
+    };
+    std::vector<Flush> ask_to_flush();
     void flush();
     void watch_captures();
 
@@ -74,7 +83,7 @@ private:
     const std::vector<std::unique_ptr<NicServer>>& nics_;
     const base::WallTime wall_;
     std::shared_ptr<fabric::Capture> everything_;  // --pcap
-    std::unordered_map<const NicServer*, Settings> settings_;
+    std::unordered_map<NicServer*, Settings> settings_;
     std::vector<std::unique_ptr<UplinkServer>> uplinks_;
     base::Timer flush_timer_;
 };

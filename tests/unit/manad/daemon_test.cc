@@ -10,15 +10,20 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/gate.h"
 #include "base/unix_socket.h"
+#include "fabric/flow_file.h"
 #include "held_loop.h"
 #include "rnic/adapter.h"
 #include "support/rdma_host.h"
@@ -50,6 +55,7 @@ protected:
             nic.socket = directory / nic.nic.name;
             options.nics.push_back(nic);
         }
+        configure(options);
         std::string subject;
         auto created = Daemon::create(options, subject, kPatience);
         ASSERT_TRUE(created) << subject << ": " << created.error().text;
@@ -67,6 +73,7 @@ protected:
         daemon.reset();
         std::filesystem::remove_all(directory);
     }
+    virtual void configure(Options&) {}
     json ask(const json& request) const {
         const std::string line = request.dump() + "\n";
         if (::send(control.get(), line.data(), line.size(), MSG_NOSIGNAL) < 0) return {};
@@ -169,6 +176,104 @@ TEST_F(DaemonTest, WhatANicThatHangsWasNotToldIsNotShownAsSet) {
     fails({{"command", "qps"}});
     for (const char* command : {"fault", "policy", "capture"})
         EXPECT_THAT(rows(command), IsEmpty()) << command;
+}
+
+TEST_F(DaemonTest, ANicThatHangsLeavesTheFileOfItsCaptureAlone) {
+    const std::filesystem::path file = directory / "a.pcap";
+    std::ofstream(file) << "of an earlier capture";
+    const auto size = std::filesystem::file_size(file);
+    const HeldLoop held(loop_of("a"));
+    EXPECT_EQ(
+        ask({{"command", "capture"}, {"action", "start"}, {"nic", "a"}, {"file", file}})["ok"],
+        false);
+    EXPECT_EQ(std::filesystem::file_size(file), size);
+}
+
+/// Holds up whoever lets go of it.
+class HoldingSink : public fabric::FlowSink {
+public:
+    explicit HoldingSink(std::shared_future<void> released) : released_(std::move(released)) {}
+    ~HoldingSink() override { released_.wait(); }
+    HoldingSink(const HoldingSink&) = delete;
+    HoldingSink& operator=(const HoldingSink&) = delete;
+    void line(std::string_view) override {}
+
+private:
+    const std::shared_future<void> released_;
+};
+
+TEST_F(DaemonTest, WhatANicIsAtIsShownAsSet) {
+    std::promise<void> released;
+    loop_of("a").post([&of = nic("a").nic(), end = released.get_future().share()] {
+        of.path().set_policy(fabric::PolicyConfig{}, std::make_shared<HoldingSink>(end), {});
+    });
+    EXPECT_TRUE(eventually([&] {
+        const json answer = ask(
+            {{"command", "policy"}, {"action", "set"}, {"nic", "a"}, {"options", "mac-check=on"}});
+        return answer.value("error", "") ==
+               "NIC 'a' does not answer: the request is under way; it is at: policy set";
+    })) << "it has begun what it does not end";
+    const json shown = rows("policy");
+    ASSERT_EQ(shown.size(), 1U);
+    EXPECT_EQ(shown[0]["options"], "mac-check=on");
+    released.set_value();
+    EXPECT_TRUE(succeeds({{"command", "policy"}, {"action", "clear"}, {"nic", "a"}}));
+    EXPECT_THAT(rows("policy"), IsEmpty());
+}
+
+/// A daemon that captures all frames, and those of nic a.
+class CapturesTest : public DaemonTest {
+protected:
+    static constexpr std::uintmax_t kEmpty = 24;  // a file's header
+    static constexpr std::uintmax_t kOne = kEmpty + 16 + 60;
+    void configure(Options& options) override {
+        all = directory / "all.pcap";
+        options.pcap = all;
+    }
+    void SetUp() override {
+        DaemonTest::SetUp();
+        if (HasFatalFailure()) return;
+        file = directory / "a.pcap";
+        ASSERT_TRUE(
+            succeeds({{"command", "capture"}, {"action", "start"}, {"nic", "a"}, {"file", file}}));
+    }
+    static bool grows(const std::filesystem::path& path) {
+        return eventually([&] { return std::filesystem::file_size(path) == kOne; });
+    }
+    std::filesystem::path all;
+    std::filesystem::path file;
+};
+
+/// Whoever writes a capture has its lock, and waits for as long as the disk takes.
+TEST_F(CapturesTest, AreWrittenByNoMainThread) {
+    HeldLoop c(loop_of("c"));
+    HeldLoop b(loop_of("b"));
+    HeldLoop a(loop_of("a"), [&of = nic("a").nic()] { of.path().from_guest(base::Frame(60)); });
+    // This has them written out, as the main thread's timer does; but all whom it asks are held.
+    const json shown = rows("capture");
+    ASSERT_EQ(shown.size(), 2U);
+    for (const json& row : shown) EXPECT_EQ(row["frames"], 1) << row;
+    EXPECT_EQ(std::filesystem::file_size(all), kEmpty);
+    EXPECT_EQ(std::filesystem::file_size(file), kEmpty);
+    for (HeldLoop* const held : {&a, &b, &c}) held->release();
+    EXPECT_TRUE(grows(all));
+    EXPECT_TRUE(grows(file));
+}
+
+TEST_F(CapturesTest, WhatIsShownIsInTheFiles) {
+    std::promise<void> sent;
+    loop_of("a").post([&of = nic("a").nic(), &sent] {
+        of.path().from_guest(base::Frame(60));
+        sent.set_value();
+    });
+    sent.get_future().wait();
+    EXPECT_TRUE(eventually([&] {
+        for (const json& row : rows("capture"))
+            if (row["frames"] != 1) return false;
+        return std::filesystem::file_size(all) == kOne && std::filesystem::file_size(file) == kOne;
+    }));
+    const json stopped = ask({{"command", "capture"}, {"action", "stop"}, {"nic", "a"}});
+    EXPECT_EQ(stopped["frames"], 1) << stopped;
 }
 
 TEST_F(DaemonTest, FiguresOfQueuePairsNameTheNicsThatAreMissing) {

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <future>
 #include <memory>
+#include <utility>
 
 #include "base/activity.h"
 #include "base/event_loop.h"
 
 namespace openmana::manad {
 
-/// Holds the thread of a loop up, from the constructor's return until release.
+/// Holds the thread of a loop up, from the constructor's return until release. What `first` does on
+/// that thread is the last that it has done.
 class HeldLoop {
 public:
-    explicit HeldLoop(base::EventLoop& loop) {
-        loop.post([state = state_] {
+    explicit HeldLoop(base::EventLoop& loop, std::function<void()> first = {}) {
+        loop.post([state = state_, first = std::move(first)] {
+            if (first) first();
             const base::Activity::Scope doing("held", 0x25);
             const base::Activity::Wait waiting("the test");
             state->held.set_value();

@@ -33,7 +33,8 @@ int give_up(const std::string& subject, const base::Error& error) {
 constexpr manad::SignalThread::Patience kPatience{.to_end = std::chrono::seconds(5),
                                                   .last_resort = std::chrono::seconds(30)};
 
-/// Ends the program without its threads. Nobody else does: they use what would be destroyed.
+/// Ends the program without its threads. Nobody else does: they use what would be destroyed. The
+/// sockets come first, since the log may be what hangs.
 [[noreturn]] void abandon(const manad::Daemon& daemon) {
     for (const std::string& socket : daemon.sockets()) ::unlink(socket.c_str());
     for (const std::string& thread : daemon.hanging()) OM_ERROR("thread abandon: {}", thread);

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether manad's systemd unit is as tight as docs/security.md says: service.py.
 
-Its exposure, as systemd-analyze counts it, is below 2.0, and it grants no capability. Each drop-in
-names those that it grants. What the sandbox of manad allows, the unit allows too. Exits 1 if
-something is wrong, 77 if systemd-analyze is not there.
+Its exposure, as systemd-analyze counts it, is below 2.0, it grants no capability, and the
+documents that it names are in the package. Each drop-in names the capabilities that it grants. What
+the sandbox of manad allows, the unit allows too. Exits 1 if something is wrong, 77 if
+systemd-analyze is not there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "debian" / "manad@.service"
 EXAMPLES = ROOT / "debian" / "examples"
+PACKAGED = ROOT / "debian" / "manad.docs"
+RULES = ROOT / "debian" / "rules"
 SANDBOX = ROOT / "device" / "manad" / "sandbox.cc"
 LIMIT = 2.0
 # What each drop-in grants.
@@ -27,6 +30,8 @@ GRANTS = {"tap.conf": "CAP_NET_ADMIN", "low-port.conf": "CAP_NET_BIND_SERVICE"}
 STARTING = {"capget", "capset", "prctl", "fchmod", "umask", "fchownat", "seccomp", "io_setup",
             "signalfd4", "epoll_create1", "eventfd2", "bind", "listen", "setsockopt", "execve"}
 SKIPPED = 77
+# What stays writable with ProtectSystem=strict and PrivateDevices=yes.
+SHARED = "-/dev/shm -/dev/mqueue"
 
 
 def analyze(*words: str) -> str:
@@ -67,10 +72,27 @@ def allowed(text: str) -> set[str]:
     return calls
 
 
+def check_documents(text: str) -> list[str]:
+    """A document is named by its path in the package, or by that here with a section of it."""
+    packaged = PACKAGED.read_text().split()
+    wrong = ["debian/rules lets documents be compressed"] if "dh_compress -X.md" not in \
+        RULES.read_text() else []
+    for name in re.findall(r"/usr/share/doc/manad/(\S+)", text):
+        if f"docs/{name}" not in packaged:
+            wrong.append(f"docs/{name} is not in the package")
+    comment = re.sub(r"\n# ", " ", text)
+    for path, section in re.findall(r'(docs/\S+\.md), "([^"]+)"', comment):
+        if f"\n## {section}\n" not in (ROOT / path).read_text():
+            wrong.append(f"{path} has no section '{section}'")
+    return wrong
+
+
 def check_unit(text: str, level: float) -> list[str]:
     wrong = [] if level < LIMIT else [f"exposure {level}, not below {LIMIT}"]
     wrong += [f"{name} is not empty" for name in ("CapabilityBoundingSet", "AmbientCapabilities")
               if settings(text, name) != [""]]
+    if settings(text, "InaccessiblePaths") != [SHARED]:
+        wrong.append(f"InaccessiblePaths is not {SHARED}")
     needed = set(re.findall(r"SCMP_SYS\((\w+)\)", SANDBOX.read_text())) | STARTING
     missing = sorted(needed - allowed(text))
     return wrong + ([f"SystemCallFilter lacks {' '.join(missing)}"] if missing else [])
@@ -91,7 +113,7 @@ def main() -> int:
     drop_ins = [EXAMPLES / name for name in sorted(GRANTS)]
     with tempfile.TemporaryDirectory() as temp:
         level = exposure(Path(temp))
-        wrong = check_unit(text, level)
+        wrong = check_unit(text, level) + check_documents(text)
         levels = {path.name: exposure(Path(temp), path) for path in drop_ins}
     for path in drop_ins:
         wrong += check_drop_in(path)

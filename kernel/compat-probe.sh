@@ -44,6 +44,7 @@ probes() {
 		'struct mana_tx_qp **a3(struct mana_port_context *p) { return p->tx_qp; }'
 	probe HWC_TIMEOUT 'u32 a4(struct hw_channel_context *c) { return c->hwc_timeout; }'
 	probe GDMA_PF_CAPS 'u64 a5(struct gdma_context *c) { return c->pf_cap_flags1; }'
+	probe QUEUE_PAGES 'u32 aa(struct gdma_mem_info *m) { return m->nr_pages; }'
 	bundle='struct uverbs_attr_bundle *'
 	cq='struct ib_cq *, const struct ib_cq_init_attr *'
 	operation CREATE_CQ_BUNDLE create_cq int "$cq, $bundle"

@@ -142,6 +142,18 @@ static inline u32 compat_set_waiting(struct gdma_context *gc, u32 ms)
 #define compat_txq(port, index) (&(port)->tx_qp[index].txq)
 #endif
 
+/*
+ * When it ends a queue, a parent frees the memory that it finds there. Newer ones
+ * may have it in pages, and free each.
+ */
+static inline void compat_keep_queue_memory(struct gdma_queue *queue)
+{
+#ifdef HAVE_QUEUE_PAGES
+	queue->mem_info.nr_pages = 0;
+#endif
+	queue->mem_info.virt_addr = NULL;
+}
+
 /* Page sizes beyond 2 MiB are negotiated by newer parents. */
 static inline bool compat_big_pages(struct gdma_context *gc)
 {

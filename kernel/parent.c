@@ -243,9 +243,8 @@ void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
 	/* Of a device that does not answer, no answer is waited for. */
 	if (dev->gone)
 		eq->queue->eq.disable_needed = false;
-	/* The parent frees what it finds there. */
 	if (keep_memory)
-		eq->queue->mem_info.virt_addr = NULL;
+		compat_keep_queue_memory(eq->queue);
 	mana_gd_destroy_queue(dev->gc, eq->queue);
 	compat_put_interrupt(dev->gc, eq->msix);
 	eq->queue = NULL;

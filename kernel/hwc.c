@@ -149,7 +149,7 @@ int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 	struct mana_hw_response *answer = response;
 	int err;
 
-	if (dev->gone)
+	if (mana_ib_is_gone(dev))
 		return -ENODEV;
 
 	header->request.opcode = opcode;
@@ -218,7 +218,7 @@ void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
 	int err;
 
 	err = mana_ib_hwc_tell(dev, opcode, target, request, request_bytes);
-	if (err && !dev->gone)
+	if (err && !mana_ib_is_gone(dev))
 		dev_warn_ratelimited(dev->parent,
 				     "mana_ib: request %#x failed: %pe\n",
 				     opcode, ERR_PTR(err));

@@ -386,7 +386,7 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 	ib_unregister_device(&dev->ibdev);
 	if (dev->rdma)
 		mana_ib_stop_rdma(dev);
-	if (!dev->gone)
+	if (!mana_ib_is_gone(dev))
 		mana_ib_parent_detach(dev);
 	mana_ib_leave_silent(dev);
 	mana_ib_destroy_tables(dev);

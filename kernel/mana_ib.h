@@ -183,6 +183,12 @@ static inline bool mana_ib_has(const struct mana_ib_dev *dev, u64 features)
 	return (dev->ext.features & features) == features;
 }
 
+/* Whether the device was given up, which any thread may find meanwhile. */
+static inline bool mana_ib_is_gone(const struct mana_ib_dev *dev)
+{
+	return READ_ONCE(dev->gone);
+}
+
 /* Raw packet QPs of whatever kind. */
 static inline bool mana_ib_has_packets(const struct mana_ib_dev *dev)
 {

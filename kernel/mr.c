@@ -381,7 +381,7 @@ int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	 * The key still works, so the memory stays pinned: mostly windows show
 	 * it, and the core comes back when they are gone.
 	 */
-	if (err && !dev->gone)
+	if (err && !mana_ib_is_gone(dev))
 		return err;
 	if (mr->pages && !mana_ib_keeps_memory(dev))
 		dma_free_coherent(dev->parent, mr->max_pages * sizeof(u64),

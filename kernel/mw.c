@@ -42,7 +42,7 @@ int mana_ib_dealloc_mw(struct ib_mw *ibmw)
 	int err;
 
 	err = mana_ib_cmd_destroy_mr(dev, to_mana_mw(ibmw)->handle);
-	if (err && !dev->gone)
+	if (err && !mana_ib_is_gone(dev))
 		ibdev_warn_ratelimited(&dev->ibdev, "mw: not destroyed: %pe\n",
 				       ERR_PTR(err));
 	return 0;

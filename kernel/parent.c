@@ -241,7 +241,7 @@ void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
 	if (!eq->queue)
 		return;
 	/* Of a device that does not answer, no answer is waited for. */
-	if (dev->gone)
+	if (mana_ib_is_gone(dev))
 		eq->queue->eq.disable_needed = false;
 	if (keep_memory)
 		compat_keep_queue_memory(eq->queue);

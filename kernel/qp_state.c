@@ -193,7 +193,7 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 	int err;
 
 	/* The device ends a QP by itself, and would take it back to life. */
-	if (mana_ib_device_knows_state(qp) && !dev->gone) {
+	if (mana_ib_device_knows_state(qp) && !mana_ib_is_gone(dev)) {
 		err = mana_ib_cmd_query_qp(dev, qp->handle, &now);
 		if (!err)
 			WRITE_ONCE(qp->state, now.state);
@@ -214,7 +214,7 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 	if (!mana_ib_on_ethernet(qp)) {
 		err = mana_ib_send_attr(dev, qp, attr, mask, state);
 		/* A device that is gone has no objection to the end. */
-		if (err && !(dev->gone && state == IB_QPS_ERR)) {
+		if (err && !(mana_ib_is_gone(dev) && state == IB_QPS_ERR)) {
 			WRITE_ONCE(qp->attr.en_sqd_async_notify, told);
 			return err;
 		}
@@ -229,7 +229,7 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 	if (mask & IB_QP_STATE && qp->kernel)
 		mana_ib_follow_state(dev, qp, state);
 	WRITE_ONCE(qp->state, state);
-	if (dev->gone && qp->kernel && state == IB_QPS_ERR)
+	if (mana_ib_is_gone(dev) && qp->kernel && state == IB_QPS_ERR)
 		mana_ib_end_by_software(qp);
 	return 0;
 }
@@ -278,7 +278,7 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 			attr->sq_psn = now.sq_psn;
 			attr->rq_psn = now.rq_psn;
 			attr->sq_draining = now.sq_draining;
-		} else if (dev->gone) {
+		} else if (mana_ib_is_gone(dev)) {
 			/* What is known stays so, but that nothing works. */
 			attr->qp_state = IB_QPS_ERR;
 			err = 0;

@@ -84,6 +84,34 @@ static inline void mana_full_barrier(void)
 }
 
 /*
+ * Words of queues and records, which the device writes and reads. What the other side
+ * wrote before a word is seen by whoever has seen the word, as with acquire and
+ * release; but those of ARM order among CPUs alone.
+ */
+static inline uint32_t mana_load_device(const uint32_t *word)
+{
+#ifdef __aarch64__
+	uint32_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+	__asm__ volatile("dmb oshld" ::: "memory");
+	return value;
+#else
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
+}
+
+static inline void mana_store_device(uint32_t *word, uint32_t value)
+{
+#ifdef __aarch64__
+	/* not oshst: what was read before, an index gives back to the device */
+	__asm__ volatile("dmb osh" ::: "memory");
+	__atomic_store_n(word, value, __ATOMIC_RELAXED);
+#else
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
+/*
  * The page is mapped write-combining: the first barrier orders the queue memory
  * before the doorbell, the second pushes the doorbell out.
  */
@@ -98,6 +126,9 @@ static inline void mana_write_barrier(void)
 #endif
 }
 
+/* i386 aligns what is not told to 4 bytes, and compilers see no single store then. */
+typedef uint64_t mana_register __attribute__((aligned(8)));
+
 #ifdef MANA_DP_DOORBELL
 /* A test stands where the mapped page would be. */
 void MANA_DP_DOORBELL(void *page, uint32_t offset, uint64_t value);
@@ -108,8 +139,11 @@ static inline void mana_doorbell(void *page, uint32_t offset, uint64_t value)
 #else
 static inline void mana_doorbell(void *page, uint32_t offset, uint64_t value)
 {
+	mana_register *at = (mana_register *)((uint8_t *)page + offset);
+
 	mana_write_barrier();
-	*(volatile uint64_t *)((uint8_t *)page + offset) = value;
+	/* one store, also where words are of 32 bits: the device takes no half of it */
+	__atomic_store_n(at, value, __ATOMIC_RELAXED);
 	mana_write_barrier();
 }
 #endif

@@ -11,7 +11,7 @@ void mana_dp_cq_init(struct mana_dp_cq *cq, void *ring, uint32_t entries,
 	cq->ready_tail = &cq->ready;
 	mana_dp_cq_replace(cq, ring, entries, record, entries);
 	if (record)
-		mana_store_release(&record->consumer, cq->consumer);
+		mana_store_device(&record->consumer, cq->consumer);
 }
 
 void mana_dp_cq_replace(struct mana_dp_cq *cq, void *ring, uint32_t entries,
@@ -100,9 +100,9 @@ int mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited)
 		expect_event(cq);
 	/* The record's consumer is the poller's, and no event depends on it. */
 	cq->arm_sequence++;
-	mana_store_release(&cq->record->arm,
-			   cq->arm_sequence << MANA_HW_EXT_ARM_SEQUENCE_SHIFT |
-				   (solicited ? MANA_HW_EXT_ARM_SOLICITED : 0));
+	mana_store_device(&cq->record->arm,
+			  cq->arm_sequence << MANA_HW_EXT_ARM_SEQUENCE_SHIFT |
+				  (solicited ? MANA_HW_EXT_ARM_SOLICITED : 0));
 	/* The caller's next poll must not be earlier than the arming. */
 	mana_full_barrier();
 	return 0;

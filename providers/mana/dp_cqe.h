@@ -84,7 +84,7 @@ static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, u
 	const uint32_t *word = (const uint32_t *)((const uint8_t *)cqe + offsetof(struct mana_hw_cqe, word));
 	uint32_t lap = position >> cq->shift & MANA_HW_OWNER_MASK;
 	/* pairs with the device: data first, then the word with the owner bits */
-	uint32_t owner = mana_load_acquire(word) >> MANA_HW_OWNER_SHIFT;
+	uint32_t owner = mana_load_device(word) >> MANA_HW_OWNER_SHIFT;
 
 	if (MANA_LIKELY(owner == lap))
 		return cqe;
@@ -106,7 +106,7 @@ static inline void mana_dp_cq_done(struct mana_dp_cq *cq)
 		if (cq->consumer == cq->told_at)
 			return;
 		cq->told_at = cq->consumer;
-		mana_store_release(&cq->record->consumer, cq->consumer);
+		mana_store_device(&cq->record->consumer, cq->consumer);
 	} else if (MANA_UNLIKELY(cq->consumer - mana_load_relaxed(&cq->told_at) >=
 				 MANA_DP_CQ_LAPS * cq->entries)) {
 		mana_dp_cq_tell(cq);

@@ -126,8 +126,8 @@ void mana_ext_reset(struct mana_ext_qp *qp)
 	qp->sq_finished = 0;
 	qp->rq_producer = 0;
 	qp->rq_consumer = 0;
-	mana_store_release(&qp->record->sq_producer, 0);
-	mana_store_release(&qp->record->rq_producer, 0);
+	mana_store_device(&qp->record->sq_producer, 0);
+	mana_store_device(&qp->record->rq_producer, 0);
 }
 
 void mana_ext_wqe_wrap(struct mana_ext_qp *qp, const struct mana_ext_wqe *wqe, uint32_t units)

@@ -338,7 +338,7 @@ static inline void mana_ext_ring_send(struct mana_ext_qp *qp)
 	if (qp->sq_told == qp->sq_producer)
 		return;
 	qp->sq_told = qp->sq_producer;
-	mana_store_release(&qp->record->sq_producer, qp->sq_producer);
+	mana_store_device(&qp->record->sq_producer, qp->sq_producer);
 	/* pairs with the device's, between setting the kick and its last look */
 	mana_full_barrier();
 	if (MANA_UNLIKELY(mana_load_relaxed(&qp->record->sq_kick)))
@@ -459,7 +459,7 @@ static inline int mana_ext_recv(struct mana_ext_qp *qp, uint64_t wr_id,
 
 static inline void mana_ext_ring_recv(struct mana_ext_qp *qp)
 {
-	mana_store_release(&qp->record->rq_producer, qp->rq_producer);
+	mana_store_device(&qp->record->rq_producer, qp->rq_producer);
 	/* pairs with the device's, between setting the kick and flushing */
 	mana_full_barrier();
 	if (MANA_UNLIKELY(mana_load_relaxed(&qp->record->rq_kick)))
@@ -487,7 +487,7 @@ static inline int mana_ext_srq_recv(struct mana_ext_srq *srq, uint64_t wr_id,
 
 static inline void mana_ext_srq_ring(struct mana_ext_srq *srq)
 {
-	mana_store_release(&srq->record->producer, srq->producer);
+	mana_store_device(&srq->record->producer, srq->producer);
 }
 
 /* The work request of a receive that the device is through with. */

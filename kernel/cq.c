@@ -254,6 +254,10 @@ int mana_ib_resize_cq(struct ib_cq *ibcq, unsigned int entries,
 	    request.entries > mana_ib_max_cqe(dev) ||
 	    !is_power_of_2(request.entries))
 		return -EINVAL;
+	/* The old ring cannot come back once the device has the new one. */
+	err = mana_ib_udata_prepare(udata);
+	if (err)
+		return err;
 
 	err = mana_ib_queue_region(dev, request.address,
 				   mana_ib_cq_bytes(request.entries, true),

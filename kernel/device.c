@@ -71,9 +71,11 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 	struct mana_ib_dev *dev = to_mana_dev(ibdev);
 	const struct mana_ib_limits *limits = &dev->limits;
 	const struct mana_ib_ext_limits *ext = &dev->ext;
+	int err;
 
-	if (mana_ib_udata_empty(udata))
-		return -EOPNOTSUPP;
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
 
 	memset(attr, 0, sizeof(*attr));
 	attr->vendor_id = MANA_IB_VENDOR;

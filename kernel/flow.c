@@ -251,7 +251,10 @@ struct ib_flow *mana_ib_create_flow(struct ib_qp *ibqp,
 	struct mana_ib_flow *flow;
 	int err;
 
-	if (mana_ib_udata_empty(udata) || qp->format != MANA_IB_QP_PACKET)
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return ERR_PTR(err);
+	if (qp->format != MANA_IB_QP_PACKET)
 		return ERR_PTR(-EOPNOTSUPP);
 	flow = kzalloc(sizeof(*flow), GFP_KERNEL);
 	if (!flow)

@@ -143,9 +143,12 @@ struct ib_mr *mana_ib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 				  u64 iova, int access, struct ib_udata *udata)
 {
 	struct ib_umem *umem;
+	int err;
 
-	if (mana_ib_udata_empty(udata) ||
-	    !mana_ib_access_valid(to_mana_dev(ibpd->device), access))
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return ERR_PTR(err);
+	if (!mana_ib_access_valid(to_mana_dev(ibpd->device), access))
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = compat_umem_get(ibpd->device, start, length, access);
 	if (IS_ERR(umem))
@@ -259,9 +262,12 @@ struct ib_mr *mana_ib_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	struct mana_ib_dev *dev = to_mana_dev(ibmr->device);
 	struct mana_ib_mr *mr = to_mana_mr(ibmr);
 	bool in_place = mana_ib_has(dev, MANA_HW_EXT_REREGISTRATION);
+	int err;
 
-	if (mana_ib_udata_empty(udata) ||
-	    flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return ERR_PTR(err);
+	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!mr->umem || mr->handle == MANA_IB_NO_HANDLE)
 		return ERR_PTR(-EOPNOTSUPP);

@@ -242,7 +242,10 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	enum ib_qp_state from;
 	int err;
 
-	if (mana_ib_udata_empty(udata) || mask & ~IB_QP_ATTR_STANDARD_BITS)
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
+	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
 		return -EOPNOTSUPP;
 	if (mask & (IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_CAP))
 		return -EOPNOTSUPP;

@@ -256,9 +256,12 @@ int mana_ib_modify_wq(struct ib_wq *ibwq, struct ib_wq_attr *attr, u32 mask,
 		      struct ib_udata *udata)
 {
 	struct mana_ib_wq *wq = to_mana_wq(ibwq);
+	int err;
 
-	if (mana_ib_udata_empty(udata) || !wq->packet ||
-	    mask & ~(IB_WQ_STATE | IB_WQ_CUR_STATE))
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
+	if (!wq->packet || mask & ~(IB_WQ_STATE | IB_WQ_CUR_STATE))
 		return -EOPNOTSUPP;
 	if (mask & IB_WQ_CUR_STATE && attr->curr_wq_state != ibwq->state)
 		return -EINVAL;
@@ -283,8 +286,11 @@ int mana_ib_create_rwq_table(struct ib_rwq_ind_table *ibtable,
 			     struct ib_rwq_ind_table_init_attr *attr,
 			     struct ib_udata *udata)
 {
-	if (mana_ib_udata_empty(udata))
-		return -EOPNOTSUPP;
+	int err;
+
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
 	if (attr->log_ind_tbl_size > ilog2(MANA_UAPI_RSS_QUEUES))
 		return -EINVAL;
 	return 0;

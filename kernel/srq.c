@@ -172,8 +172,12 @@ int mana_ib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibsrq->device);
 	struct mana_ib_srq *srq = to_mana_srq(ibsrq);
+	int err;
 
-	if (mana_ib_udata_empty(udata) || mask & ~IB_SRQ_LIMIT)
+	err = mana_ib_udata_empty(udata);
+	if (err)
+		return err;
+	if (mask & ~IB_SRQ_LIMIT)
 		return -EOPNOTSUPP;
 	if (!(mask & IB_SRQ_LIMIT))
 		return 0;

@@ -4,6 +4,16 @@
 
 #include <linux/uaccess.h>
 
+/* -EFAULT is not that there is something: the core's function does not tell. */
+static int mana_ib_zero(const void __user *at, size_t bytes)
+{
+	int zero = check_zeroed_user(at, bytes);
+
+	if (zero < 0)
+		return zero;
+	return zero ? 0 : -EOPNOTSUPP;
+}
+
 /**
  * mana_ib_udata_in - takes over what the provider sent with a command
  * @udata: of the command
@@ -17,11 +27,14 @@
 int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 		     size_t minimum)
 {
+	int err = 0;
+
 	if (udata->inlen < minimum)
 		return -EINVAL;
-	if (udata->inlen > bytes &&
-	    !ib_is_udata_cleared(udata, bytes, udata->inlen - bytes))
-		return -EOPNOTSUPP;
+	if (udata->inlen > bytes)
+		err = mana_ib_zero(udata->inbuf + bytes, udata->inlen - bytes);
+	if (err)
+		return err;
 	memset(request, 0, bytes);
 	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
 }
@@ -47,6 +60,17 @@ int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 }
 
 /**
+ * mana_ib_udata_prepare - finds out in time that an answer cannot be given
+ * @udata: of the command
+ *
+ * For a command that is not undone when its answer fails.
+ */
+int mana_ib_udata_prepare(struct ib_udata *udata)
+{
+	return clear_user(udata->outbuf, udata->outlen) ? -EFAULT : 0;
+}
+
+/**
  * mana_ib_udata_empty - a command of which the provider's part has no meaning yet
  * @udata: of the command; NULL: of the kernel
  *
@@ -54,13 +78,12 @@ int mana_ib_udata_out(struct ib_udata *udata, const void *response,
  */
 int mana_ib_udata_empty(struct ib_udata *udata)
 {
+	int err;
+
 	if (!udata)
 		return 0;
-	if (udata->inlen && !ib_is_udata_cleared(udata, 0, udata->inlen))
-		return -EOPNOTSUPP;
-	if (udata->outlen && clear_user(udata->outbuf, udata->outlen))
-		return -EFAULT;
-	return 0;
+	err = mana_ib_zero(udata->inbuf, udata->inlen);
+	return err ? : mana_ib_udata_prepare(udata);
 }
 
 /**

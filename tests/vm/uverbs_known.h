@@ -7,7 +7,7 @@
  * driver does not have is EOPNOTSUPP, a wrong value EINVAL. A finding of the episodes becomes one
  * of them.
  */
-#include "uverbs_dm.h"
+#include "uverbs_cq.h"
 #include "uverbs_qp.h"
 
 struct known {
@@ -127,6 +127,8 @@ static const struct known known_cases[] = {
     SAY("a CQ resized to more than its ring", EINVAL, RDMA, right_resize, RESIZE(cqe, N(256))),
     SAY("a CQ resized with a reserved field in use", EOPNOTSUPP, RDMA, right_resize,
         RESIZE_PART(reserved, N(1))),
+    RUN("a CQ resized whose answer goes nowhere", EFAULT, RDMA, resize_without_answer, NONE),
+    RUN("a CQ with a longer driver's part that ends early", EFAULT, RDMA, cq_part_ends_early, NONE),
     SAY("a QP with too short a driver's part", EINVAL, RDMA, right_stock_qp,
         BYTES(MANA_UAPI_CREATE_QP_STOCK_BYTES - 8)),
     SAY("a QP with a reserved field in use", EOPNOTSUPP, RDMA, right_qp, QP_PART(reserved, N(1))),

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef OPENMANA_UVERBS_CQ_H
+#define OPENMANA_UVERBS_CQ_H
+
+/* Known cases: completion queues, where their parts and answers are, and their ends. */
+#include "uverbs_dm.h"
+
+/* The last `bytes` of a page behind which no memory is. */
+static uint8_t* at_the_edge(size_t bytes) {
+    uint8_t* at = plain_memory(2 * PAGE, 0);
+
+    if (munmap(at + PAGE, PAGE)) exit(2);
+    return at + PAGE - bytes;
+}
+
+/* By ioctl(): the parts of a command are where the attributes say. */
+static int invoke(struct worker* w, const struct command* c, const void* part, uint64_t answer) {
+    uint64_t number = c->number | (c->extended ? IB_USER_VERBS_CMD_FLAG_EXTENDED : 0);
+    struct method m;
+
+    w->spoilt = false;
+    begin(&m, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+    add_in(&m, UVERBS_ATTR_WRITE_CMD, &number, sizeof number);
+    add_in(&m, UVERBS_ATTR_CORE_IN, c->core, c->core_bytes);
+    add(&m, UVERBS_ATTR_CORE_OUT, c->answer_bytes, (uintptr_t)w->out);
+    add(&m, UVERBS_ATTR_UHW_IN, c->driver_bytes, (uintptr_t)part);
+    add(&m, UVERBS_ATTR_UHW_OUT, c->driver_answer_bytes, answer);
+    return by_method(w, &m);
+}
+
+/* A newer provider's part, of which the end cannot be read. */
+static int cq_part_ends_early(struct worker* w, const struct trial* t) {
+    struct command c = right_cq(w, t->base);
+    uint8_t* part = at_the_edge(c.driver_bytes);
+
+    memcpy(part, c.driver, c.driver_bytes);
+    c.driver_bytes += 32;
+    return invoke(w, &c, part, (uintptr_t)w->out + 256);
+}
+
+static long pinned_kib(void) {
+    char line[128];
+    long kib = -1;
+    FILE* status = fopen("/proc/self/status", "r");
+
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "VmPin: %ld", &kib) == 1) break;
+    if (status) fclose(status);
+    return kib;
+}
+
+/* A resize whose answer goes nowhere has not been: the CQ has the ring that it had. */
+static int resize_without_answer(struct worker* w, const struct trial* t) {
+    struct ib_uverbs_resize_cq core = {.cq_handle = t->base->cq, .cqe = 1024};
+    struct mana_uapi_resize_cq part = {.address = arena(w), .entries = 1024};
+    struct command c = command_of(IB_USER_VERBS_CMD_RESIZE_CQ, false, &core, sizeof core,
+                                  sizeof(struct ib_uverbs_resize_cq_resp));
+    long before = pinned_kib();
+    int err;
+
+    add_part(&c, &part, sizeof part, sizeof(struct mana_uapi_resize_cq_resp));
+    err = invoke(w, &c, c.driver, (uintptr_t)w->process->hole);
+    return before < 0 || pinned_kib() != before ? EUCLEAN : err;
+}
+
+#endif

@@ -68,6 +68,9 @@ probes() {
 #endif'
 	probe UMEM_GET_VA \
 		'struct ib_umem *a9(struct ib_device *d) { return ib_umem_get_va(d, 0, 0, 0); }'
+	probe CQ_BUFFER \
+		'struct ib_umem *ab(struct ib_device *d, const struct uverbs_attr_bundle *b)
+		{ return ib_umem_get_cq_buf_or_va(d, b, 0, 0, 0); }'
 	# Older kernels make a string of what is between the parentheses, quotes and all.
 	probe IMPORT_NS_STRING '
 #undef MODULE_INFO

@@ -222,6 +222,21 @@ static inline struct ib_umem *compat_umem_get(struct ib_device *ibdev, u64 addr,
 #endif
 }
 
+/* Newer cores let a process name the ring of a CQ by attributes of the command. */
+static inline struct ib_umem *compat_cq_umem_get(struct ib_device *ibdev,
+						 struct ib_udata *udata,
+						 u64 addr, size_t size,
+						 int access)
+{
+#ifdef HAVE_CQ_BUFFER
+	return ib_umem_get_cq_buf_or_va(ibdev,
+					rdma_udata_to_uverbs_attr_bundle(udata),
+					addr, size, access);
+#else
+	return compat_umem_get(ibdev, addr, size, access);
+#endif
+}
+
 /* Newer cores turn netdev events into port events. */
 #ifdef HAVE_CORE_PORT_EVENTS
 #define COMPAT_CORE_PORT_EVENTS true

@@ -22,19 +22,24 @@ static u32 mana_ib_max_cqe(const struct mana_ib_dev *dev)
 
 /* Ring of a user. An Ethernet CQ has no region until its queue is made. */
 static int mana_ib_user_cq_memory(struct mana_ib_dev *dev,
-				  struct mana_ib_cq *cq, u64 address,
-				  bool ethernet, u64 *region)
+				  struct mana_ib_cq *cq, struct ib_udata *udata,
+				  u64 address, bool ethernet, u64 *region)
 {
 	size_t bytes = mana_ib_cq_bytes(cq->entries, cq->extended);
 	struct ib_umem *umem;
+	int err;
 
-	if (!ethernet)
-		return mana_ib_queue_region(dev, address, bytes, &cq->umem,
-					    region);
-	umem = compat_umem_get(&dev->ibdev, address, bytes,
-			       IB_ACCESS_LOCAL_WRITE);
+	umem = compat_cq_umem_get(&dev->ibdev, udata, address, bytes,
+				  IB_ACCESS_LOCAL_WRITE);
 	if (IS_ERR(umem))
 		return PTR_ERR(umem);
+	if (!ethernet) {
+		err = mana_ib_umem_region(dev, umem, region);
+		if (err) {
+			mana_ib_release_umem(dev, umem);
+			return err;
+		}
+	}
 	cq->umem = umem;
 	return 0;
 }
@@ -148,8 +153,8 @@ static int mana_ib_user_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 		*ethernet = true;
 	if (!*ethernet && !is_power_of_2(cq->entries))
 		return -EINVAL;
-	return mana_ib_user_cq_memory(dev, cq, request.address, *ethernet,
-				      region);
+	return mana_ib_user_cq_memory(dev, cq, udata, request.address,
+				      *ethernet, region);
 }
 
 int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,

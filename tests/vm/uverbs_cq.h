@@ -63,4 +63,31 @@ static int resize_without_answer(struct worker* w, const struct trial* t) {
     return before < 0 || pinned_kib() != before ? EUCLEAN : err;
 }
 
+/* A kernel of 7.2 lets a process name a CQ's buffer by attributes; an older one knows none. */
+static int cq_of_attributes(struct worker* w, const struct trial* t) {
+    enum { BUFFER_VA = UVERBS_ATTR_CREATE_CQ_EVENT_FD + 1, BUFFER_LENGTH };
+    struct mana_uapi_create_cq part = {.address = (uintptr_t)w->process->hole,
+                                       .flags = MANA_UAPI_CQ_RNIC | MANA_UAPI_CQ_EXTENDED};
+    uint32_t entries = 64, vector = 0;
+    uint64_t user = 0, address = arena(w), bytes = t->with[0];
+    struct ib_uverbs_attr* attr;
+    struct method m;
+    int err;
+
+    w->spoilt = false;
+    begin(&m, UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE);
+    attr = add_handle(&m, UVERBS_ATTR_CREATE_CQ_HANDLE, 0);
+    add_in(&m, UVERBS_ATTR_CREATE_CQ_CQE, &entries, sizeof entries);
+    add_in(&m, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, &user, sizeof user);
+    add_in(&m, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, &vector, sizeof vector);
+    add(&m, UVERBS_ATTR_CREATE_CQ_RESP_CQE, sizeof entries, (uintptr_t)w->out);
+    add_in(&m, BUFFER_VA, &address, sizeof address);
+    add_in(&m, BUFFER_LENGTH, &bytes, sizeof bytes);
+    add_in(&m, UVERBS_ATTR_UHW_IN, &part, sizeof part);
+    add(&m, UVERBS_ATTR_UHW_OUT, 8, (uintptr_t)w->out + 8);
+    err = by_method(w, &m);
+    if (err == EPROTONOSUPPORT) return (int)t->with[1];
+    return err ? err : destroy(w, K_CQ, (uint32_t)attr->data);
+}
+
 #endif

@@ -6,6 +6,8 @@
 #include "event.h"
 #include "region.h"
 
+struct mana_ib_hook;
+
 /**
  * struct mana_ib_cq - completion queue
  * @ibcq: that of the core
@@ -39,7 +41,7 @@ struct mana_ib_cq {
 	struct ib_umem *umem;
 	struct mana_ib_buffer buffer;
 	struct mana_hw_ext_cq_record *record;
-	struct gdma_queue *hook;
+	struct mana_ib_hook *hook;
 	struct mana_ib_event_target target;
 	spinlock_t lock; /* polling and arming */
 	u32 consumer;

@@ -3,8 +3,8 @@
 #include "cq.h"
 #include "parent.h"
 
-/* Hard interrupt context, under RCU's read lock. */
-static void mana_ib_completion(void *context, struct gdma_queue *hook)
+/* Hard interrupt context. */
+static void mana_ib_completion(void *context)
 {
 	struct mana_ib_cq *cq = context;
 
@@ -12,11 +12,6 @@ static void mana_ib_completion(void *context, struct gdma_queue *hook)
 		WRITE_ONCE(cq->armed, false);
 	if (cq->ibcq.comp_handler)
 		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
-}
-
-/* Of a CQ that is about to be destroyed. */
-static void mana_ib_no_completion(void *context, struct gdma_queue *hook)
-{
 }
 
 /**
@@ -46,7 +41,7 @@ int mana_ib_hook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
 void mana_ib_mute_cq(struct mana_ib_cq *cq)
 {
 	if (cq->hook)
-		mana_ib_parent_mute_cq(cq->hook, mana_ib_no_completion);
+		mana_ib_parent_mute_cq(cq->hook);
 }
 
 /**

@@ -17,6 +17,23 @@
 #include <linux/rtnetlink.h>
 
 /**
+ * struct mana_ib_hook - an entry of ours in the parent's table of CQs
+ * @entry: what the parent sees
+ * @lock: held while @callback runs, so that whoever takes it away knows that it
+ *	does not
+ * @callback: NULL once the CQ is muted
+ * @context: for @callback
+ * @rcu: the parent may look at @entry until a grace period is over
+ */
+struct mana_ib_hook {
+	struct gdma_queue entry;
+	spinlock_t lock; /* callback, while it runs too */
+	void (*callback)(void *context);
+	void *context;
+	struct rcu_head rcu;
+};
+
+/**
  * mana_ib_parent_attach - finds out what an auxiliary device stands for
  * @dev: device, zeroed but for the core's part
  * @mdev: GDMA device that the auxiliary device names
@@ -250,51 +267,68 @@ void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
 	eq->queue = NULL;
 }
 
+/* Hard interrupt context, under RCU's read lock: the entry does not go meanwhile. */
+static void mana_ib_parent_completion(void *context, struct gdma_queue *queue)
+{
+	struct mana_ib_hook *hook = context;
+	unsigned long flags;
+
+	spin_lock_irqsave(&hook->lock, flags);
+	if (hook->callback)
+		hook->callback(hook->context);
+	spin_unlock_irqrestore(&hook->lock, flags);
+}
+
 /**
  * mana_ib_parent_hook_cq - enters a CQ into the table that Ethernet uses too
  * @dev: device, its hook_lock held
  * @id: of the CQ
- * @callback: for completion events, in hard interrupt context under RCU's read lock
+ * @callback: for completion events, in hard interrupt context
  * @context: for @callback
  * @hook: the entry
  *
  * Return: -EPROTO if the device has given an id that cannot be.
  */
 int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
-			   void (*callback)(void *context,
-					    struct gdma_queue *hook),
-			   void *context, struct gdma_queue **hook)
+			   void (*callback)(void *context), void *context,
+			   struct mana_ib_hook **hook)
 {
 	struct gdma_context *gc = dev->gc;
-	struct gdma_queue *entry;
+	struct mana_ib_hook *made;
 
 	if (id >= gc->max_num_cqs || gc->cq_table[id])
 		return -EPROTO;
-	entry = kzalloc(sizeof(*entry), GFP_KERNEL);
-	if (!entry)
+	made = kzalloc(sizeof(*made), GFP_KERNEL);
+	if (!made)
 		return -ENOMEM;
-	entry->gdma_dev = dev->gdev;
-	entry->type = GDMA_CQ;
-	entry->id = id;
-	entry->cq.context = context;
-	entry->cq.callback = callback;
-	*hook = entry;
+	spin_lock_init(&made->lock);
+	made->callback = callback;
+	made->context = context;
+	made->entry.gdma_dev = dev->gdev;
+	made->entry.type = GDMA_CQ;
+	made->entry.id = id;
+	made->entry.cq.context = made;
+	made->entry.cq.callback = mana_ib_parent_completion;
+	*hook = made;
 	/* The parent's reader finds a whole entry. */
-	smp_store_release(&gc->cq_table[id], entry);
+	smp_store_release(&gc->cq_table[id], &made->entry);
 	return 0;
 }
 
 /**
- * mana_ib_parent_mute_cq - replaces what is called for completion events
- * @hook: entry of the CQ
- * @callback: on return nothing else is called, or still running
+ * mana_ib_parent_mute_cq - completion events of a CQ are nobody's any more
+ * @hook: entry of the CQ; on return its callback is not called, or still running
+ *
+ * The lock tells that at once. A grace period would, too, but takes tens of
+ * milliseconds, and a process may end with thousands of CQs.
  */
-void mana_ib_parent_mute_cq(struct gdma_queue *hook,
-			    void (*callback)(void *context,
-					     struct gdma_queue *hook))
+void mana_ib_parent_mute_cq(struct mana_ib_hook *hook)
 {
-	WRITE_ONCE(hook->cq.callback, callback);
-	synchronize_rcu();
+	unsigned long flags;
+
+	spin_lock_irqsave(&hook->lock, flags);
+	hook->callback = NULL;
+	spin_unlock_irqrestore(&hook->lock, flags);
 }
 
 /**
@@ -302,11 +336,12 @@ void mana_ib_parent_mute_cq(struct gdma_queue *hook,
  * @dev: device, its hook_lock held
  * @hook: entry of the CQ
  */
-void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev, struct gdma_queue *hook)
+void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev,
+			      struct mana_ib_hook *hook)
 {
 	/* Unless the device has given the id to Ethernet meanwhile. */
-	cmpxchg(&dev->gc->cq_table[hook->id], hook, NULL);
-	kfree_rcu_mightsleep(hook);
+	cmpxchg(&dev->gc->cq_table[hook->entry.id], &hook->entry, NULL);
+	kfree_rcu(hook, rcu);
 }
 
 /**

@@ -8,6 +8,8 @@
 
 #include "mana_ib.h"
 
+struct mana_ib_hook;
+
 /* device */
 int mana_ib_parent_attach(struct mana_ib_dev *dev, struct gdma_dev *mdev);
 void mana_ib_parent_detach(struct mana_ib_dev *dev);
@@ -32,13 +34,11 @@ int mana_ib_parent_create_eq(struct mana_ib_dev *dev, bool ethernet,
 void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
 			       bool keep_memory);
 int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
-			   void (*callback)(void *context,
-					    struct gdma_queue *hook),
-			   void *context, struct gdma_queue **hook);
-void mana_ib_parent_mute_cq(struct gdma_queue *hook,
-			    void (*callback)(void *context,
-					     struct gdma_queue *hook));
-void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev, struct gdma_queue *hook);
+			   void (*callback)(void *context), void *context,
+			   struct mana_ib_hook **hook);
+void mana_ib_parent_mute_cq(struct mana_ib_hook *hook);
+void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev,
+			      struct mana_ib_hook *hook);
 
 /* Ethernet ports */
 u32 mana_ib_parent_ports(const struct mana_ib_dev *dev);

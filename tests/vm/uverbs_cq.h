@@ -3,6 +3,8 @@
 #define OPENMANA_UVERBS_CQ_H
 
 /* Known cases: completion queues, where their parts and answers are, and their ends. */
+#include <time.h>
+
 #include "uverbs_dm.h"
 
 /* The last `bytes` of a page behind which no memory is. */
@@ -88,6 +90,36 @@ static int cq_of_attributes(struct worker* w, const struct trial* t) {
     err = by_method(w, &m);
     if (err == EPROTONOSUPPORT) return (int)t->with[1];
     return err ? err : destroy(w, K_CQ, (uint32_t)attr->data);
+}
+
+static double seconds_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Many CQs end with their file in about the time that it took to make them. */
+static int ends_with_cqs(struct worker* w, const struct trial* t) {
+    static struct process another;
+    struct worker there = *w;
+    struct command c = right_cq(w, t->base);
+    double begun = seconds_now(), made;
+    uint64_t count = t->with[0];
+    int err;
+
+    another.fd = open(device_path, O_RDWR | O_CLOEXEC);
+    there.process = &another;
+    err = another.fd < 0 ? EPROTO : get_context(&there, sizeof another.context);
+    if (another.async_fd > 0) close(another.async_fd);
+    another.async_fd = 0;
+    for (uint64_t i = 0; i < count && !err; i++) err = plainly(&there, &c);
+    made = seconds_now() - begun;
+    begun = seconds_now();
+    close(another.fd);
+    begun = seconds_now() - begun;
+    printf("%u CQs: made in %.2f s, ended in %.2f s\n", (unsigned)count, made, begun);
+    return err || begun < 3 * made ? err : ETIME;
 }
 
 #endif

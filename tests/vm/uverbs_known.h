@@ -132,6 +132,7 @@ static const struct known known_cases[] = {
     RUN("a CQ whose buffer is in attributes", 0, RDMA, cq_of_attributes, N(2 * PAGE), N(0)),
     RUN("a CQ with too short a buffer in attributes", EINVAL, RDMA, cq_of_attributes, N(PAGE),
         N(EINVAL)),
+    RUN("a file that ends with many CQs", 0, RDMA, ends_with_cqs, N(200)),
     SAY("a QP with too short a driver's part", EINVAL, RDMA, right_stock_qp,
         BYTES(MANA_UAPI_CREATE_QP_STOCK_BYTES - 8)),
     SAY("a QP with a reserved field in use", EOPNOTSUPP, RDMA, right_qp, QP_PART(reserved, N(1))),

@@ -54,14 +54,13 @@ static int mana_ib_kernel_cq_memory(struct mana_ib_dev *dev,
 	cq->extended = dev->ext.features;
 	cq->entries = max_t(u32, roundup_pow_of_two(cq->entries),
 			    PAGE_SIZE / sizeof(struct mana_hw_cqe));
-	err = mana_ib_alloc_buffer(dev,
-				   mana_ib_cq_bytes(cq->entries, cq->extended),
+	err = mana_ib_alloc_buffer(dev, mana_ib_cq_bytes(cq->entries, false),
+				   cq->extended ? MANA_HW_EXT_RECORD_BYTES : 0,
 				   &cq->buffer);
 	if (err)
 		return err;
 	if (cq->extended)
-		cq->record = cq->buffer.cpu +
-			     cq->entries * sizeof(struct mana_hw_cqe);
+		cq->record = cq->buffer.record;
 	*region = cq->buffer.region;
 	return 0;
 }

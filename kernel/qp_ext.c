@@ -86,13 +86,11 @@ static int mana_ib_kernel_ext(struct mana_ib_qp *qp,
 					roundup_pow_of_two(max(1U, cap->max_recv_wr)) *
 						qp->ext.receive_stride);
 	}
-	err = mana_ib_alloc_buffer(dev,
-				   queues.sq_bytes + queues.rq_bytes +
-					   MANA_HW_EXT_RECORD_BYTES,
-				   &qp->ext.buffer);
+	err = mana_ib_alloc_buffer(dev, queues.sq_bytes + queues.rq_bytes,
+				   MANA_HW_EXT_RECORD_BYTES, &qp->ext.buffer);
 	if (err)
 		return err;
-	qp->ext.record = qp->ext.buffer.cpu + queues.sq_bytes + queues.rq_bytes;
+	qp->ext.record = qp->ext.buffer.record;
 	err = mana_ib_ring_init(&qp->work.sq, qp->ext.buffer.cpu, queues.sq_bytes,
 				cap->max_send_wr, node);
 	if (err)

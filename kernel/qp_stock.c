@@ -118,10 +118,10 @@ static int mana_ib_kernel_ud(struct mana_ib_qp *qp,
 				      mana_ib_ud_send_bytes(cap->max_send_sge));
 	rq_bytes = mana_ib_ring_bytes(cap->max_recv_wr,
 				      mana_ib_ud_receive_bytes(cap->max_recv_sge));
-	err = mana_ib_alloc_buffer(dev, sq_bytes, &qp->ud.sq_buffer);
+	err = mana_ib_alloc_buffer(dev, sq_bytes, 0, &qp->ud.sq_buffer);
 	if (err)
 		return err;
-	err = mana_ib_alloc_buffer(dev, rq_bytes, &qp->ud.rq_buffer);
+	err = mana_ib_alloc_buffer(dev, rq_bytes, 0, &qp->ud.rq_buffer);
 	if (err)
 		goto err_free;
 	err = mana_ib_ring_init(&qp->work.sq, qp->ud.sq_buffer.cpu, sq_bytes,

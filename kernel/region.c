@@ -7,11 +7,13 @@
 #include <linux/dma-mapping.h>
 #include <linux/kmemleak.h>
 
-/* Where the pages of a region come from: pinned memory, or one stretch. */
+/* Where the pages of a region come from: pinned memory, or one stretch and @last. */
 struct mana_ib_pages {
 	struct ib_block_iter blocks;
 	bool pinned;
 	dma_addr_t next;
+	u32 left; /* of the stretch */
+	dma_addr_t last;
 	unsigned long page_size;
 };
 
@@ -24,6 +26,9 @@ static u64 mana_ib_next_page(struct mana_ib_pages *pages)
 			return 0;
 		return rdma_block_iter_dma_address(&pages->blocks);
 	}
+	if (!pages->left)
+		return pages->last;
+	pages->left--;
 	page = pages->next;
 	pages->next += pages->page_size;
 	return page;
@@ -149,14 +154,41 @@ int mana_ib_queue_region(struct mana_ib_dev *dev, u64 address, size_t bytes,
 	return 0;
 }
 
+/* Behind whole pages a record has one of its own, else the rest of the last. */
+static int mana_ib_alloc_pages(struct mana_ib_dev *dev, size_t bytes,
+			       size_t record_bytes,
+			       struct mana_ib_buffer *buffer)
+{
+	bool apart = record_bytes && IS_ALIGNED(bytes, MANA_HW_PAGE_BYTES);
+
+	buffer->bytes = apart ? bytes : PAGE_ALIGN(bytes + record_bytes);
+	buffer->cpu = dma_alloc_coherent(dev->parent, buffer->bytes,
+					 &buffer->dma, GFP_KERNEL | __GFP_NOWARN);
+	if (!buffer->cpu)
+		return -ENOMEM;
+	buffer->record = buffer->cpu + bytes;
+	if (!apart)
+		return 0;
+	buffer->record = dma_alloc_coherent(dev->parent, MANA_HW_PAGE_BYTES,
+					    &buffer->record_dma, GFP_KERNEL);
+	if (!buffer->record)
+		return -ENOMEM;
+	buffer->record_bytes = MANA_HW_PAGE_BYTES;
+	return 0;
+}
+
 /**
  * mana_ib_alloc_buffer - memory of a queue of the kernel, with its region
  * @dev: device
- * @bytes: wanted; rounded up to pages, zeroed
- * @buffer: what was made; its region is 0 once an object has taken it over
+ * @bytes: of its rings; rounded up to pages, zeroed
+ * @record_bytes: of the record behind them, or 0
+ * @buffer: zeroed; what was made; its region is 0 once an object has taken it over
+ *
+ * With the record in it, an allocation for rings of a power of two would take
+ * twice as much, and of 4 MiB there is none.
  */
 int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
-			 struct mana_ib_buffer *buffer)
+			 size_t record_bytes, struct mana_ib_buffer *buffer)
 {
 	struct mana_ib_pages pages = { .page_size = MANA_HW_PAGE_BYTES };
 	struct mana_ib_region_params params = {
@@ -166,19 +198,22 @@ int mana_ib_alloc_buffer(struct mana_ib_dev *dev, size_t bytes,
 	};
 	int err;
 
-	buffer->bytes = PAGE_ALIGN(bytes);
-	buffer->cpu = dma_alloc_coherent(dev->parent, buffer->bytes,
-					 &buffer->dma, GFP_KERNEL | __GFP_NOWARN);
-	if (!buffer->cpu)
-		return -ENOMEM;
+	err = mana_ib_alloc_pages(dev, bytes, record_bytes, buffer);
+	if (err)
+		goto err_free;
 	pages.next = buffer->dma;
-	params.length = buffer->bytes;
-	params.pages = buffer->bytes / MANA_HW_PAGE_BYTES;
+	pages.left = buffer->bytes / MANA_HW_PAGE_BYTES;
+	pages.last = buffer->record_dma;
+	params.length = buffer->bytes + buffer->record_bytes;
+	params.pages = params.length / MANA_HW_PAGE_BYTES;
 	err = mana_ib_cmd_create_region(dev, &params, &buffer->region);
-	if (err) {
-		buffer->region = 0;
-		mana_ib_free_buffer(dev, buffer);
-	}
+	if (err)
+		goto err_free;
+	return 0;
+
+err_free:
+	buffer->region = 0;
+	mana_ib_free_buffer(dev, buffer);
 	return err;
 }
 
@@ -192,8 +227,12 @@ void mana_ib_free_buffer(struct mana_ib_dev *dev, struct mana_ib_buffer *buffer)
 	if (!buffer->cpu)
 		return;
 	mana_ib_cmd_destroy_region(dev, buffer->region);
-	if (!mana_ib_keeps_memory(dev))
+	if (!mana_ib_keeps_memory(dev)) {
 		dma_free_coherent(dev->parent, buffer->bytes, buffer->cpu,
 				  buffer->dma);
+		if (buffer->record_bytes)
+			dma_free_coherent(dev->parent, buffer->record_bytes,
+					  buffer->record, buffer->record_dma);
+	}
 	memset(buffer, 0, sizeof(*buffer));
 }

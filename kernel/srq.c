@@ -85,11 +85,11 @@ static int mana_ib_kernel_srq(struct mana_ib_srq *srq)
 	srq->free_count = count;
 	srq->max_wr = count;
 
-	err = mana_ib_alloc_buffer(dev, ring_bytes + MANA_HW_EXT_RECORD_BYTES,
+	err = mana_ib_alloc_buffer(dev, ring_bytes, MANA_HW_EXT_RECORD_BYTES,
 				   &srq->buffer);
 	if (err)
 		goto err_free;
-	srq->record = srq->buffer.cpu + ring_bytes;
+	srq->record = srq->buffer.record;
 	params.region = srq->buffer.region;
 	params.ring_bytes = ring_bytes;
 	params.stride = srq->stride;

@@ -65,6 +65,18 @@ static u32 mana_ib_common_limit(u32 stock, u32 extended)
 	return extended ? min(stock, extended) : stock;
 }
 
+/**
+ * mana_ib_interface_version - what stands for a firmware, of which no NIC tells
+ * @dev: device
+ *
+ * In three numbers as drivers of NICs have them: the protocol of requests, of which
+ * parents ask for 1 and no other; 0; and the extension's version, or 0.
+ */
+u64 mana_ib_interface_version(const struct mana_ib_dev *dev)
+{
+	return BIT_ULL(32) | (dev->ext.features ? MANA_HW_EXT_VERSION : 0);
+}
+
 int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 			 struct ib_udata *udata)
 {
@@ -78,6 +90,7 @@ int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		return err;
 
 	memset(attr, 0, sizeof(*attr));
+	attr->fw_ver = mana_ib_interface_version(dev);
 	attr->vendor_id = MANA_IB_VENDOR;
 	/* DPDK takes raw packet devices by the type of the Ethernet device. */
 	attr->vendor_part_id = dev->raw ? GDMA_DEVICE_MANA :

@@ -5,6 +5,7 @@
 
 #include "mana_ib.h"
 
+u64 mana_ib_interface_version(const struct mana_ib_dev *dev);
 int mana_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 			 struct ib_udata *udata);
 int mana_ib_query_port(struct ib_device *ibdev, u32 port,

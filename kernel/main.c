@@ -16,13 +16,13 @@
 #include <net/mana/mana_auxiliary.h>
 #include <rdma/uverbs_ioctl.h>
 
-/* The interface stands for a firmware, which no NIC tells of: 1.0.EXTENSION. */
-static void mana_ib_interface_version(struct ib_device *ibdev, char *text)
+static void mana_ib_firmware(struct ib_device *ibdev, char *text)
 {
-	const struct mana_ib_dev *dev = to_mana_dev(ibdev);
+	u64 version = mana_ib_interface_version(to_mana_dev(ibdev));
 
-	snprintf(text, IB_FW_VERSION_NAME_MAX, "1.0.%u",
-		 dev->ext.features ? MANA_HW_EXT_VERSION : 0);
+	/* As providers take it apart. */
+	snprintf(text, IB_FW_VERSION_NAME_MAX, "%u.%u.%u",
+		 (u16)(version >> 32), (u16)(version >> 16), (u16)version);
 }
 
 /* Ethernet and RDMA alike. */
@@ -46,7 +46,7 @@ static const struct ib_device_ops mana_ib_ops = {
 	.fill_res_cq_entry = mana_ib_fill_cq,
 	.fill_res_mr_entry = mana_ib_fill_mr,
 	.fill_res_qp_entry = mana_ib_fill_qp,
-	.get_dev_fw_str = mana_ib_interface_version,
+	.get_dev_fw_str = mana_ib_firmware,
 	.get_link_layer = mana_ib_link_layer,
 	.get_port_immutable = mana_ib_port_immutable,
 	.mmap = mana_ib_mmap,

@@ -67,6 +67,11 @@ def sysfs(context: Context) -> None:
                              ("ports/1/gid_attrs/types/0", "RoCE v2")):
             text = peer.out(f"cat {base}/{name}").strip()
             check(re.fullmatch(wanted, text), f"{peer.name}: {name} is '{text}'")
+        if peer.has("provider"):  # the stock one asks for no version
+            told = re.search(r"fw_ver:\s+(\S+)", peer.out(f"ibv_devinfo -d {peer.rdma}"))
+            firmware = peer.out(f"cat {base}/fw_ver").strip()
+            check(told and told[1] == firmware and firmware != "0.0.0",
+                  f"{peer.name}: fw_ver is {firmware}, to programs {told and told[1]}")
         check(peer.out(f"readlink -f {base}/device/driver").strip().endswith("/mana")
               or "mana_ib" in peer.out(f"readlink -f {base}/device/driver"),
               f"{peer.name}: the device has no driver in sysfs")

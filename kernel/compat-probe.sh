@@ -37,6 +37,8 @@ probes() {
 	END
 	# The parent of the oldest kernel has it, and what else is needed without a choice.
 	probe OLDEST 'struct gdma_dev *oldest(struct gdma_context *c) { return &c->mana_ib; }'
+	# A doorbell is one store of 64 bits.
+	probe WORD 'static int word[sizeof(long) == 8 ? 1 : -1] __attribute__((unused));'
 	probe KVCALLOC_NODE 'void *a1(void) { return kvcalloc_node(1, 1, 0, 0); }'
 	probe VPORT_CHANNEL_CHECK \
 		'int a2(struct mana_port_context *p) { return mana_cfg_vport(p, 0, 0, true); }'
@@ -106,8 +108,15 @@ if ! has OLDEST; then
 	echo "mana_ib: this kernel is older than the oldest kernel that the driver is for" >&2
 	exit 1
 fi
+if ! has WORD; then
+	echo "mana_ib: the kernel has to be one of 64 bits" >&2
+	exit 1
+fi
 for name in $names; do
-	[ "$name" = OLDEST ] || ! has "$name" || printf ' -DHAVE_%s' "$name"
+	case $name in
+	OLDEST | WORD) ;;
+	*) ! has "$name" || printf ' -DHAVE_%s' "$name" ;;
+	esac
 done
 exported GDMA_REGISTER_DEVICE mana_gd_register_device
 exported GDMA_GIC mana_gd_get_gic

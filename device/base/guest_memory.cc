@@ -18,6 +18,16 @@ bool sane(std::uint64_t address, std::uint64_t length) {
 
 }  // namespace
 
+void GuestMemory::ranges_changed() {
+    visible_ = reachable_ ? std::span<const Range>(ranges_) : std::span<const Range>();
+    ++generation_;
+}
+
+void GuestMemory::set_reachable(bool reachable) {
+    reachable_ = reachable;
+    ranges_changed();
+}
+
 Result<void> GuestMemory::insert(Range range) {
     const auto after = std::upper_bound(
         ranges_.begin(), ranges_.end(), range.address,
@@ -30,7 +40,7 @@ Result<void> GuestMemory::insert(Range range) {
             return fail(ErrorCode::kBusy, "DMA map overlaps another", range.address, range.length);
     }
     ranges_.insert(after, std::move(range));
-    ++generation_;
+    ranges_changed();
     return {};
 }
 
@@ -91,7 +101,7 @@ Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_
         if (inside && range.mapping) removed.mappings.push_back(std::move(range.mapping));
         return inside;
     });
-    ++generation_;
+    ranges_changed();
     return removed;
 }
 
@@ -102,15 +112,15 @@ GuestMemory::Unmapped GuestMemory::unmap_all() {
         if (range.mapping) removed.mappings.push_back(std::move(range.mapping));
     }
     ranges_.clear();
-    ++generation_;
+    ranges_changed();
     return removed;
 }
 
 const GuestMemory::Range* GuestMemory::range_of(std::uint64_t address) const {
     const auto after = std::upper_bound(
-        ranges_.begin(), ranges_.end(), address,
+        visible_.begin(), visible_.end(), address,
         [](std::uint64_t value, const Range& range) { return value < range.address; });
-    if (after == ranges_.begin()) return nullptr;
+    if (after == visible_.begin()) return nullptr;
     const Range& range = *std::prev(after);
     return address - range.address < range.length ? &range : nullptr;
 }

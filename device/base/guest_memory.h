@@ -54,6 +54,9 @@ public:
     /// and nothing is removed.
     Result<Unmapped> unmap(GuestAddr address, std::uint64_t length);
     Unmapped unmap_all();
+    /// Whether the function may reach memory at all. While it may not nothing is found, but what is
+    /// mapped and unmapped counts later. Changed as ranges are.
+    void set_reachable(bool reachable);
     /// How often memory of a file went away since this was asked.
     std::uint64_t take_losses() { return loss_ == nullptr ? 0 : loss_->take(); }
 
@@ -87,11 +90,14 @@ private:
         bool writable = false;
         FileMapping mapping;  // of a file
     };
+    void ranges_changed();
     Result<void> insert(Range range);
     [[nodiscard]] const Range* range_of(std::uint64_t address) const;
 
     MemoryLoss* const loss_;
-    std::vector<Range> ranges_;  // sorted by address, disjoint
+    std::vector<Range> ranges_;       // sorted by address, disjoint
+    std::span<const Range> visible_;  // all of them, or none
+    bool reachable_ = true;
     std::uint64_t generation_ = 1;
 };
 

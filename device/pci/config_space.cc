@@ -19,6 +19,7 @@ constexpr std::size_t kStatus = 0x06;
 constexpr std::size_t kBar0 = 0x10;
 // Memory, bus master, parity response, SERR, INTx disable. No I/O BAR, so no I/O enable.
 constexpr std::uint16_t kCommandWritable = 0x0546;
+constexpr std::uint16_t kBusMaster = 0x0004;
 constexpr std::uint16_t kStatusCapabilities = 0x0010;
 constexpr std::uint32_t kBarPrefetchable64 = 0x0C;
 
@@ -123,6 +124,11 @@ void ConfigSpace::read(std::size_t offset, std::span<std::byte> data) const {
     if (!data.empty()) std::memcpy(data.data(), value_.data() + offset, data.size());
 }
 
+bool ConfigSpace::masters_bus() const {
+    return !command_written_ ||
+           (base::load_le<std::uint16_t>(value_.data() + kCommand) & kBusMaster) != 0;
+}
+
 bool ConfigSpace::write(std::size_t offset, std::span<const std::byte> data) {
     OM_CHECK(data.size() <= kConfigSize && offset <= kConfigSize - data.size());
     const std::uint8_t power_before = value_[kPowerStatus];
@@ -132,6 +138,8 @@ bool ConfigSpace::write(std::size_t offset, std::span<const std::byte> data) {
         byte = static_cast<std::uint8_t>((byte & ~mask) |
                                          (std::to_integer<std::uint8_t>(data[i]) & mask));
     }
+    if (!data.empty() && offset <= kCommand && kCommand - offset < data.size())
+        command_written_ = true;
     // D1 and D2 do not exist: such a write is completed and changes nothing (PCI PM 5.4.1).
     const auto state = static_cast<std::uint8_t>(value_[kPowerStatus] & kPowerStateMask);
     if (state == 1 || state == 2) value_[kPowerStatus] = power_before;

@@ -41,7 +41,13 @@ public:
     void read(std::size_t offset, std::span<std::byte> data) const;
     /// True if the write asks for a function-level reset.
     [[nodiscard]] bool write(std::size_t offset, std::span<const std::byte> data);
-    void reset() { value_ = power_on_; }
+    void reset() {
+        value_ = power_on_;
+        command_written_ = false;
+    }
+    /// Whether the function may send memory accesses and interrupts. A client that has not written
+    /// the register since a reset has no bus with masters: it is not kept from anything.
+    [[nodiscard]] bool masters_bus() const;
 
 private:
     template <typename T>
@@ -55,6 +61,7 @@ private:
     std::array<std::uint8_t, kConfigSize> value_{};
     std::array<std::uint8_t, kConfigSize> power_on_{};
     std::array<std::uint8_t, kConfigSize> writable_{};
+    bool command_written_ = false;
 };
 
 }  // namespace openmana::pci

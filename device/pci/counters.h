@@ -8,7 +8,7 @@ namespace openmana::pci {
 #define OM_PCI_COUNTERS(X)                                                                      \
     X(irq_sent, "pci.irq.sent", "interrupts signalled to the client")                           \
     X(irq_pended, "pci.irq.pended",                                                             \
-      "interrupts kept because the vector had no eventfd or was masked")                        \
+      "interrupts kept because the vector had no eventfd or might not be sent")                 \
     X(irq_failed, "pci.irq.failed", "interrupts that the eventfd did not take")                 \
     X(irq_ignored, "pci.irq.ignored", "interrupts for a vector that does not exist")            \
     X(eventfd_refused, "pci.irq.eventfd_refused",                                               \

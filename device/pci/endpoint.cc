@@ -107,6 +107,7 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
                 OM_DEBUG("function reset: nic={} cause=flr", config_.name);
                 reset();
             }
+            follow_bus_master();
             return {};
         default:
             return fail(ErrorCode::kInvalidArgument, "no such region", index);
@@ -250,6 +251,19 @@ void Endpoint::reset() {
     vectors_.reset();
     reset_table();
     space_->reset();
+    follow_bus_master();
+}
+
+/// A driver turns mastering off to be sure that nothing is written to memory that it gives back:
+/// when its write is answered, no visitor is in the middle of that either. Interrupts are writes,
+/// too, and wait.
+void Endpoint::follow_bus_master() {
+    if (space_->masters_bus() == masters_bus_) return;
+    masters_bus_ = !masters_bus_;
+    const base::Gate::Exclusion alone(*gate_);
+    memory_.set_reachable(masters_bus_);
+    vectors_.hold(!masters_bus_);
+    OM_DEBUG("bus master: nic={} on={}", config_.name, masters_bus_);
 }
 
 }  // namespace openmana::pci

@@ -73,6 +73,7 @@ private:
     void msix_write(std::uint64_t offset, std::span<const std::byte> data);
     void reset();
     void reset_table();
+    void follow_bus_master();
 
     base::GuestMemory& memory_;
     const EndpointConfig config_;
@@ -85,6 +86,7 @@ private:
     base::Gate* gate_ = nullptr;
     std::uint64_t bar0_size_ = 0;
     std::optional<ConfigSpace> space_;
+    bool masters_bus_ = true;
     bool warned_ = false;  // that this client's memory is of a kind that is not taken
 };
 

@@ -37,13 +37,17 @@ IrqVectors::IrqVectors(unsigned count, Counters& counters)
       vectors_(std::make_unique<Vector[]>(count)) {}
 
 void IrqVectors::fire_locked(Vector& vector) {
-    if (!vector.eventfd || vector.masked) {
+    if (!vector.eventfd || vector.masked || vector.held) {
         vector.pending = true;
         counters_.irq_pended.add();
         return;
     }
     vector.pending = false;
     (signal_.raise(vector.eventfd.get()) ? counters_.irq_sent : counters_.irq_failed).add();
+}
+
+void IrqVectors::release_locked(Vector& vector) {
+    if (vector.pending && vector.eventfd && !vector.masked && !vector.held) fire_locked(vector);
 }
 
 void IrqVectors::raise(unsigned vector) {
@@ -75,7 +79,7 @@ Result<void> IrqVectors::assign(unsigned vector, UniqueFd eventfd) {
     {
         const std::lock_guard lock(target.mutex);
         std::swap(target.eventfd, eventfd);
-        if (target.pending && target.eventfd && !target.masked) fire_locked(target);
+        release_locked(target);
     }
     return {};  // the old one is closed here, outside the lock
 }
@@ -85,7 +89,15 @@ void IrqVectors::mask(unsigned vector, bool masked) {
     Vector& target = vectors_[vector];
     const std::lock_guard lock(target.mutex);
     target.masked = masked;
-    if (target.pending && target.eventfd && !target.masked) fire_locked(target);
+    release_locked(target);
+}
+
+void IrqVectors::hold(bool held) {
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        vectors_[i].held = held;
+        release_locked(vectors_[i]);
+    }
 }
 
 bool IrqVectors::pending(unsigned vector) const {

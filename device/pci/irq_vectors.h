@@ -26,11 +26,14 @@ public:
     /// Refuses what is no eventfd: a write to that may block, or mean something.
     base::Result<void> assign(unsigned vector, base::UniqueFd eventfd);
     void mask(unsigned vector, bool masked);
+    /// All of them: what is raised meanwhile stays pending.
+    void hold(bool held);
     [[nodiscard]] bool pending(unsigned vector) const;
     /// Takes all eventfds. Pending interrupts stay: some clients disable all vectors and enable
     /// them again to add one.
     void disable();
-    /// Forgets what is pending and unmasks. The eventfds stay, they are the client's.
+    /// Forgets what is pending and unmasks, but for hold(). The eventfds stay, they are the
+    /// client's.
     void reset();
 
 private:
@@ -40,7 +43,9 @@ private:
         base::UniqueFd eventfd;
         bool pending = false;
         bool masked = false;
+        bool held = false;
     };
+    void release_locked(Vector& vector);
     void fire_locked(Vector& vector);
 
     const unsigned count_;

@@ -136,6 +136,27 @@ TEST_F(GuestMemoryTest, AddressesAtTheEndOfTheSpaceDoNotWrap) {
     EXPECT_FALSE(memory.unmap(GuestAddr(UINT64_MAX), 2));
 }
 
+TEST_F(GuestMemoryTest, NothingIsFoundWhileItIsNotReachable) {
+    std::array<std::byte, kPage> first{};
+    std::array<std::byte, kPage> second{};
+    const auto at = std::span(buffer).first(8);
+    ASSERT_TRUE(memory.map_host(GuestAddr(0x1000), first));
+    const std::uint64_t before = memory.generation();
+    memory.set_reachable(false);
+    EXPECT_NE(memory.generation(), before);
+    ASSERT_TRUE(memory.map_host(GuestAddr(0x4000), second));
+    for (const std::uint64_t address : {0x1000, 0x4000}) {
+        EXPECT_FALSE(memory.read(GuestAddr(address), at));
+        EXPECT_FALSE(memory.write(GuestAddr(address), at));
+        EXPECT_TRUE(memory.find(GuestAddr(address), 8, Access::kRead).empty());
+    }
+    ASSERT_TRUE(memory.unmap(GuestAddr(0x1000), kPage));
+    EXPECT_EQ(memory.range_count(), 1U);
+    memory.set_reachable(true);
+    EXPECT_FALSE(memory.read(GuestAddr(0x1000), at));
+    EXPECT_TRUE(memory.read(GuestAddr(0x4000), at));
+}
+
 TEST_F(GuestMemoryTest, GenerationChangesWithEveryChange) {
     std::array<std::byte, kPage> ram{};
     const auto start = memory.generation();

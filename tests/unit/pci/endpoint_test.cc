@@ -286,6 +286,48 @@ TEST_F(EndpointTest, FlrResetsModelAndConfigButKeepsMemoryAndEventfds) {
     EXPECT_EQ(take_signals(fd), 1U);
 }
 
+TEST_F(EndpointTest, WithoutBusMasteringNothingReachesMemoryOrTheClient) {
+    const auto file = make_memfd(0x1000);
+    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, file));
+    const auto fd = assign(1);
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, PCI_COMMAND_MEMORY);
+    EXPECT_TRUE(memory_.find(GuestAddr(0x1000), 8, Access::kWrite).empty());
+    endpoint_.raise(1);
+    endpoint_.irq_mask(kIrqMsix, 1, true);
+    endpoint_.irq_mask(kIrqMsix, 1, false);
+    EXPECT_EQ(take_signals(fd), 0U);
+    EXPECT_EQ(read<std::uint64_t>(4, 4096), 2U);  // pending
+    write<std::uint8_t>(kRegionConfig, PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);
+    EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kWrite).empty());
+    EXPECT_EQ(take_signals(fd), 1U);
+}
+
+TEST_F(EndpointTest, MasteringEndsWhenNoVisitorIsInside) {
+    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
+    std::promise<void> entered;
+    std::atomic<bool> left{false};
+    std::thread visitor([&] {
+        const base::Gate::Visit visit(gate_);
+        const auto span = memory_.find(GuestAddr(0x1000), 0x1000, Access::kWrite);
+        entered.set_value();
+        for (int round = 0; round < 2000; ++round) std::memset(span.data(), round, span.size());
+        left = true;
+    });
+    entered.get_future().wait();
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, 0);
+    EXPECT_TRUE(left);
+    visitor.join();
+}
+
+TEST_F(EndpointTest, ResetsGiveMasteringToAClientWithoutABus) {
+    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
+    EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, 0);
+    EXPECT_TRUE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
+    endpoint_.device_reset();
+    EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
+}
+
 TEST_F(EndpointTest, DeviceResetIsLikeFlr) {
     write<std::uint16_t>(kRegionConfig, kCapPower + PCI_PM_CTRL, 3);
     endpoint_.device_reset();

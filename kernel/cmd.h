@@ -94,6 +94,7 @@ int mana_ib_cmd_create_mr(struct mana_ib_dev *dev,
 int mana_ib_cmd_modify_mr(struct mana_ib_dev *dev,
 			  const struct mana_ib_mr_change *change);
 int mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle);
+void mana_ib_cmd_stop_mr(struct mana_ib_dev *dev, u64 handle);
 int mana_ib_cmd_alloc_dm(struct mana_ib_dev *dev, u64 bytes, u32 alignment,
 			 u64 *handle);
 void mana_ib_cmd_free_dm(struct mana_ib_dev *dev, u64 handle);
@@ -226,6 +227,7 @@ int mana_ib_cmd_modify_qp(struct mana_ib_dev *dev, u64 handle,
 			  enum ib_qp_state state,
 			  const struct mana_ib_path *path);
 int mana_ib_cmd_reset_qp(struct mana_ib_dev *dev, u64 handle);
+void mana_ib_cmd_stop_qp(struct mana_ib_dev *dev, u64 handle);
 int mana_ib_cmd_query_qp(struct mana_ib_dev *dev, u64 handle,
 			 struct mana_ib_qp_now *now);
 int mana_ib_cmd_qp_counters(struct mana_ib_dev *dev, u64 handle, u64 *values);

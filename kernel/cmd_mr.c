@@ -100,6 +100,19 @@ int mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle)
 }
 
 /**
+ * mana_ib_cmd_stop_mr - by a key, a device that was given up writes to nothing any more
+ * @dev: device
+ * @handle: of the region
+ */
+void mana_ib_cmd_stop_mr(struct mana_ib_dev *dev, u64 handle)
+{
+	struct mana_hw_destroy_mr_req request = { .mr = handle };
+
+	mana_ib_hwc_insist(dev, MANA_HW_DESTROY_MR, MANA_IB_TO_GDMA, &request,
+			   sizeof(request));
+}
+
+/**
  * mana_ib_cmd_alloc_dm - takes device memory
  * @dev: device
  * @bytes: how much

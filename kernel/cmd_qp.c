@@ -238,6 +238,18 @@ int mana_ib_cmd_modify_qp(struct mana_ib_dev *dev, u64 handle,
 				MANA_IB_TO_DEVICE, &request, sizeof(request));
 }
 
+static void mana_ib_fill_reset(struct mana_ib_dev *dev, u64 handle,
+			       struct mana_hw_rnic_set_qp_state_req *request)
+{
+	*request = (struct mana_hw_rnic_set_qp_state_req){
+		.adapter = dev->adapter,
+		.qp = handle,
+		.attr_mask = MANA_HW_RNIC_ATTR_STATE,
+		.state = MANA_HW_RNIC_QP_RESET,
+	};
+	mana_ib_request_header(request)->request.version = 3;
+}
+
 /**
  * mana_ib_cmd_reset_qp - takes a QP to RESET; the device completes no more of it
  * @dev: device
@@ -245,16 +257,27 @@ int mana_ib_cmd_modify_qp(struct mana_ib_dev *dev, u64 handle,
  */
 int mana_ib_cmd_reset_qp(struct mana_ib_dev *dev, u64 handle)
 {
-	struct mana_hw_rnic_set_qp_state_req request = {
-		.adapter = dev->adapter,
-		.qp = handle,
-		.attr_mask = MANA_HW_RNIC_ATTR_STATE,
-		.state = MANA_HW_RNIC_QP_RESET,
-	};
+	struct mana_hw_rnic_set_qp_state_req request;
 
-	mana_ib_request_header(&request)->request.version = 3;
+	mana_ib_fill_reset(dev, handle, &request);
 	return mana_ib_hwc_tell(dev, MANA_HW_RNIC_SET_QP_STATE,
 				MANA_IB_TO_DEVICE, &request, sizeof(request));
+}
+
+/**
+ * mana_ib_cmd_stop_qp - a device that was given up writes to nothing of a QP's any more
+ * @dev: device
+ * @handle: of the QP
+ *
+ * Before its work requests are completed by software, and so their buffers go back.
+ */
+void mana_ib_cmd_stop_qp(struct mana_ib_dev *dev, u64 handle)
+{
+	struct mana_hw_rnic_set_qp_state_req request;
+
+	mana_ib_fill_reset(dev, handle, &request);
+	mana_ib_hwc_insist(dev, MANA_HW_RNIC_SET_QP_STATE, MANA_IB_TO_DEVICE,
+			   &request, sizeof(request));
 }
 
 /**

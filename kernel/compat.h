@@ -119,6 +119,18 @@ static inline void compat_put_interrupt(struct gdma_context *gc, int msix)
 #endif
 }
 
+/* How long requests wait for an answer, in ms, or 0 if the parent does not say. */
+static inline u32 compat_waiting(struct gdma_context *gc)
+{
+#ifdef HAVE_HWC_TIMEOUT
+	struct hw_channel_context *hwc = gc->hwc.driver_data;
+
+	return hwc ? READ_ONCE(hwc->hwc_timeout) : 0;
+#else
+	return 0;
+#endif
+}
+
 /*
  * How long requests of the parent and of ours wait for an answer, in ms; what it
  * was before, or 0 if the parent does not say. A parent that got no answer makes

@@ -59,6 +59,22 @@ static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
 	return true;
 }
 
+/*
+ * A device that is silent, or does not do what it is told, may still write to
+ * memory that others are to have. Ethernet loses it, too. The caller holds
+ * mana_ib_probe_lock.
+ */
+static void mana_ib_cut_off(struct mana_ib_dev *dev)
+{
+	if (dev->silent)
+		return;
+	dev->silent = true;
+	mana_ib_parent_set_waiting(dev, 1);
+	if (mana_ib_parent_cut_off(dev))
+		dev_err(dev->parent,
+			"mana_ib: the device is cut off from memory\n");
+}
+
 /* The device does not answer any more: no more requests, and users are told. */
 static void mana_ib_lost(struct mana_ib_dev *dev)
 {
@@ -73,12 +89,9 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 	/* Ethernet shares the channel, so it is cut off only for good reason. */
 	waiting = mana_ib_parent_set_waiting(dev, 1);
 	if (waiting <= 1)
-		waiting = MANA_IB_WAITING_MS;
-	if (!mana_ib_parent_is_present(dev) ||
-	    !mana_ib_answers(dev, waiting)) {
-		dev->waiting = waiting;
-		WRITE_ONCE(dev->silent, true);
-	}
+		waiting = dev->waiting;
+	if (!mana_ib_parent_is_present(dev) || !mana_ib_answers(dev, waiting))
+		mana_ib_cut_off(dev);
 	mutex_unlock(&mana_ib_probe_lock);
 	/* Not from here: who waits for an answer may hold a QP's mutex. */
 	schedule_work(&dev->lost_work);
@@ -88,23 +101,23 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 }
 
 /**
- * mana_ib_leave_silent - the driver goes from a device that did not answer
+ * mana_ib_leave_silent - the driver goes from a device that was cut off
  * @dev: device
  *
- * One that answers again was only slow: the parent waits for it as before.
+ * The parent finds it as it was, but for what a reset ends: its channel for
+ * requests, and the frames that it was given.
  */
 void mana_ib_leave_silent(struct mana_ib_dev *dev)
 {
-	bool present = mana_ib_parent_is_present(dev);
-	bool answers;
+	int err;
 
 	if (!dev->silent)
 		return;
-	mutex_lock(&mana_ib_probe_lock);
-	answers = present && mana_ib_answers(dev, dev->waiting);
-	mutex_unlock(&mana_ib_probe_lock);
-	if (!answers)
-		mana_ib_parent_forget_frames(dev);
+	err = mana_ib_parent_let_in(dev);
+	if (err)
+		dev_warn(dev->parent, "mana_ib: the device stays cut off: %pe\n",
+			 ERR_PTR(err));
+	mana_ib_parent_forget_frames(dev);
 }
 
 /* The header's words that say who a request is for. */
@@ -128,6 +141,41 @@ static void mana_ib_address(struct mana_ib_dev *dev,
 	header->device.instance = id.instance;
 }
 
+/* One request and its answer; who calls decides what it means that there is none. */
+static int mana_ib_exchange(struct mana_ib_dev *dev, u32 opcode,
+			    enum mana_ib_hwc_target target, void *request,
+			    u32 request_bytes, void *response,
+			    u32 response_bytes)
+{
+	struct mana_hw_request *header = request;
+	struct mana_hw_response *answer = response;
+	int err;
+
+	header->request.opcode = opcode;
+	header->request.size = request_bytes;
+	header->response.opcode = opcode;
+	header->response.size = response_bytes;
+	if (!header->request.version)
+		header->request.version = 1;
+	if (!header->response.version)
+		header->response.version = 1;
+	mana_ib_address(dev, target, header);
+
+	memset(response, 0, response_bytes);
+	err = mana_ib_parent_request(dev, request_bytes, request,
+				     response_bytes, response);
+	trace_hwc_req(dev, opcode, answer->status, err);
+	if (err == -ETIMEDOUT)
+		dev_err(dev->parent, "mana_ib: request %#x: no answer\n",
+			opcode);
+	/* Older parents say -EPROTO for each status; the answer tells more. */
+	if (err == -ETIMEDOUT || answer->status == MANA_HW_STATUS_MORE_ENTRIES)
+		return err;
+	if (answer->status)
+		return mana_ib_status_errno(answer->status);
+	return err;
+}
+
 /**
  * mana_ib_hwc_send - sends a request and waits for the answer
  * @dev: device
@@ -145,40 +193,48 @@ int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 		     enum mana_ib_hwc_target target, void *request,
 		     u32 request_bytes, void *response, u32 response_bytes)
 {
-	struct mana_hw_request *header = request;
-	struct mana_hw_response *answer = response;
 	int err;
 
 	if (mana_ib_is_gone(dev))
 		return -ENODEV;
-
-	header->request.opcode = opcode;
-	header->request.size = request_bytes;
-	header->response.opcode = opcode;
-	header->response.size = response_bytes;
-	if (!header->request.version)
-		header->request.version = 1;
-	if (!header->response.version)
-		header->response.version = 1;
-	mana_ib_address(dev, target, header);
-
-	memset(response, 0, response_bytes);
-	err = mana_ib_parent_request(dev, request_bytes, request,
-				     response_bytes, response);
-	trace_hwc_req(dev, opcode, answer->status, err);
+	err = mana_ib_exchange(dev, opcode, target, request, request_bytes,
+			       response, response_bytes);
 	if (err == -ETIMEDOUT) {
-		dev_err(dev->parent, "mana_ib: request %#x: no answer\n",
-			opcode);
 		trace_device_lost(dev, opcode);
 		mana_ib_lost(dev);
-		return err;
 	}
-	/* Older parents say -EPROTO for each status; the answer tells more. */
-	if (answer->status == MANA_HW_STATUS_MORE_ENTRIES)
-		return err;
-	if (answer->status)
-		return mana_ib_status_errno(answer->status);
 	return err;
+}
+
+/**
+ * mana_ib_hwc_insist - what an object was given, the device does not write to any more
+ * @dev: device that was given up
+ * @opcode: of a request that takes it away
+ * @target: who it is for
+ * @request: as for mana_ib_hwc_send()
+ * @request_bytes: size
+ *
+ * A device that answers other requests is asked, since Ethernet goes on with it.
+ * One that does not carry this one out is cut off from memory.
+ */
+void mana_ib_hwc_insist(struct mana_ib_dev *dev, u32 opcode,
+			enum mana_ib_hwc_target target, void *request,
+			u32 request_bytes)
+{
+	struct mana_hw_response response;
+	int err;
+
+	/* Who found that it is gone may not know yet whether it answers. */
+	mutex_lock(&mana_ib_probe_lock);
+	if (!dev->silent) {
+		err = mana_ib_exchange(dev, opcode, target, request,
+				       request_bytes, &response,
+				       sizeof(response));
+		/* -EINVAL: it has no such object. */
+		if (err && err != -EINVAL)
+			mana_ib_cut_off(dev);
+	}
+	mutex_unlock(&mana_ib_probe_lock);
 }
 
 /**

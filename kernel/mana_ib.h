@@ -99,8 +99,9 @@ struct mana_ib_ext_limits {
  * @notifying: @netdev_events is registered
  * @gone: the device does not answer any more
  * @lost_work: ends the kernel's QPs when that is so
- * @silent: a second request was not answered either; Ethernet waits no more
- * @waiting: how long it did before, in ms
+ * @silent: a second request was not answered either, or a device that was given up
+ *	refused one: it is cut off from memory, and Ethernet waits no more
+ * @waiting: how long requests waited when the driver came, in ms
  * @announced: the core takes events
  * @adapter: handle of the RDMA adapter
  * @ports: number of ports

@@ -389,6 +389,9 @@ int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	 */
 	if (err && !mana_ib_is_gone(dev))
 		return err;
+	/* The kernel's memory is somebody else's soon; a process's is pinned. */
+	if (err && !ibmr->pd->uobject)
+		mana_ib_cmd_stop_mr(dev, mr->handle);
 	if (mr->pages && !mana_ib_keeps_memory(dev))
 		dma_free_coherent(dev->parent, mr->max_pages * sizeof(u64),
 				  mr->pages, mr->pages_dma);

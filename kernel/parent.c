@@ -6,7 +6,8 @@
  *   there is no function to enter one;
  * - the flag of an EQ that it is to be disabled, and its memory: without that the
  *   parent waits for a device that is gone, or frees what it may still write to;
- * - how long requests wait for answers (hwc_timeout), see mana_ib_lost();
+ * - how long requests wait for answers (hwc_timeout), see mana_ib_lost(), and
+ *   whether the function masters the bus, see mana_ib_cut_off();
  * - how many frames a port waits for (pending_sends), see
  *   mana_ib_parent_forget_frames();
  * - addresses of doorbell pages, which are mapped into processes.
@@ -58,6 +59,10 @@ int mana_ib_parent_attach(struct mana_ib_dev *dev, struct gdma_dev *mdev)
 	dev->node = gc->numa_node;
 	dev->part_id = dev->gdev->dev_id.type;
 	dev->vectors = max(1U, gc->max_num_queues);
+	dev->waiting = compat_waiting(gc);
+	/* Somebody else has given up already, or the parent does not say. */
+	if (dev->waiting <= 1)
+		dev->waiting = MANA_IB_WAITING_MS;
 	dev->doorbell_page = dev->gdev->doorbell;
 	dev->doorbells = gc->db_page_base +
 			 (size_t)gc->db_page_size * dev->doorbell_page;
@@ -102,6 +107,46 @@ bool mana_ib_parent_masters_bus(const struct mana_ib_dev *dev)
 		return false;
 	pci_read_config_word(pdev, PCI_COMMAND, &command);
 	return command & PCI_COMMAND_MASTER;
+}
+
+/**
+ * mana_ib_parent_cut_off - the function reaches no memory from now on
+ * @dev: device
+ *
+ * Return: false if there is no function any more.
+ */
+bool mana_ib_parent_cut_off(struct mana_ib_dev *dev)
+{
+	struct pci_dev *pdev = to_pci_dev(dev->parent);
+
+	if (!pci_device_is_present(pdev))
+		return false;
+	pci_clear_master(pdev);
+	/* What it sent before, is there when its answers are. */
+	pci_wait_for_pending_transaction(pdev);
+	return true;
+}
+
+/**
+ * mana_ib_parent_let_in - undoes mana_ib_parent_cut_off(), by a reset
+ * @dev: device; what the function knows of memory, it forgets
+ *
+ * Return: an errno if it cannot be reset; then it stays cut off until the parent
+ * starts it anew.
+ */
+int mana_ib_parent_let_in(struct mana_ib_dev *dev)
+{
+	struct pci_dev *pdev = to_pci_dev(dev->parent);
+	int err;
+
+	if (!pci_device_is_present(pdev))
+		return 0;
+	pci_save_state(pdev);
+	err = pcie_reset_flr(pdev, PCI_RESET_DO_RESET);
+	pci_restore_state(pdev);
+	if (!err)
+		pci_set_master(pdev);
+	return err;
 }
 
 /**
@@ -174,8 +219,8 @@ u32 mana_ib_parent_set_waiting(struct mana_ib_dev *dev, u32 ms)
 }
 
 /**
- * mana_ib_parent_forget_frames - a silent device will never send what it was given
- * @dev: device
+ * mana_ib_parent_forget_frames - the device will never send what it was given
+ * @dev: device that was reset, or is cut off, or is not there
  *
  * Each parent that ends waits two minutes for frames that the device has not sent,
  * and frees them then.

@@ -15,6 +15,8 @@ int mana_ib_parent_attach(struct mana_ib_dev *dev, struct gdma_dev *mdev);
 void mana_ib_parent_detach(struct mana_ib_dev *dev);
 bool mana_ib_parent_is_present(const struct mana_ib_dev *dev);
 bool mana_ib_parent_masters_bus(const struct mana_ib_dev *dev);
+bool mana_ib_parent_cut_off(struct mana_ib_dev *dev);
+int mana_ib_parent_let_in(struct mana_ib_dev *dev);
 u32 mana_ib_parent_mtu(const struct mana_ib_dev *dev);
 unsigned long mana_ib_parent_doorbell_pfn(const struct mana_ib_dev *dev,
 					  u32 page);

@@ -281,6 +281,8 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	/* Until we are back, the core lets those in who list all QPs. */
 	mutex_lock(&qp->mutex);
 	mana_ib_end_device_qp(dev, qp);
+	if (qp->kernel && mana_ib_is_gone(dev))
+		mana_ib_cmd_stop_qp(dev, qp->handle);
 	qp->handle = MANA_IB_NO_HANDLE;
 	mutex_unlock(&qp->mutex);
 	if (qp->kernel) {

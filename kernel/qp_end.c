@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The end of the kernel's QPs when the device is given up. */
+#include "cmd.h"
 #include "post.h"
 #include "trace.h"
 
@@ -16,6 +17,8 @@ void mana_ib_end_by_software(struct mana_ib_qp *qp)
 				  .event = IB_EVENT_QP_LAST_WQE_REACHED };
 	bool ended = qp->work.flush;
 
+	/* Who is told of the end takes the buffers back. */
+	mana_ib_cmd_stop_qp(to_mana_dev(qp->ibqp.device), qp->handle);
 	mana_ib_start_flush(qp);
 	if (!ended && qp->ibqp.srq && qp->ibqp.event_handler)
 		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);

@@ -11,7 +11,7 @@ from functools import partial
 from areas.cm import rping
 from areas.lifecycle import address, traffic, works
 from checkers import plain, split_reports
-from harness import Area, Context, Peer, check
+from harness import Area, Context, Peer, check, skip
 from lab.errors import CommandTimeout
 from programs import configure
 
@@ -135,12 +135,13 @@ def sleep(peer: Peer) -> None:
 
 
 # What mana and mana_ib say when the device does not know their queues any more, and what a debug
-# kernel says of the memory that mana_ib keeps then (docs/kernel.md, "Known gaps").
+# kernel says of memory of the parent's (docs/kernel.md, "Known gaps").
 RESET_MESSAGES = (r"mana \S+( eth\d+)?: (HWC: Request timed out!|Command 0x\w+ timed out: \d+ ms|"
                   r"Command 0x\w+ failed with status: 0x0, err: -110|resetting|reset done|"
                   r"(Failed to|test_eq failed).*: -110\b.*|Gf stats wk handler: .* timed out\.|"
-                  r"mana_ib: (request 0x\w+: no answer|keeping memory that the device may use))|"
+                  r"mana_ib: (request 0x\w+: no answer|the device is cut off from memory))|"
                   r"DMA-API: pci \S+ device driver has pending DMA allocations while released .*")
+BUS_MASTER = 4  # in the command register
 RECOVERY = 150.0  # 30 s until the parent gives a request up, then it ends and starts the device
 
 
@@ -166,6 +167,29 @@ def bring_back(peer: Peer, before: int) -> None:
         return
     peer.until(f"[ $(rdma dev show | sed -n 's/^\\([0-9]*\\): mana_.*/\\1/p') -gt {before} ] "
                "2>/dev/null", "the parent driver did not bring the device back", RECOVERY)
+
+
+@AREA.case("a device that does not answer is cut off from memory", timeout=300.0)
+def cut_off(context: Context) -> None:
+    """Before anything is given back that it may write to. The parent of 7.2 starts it anew too soon
+    to see that."""
+    b = context.b
+    if b.suite != "trixie":
+        skip("the parent driver resets the device")
+    context.expect_kernel(b, RESET_MESSAGES)
+    number = device_number(b)
+    command = f"od -An -tu2 -j4 -N2 /sys/bus/pci/devices/{address(b)}/config"
+    check(int(b.out(command)) & BUS_MASTER, "a driver runs a function that does not master the bus")
+    b.run(f"echo 1 >/sys/bus/pci/devices/{address(b)}/reset")
+    check(int(b.out(command)) & BUS_MASTER, "the reset took the bus from the function")
+    b.run(f"ibv_devinfo -d {b.rdma}", check=False, timeout=60)
+    b.until("dmesg | grep -q 'mana_ib: request .*: no answer'", "the device answered", RECOVERY)
+    b.until(f"[ $(( $({command}) & {BUS_MASTER} )) = 0 ]", "the function still masters the bus", 20)
+    check("keeping memory" not in b.out("dmesg"), "memory is kept")
+    bring_back(b, number)
+    b.until("[ -n \"$(ls -A /sys/class/infiniband)\" ]", "the RDMA device did not come back", 30)
+    configure(context, b)
+    works(context, b)
 
 
 def in_traffic(action: Callable[[Peer], None], context: Context) -> None:

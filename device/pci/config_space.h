@@ -41,13 +41,13 @@ public:
     void read(std::size_t offset, std::span<std::byte> data) const;
     /// True if the write asks for a function-level reset.
     [[nodiscard]] bool write(std::size_t offset, std::span<const std::byte> data);
-    void reset() {
-        value_ = power_on_;
-        command_written_ = false;
-    }
-    /// Whether the function may send memory accesses and interrupts. A client that has not written
-    /// the register since a reset has no bus with masters: it is not kept from anything.
+    void reset() { value_ = power_on_; }
+    /// Whether the function may send memory accesses and interrupts: not after power-on and a
+    /// reset, until software says so. But a client that has never written the register has no bus
+    /// with masters: it is not kept from anything.
     [[nodiscard]] bool masters_bus() const;
+    /// Another client comes, or the same one begins anew.
+    void forget_bus() { command_written_ = false; }
 
 private:
     template <typename T>

@@ -227,6 +227,8 @@ void Endpoint::device_reset() {
     counters_.resets.add();
     OM_INFO("function reset: nic={} cause=client", config_.name);
     reset();
+    space_->forget_bus();
+    follow_bus_master();
 }
 
 void Endpoint::client_gone() {
@@ -239,6 +241,8 @@ void Endpoint::client_gone() {
         reset();
         removed = memory_.unmap_all();
     }
+    space_->forget_bus();
+    follow_bus_master();
     warned_ = false;
     counters_.dma_lost.add(memory_.take_losses());
 }
@@ -251,17 +255,19 @@ void Endpoint::reset() {
     vectors_.reset();
     reset_table();
     space_->reset();
-    follow_bus_master();
 }
 
 /// A driver turns mastering off to be sure that nothing is written to memory that it gives back:
 /// when its write is answered, no visitor is in the middle of that either. Interrupts are writes,
-/// too, and wait.
+/// too, and wait; each vector has its lock, so that their eventfds are not signalled under the
+/// exclusion.
 void Endpoint::follow_bus_master() {
     if (space_->masters_bus() == masters_bus_) return;
     masters_bus_ = !masters_bus_;
-    const base::Gate::Exclusion alone(*gate_);
-    memory_.set_reachable(masters_bus_);
+    {
+        const base::Gate::Exclusion alone(*gate_);
+        memory_.set_reachable(masters_bus_);
+    }
     vectors_.hold(!masters_bus_);
     OM_DEBUG("bus master: nic={} on={}", config_.name, masters_bus_);
 }

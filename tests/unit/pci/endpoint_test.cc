@@ -282,8 +282,28 @@ TEST_F(EndpointTest, FlrResetsModelAndConfigButKeepsMemoryAndEventfds) {
     EXPECT_EQ(read<std::uint64_t>(4, 0), 0U);
     EXPECT_EQ(read<std::uint64_t>(4, 4096), 0U);  // nothing pending
     EXPECT_EQ(memory_.range_count(), 1U);
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, PCI_COMMAND_MASTER);
     endpoint_.raise(0);
     EXPECT_EQ(take_signals(fd), 1U);
+}
+
+TEST_F(EndpointTest, FlrTakesMasteringUntilSoftwareGivesIt) {
+    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
+    const auto fd = assign(0);
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, PCI_COMMAND_MASTER);
+    write<std::uint16_t>(kRegionConfig, kCapExpress + PCI_EXP_DEVCTL, PCI_EXP_DEVCTL_BCR_FLR);
+    endpoint_.raise(0);
+    EXPECT_TRUE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
+    EXPECT_EQ(take_signals(fd), 0U);
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, PCI_COMMAND_MASTER);
+    EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
+    EXPECT_EQ(take_signals(fd), 1U);
+}
+
+TEST_F(EndpointTest, FlrOfAClientWithoutABusTakesNoMastering) {
+    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
+    write<std::uint16_t>(kRegionConfig, kCapExpress + PCI_EXP_DEVCTL, PCI_EXP_DEVCTL_BCR_FLR);
+    EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
 }
 
 TEST_F(EndpointTest, WithoutBusMasteringNothingReachesMemoryOrTheClient) {
@@ -325,6 +345,10 @@ TEST_F(EndpointTest, ResetsGiveMasteringToAClientWithoutABus) {
     write<std::uint16_t>(kRegionConfig, PCI_COMMAND, 0);
     EXPECT_TRUE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
     endpoint_.device_reset();
+    EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
+    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, 0);
+    endpoint_.client_gone();
+    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
     EXPECT_FALSE(memory_.find(GuestAddr(0x1000), 8, Access::kRead).empty());
 }
 

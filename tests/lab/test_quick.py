@@ -152,10 +152,10 @@ class ProbeTest(unittest.TestCase):
             (self.base / name).parent.mkdir(parents=True, exist_ok=True)
             (self.base / name).write_text(text)
 
-    def probe(self) -> subprocess.CompletedProcess[str]:
+    def probe(self, *flags: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([ROOT / "kernel/compat-probe.sh", self.base / "Module.symvers", "gcc",
-                               "-nostdinc", f"-I{self.base}/include"], check=False, text=True,
-                              capture_output=True)
+                               "-nostdinc", f"-I{self.base}/include", *flags], check=False,
+                              text=True, capture_output=True)
 
     def test_oldest_kernel_has_nothing_newer(self) -> None:
         answer = self.probe()
@@ -190,6 +190,11 @@ class ProbeTest(unittest.TestCase):
         answer = self.probe()
         self.assertEqual((answer.returncode, answer.stdout), (1, ""))
         self.assertRegex(answer.stderr, r"^mana_ib: .* is older than the oldest kernel .*\n$")
+
+    def test_kernel_of_32_bits_is_refused_in_one_line(self) -> None:
+        answer = self.probe("-m32")
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+        self.assertEqual(answer.stderr, "mana_ib: the kernel has to be one of 64 bits\n")
 
     def test_oldest_kernel_is_that_of_the_document(self) -> None:
         oldest = re.search(r'^BUILD_EXCLUSIVE_KERNEL_MIN="(.*)"$',

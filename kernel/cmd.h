@@ -12,7 +12,9 @@
 #include <mana/ext_eth.h>
 
 /* hwc.c */
-void mana_ib_leave_silent(struct mana_ib_dev *dev);
+int mana_ib_join_function(struct mana_ib_dev *dev);
+void mana_ib_leave_function(struct mana_ib_dev *dev);
+bool mana_ib_may_write(struct mana_ib_dev *dev);
 
 /* cmd_adapter.c */
 int mana_ib_cmd_query_limits(struct mana_ib_dev *dev,

@@ -7,6 +7,13 @@
 #include "parent.h"
 #include "trace.h"
 
+/* How often a request is sent that answers to earlier ones are taken for. */
+#define MANA_IB_TRIES 4
+
+/* Held while devices come and go, and outside each function's own lock. */
+static DEFINE_MUTEX(mana_ib_functions_lock);
+static LIST_HEAD(mana_ib_functions);
+
 static int mana_ib_status_errno(u32 status)
 {
 	switch (status) {
@@ -27,15 +34,9 @@ static int mana_ib_status_errno(u32 status)
 }
 
 /*
- * How long the parent waits is one number for a function, which may have two
- * RDMA devices: who changes it for a while puts it back before the other looks.
- */
-static DEFINE_MUTEX(mana_ib_probe_lock);
-
-/*
  * A request without effect: whether there is an answer, whatever it is. It is
  * not waited for as long as usual; `waiting` is how long that is from then on.
- * The caller holds mana_ib_probe_lock.
+ * The caller holds the function's lock.
  */
 static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
 {
@@ -59,40 +60,14 @@ static bool mana_ib_answers(struct mana_ib_dev *dev, u32 waiting)
 	return true;
 }
 
-/*
- * A device that is silent, or does not do what it is told, may still write to
- * memory that others are to have. Ethernet loses it, too. The caller holds
- * mana_ib_probe_lock.
- */
-static void mana_ib_cut_off(struct mana_ib_dev *dev)
-{
-	if (dev->silent)
-		return;
-	dev->silent = true;
-	mana_ib_parent_set_waiting(dev, 1);
-	if (mana_ib_parent_cut_off(dev))
-		dev_err(dev->parent,
-			"mana_ib: the device is cut off from memory\n");
-}
-
-/* The device does not answer any more: no more requests, and users are told. */
-static void mana_ib_lost(struct mana_ib_dev *dev)
+/* No more requests to a device, and users are told. The function's lock is held. */
+static void mana_ib_give_up(struct mana_ib_dev *dev)
 {
 	struct ib_event event = { .device = &dev->ibdev,
 				  .element.port_num = 1,
 				  .event = IB_EVENT_DEVICE_FATAL };
-	u32 waiting;
 
-	if (xchg(&dev->gone, true))
-		return;
-	mutex_lock(&mana_ib_probe_lock);
-	/* Ethernet shares the channel, so it is cut off only for good reason. */
-	waiting = mana_ib_parent_set_waiting(dev, 1);
-	if (waiting <= 1)
-		waiting = dev->waiting;
-	if (!mana_ib_parent_is_present(dev) || !mana_ib_answers(dev, waiting))
-		mana_ib_cut_off(dev);
-	mutex_unlock(&mana_ib_probe_lock);
+	WRITE_ONCE(dev->gone, true);
 	/* Not from here: who waits for an answer may hold a QP's mutex. */
 	schedule_work(&dev->lost_work);
 	/* Before and after that the core has no use for events. */
@@ -100,24 +75,177 @@ static void mana_ib_lost(struct mana_ib_dev *dev)
 		ib_dispatch_event(&event);
 }
 
-/**
- * mana_ib_leave_silent - the driver goes from a device that was cut off
- * @dev: device
- *
- * The parent finds it as it was, but for what a reset ends: its channel for
- * requests, and the frames that it was given.
+/*
+ * A device that is silent, or does not do what it is told, may still write to
+ * memory that others are to have. All of its function loses the memory: Ethernet,
+ * and the other IB device, whose requests would have no answers. The caller holds
+ * the function's lock.
  */
-void mana_ib_leave_silent(struct mana_ib_dev *dev)
+static void mana_ib_cut_off(struct mana_ib_dev *dev)
 {
-	int err;
+	struct mana_ib_function *function = dev->function;
+	struct mana_ib_dev *one;
 
-	if (!dev->silent)
+	if (function->cut_off)
 		return;
-	err = mana_ib_parent_let_in(dev);
+	function->cut_off = true;
+	mana_ib_parent_set_waiting(dev, 1);
+	if (mana_ib_parent_cut_off(dev))
+		dev_err(dev->parent,
+			"mana_ib: the device is cut off from memory\n");
+	list_for_each_entry(one, &function->devices, neighbour)
+		if (!mana_ib_is_gone(one))
+			mana_ib_give_up(one);
+}
+
+/*
+ * The device does not answer any more. Who sees that it is gone, and takes the
+ * function's lock, knows whether it can still write.
+ */
+static void mana_ib_lost(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function = dev->function;
+	u32 waiting;
+
+	mutex_lock(&function->lock);
+	if (mana_ib_is_gone(dev))
+		goto unlock;
+	mana_ib_give_up(dev);
+	/* Ethernet shares the channel, so it is cut off only for good reason. */
+	waiting = mana_ib_parent_set_waiting(dev, 1);
+	if (waiting <= 1)
+		waiting = function->waiting;
+	if (!mana_ib_parent_is_present(dev) || !mana_ib_answers(dev, waiting))
+		mana_ib_cut_off(dev);
+unlock:
+	mutex_unlock(&function->lock);
+}
+
+/**
+ * mana_ib_may_write - whether a device that was given up can still reach memory
+ * @dev: device, whose memory is kept for ever then
+ *
+ * Whoever gave it up may not have found out yet: this waits until that is so.
+ */
+bool mana_ib_may_write(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function = dev->function;
+	bool masters;
+
+	mutex_lock(&function->lock);
+	masters = mana_ib_parent_masters_bus(dev);
+	if (masters && !function->keeps)
+		dev_warn(dev->parent,
+			 "mana_ib: keeping memory that the device may use\n");
+	function->keeps |= masters;
+	mutex_unlock(&function->lock);
+	return masters;
+}
+
+static struct mana_ib_function *
+mana_ib_find_function(const struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function;
+
+	list_for_each_entry(function, &mana_ib_functions, entry)
+		if (function->parent == dev->parent)
+			return function;
+	return NULL;
+}
+
+static struct mana_ib_function *mana_ib_make_function(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function;
+
+	function = kzalloc(sizeof(*function), GFP_KERNEL);
+	if (!function)
+		return NULL;
+	function->parent = dev->parent;
+	function->waiting = mana_ib_parent_waiting(dev);
+	/* Somebody else has given up already, or the parent does not say. */
+	if (function->waiting <= 1)
+		function->waiting = MANA_IB_WAITING_MS;
+	mutex_init(&function->lock);
+	INIT_LIST_HEAD(&function->devices);
+	list_add(&function->entry, &mana_ib_functions);
+	return function;
+}
+
+/**
+ * mana_ib_join_function - a device comes, before its first request
+ * @dev: device of which the parent's part is known
+ *
+ * Return: -ENODEV as long as the function is cut off: the devices that it had
+ * leave first.
+ */
+int mana_ib_join_function(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function;
+	int err = 0;
+
+	mutex_lock(&mana_ib_functions_lock);
+	function = mana_ib_find_function(dev);
+	if (!function)
+		function = mana_ib_make_function(dev);
+	if (!function) {
+		err = -ENOMEM;
+		goto unlock;
+	}
+	mutex_lock(&function->lock);
+	if (function->cut_off) {
+		err = -ENODEV;
+	} else {
+		list_add(&dev->neighbour, &function->devices);
+		dev->function = function;
+	}
+	mutex_unlock(&function->lock);
+unlock:
+	mutex_unlock(&mana_ib_functions_lock);
+	return err;
+}
+
+/*
+ * The parent finds the function as it was, but for what a reset ends: its channel
+ * for requests, and the frames that it was given.
+ */
+static void mana_ib_let_in(struct mana_ib_dev *dev)
+{
+	int err = mana_ib_parent_let_in(dev);
+
 	if (err)
 		dev_warn(dev->parent, "mana_ib: the device stays cut off: %pe\n",
 			 ERR_PTR(err));
 	mana_ib_parent_forget_frames(dev);
+}
+
+/**
+ * mana_ib_leave_function - a device goes
+ * @dev: device that has given back its memory and sends no more requests
+ *
+ * With the last one goes that the function is cut off: the others' memory is
+ * theirs until then.
+ */
+void mana_ib_leave_function(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function = dev->function;
+	bool last;
+
+	if (!function)
+		return;
+	mutex_lock(&mana_ib_functions_lock);
+	mutex_lock(&function->lock);
+	list_del(&dev->neighbour);
+	last = list_empty(&function->devices);
+	mutex_unlock(&function->lock);
+	dev->function = NULL;
+	if (last) {
+		list_del(&function->entry);
+		if (function->cut_off)
+			mana_ib_let_in(dev);
+		mutex_destroy(&function->lock);
+		kfree(function);
+	}
+	mutex_unlock(&mana_ib_functions_lock);
 }
 
 /* The header's words that say who a request is for. */
@@ -206,6 +334,35 @@ int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 	return err;
 }
 
+/*
+ * Whether a device that was given up says that it has carried a request out, or
+ * has no such object. Parents give the number of a message that was not answered
+ * to the next one, so a late answer may come as that of this request; but it has
+ * another activity. A device that refuses may do so with any status.
+ */
+static bool mana_ib_carries_out(struct mana_ib_dev *dev, u32 opcode,
+				enum mana_ib_hwc_target target, void *request,
+				u32 request_bytes)
+{
+	struct mana_hw_request *header = request;
+	struct mana_hw_response answer;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < MANA_IB_TRIES; i++) {
+		header->activity_id = ++dev->function->activity;
+		err = mana_ib_exchange(dev, opcode, target, request,
+				       request_bytes, &answer, sizeof(answer));
+		if (err == -ETIMEDOUT)
+			return false;
+		if (answer.response.opcode == opcode &&
+		    answer.activity_id == header->activity_id)
+			return !err ||
+			       answer.status == MANA_HW_STATUS_NOT_FOUND;
+	}
+	return false;
+}
+
 /**
  * mana_ib_hwc_insist - what an object was given, the device does not write to any more
  * @dev: device that was given up
@@ -221,20 +378,14 @@ void mana_ib_hwc_insist(struct mana_ib_dev *dev, u32 opcode,
 			enum mana_ib_hwc_target target, void *request,
 			u32 request_bytes)
 {
-	struct mana_hw_response response;
-	int err;
+	struct mana_ib_function *function = dev->function;
 
 	/* Who found that it is gone may not know yet whether it answers. */
-	mutex_lock(&mana_ib_probe_lock);
-	if (!dev->silent) {
-		err = mana_ib_exchange(dev, opcode, target, request,
-				       request_bytes, &response,
-				       sizeof(response));
-		/* -EINVAL: it has no such object. */
-		if (err && err != -EINVAL)
-			mana_ib_cut_off(dev);
-	}
-	mutex_unlock(&mana_ib_probe_lock);
+	mutex_lock(&function->lock);
+	if (!function->cut_off &&
+	    !mana_ib_carries_out(dev, opcode, target, request, request_bytes))
+		mana_ib_cut_off(dev);
+	mutex_unlock(&function->lock);
 }
 
 /**

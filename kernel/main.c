@@ -335,6 +335,11 @@ static int mana_ib_probe(struct auxiliary_device *adev,
 			ERR_PTR(err));
 		goto err_free;
 	}
+	err = mana_ib_join_function(dev);
+	if (err) {
+		dev_err(dev->parent, "mana_ib: not taken: %pe\n", ERR_PTR(err));
+		goto err_deregister;
+	}
 	err = mana_ib_identify(dev);
 	if (err)
 		goto err_deregister;
@@ -371,7 +376,7 @@ err_stop:
 err_deregister:
 	mana_ib_parent_detach(dev);
 err_free:
-	mana_ib_leave_silent(dev);
+	mana_ib_leave_function(dev);
 	mana_ib_destroy_tables(dev);
 	ib_dealloc_device(&dev->ibdev);
 	return err;
@@ -388,7 +393,7 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 		mana_ib_stop_rdma(dev);
 	if (!mana_ib_is_gone(dev))
 		mana_ib_parent_detach(dev);
-	mana_ib_leave_silent(dev);
+	mana_ib_leave_function(dev);
 	mana_ib_destroy_tables(dev);
 	ib_dealloc_device(&dev->ibdev);
 }

@@ -82,6 +82,32 @@ struct mana_ib_ext_limits {
 };
 
 /**
+ * struct mana_ib_function - what the IB devices of one function share
+ * @entry: in the list of all functions
+ * @parent: which it is
+ * @lock: protects what follows, and how long requests wait. It is held until a
+ *	device that does not answer is known to be slow, or is cut off; nothing of
+ *	ours is locked inside it
+ * @devices: the IB devices
+ * @cut_off: a second request was not answered either, or a device that was given up
+ *	did not carry one out: nothing of the function reaches memory, all its
+ *	devices are given up, and Ethernet waits no more
+ * @keeps: memory was kept, and that was said
+ * @waiting: how long requests waited when the first device came, in ms
+ * @activity: of the last request whose answer must not be another's
+ */
+struct mana_ib_function {
+	struct list_head entry;
+	struct device *parent;
+	struct mutex lock; /* what follows, and how long requests wait */
+	struct list_head devices;
+	bool cut_off;
+	bool keeps;
+	u32 waiting;
+	u32 activity;
+};
+
+/**
  * struct mana_ib_dev - one IB device
  * @ibdev: that of the core
  * @gdev: GDMA device it stands for: that of RDMA, or that of Ethernet; parent.c
@@ -99,9 +125,8 @@ struct mana_ib_ext_limits {
  * @notifying: @netdev_events is registered
  * @gone: the device does not answer any more
  * @lost_work: ends the kernel's QPs when that is so
- * @silent: a second request was not answered either, or a device that was given up
- *	refused one: it is cut off from memory, and Ethernet waits no more
- * @waiting: how long requests waited when the driver came, in ms
+ * @function: what it shares with the other IB device of its function
+ * @neighbour: in the function's list
  * @announced: the core takes events
  * @adapter: handle of the RDMA adapter
  * @ports: number of ports
@@ -147,8 +172,8 @@ struct mana_ib_dev {
 	bool notifying;
 	bool gone;
 	struct work_struct lost_work;
-	bool silent;
-	u32 waiting;
+	struct mana_ib_function *function;
+	struct list_head neighbour;
 	bool announced;
 	u64 adapter;
 	u32 ports;

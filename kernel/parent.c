@@ -59,10 +59,6 @@ int mana_ib_parent_attach(struct mana_ib_dev *dev, struct gdma_dev *mdev)
 	dev->node = gc->numa_node;
 	dev->part_id = dev->gdev->dev_id.type;
 	dev->vectors = max(1U, gc->max_num_queues);
-	dev->waiting = compat_waiting(gc);
-	/* Somebody else has given up already, or the parent does not say. */
-	if (dev->waiting <= 1)
-		dev->waiting = MANA_IB_WAITING_MS;
 	dev->doorbell_page = dev->gdev->doorbell;
 	dev->doorbells = gc->db_page_base +
 			 (size_t)gc->db_page_size * dev->doorbell_page;
@@ -141,11 +137,18 @@ int mana_ib_parent_let_in(struct mana_ib_dev *dev)
 
 	if (!pci_device_is_present(pdev))
 		return 0;
+	/*
+	 * Programs neither see the function in between nor change it, and reset it
+	 * before or after. No parent is called with this lock held: none has
+	 * handlers of errors and resets.
+	 */
+	pci_cfg_access_lock(pdev);
 	pci_save_state(pdev);
 	err = pcie_reset_flr(pdev, PCI_RESET_DO_RESET);
 	pci_restore_state(pdev);
 	if (!err)
 		pci_set_master(pdev);
+	pci_cfg_access_unlock(pdev);
 	return err;
 }
 
@@ -204,6 +207,17 @@ int mana_ib_parent_request(struct mana_ib_dev *dev, u32 request_bytes,
 {
 	return mana_gd_send_request(dev->gc, request_bytes, request,
 				    response_bytes, response);
+}
+
+/**
+ * mana_ib_parent_waiting - how long answers are waited for
+ * @dev: device
+ *
+ * Return: in ms, or 0 if the parent does not say.
+ */
+u32 mana_ib_parent_waiting(const struct mana_ib_dev *dev)
+{
+	return compat_waiting(dev->gc);
 }
 
 /**

@@ -27,6 +27,7 @@ struct gdma_dev_id mana_ib_parent_ethernet_id(const struct mana_ib_dev *dev);
 int mana_ib_parent_request(struct mana_ib_dev *dev, u32 request_bytes,
 			   const void *request, u32 response_bytes,
 			   void *response);
+u32 mana_ib_parent_waiting(const struct mana_ib_dev *dev);
 u32 mana_ib_parent_set_waiting(struct mana_ib_dev *dev, u32 ms);
 void mana_ib_parent_forget_frames(struct mana_ib_dev *dev);
 

@@ -156,8 +156,11 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 							qp->attr.port_num);
 		break;
 	case IB_QPS_ERR:
-		/* The public format of datagrams knows no flush. */
-		if (qp->format == MANA_IB_QP_STOCK_UD)
+		/*
+		 * The public format of datagrams knows no flush. That of a device
+		 * that is gone waits until it cannot write any more.
+		 */
+		if (qp->format == MANA_IB_QP_STOCK_UD && !mana_ib_is_gone(dev))
 			mana_ib_start_flush(qp);
 		break;
 	default:

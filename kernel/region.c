@@ -102,11 +102,7 @@ int mana_ib_umem_region(struct mana_ib_dev *dev, struct ib_umem *umem,
  */
 bool mana_ib_keeps_memory(struct mana_ib_dev *dev)
 {
-	if (!mana_ib_is_gone(dev) || !mana_ib_parent_masters_bus(dev))
-		return false;
-	dev_warn_once(dev->parent,
-		      "mana_ib: keeping memory that the device may use\n");
-	return true;
+	return mana_ib_is_gone(dev) && mana_ib_may_write(dev);
 }
 
 /**

@@ -32,6 +32,9 @@ cd /build/kernel
 make -j"$2" KVER="$1" KDIR="/lib/modules/$1/build" CC="ccache gcc"
 test -f mana_ib.ko
 """
+MAKE_MODULE = """set -e
+make -j"$2" -C "/lib/modules/$1/build" M="/build/$3" CC="ccache gcc" modules
+"""
 CHECK_DRIVER = """set -e
 cd /build/kernel
 make -j"$2" KVER="$1" KDIR="/lib/modules/$1/build" check
@@ -125,6 +128,23 @@ def build_driver(image: Image, root: Root | None = None) -> Path:
 
     key = digest("driver-1", place.key, MAKE_DRIVER, sources_digest("kernel", "include"))
     return built(f"driver-{image.suite}", key, what, make)
+
+
+def build_module(image: Image, folder: str) -> Path:
+    """A directory with the module of a test, named as its folder, for the kernel of an image."""
+    place = headers(image) if image.modules else get_root(image)
+    name = f"{Path(folder).name}.ko"
+    what = f"{name} for {image.suite}"
+
+    def make(temp: Path, log: Path) -> None:
+        copy_sources(temp / "work", folder, "include")
+        place.run(["sh", "-c", MAKE_MODULE, "make", place.kernel, jobs(), folder], log,
+                  f"building {what}", {temp / "work": "/build"})
+        shutil.copy(temp / "work" / folder / name, temp / name)
+        shutil.rmtree(temp / "work")
+
+    key = digest("module-1", place.key, MAKE_MODULE, sources_digest(folder, "include"))
+    return built(f"module-{image.suite}", key, what, make)
 
 
 def check_driver(image: Image) -> list[str]:

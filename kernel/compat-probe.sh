@@ -73,6 +73,8 @@ probes() {
 	probe CQ_BUFFER \
 		'struct ib_umem *ab(struct ib_device *d, const struct uverbs_attr_bundle *b)
 		{ return ib_umem_get_cq_buf_or_va(d, b, 0, 0, 0); }'
+	probe CQ_UMEM 'struct ib_umem *ac(struct ib_cq *c) { return c->umem; }'
+	probe QP_BUFFERS 'int ad(void) { return UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM; }'
 	# Older kernels make a string of what is between the parentheses, quotes and all.
 	probe IMPORT_NS_STRING '
 #undef MODULE_INFO

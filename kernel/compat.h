@@ -234,18 +234,41 @@ static inline struct ib_umem *compat_umem_get(struct ib_device *ibdev, u64 addr,
 #endif
 }
 
-/* Newer cores let a process name the ring of a CQ by attributes of the command. */
-static inline struct ib_umem *compat_cq_umem_get(struct ib_device *ibdev,
+/*
+ * Newer cores let a process name the ring of a CQ by attributes of the command. In
+ * between there were some that pin it before they ask the driver, and end it if the
+ * driver refuses.
+ */
+static inline struct ib_umem *compat_cq_umem_get(struct ib_cq *ibcq,
 						 struct ib_udata *udata,
 						 u64 addr, size_t size,
 						 int access)
 {
 #ifdef HAVE_CQ_BUFFER
-	return ib_umem_get_cq_buf_or_va(ibdev,
+	return ib_umem_get_cq_buf_or_va(ibcq->device,
 					rdma_udata_to_uverbs_attr_bundle(udata),
 					addr, size, access);
 #else
-	return compat_umem_get(ibdev, addr, size, access);
+#ifdef HAVE_CQ_UMEM
+	if (ibcq->umem)
+		return ERR_PTR(-EOPNOTSUPP);
+#endif
+	return compat_umem_get(ibcq->device, addr, size, access);
+#endif
+}
+
+/* Newer cores let a process name the queues of a QP by attributes of the command. */
+static inline bool compat_names_queues(struct ib_udata *udata)
+{
+#ifdef HAVE_QP_BUFFERS
+	const struct uverbs_attr_bundle *attrs =
+		rdma_udata_to_uverbs_attr_bundle(udata);
+
+	return uverbs_attr_is_valid(attrs, UVERBS_ATTR_CREATE_QP_BUF_UMEM) ||
+	       uverbs_attr_is_valid(attrs, UVERBS_ATTR_CREATE_QP_RQ_BUF_UMEM) ||
+	       uverbs_attr_is_valid(attrs, UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM);
+#else
+	return false;
 #endif
 }
 

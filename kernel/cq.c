@@ -29,7 +29,7 @@ static int mana_ib_user_cq_memory(struct mana_ib_dev *dev,
 	struct ib_umem *umem;
 	int err;
 
-	umem = compat_cq_umem_get(&dev->ibdev, udata, address, bytes,
+	umem = compat_cq_umem_get(&cq->ibcq, udata, address, bytes,
 				  IB_ACCESS_LOCAL_WRITE);
 	if (IS_ERR(umem))
 		return PTR_ERR(umem);
@@ -259,7 +259,7 @@ int mana_ib_resize_cq(struct ib_cq *ibcq, unsigned int entries,
 	    !is_power_of_2(request.entries))
 		return -EINVAL;
 	/* The old ring cannot come back once the device has the new one. */
-	err = mana_ib_udata_prepare(udata);
+	err = mana_ib_command_prepare(udata);
 	if (err)
 		return err;
 

@@ -190,6 +190,9 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 
 	if (attr->create_flags)
 		return -EOPNOTSUPP;
+	/* The provider's part says where queues are, for each format its own. */
+	if (udata && compat_names_queues(udata))
+		return -EOPNOTSUPP;
 
 	qp->kernel = !udata;
 	qp->signal_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR;

@@ -59,15 +59,26 @@ int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 		       0;
 }
 
+/* Finds out in time that an answer cannot be given. */
+static int mana_ib_udata_prepare(struct ib_udata *udata)
+{
+	return clear_user(udata->outbuf, udata->outlen) ? -EFAULT : 0;
+}
+
 /**
- * mana_ib_udata_prepare - finds out in time that an answer cannot be given
- * @udata: of the command
+ * mana_ib_command_prepare - finds out in time that neither answer fails
+ * @udata: of a command that has a structure of the core; methods have none
  *
  * For a command that is not undone when its answer fails.
  */
-int mana_ib_udata_prepare(struct ib_udata *udata)
+int mana_ib_command_prepare(struct ib_udata *udata)
 {
-	return clear_user(udata->outbuf, udata->outlen) ? -EFAULT : 0;
+	const struct ib_udata *core =
+		&rdma_udata_to_uverbs_attr_bundle(udata)->ucore;
+
+	if (clear_user(core->outbuf, core->outlen))
+		return -EFAULT;
+	return mana_ib_udata_prepare(udata);
 }
 
 /**

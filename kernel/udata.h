@@ -12,7 +12,7 @@ int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 		     size_t minimum);
 int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 		      size_t bytes);
-int mana_ib_udata_prepare(struct ib_udata *udata);
+int mana_ib_command_prepare(struct ib_udata *udata);
 int mana_ib_udata_empty(struct ib_udata *udata);
 
 int mana_ib_attr_in(const struct uverbs_attr_bundle *attrs, u16 id, void *value,

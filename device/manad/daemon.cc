@@ -102,12 +102,6 @@ std::vector<std::string> Daemon::hanging() const {
     return lines;
 }
 
-NicServer* Daemon::find(const std::string& name) const {
-    for (const auto& nic : nics_)
-        if (nic->name() == name) return nic.get();
-    return nullptr;
-}
-
 json Daemon::handle(const json& request) {
     const base::Activity::Scope doing("control request");
     const auto text = [&](const char* key) {

@@ -42,7 +42,7 @@ public:
     /// The paths of its sockets, which are left behind if it is not destroyed. From any thread.
     [[nodiscard]] const std::vector<std::string>& sockets() const { return sockets_; }
     /// Null if there is none of that name.
-    [[nodiscard]] NicServer* find(const std::string& name) const;
+    [[nodiscard]] NicServer* find(const std::string& name) const { return network_.find(name); }
     [[nodiscard]] base::EventLoop& loop() { return *loop_; }
     /// Answers one request of the control socket (docs/manad.md). On the loop's thread.
     nlohmann::json handle(const nlohmann::json& request);

@@ -40,6 +40,8 @@ public:
     void stop();
     /// Those of the uplinks.
     [[nodiscard]] std::vector<LoopThread*> threads() const;
+    /// The NIC of that name; null if there is none.
+    [[nodiscard]] NicServer* find(const std::string& name) const;
 
     /// Answers the requests `capture`, `fault`, `policy` and `uplinks`; nothing for others.
     std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
@@ -53,7 +55,6 @@ private:
         std::string policy;
         std::shared_ptr<fabric::FlowFile> flow_file;
     };
-    [[nodiscard]] NicServer* find(const std::string& name) const;
     // These give what came of the NIC's call: no answer, if they give an error.
     base::Result<void> set_faults(NicServer& nic, const FaultOptions& options);
     base::Result<void> clear_faults(NicServer& nic);

@@ -52,7 +52,6 @@ public:
         gdma::ObjectCounts objects;
     };
     [[nodiscard]] Status status() const;
-    [[nodiscard]] bool client_connected() const { return server_->connected(); }
     /// The function forgets everything, as after a function-level reset.
     void reset();
 

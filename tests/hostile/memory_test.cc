@@ -121,9 +121,8 @@ protected:
     [[nodiscard]] bool client_gone() {
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (std::chrono::steady_clock::now() < end) {
-            const auto connected =
-                asked([server = server_.get()] { return server->client_connected(); });
-            if (connected && !*connected) return true;
+            const auto status = asked([server = server_.get()] { return server->status(); });
+            if (status && !status->client) return true;
             std::this_thread::yield();
         }
         return false;

@@ -80,6 +80,24 @@ protected:
         EXPECT_TRUE(endpoint_.irq_assign(kIrqMsix, vector, UniqueFd(::dup(fd.get()))));
         return fd;
     }
+    /// A visitor is in the middle of writing to the page at 0x1000 when `end` takes it away.
+    template <typename F>
+    void expect_waits_for_visitors(F end) {
+        ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
+        std::promise<void> inside;
+        std::atomic<bool> left{false};
+        std::thread visitor([&] {
+            const base::Gate::Visit visit(gate_);
+            const auto span = memory_.find(GuestAddr(0x1000), 0x1000, Access::kWrite);
+            inside.set_value();
+            for (int round = 0; round < 2000; ++round) std::memset(span.data(), round, span.size());
+            left = true;
+        });
+        inside.get_future().wait();
+        end();
+        EXPECT_TRUE(left);
+        visitor.join();
+    }
 
     base::GuestMemory memory_;
     base::Gate gate_;
@@ -250,21 +268,7 @@ TEST_F(EndpointTest, NumberOfRangesIsBounded) {
 }
 
 TEST_F(EndpointTest, UnmapWaitsForVisitors) {
-    const auto file = make_memfd(0x1000);
-    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, file));
-    std::promise<void> inside;
-    std::atomic<bool> left{false};
-    std::thread visitor([&] {
-        const base::Gate::Visit visit(gate_);
-        const auto span = memory_.find(GuestAddr(0x1000), 0x1000, Access::kWrite);
-        inside.set_value();
-        for (int round = 0; round < 200; ++round) std::memset(span.data(), round, span.size());
-        left = true;
-    });
-    inside.get_future().wait();
-    ASSERT_TRUE(endpoint_.dma_unmap(0x1000, 0x1000));
-    EXPECT_TRUE(left);
-    visitor.join();
+    expect_waits_for_visitors([&] { ASSERT_TRUE(endpoint_.dma_unmap(0x1000, 0x1000)); });
 }
 
 TEST_F(EndpointTest, FlrResetsModelAndConfigButKeepsMemoryAndEventfds) {
@@ -323,20 +327,7 @@ TEST_F(EndpointTest, WithoutBusMasteringNothingReachesMemoryOrTheClient) {
 }
 
 TEST_F(EndpointTest, MasteringEndsWhenNoVisitorIsInside) {
-    ASSERT_TRUE(endpoint_.dma_map({0x1000, 0x1000, 0, true, true}, make_memfd(0x1000)));
-    std::promise<void> entered;
-    std::atomic<bool> left{false};
-    std::thread visitor([&] {
-        const base::Gate::Visit visit(gate_);
-        const auto span = memory_.find(GuestAddr(0x1000), 0x1000, Access::kWrite);
-        entered.set_value();
-        for (int round = 0; round < 2000; ++round) std::memset(span.data(), round, span.size());
-        left = true;
-    });
-    entered.get_future().wait();
-    write<std::uint16_t>(kRegionConfig, PCI_COMMAND, 0);
-    EXPECT_TRUE(left);
-    visitor.join();
+    expect_waits_for_visitors([&] { write<std::uint16_t>(kRegionConfig, PCI_COMMAND, 0); });
 }
 
 TEST_F(EndpointTest, ResetsGiveMasteringToAClientWithoutABus) {

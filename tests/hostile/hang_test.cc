@@ -16,25 +16,15 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "process.h"
+#include "support/eventually.h"
 
 namespace openmana::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kPatience = std::chrono::seconds(60);
-
-/// Waits for what takes a while; false if it does not come.
-template <typename F>
-bool eventually(F&& f) {
-    for (const auto end = Clock::now() + kPatience; Clock::now() < end;
-         std::this_thread::sleep_for(std::chrono::milliseconds(10)))
-        if (f()) return true;
-    return false;
-}
 
 /// The thread of that name; 0 if there is none.
 pid_t thread_of(pid_t process, const std::string& name) {

@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <type_traits>
 
 #include "base/clock.h"
@@ -20,6 +19,7 @@
 #include "base/log.h"
 #include "fabric/switch.h"
 #include "manad/nic_server.h"
+#include "support/eventually.h"
 #include "support/ext_host.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
@@ -119,13 +119,10 @@ protected:
     }
     /// Whether the server has noticed that its client is gone.
     [[nodiscard]] bool client_gone() {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (std::chrono::steady_clock::now() < end) {
+        return eventually([&] {
             const auto status = asked([server = server_.get()] { return server->status(); });
-            if (status && !status->client) return true;
-            std::this_thread::yield();
-        }
-        return false;
+            return status && !status->client;
+        });
     }
     /// Of the heap, while the server is idle.
     [[nodiscard]] std::optional<std::size_t> in_use() { return asked(&base::heap_bytes); }

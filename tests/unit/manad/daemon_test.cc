@@ -26,6 +26,7 @@
 #include "fabric/flow_file.h"
 #include "held_loop.h"
 #include "rnic/adapter.h"
+#include "support/eventually.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
 
@@ -33,6 +34,7 @@ namespace openmana::manad {
 namespace {
 
 using nlohmann::json;
+using test::eventually;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -81,14 +83,6 @@ protected:
         for (char c = 0; c != '\n'; answer += c)
             if (::recv(control.get(), &c, 1, 0) != 1) return {};
         return json::parse(answer);
-    }
-    template <typename F>
-    static bool eventually(F&& f) {
-        using Clock = std::chrono::steady_clock;
-        for (const auto end = Clock::now() + std::chrono::seconds(30); Clock::now() < end;
-             std::this_thread::sleep_for(std::chrono::milliseconds(1)))
-            if (f()) return true;
-        return false;
     }
     /// A NIC that does not hang answers, if not in time, then another time.
     [[nodiscard]] bool succeeds(const json& request) const {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -32,6 +34,89 @@ TEST(Gate, StaysClosedUntilTheOutermostExclusionEnds) {
     }
     visitor.join();
     EXPECT_FALSE(came_in_early);
+}
+
+TEST(Gate, WhoWaitsGoesInBeforeTheNextExclusion) {
+    Gate gate;
+    std::atomic<int> inside{0};
+    std::vector<std::thread> visitors;
+    {
+        const Gate::Exclusion exclusion(gate);
+        for (int i = 0; i < 3; ++i)
+            visitors.emplace_back([&] {
+                const Gate::Visit visit(gate);
+                ++inside;
+            });
+        while (gate.waiting() < 3) std::this_thread::yield();
+        EXPECT_EQ(inside, 0);
+    }
+    {
+        const Gate::Exclusion next(gate);
+        EXPECT_EQ(inside, 3);
+    }
+    for (auto& visitor : visitors) visitor.join();
+    EXPECT_EQ(gate.waiting(), 0U);
+}
+
+TEST(Gate, ARecessLetsThoseInWhoWaitAndEndsWithoutThem) {
+    Gate gate;
+    std::atomic<bool> inside{false};
+    std::thread visitor;
+    const Gate::Exclusion outer(gate);
+    const Gate::Exclusion inner(gate);
+    visitor = std::thread([&] {
+        const Gate::Visit visit(gate);
+        inside = true;
+    });
+    while (gate.waiting() == 0) std::this_thread::yield();
+    EXPECT_FALSE(inside);
+    { const Gate::Recess recess(gate); }
+    EXPECT_TRUE(inside);
+    visitor.join();
+    EXPECT_FALSE(Gate::TryVisit(gate)) << "closed again, as deep as before";
+}
+
+TEST(Gate, WhoTriesDoesNotWait) {
+    Gate gate;
+    EXPECT_TRUE(Gate::TryVisit(gate));
+    const Gate::Exclusion exclusion(gate);
+    EXPECT_FALSE(Gate::TryVisit(gate));
+    const Gate::Recess recess(gate);
+    EXPECT_TRUE(Gate::TryVisit(gate));
+}
+
+TEST(HoldMeter, TellsHowLongWhatIsHeldAndForWhat) {
+    HoldMeter meter;
+    Gate gate;
+    SharedMutex mutex("lock");
+    {
+        const Gate::Exclusion exclusion(gate, {"command", 0x17});
+        const Gate::Exclusion nested(gate, {"nested"});
+        count_work(3);
+        const Gate::Recess recess(gate);
+        count_work(100);
+        const Gate::Visit visit(gate);
+        const std::lock_guard lock(mutex);
+        count_work(2);
+    }
+    EXPECT_EQ(meter.holds(), 4U) << "the exclusion twice, the visit and the lock";
+    EXPECT_EQ(meter.within(100000), 4U);
+    EXPECT_EQ(meter.largest().work, 3U);
+    EXPECT_STREQ(meter.largest().cause.what, "command");
+    EXPECT_EQ(meter.largest().cause.detail, 0x17U);
+    const std::string report = meter.report();
+    EXPECT_NE(report.find("longest"), std::string::npos) << report;
+    meter.clear();
+    EXPECT_EQ(meter.holds(), 0U);
+    { const Gate::Visit visit(gate); }
+    EXPECT_EQ(meter.holds(), 1U);
+}
+
+TEST(HoldMeter, SeesNothingOfAGateThatWasThereBefore) {
+    Gate gate;
+    HoldMeter meter;
+    const Gate::Visit visit(gate);
+    EXPECT_EQ(meter.holds(), 0U);
 }
 
 // A plain integer, written under exclusion and read in visits: any hole in the gate is a race for

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/hold_meter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/result.h"
+
+namespace openmana::base {
+namespace {
+
+constexpr std::uint64_t kMicrosecond = 1000;
+constexpr const char* kNames[kHoldKinds] = {"exclusions", "visits", "locks"};
+
+std::uint64_t thread_nanoseconds() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+HoldMeter::HoldMeter() {
+    OM_CHECK(current() == nullptr);
+    current_.store(this, std::memory_order_release);
+}
+
+HoldMeter::~HoldMeter() {
+    current_.store(nullptr, std::memory_order_release);
+}
+
+void HoldMeter::Stopwatch::start() {
+    work_ = work_done;
+    began_ = thread_nanoseconds();
+}
+
+void HoldMeter::Stopwatch::stop(HoldKind kind, HoldCause cause) {
+    const std::uint64_t began = std::exchange(began_, 0);
+    HoldMeter* const meter = current();
+    if (began == 0 || meter == nullptr) return;
+    meter->add({kind, cause, thread_nanoseconds() - began, work_done - work_});
+}
+
+void HoldMeter::add(const Longest& hold) {
+    const auto kind = static_cast<std::size_t>(hold.kind);
+    const auto limit =
+        std::find_if(kLimits.begin(), kLimits.end(), [&](std::uint64_t microseconds) {
+            return hold.nanoseconds <= microseconds * kMicrosecond;
+        });
+    counts_[kind][static_cast<std::size_t>(limit - kLimits.begin())].fetch_add(
+        1, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    if (hold.nanoseconds >= longest_[kind].nanoseconds) longest_[kind] = hold;
+    if (hold.work >= largest_.work) largest_ = hold;
+}
+
+std::uint64_t HoldMeter::holds() const {
+    std::uint64_t sum = 0;
+    for (const auto& kind : counts_)
+        for (const auto& count : kind) sum += count.load(std::memory_order_relaxed);
+    return sum;
+}
+
+std::uint64_t HoldMeter::within(std::uint64_t microseconds) const {
+    std::uint64_t sum = 0;
+    for (const auto& kind : counts_)
+        for (std::size_t i = 0; i < kLimits.size() && kLimits[i] <= microseconds; ++i)
+            sum += kind[i].load(std::memory_order_relaxed);
+    return sum;
+}
+
+HoldMeter::Longest HoldMeter::longest() const {
+    const std::lock_guard lock(mutex_);
+    return *std::max_element(
+        longest_.begin(), longest_.end(),
+        [](const Longest& a, const Longest& b) { return a.nanoseconds < b.nanoseconds; });
+}
+
+HoldMeter::Longest HoldMeter::largest() const {
+    const std::lock_guard lock(mutex_);
+    return largest_;
+}
+
+void HoldMeter::clear() {
+    for (auto& kind : counts_)
+        for (auto& count : kind) count.store(0, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    longest_ = {};
+    largest_ = {};
+}
+
+std::string HoldMeter::report() const {
+    std::string text;
+    const std::lock_guard lock(mutex_);
+    for (std::size_t kind = 0; kind < kHoldKinds; ++kind) {
+        text += fmt::format("{:<10}", kNames[kind]);
+        for (std::size_t i = 0; i < kLimits.size(); ++i)
+            text += fmt::format(" <={}us {}", kLimits[i],
+                                counts_[kind][i].load(std::memory_order_relaxed));
+        text +=
+            fmt::format(" more {}", counts_[kind][kLimits.size()].load(std::memory_order_relaxed));
+        const Longest& most = longest_[kind];
+        text += fmt::format("; longest {:.1f} us, {} units: {} {:#x}\n",
+                            static_cast<double>(most.nanoseconds) / kMicrosecond, most.work,
+                            most.cause.what, most.cause.detail);
+    }
+    return text;
+}
+
+}  // namespace openmana::base

@@ -107,6 +107,7 @@ Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_
 
 GuestMemory::Unmapped GuestMemory::unmap_all() {
     Unmapped removed;
+    removed.mappings.reserve(ranges_.size());
     for (Range& range : ranges_) {
         removed.bytes += range.length;
         if (range.mapping) removed.mappings.push_back(std::move(range.mapping));

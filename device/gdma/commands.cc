@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include <mana/ext.h>
 #include <mana/gdma.h>
@@ -41,8 +42,8 @@ std::span<const Commands::Entry> Commands::table() {
          &Commands::verify_version},
         {MANA_HW_QUERY_MAX_RESOURCES, sizeof(mana_hw_request), &Commands::query_max_resources},
         {MANA_HW_LIST_DEVICES, sizeof(mana_hw_request), &Commands::list_devices},
-        {MANA_HW_REGISTER_DEVICE, sizeof(mana_hw_request), &Commands::register_device},
-        {MANA_HW_DEREGISTER_DEVICE, sizeof(mana_hw_request), &Commands::deregister_device},
+        {MANA_HW_REGISTER_DEVICE, sizeof(mana_hw_request), &Commands::register_device, true},
+        {MANA_HW_DEREGISTER_DEVICE, sizeof(mana_hw_request), &Commands::deregister_device, true},
         {MANA_HW_GENERATE_TEST_EQE, sizeof(mana_hw_test_eqe_req), &Commands::test_eqe},
         {MANA_HW_CREATE_QUEUE, offsetof(mana_hw_create_queue_req, moderation_context),
          &Commands::create_queue},
@@ -57,8 +58,8 @@ std::span<const Commands::Entry> Commands::table() {
         {MANA_HW_DESTROY_DMA_REGION, sizeof(mana_hw_destroy_region_req), &Commands::destroy_region},
         {MANA_HW_CREATE_PD, offsetof(mana_hw_create_pd_req, reserved), &Commands::create_pd},
         {MANA_HW_DESTROY_PD, sizeof(mana_hw_destroy_pd_req), &Commands::destroy_pd},
-        {MANA_HW_CREATE_MR, offsetof(mana_hw_create_mr_req, reserved1), &Commands::create_mr},
-        {MANA_HW_DESTROY_MR, sizeof(mana_hw_destroy_mr_req), &Commands::destroy_mr},
+        {MANA_HW_CREATE_MR, offsetof(mana_hw_create_mr_req, reserved1), &Commands::create_mr, true},
+        {MANA_HW_DESTROY_MR, sizeof(mana_hw_destroy_mr_req), &Commands::destroy_mr, true},
         {MANA_HW_QUERY_HWC_TIMEOUT, offsetof(mana_hw_hwc_timeout_req, reserved),
          &Commands::query_hwc_timeout},
         {MANA_HW_ALLOC_DM, sizeof(mana_hw_alloc_dm_req), &Commands::alloc_dm},
@@ -81,7 +82,13 @@ void Commands::command(const HwcRequest& request, HwcReply& reply) {
     else if (request.size() < entry->least)
         reply.set_status(kHwcInvalidParameter);
     else
-        reply.set_status((this->*entry->handler)(request, reply));
+        run(*entry, request, reply);
+}
+
+void Commands::run(const Entry& entry, const HwcRequest& request, HwcReply& reply) {
+    std::optional<base::Gate::Recess> recess;
+    if (!entry.keys) recess.emplace(tables_.gate);
+    reply.set_status((this->*entry.handler)(request, reply));
 }
 
 void Commands::device_command(const HwcRequest& request, HwcReply& reply) {

@@ -33,8 +33,10 @@ private:
         std::uint32_t opcode;
         std::size_t least;  // bytes of the request
         Status (Commands::*handler)(const HwcRequest&, HwcReply&);
+        bool keys = false;  // changes keys, which visitors look up; else the gate is open
     };
     static std::span<const Entry> table();
+    void run(const Entry& entry, const HwcRequest& request, HwcReply& reply);
     void device_command(const HwcRequest& request, HwcReply& reply);
 
     Status verify_version(const HwcRequest& request, HwcReply& reply);

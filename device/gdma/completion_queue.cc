@@ -10,6 +10,7 @@
 #include <mana/ext.h>
 #include <mana/queue.h>
 
+#include "base/hold_meter.h"
 #include "base/result.h"
 #include "gdma/cq_table.h"
 
@@ -72,37 +73,45 @@ bool CompletionQueue::due_locked(bool solicited) {
     return true;
 }
 
-bool CompletionQueue::can_resize(std::uint32_t entries) const {
-    const std::lock_guard lock(mutex_);
-    const std::uint32_t waiting = waiting_locked();
-    return !overrun() && waiting <= entries_ && waiting <= entries;
-}
-
 std::uint32_t CompletionQueue::waiting_locked() const {
     const auto producer = static_cast<std::uint32_t>(producer_);
     return producer - record_->load(kConsumer).value_or(producer);
 }
 
-std::uint32_t CompletionQueue::resize(Ring ring, std::unique_ptr<SharedWords> words) {
-    const std::lock_guard lock(mutex_);
+auto CompletionQueue::begin_move(Ring ring, std::unique_ptr<SharedWords> words) const
+    -> std::optional<Move> {
     const auto entries = static_cast<std::uint32_t>(ring.bytes() / sizeof(mana_hw_cqe));
-    // The word may have changed since it was looked at.
-    const std::uint32_t waiting = std::min({waiting_locked(), entries_, entries});
-    const std::uint64_t first = producer_ - waiting;
-    for (std::uint32_t i = 0; i < waiting; ++i) {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t waiting = waiting_locked();
+    if (overrun() || waiting > entries_ || waiting > entries) return std::nullopt;
+    return Move{std::move(ring), std::move(words), entries, 0, producer_ - waiting};
+}
+
+auto CompletionQueue::move_step(Move& move) -> Moved {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t left = producer_ - move.next;
+    const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, kMoveStep));
+    if (overrun() || count > move.entries - move.moved) return Moved::kTooMany;
+    for (std::uint32_t i = 0; i < count; ++i, ++move.next, ++move.moved) {
         mana_hw_cqe cqe{};
-        (void)ring_.read((first + i) % entries_ * sizeof cqe,
+        (void)ring_.read(move.next % entries_ * sizeof cqe,
                          std::as_writable_bytes(std::span(&cqe, 1)));
         cqe.word = (cqe.word & ~MANA_HW_OWNER_BITS) | 1U << MANA_HW_OWNER_SHIFT;
-        (void)ring.write_entry(i * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
+        (void)move.ring.write_entry(move.moved * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
     }
-    words->store(kConsumer, entries);
-    words->store(kArm, record_->load(kArm).value_or(0));
-    ring_ = std::move(ring);
-    record_ = std::move(words);
-    entries_ = consumer_ = entries;
-    producer_ = std::uint64_t{entries} + waiting;
-    return entries;
+    base::count_work(count);
+    if (count < left) return Moved::kPart;
+    finish_move_locked(move);
+    return Moved::kAll;
+}
+
+void CompletionQueue::finish_move_locked(Move& move) {
+    move.words->store(kConsumer, move.entries);
+    move.words->store(kArm, record_->load(kArm).value_or(0));
+    std::swap(ring_, move.ring);
+    std::swap(record_, move.words);
+    entries_ = consumer_ = move.entries;
+    producer_ = std::uint64_t{entries_} + move.moved;
 }
 
 void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq,

@@ -38,11 +38,24 @@ public:
     [[nodiscard]] bool has_record() const { return record_ != nullptr; }
     /// True once a CQE did not fit; never again false.
     [[nodiscard]] bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
-    /// True if what the consumer has not taken fits so many entries.
-    [[nodiscard]] bool can_resize(std::uint32_t entries) const;
-    /// Goes on in another ring, for which that is true, with what the consumer has not taken; gives
-    /// its first index. Under an exclusion, which also keeps the answer of can_resize good.
-    std::uint32_t resize(Ring ring, std::unique_ptr<SharedWords> words);
+    /// On its way to another ring, with what the consumer has not taken.
+    struct Move {
+        Ring ring;
+        std::unique_ptr<SharedWords> words;
+        std::uint32_t entries;  ///< of the ring
+        std::uint32_t moved;    ///< CQEs so far
+        std::uint64_t next;     ///< the first that was not, in the counting of the old ring
+    };
+    /// Nothing if what the consumer has not taken does not fit; then, as before the end, nothing
+    /// has changed.
+    [[nodiscard]] std::optional<Move> begin_move(Ring ring,
+                                                 std::unique_ptr<SharedWords> words) const;
+    enum class Moved : std::uint8_t { kPart, kAll, kTooMany };
+    /// Moves up to kMoveStep CQEs, and goes on in the new ring when there are no more; the Move has
+    /// the old one then. Each step under an exclusion; between them CQEs may come, which may be too
+    /// many.
+    [[nodiscard]] Moved move_step(Move& move);
+    static constexpr std::uint32_t kMoveStep = 128;
 
     [[nodiscard]] Cqn id() const { return id_; }
     [[nodiscard]] DoorbellPage page() const { return page_; }
@@ -65,6 +78,7 @@ private:
     void event_locked();
     [[nodiscard]] bool room_locked();
     [[nodiscard]] std::uint32_t waiting_locked() const;
+    void finish_move_locked(Move& move);
     [[nodiscard]] bool due_locked(bool solicited);
 
     const Cqn id_;

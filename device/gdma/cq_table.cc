@@ -48,12 +48,27 @@ Result<std::uint32_t> CqTable::resize(CompletionQueue& cq, RegionClaim region,
         return fail(ErrorCode::kNotFound, "no such CQ with a record", cq.id().value());
     if (!holds(*region, bytes, true))
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes);
-    if (!cq.can_resize(static_cast<std::uint32_t>(bytes / sizeof(mana_hw_cqe))))
+    // The region is the claim's until nothing can fail any more.
+    const auto keeper = std::make_shared<std::unique_ptr<DmaRegion>>();
+    const std::shared_ptr<const DmaRegion> shared(keeper, &*region);
+    auto move = cq.begin_move(Ring(memory_, shared, bytes),
+                              std::make_unique<SharedWords>(memory_, shared, bytes));
+    CompletionQueue::Moved moved = CompletionQueue::Moved::kTooMany;
+    while (move) {
+        {
+            const base::Gate::Exclusion exclusion(gate_, {"step of a resize", cq.id().value()});
+            moved = cq.move_step(*move);
+        }
+        if (moved != CompletionQueue::Moved::kPart) break;
+        const base::Gate::Recess recess(gate_);
+    }
+    if (moved != CompletionQueue::Moved::kAll)
         return fail(ErrorCode::kBusy, "the CQ holds more than the new ring", cq.id().value());
-    const std::shared_ptr<DmaRegion> shared = region.take();
+    *keeper = region.take();
     slots_[cq.id().value()].last_index = 0;
-    return cq.resize(Ring(memory_, shared, bytes),
-                     std::make_unique<SharedWords>(memory_, shared, bytes));
+    const base::Gate::Recess recess(gate_);
+    move.reset();
+    return cq.entries();
 }
 
 CompletionQueue* CqTable::find(Cqn id) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/result.h"
 #include "gdma/completion_queue.h"
@@ -17,11 +18,11 @@ namespace openmana::gdma {
 
 /// The completion queues of a function by their ids, for doorbells. The queues that complete to a
 /// CQ hold it, and so does its device; when the last of them lets go of it, its id is free (ids
-/// come back late). On the executor, changed under an exclusion.
+/// come back late). The executor's alone: visitors use CQs that queues hold.
 class CqTable {
 public:
-    CqTable(const base::GuestMemory& memory, std::uint32_t max_cqs)
-        : memory_(memory), max_cqs_(max_cqs), ids_(1, max_cqs - 1) {}
+    CqTable(base::Gate& gate, const base::GuestMemory& memory, std::uint32_t max_cqs)
+        : gate_(gate), memory_(memory), max_cqs_(max_cqs), ids_(1, max_cqs - 1) {}
 
     struct Options {
         bool armed = false;
@@ -34,7 +35,7 @@ public:
                                                                Handle<PageGrant> page,
                                                                Options options);
     /// Moves a CQ that has a record to the first `bytes` of another region, with the record behind
-    /// them. Gives the consumer's new index.
+    /// them. Gives the consumer's new index. Visitors get in between its steps.
     base::Result<std::uint32_t> resize(CompletionQueue& cq, RegionClaim region,
                                        std::uint64_t bytes);
     [[nodiscard]] CompletionQueue* find(Cqn id) const;
@@ -53,6 +54,7 @@ private:
         CompletionQueue* cq = nullptr;
         std::uint32_t last_index = 0;
     };
+    base::Gate& gate_;
     const base::GuestMemory& memory_;
     const std::uint32_t max_cqs_;
     IdPool ids_;

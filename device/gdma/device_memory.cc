@@ -49,7 +49,7 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemoryTable::find(std::uint64_t hand
 
 Result<void> DeviceMemoryTable::copy(const Copy& request) {
     // Work requests of others reach device memory during a visit.
-    const base::Gate::Exclusion exclusion(gate_);
+    const base::Gate::Exclusion exclusion(gate_, {"copy of device memory"});
     TRY(const std::shared_ptr<DeviceMemory> memory, find(request.dm));
     if (request.length == 0 || request.length > MANA_HW_EXT_COPY_DM_BYTES)
         return fail(ErrorCode::kInvalidArgument, "bytes of a copy", request.length);

@@ -56,7 +56,11 @@ Result<void> Devices::remove_registration(Device& device) {
     device.client->reset();
     // What is left are queues of another device: with them this one stays registered. Of the PD the
     // table, the key and the registration are holders, of the page the table and the registration.
-    if (!tables_.eqs.destroy_unused(type) || device.pd->holders() > 3 || device.page->holders() > 2)
+    const bool unused = [&] {
+        const base::Gate::Recess recess(tables_.gate);
+        return tables_.eqs.destroy_unused(type);
+    }();
+    if (!unused || device.pd->holders() > 3 || device.page->holders() > 2)
         return fail(ErrorCode::kBusy, "another device needs this one", type);
     OM_CHECK(tables_.keys.remove(device.gpa_key).has_value());
     tables_.pds.destroy(std::move(device.pd));

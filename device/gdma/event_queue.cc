@@ -2,11 +2,20 @@
 #include "gdma/event_queue.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include <mana/queue.h>
 
+#include "base/hold_meter.h"
+
 namespace openmana::gdma {
+namespace {
+
+/// Events that are written while one who posts may wait.
+constexpr std::uint32_t kFlushStep = 64;
+
+}  // namespace
 
 EventQueue::EventQueue(Eqn id, Handle<PageGrant> page, Ring ring, pci::IrqSink& irq,
                        unsigned vector)
@@ -32,22 +41,27 @@ void EventQueue::append_locked(const Event& event) {
 }
 
 void EventQueue::hold_locked(const Event& event) {
-    const bool added = held_names_.insert(name_of(event)).second;
-    if (!added) {
+    const auto found = names_.find(name_of(event));
+    if (found != names_.end()) {
         // A second completion, test or error event of the same object says nothing new. Of link
         // events the last one must be the last one.
         if (event.type != EqeType::kReconfigData) return;
-        std::erase_if(held_, [&](const Event& other) { return name_of(other) == name_of(event); });
+        held_.erase(found->second);
+        names_.erase(found);
     }
-    held_.push_back(event);
+    names_.emplace(name_of(event), held_.insert(held_.end(), event));
 }
 
-void EventQueue::flush_locked() {
-    while (!held_.empty() && !full_locked()) {
-        const Event event = held_.front();
+/// Some of what was held back, as far as there is room. True if there may be more to write.
+bool EventQueue::flush_locked() {
+    for (std::uint32_t n = 0; !held_.empty() && !full_locked(); ++n) {
+        if (n == kFlushStep) return true;
+        base::count_work(1);
+        append_locked(held_.front());
+        names_.erase(name_of(held_.front()));
         held_.pop_front();
-        if (held_names_.erase(name_of(event)) != 0) append_locked(event);
     }
+    return false;
 }
 
 void EventQueue::post(EqeType type, std::array<std::uint32_t, 3> data) {
@@ -65,15 +79,27 @@ void EventQueue::post(EqeType type, std::array<std::uint32_t, 3> data) {
 }
 
 void EventQueue::ring_doorbell(std::uint32_t index, bool arm) {
-    const std::lock_guard lock(mutex_);
+    const auto ring_again = [&] {
+        const std::lock_guard lock(mutex_);
+        const base::MeasuredHold hold({"EQ doorbell", id_.value()});
+        return ring_locked(index, arm);
+    };
+    // Who posts an event meanwhile gets the lock in between.
+    while (ring_again()) std::this_thread::yield();
+}
+
+/// True if there is more to write than one who posts should wait for; then this is to be done
+/// again.
+bool EventQueue::ring_locked(std::uint32_t index, bool arm) {
     const std::uint64_t wrap = std::uint64_t{8} * entries_;
     std::uint64_t pending = (producer_ % wrap + wrap - index % wrap) % wrap;
     if (pending <= entries_) {
         // Never backwards: a consumer that does that would take our space away.
         consumer_ = std::max(consumer_, producer_ - pending);
         const std::uint64_t before = producer_;
-        flush_locked();
+        const bool more = flush_locked();
         pending += producer_ - before;
+        if (more) return true;
     } else {
         pending = 0;  // ahead of us: nothing pending (GDMA 3.10 rule 2)
     }
@@ -82,17 +108,15 @@ void EventQueue::ring_doorbell(std::uint32_t index, bool arm) {
         armed_ = false;
         irq_.raise(vector_);
     }
+    return false;
 }
 
 void EventQueue::forget_cq(Cqn cq) {
     const std::lock_guard lock(mutex_);
-    held_names_.erase(name_of(Event{EqeType::kCompletion, {cq.value(), 0, 0}}));
-    // Withdrawn events stay in line until they are half of it, so that the cost of this is flat.
-    if (held_.size() < 2 * held_names_.size() + 64) return;
-    std::unordered_set<std::uint64_t> seen;
-    std::erase_if(held_, [&](const Event& event) {
-        return !held_names_.contains(name_of(event)) || !seen.insert(name_of(event)).second;
-    });
+    const auto found = names_.find(name_of(Event{EqeType::kCompletion, {cq.value(), 0, 0}}));
+    if (found == names_.end()) return;
+    held_.erase(found->second);
+    names_.erase(found);
 }
 
 }  // namespace openmana::gdma

@@ -3,9 +3,9 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <map>
 #include <mutex>
-#include <unordered_set>
 
 #include "gdma/doorbell_pages.h"
 #include "gdma/handle.h"
@@ -59,7 +59,8 @@ private:
     [[nodiscard]] bool full_locked() const { return producer_ - consumer_ >= entries_; }
     void append_locked(const Event& event);
     void hold_locked(const Event& event);
-    void flush_locked();
+    [[nodiscard]] bool flush_locked();
+    [[nodiscard]] bool ring_locked(std::uint32_t index, bool arm);
 
     const Eqn id_;
     const DoorbellPage page_;
@@ -72,9 +73,10 @@ private:
     std::uint64_t producer_;
     std::uint64_t consumer_;
     bool armed_ = true;
-    std::deque<Event> held_;  // in order; an event whose name is not in held_names_ was withdrawn
-    std::unordered_set<std::uint64_t>
-        held_names_;  // one event per type and object: bounded by objects
+    // One event per type and object: bounded by objects. Each step is a small one, however many
+    // there are.
+    std::list<Event> held_;                                      // in order
+    std::map<std::uint64_t, std::list<Event>::iterator> names_;  // of those
 };
 
 }  // namespace openmana::gdma

@@ -72,7 +72,7 @@ std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
     if (rings.vector >= irq.vector_count()) return 2;
     // A driver that was killed (kexec) establishes again without a destroy.
     if (hwc) reset();
-    const base::Gate::Exclusion exclusion(gate);
+    const base::Gate::Exclusion exclusion(gate, {"HWC set-up"});
     auto created = Hwc::create({tables, commands, gate, memory, config, counters}, rings);
     if (!created) {
         OM_DEBUG("hwc create failed: nic={} reason={} detail={:#x}", config.name,
@@ -97,7 +97,7 @@ void Function::Impl::reset_objects() {
 }
 
 void Function::Impl::reset() {
-    const base::Gate::Exclusion exclusion(gate);
+    const base::Gate::Exclusion exclusion(gate, {"reset"});
     ++epoch;
     counters.resets.add();
     // With memory of its own (share=off) QEMU gives us the file, but not what the guest writes.

@@ -33,7 +33,7 @@ const MemoryRegion* KeyChanges::of_guest(std::uint64_t handle) const {
 }
 
 Result<void> KeyChanges::change(const Change& request) {
-    const base::Gate::Exclusion exclusion(gate_);
+    const base::Gate::Exclusion exclusion(gate_, {"change of a key"});
     const MemoryRegion* const mr = of_guest(request.mr);
     if (mr == nullptr) return fail(ErrorCode::kNotFound, "no such MR", request.mr);
     MemoryChange change;
@@ -73,23 +73,23 @@ bool KeyChanges::fast_register(const FastRegister& request) {
     auto region =
         regions_.make({request.length, first_offset, request.page_shift, request.pages}, pages);
     if (!region) return false;
-    const base::Gate::Exclusion exclusion(gate_);
+    const base::Gate::Exclusion exclusion(gate_, {"fast registration"});
     keys_.fast_register({request.key, request.pd, request.access, base, std::move(*region)});
     return true;
 }
 
 bool KeyChanges::bind_window(const WindowBind& request) {
-    const base::Gate::Exclusion exclusion(gate_);
+    const base::Gate::Exclusion exclusion(gate_, {"bind"});
     return keys_.bind(request);
 }
 
 bool KeyChanges::invalidate(Key key, Pdn pd, WindowScope scope) {
-    const base::Gate::Exclusion exclusion(gate_);
+    const base::Gate::Exclusion exclusion(gate_, {"invalidation"});
     return keys_.invalidate(key, pd, scope);
 }
 
 void KeyChanges::end_windows(std::optional<WindowScope> scope) {
-    const base::Gate::Exclusion exclusion(gate_);
+    const base::Gate::Exclusion exclusion(gate_, {"end of windows"});
     keys_.end_windows(scope);
 }
 

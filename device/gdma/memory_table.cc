@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/activity.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::uint32_t kTagBits = 8;
 constexpr std::uint32_t kTagMask = (1U << kTagBits) - 1;
+constexpr std::size_t kFirstSlots = 64;
 constexpr std::uint32_t kLocalRights = kLocalRead | kLocalWrite;
 constexpr std::uint32_t kRemoteRights = kRemoteRead | kRemoteWrite | kRemoteAtomic;
 constexpr std::uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAtomic;
@@ -52,28 +54,65 @@ KeyUse::~KeyUse() {
     used_keys.active = false;
 }
 
-MemoryTable::MemoryTable(const base::GuestMemory& memory, std::uint32_t max_entries)
+MemoryTable::MemoryTable(base::Gate& gate, const base::GuestMemory& memory,
+                         std::uint32_t max_entries)
     // All-ones must not become a key, and index 0 is not used.
-    : memory_(memory), max_entries_(std::min(max_entries, (1U << (32 - kTagBits)) - 2)) {}
+    : gate_(gate),
+      memory_(memory),
+      max_entries_(std::min(max_entries, (1U << (32 - kTagBits)) - 2)) {}
+
+std::uint32_t MemoryTable::take_fresh() {
+    if (fresh_ == slots_.size() || slots_.empty()) {
+        // Visitors look at the old table while the new one is made; nobody else changes it.
+        Slots slots;
+        {
+            const base::Gate::Recess recess(gate_);
+            base::count_work(slots_.size());
+            slots.resize(std::min<std::size_t>(std::max(2 * slots_.size(), kFirstSlots),
+                                               std::size_t{max_entries_} + 1));
+            std::copy(slots_.begin(), slots_.end(), slots.begin());
+        }
+        slots.swap(slots_);
+        const base::Gate::Recess recess(gate_);
+        Slots().swap(slots);
+    }
+    return fresh_++;
+}
+
+void MemoryTable::link_scoped(MemoryRegion& window) {
+    window.scoped_behind = scoped_;
+    if (scoped_ != nullptr) scoped_->scoped_before = &window;
+    scoped_ = &window;
+}
+
+void MemoryTable::unlink_scoped(MemoryRegion& window) {
+    (window.scoped_before != nullptr ? window.scoped_before->scoped_behind : scoped_) =
+        window.scoped_behind;
+    if (window.scoped_behind != nullptr) window.scoped_behind->scoped_before = window.scoped_before;
+}
 
 base::Result<Key> MemoryTable::insert(MemoryRegion region) {
     if (full())
         return base::fail(base::ErrorCode::kExhausted, "memory key table is full", max_entries_);
-    if (slots_.empty()) slots_.resize(1);
+    std::unique_ptr<MemoryRegion> made;
+    {
+        // The allocator may have a lot to tidy up.
+        const base::Gate::Recess recess(gate_);
+        made = std::make_unique<MemoryRegion>(std::move(region));
+    }
     std::uint32_t index = 0;
-    // As long as the table may grow, a freed index rests.
-    if (slots_.size() <= max_entries_) {
-        index = static_cast<std::uint32_t>(slots_.size());
-        slots_.emplace_back().tag = first_tag_;
+    if (fresh_ <= max_entries_) {
+        index = take_fresh();
+        slots_[index].tag = first_tag_;
     } else {
         index = free_head_;
         free_head_ = slots_[index].next_free;
         if (free_head_ == 0) free_tail_ = 0;
     }
     Slot& slot = slots_[index];
-    region.key = region.created = Key(index << kTagBits | slot.tag);
-    if (region.type == MrType::kWindowType2) scoped_windows_.insert(index);
-    slot.region = std::make_unique<MemoryRegion>(std::move(region));
+    made->key = made->created = Key(index << kTagBits | slot.tag);
+    slot.region = made.release();
+    if (slot.region->type == MrType::kWindowType2) link_scoped(*slot.region);
     slot.describe();
     ++used_;
     return slot.region->key;
@@ -100,8 +139,8 @@ base::Result<void> MemoryTable::remove(Key key) {
     if (slot.region->windows.load(std::memory_order_relaxed) != 0)
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (slot.region->window()) release(*slot.region);
-    scoped_windows_.erase(index);
-    slot.region.reset();
+    if (slot.region->type == MrType::kWindowType2) unlink_scoped(*slot.region);
+    std::unique_ptr<MemoryRegion> gone(std::exchange(slot.region, nullptr));
     slot.key = Key();
     ++slot.tag;
     slot.next_free = 0;
@@ -111,6 +150,8 @@ base::Result<void> MemoryTable::remove(Key key) {
         free_head_ = index;
     free_tail_ = index;
     --used_;
+    const base::Gate::Recess recess(gate_);
+    gone.reset();
     return {};
 }
 
@@ -127,23 +168,31 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange request) {
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (request.pd) region.pd = std::move(request.pd);
     if (request.access) region.access = *request.access;
+    std::unique_ptr<DmaRegion> before;
     if (request.region) {
         region.base = request.base;
         region.length = request.region->length();
-        region.region = request.region.take();
+        before = std::exchange(region.region, request.region.take());
     }
     slots_[key.value() >> kTagBits].describe();
+    const base::Gate::Recess recess(gate_);
+    before.reset();
     return {};
 }
 
 void MemoryTable::clear() {
-    decltype(slots_)().swap(slots_);
-    scoped_windows_.clear();
+    Slots gone;
+    gone.swap(slots_);
+    scoped_ = nullptr;
+    fresh_ = 1;
     free_head_ = 0;
     free_tail_ = 0;
     used_ = 0;
     // Keys from before a reset mean nothing after it.
     ++first_tag_;
+    const base::Gate::Recess recess(gate_);
+    base::count_work(gone.size());
+    for (const Slot& slot : gone) delete slot.region;
 }
 
 const MemoryRegion* MemoryTable::find(Key key) const {
@@ -151,12 +200,12 @@ const MemoryRegion* MemoryTable::find(Key key) const {
     if (index >= slots_.size()) return nullptr;
     const Slot& slot = slots_[index];
     if (slot.tag != (key.value() & kTagMask)) return nullptr;
-    return slot.region.get();
+    return slot.region;
 }
 
 MemoryRegion* MemoryTable::at(Key key) const {
     const std::uint32_t index = key.value() >> kTagBits;
-    return index < slots_.size() ? slots_[index].region.get() : nullptr;
+    return index < slots_.size() ? slots_[index].region : nullptr;
 }
 
 const MemoryRegion* MemoryTable::find_created(Key key) const {
@@ -345,9 +394,12 @@ bool MemoryTable::invalidate(Key key, Pdn pd, WindowScope scope) const {
 }
 
 void MemoryTable::end_windows(std::optional<WindowScope> scope) {
-    for (const std::uint32_t index : scoped_windows_) {
-        const MemoryRegion& window = *slots_[index].region;
-        if (!scope || window.scope == *scope) release(window);
+    // A visitor may make any of them invalid, too. Those who still use one leave when the gate
+    // closes again.
+    const base::Gate::Recess recess(gate_);
+    for (const MemoryRegion* window = scoped_; window != nullptr; window = window->scoped_behind) {
+        base::count_work(1);
+        if (!scope || window->scope == *scope) release(*window);
     }
 }
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <unordered_set>
 #include <vector>
 
+#include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/huge_pages.h"
 #include "gdma/device_memory.h"
@@ -60,6 +60,9 @@ struct MemoryRegion {
     MovableAtomic<std::uint32_t> users{0};
     /// Valid windows that show this region.
     MovableAtomic<std::uint32_t> windows{0};
+    // Type 2: its neighbours in the list of all such. The executor's alone.
+    MemoryRegion* scoped_before = nullptr;
+    MemoryRegion* scoped_behind = nullptr;
 
     [[nodiscard]] bool window() const {
         return type == MrType::kWindowType1 || type == MrType::kWindowType2;
@@ -114,16 +117,23 @@ private:
 /// Keys to regions: (index << 8) + tag, the tag changes when an index is used again. Changed on the
 /// executor under an exclusion of the Gate; `resolve` also during a visit. No lock and no
 /// allocation on the data path.
+///
+/// A change under the exclusion is that of one entry, or of which table there is. What takes long
+/// (another table, freeing, a walk of all windows) is done in a recess of it.
 class MemoryTable {
 public:
-    MemoryTable(const base::GuestMemory& memory, std::uint32_t max_entries);
+    /// Both outlive it.
+    MemoryTable(base::Gate& gate, const base::GuestMemory& memory, std::uint32_t max_entries);
+    ~MemoryTable() { clear(); }
+    MemoryTable(const MemoryTable&) = delete;
+    MemoryTable& operator=(const MemoryTable&) = delete;
 
-    /// Fills in `key`. kExhausted when the table is full.
+    /// Fills in `key`. kExhausted when the table is full. Not during a visit, like all that
+    /// follows.
     base::Result<Key> insert(MemoryRegion region);
     /// A region with windows on it is kBusy.
     base::Result<void> remove(Key key);
-    /// A region of types 2 and 4, or 5 if its memory stays; kBusy when it has windows. Not during a
-    /// visit.
+    /// A region of types 2 and 4, or 5 if its memory stays; kBusy when it has windows.
     base::Result<void> change(Key key, MemoryChange request);
     void clear();
     [[nodiscard]] const MemoryRegion* find(Key key) const;
@@ -141,11 +151,11 @@ public:
     /// the key is no such. Also during a visit. Waits until nobody copies through a fast-register
     /// key; what the caller itself resolved in its KeyUse it may not use any more.
     [[nodiscard]] bool invalidate(Key key, Pdn pd, WindowScope scope) const;
-    /// Makes the type 2 windows bound to this scope invalid, or all.
+    /// Makes the type 2 windows bound to this scope invalid, or all; afterwards nobody uses them.
     void end_windows(std::optional<WindowScope> scope);
     [[nodiscard]] std::size_t size() const { return used_; }
     /// True if the table does not stay in a CPU's cache, so that `prefetch` is worth its cost.
-    [[nodiscard]] bool large() const { return slots_.size() > kLarge; }
+    [[nodiscard]] bool large() const { return fresh_ > kLarge; }
     /// A hint that the key will be looked up soon; any value does.
     void prefetch(Key key) const;
     [[nodiscard]] bool full() const { return used_ >= max_entries_; }
@@ -180,8 +190,8 @@ private:
         std::uint32_t next_free = 0;
         std::uint64_t base = 0;
         std::uint64_t length = 0;
-        GuestAddr memory{};  ///< of its first byte
-        std::unique_ptr<MemoryRegion> region;
+        GuestAddr memory{};              ///< of its first byte
+        MemoryRegion* region = nullptr;  ///< the table's own
         std::uint8_t tag = 0;
         /// What the region is now, if it is a plain one.
         void describe();
@@ -192,15 +202,22 @@ private:
     [[nodiscard]] const Slot* plain(Key key) const;
     [[nodiscard]] static MrFault refuse(const Slot& slot, Pdn pd, std::uint64_t address,
                                         std::uint64_t length, std::uint32_t need);
+    using Slots = std::vector<Slot, base::HugePageAllocator<Slot>>;
+    /// The next index that was never used. As long as the table may grow, a freed one rests.
+    [[nodiscard]] std::uint32_t take_fresh();
+    void link_scoped(MemoryRegion& window);
+    void unlink_scoped(MemoryRegion& window);
+
+    base::Gate& gate_;
     const base::GuestMemory& memory_;
     const std::uint32_t max_entries_;
-    std::vector<Slot, base::HugePageAllocator<Slot>>
-        slots_;                    // index 0 is never used: a key is not zero
+    Slots slots_;
+    std::uint32_t fresh_ = 1;      // the first that was never used; 0 never is: no key is zero
     std::uint32_t free_head_ = 0;  // oldest free index, so that keys come back late; 0: none
     std::uint32_t free_tail_ = 0;
     std::size_t used_ = 0;
-    std::uint8_t first_tag_ = 0;  // of indices never used since the last clear()
-    std::unordered_set<std::uint32_t> scoped_windows_;  // indices of type 2 windows
+    std::uint8_t first_tag_ = 0;      // of indices never used since the last clear()
+    MemoryRegion* scoped_ = nullptr;  // the first window of type 2
 };
 
 }  // namespace openmana::gdma

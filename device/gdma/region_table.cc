@@ -65,7 +65,7 @@ Result<bool> RegionTable::append(Entry& entry, std::span<const std::uint64_t> pa
     }
     entry.region = std::move(*region);
     entry.complete = true;
-    entry.pages = {};
+    std::vector<std::uint64_t>().swap(entry.pages);  // its memory goes, too
     return true;
 }
 

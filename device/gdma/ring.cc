@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/endian.h"
+#include "base/hold_meter.h"
 #include "base/prefetch.h"
 
 namespace openmana::gdma {
@@ -30,9 +31,11 @@ DmaRegion::DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned 
     }
     length_ = done;
     extents_.shrink_to_fit();
+    base::count_work(pages.size());
 }
 
 DmaRegion::~DmaRegion() {
+    base::count_work(extents_.size());
     if (account_) account_->fetch_sub(extents_.size(), std::memory_order_relaxed);
 }
 

@@ -18,22 +18,24 @@
 
 namespace openmana::gdma {
 
-/// All that the guest and the devices of a function have, each kind in its table. On the executor,
-/// changed under an exclusion of the gate.
+/// All that the guest and the devices of a function have, each kind in its table. The executor's,
+/// but for the keys, which visitors look up: these change under an exclusion of the gate.
 struct Tables {
-    Tables(const FunctionConfig& config, base::Gate& gate, base::GuestMemory& memory,
+    Tables(const FunctionConfig& config, base::Gate& the_gate, base::GuestMemory& memory,
            pci::IrqSink& irq)
-        : pds(config.max_pds, handles),
+        : gate(the_gate),
+          pds(config.max_pds, handles),
           pages(config.doorbell_pages),
           regions({config.max_regions, config.max_region_pages, config.max_extents}, handles),
           device_memory(config.max_device_memory, handles, gate, memory),
-          keys(memory, config.max_mrs),
+          keys(gate, memory, config.max_mrs),
           key_changes(gate, memory, keys, regions, pds),
           eqs(memory, irq, config.max_eqs),
-          cqs(memory, config.max_cqs),
+          cqs(gate, memory, config.max_cqs),
           sqs(config.max_sqs),
           rqs(config.max_rqs) {}
 
+    base::Gate& gate;
     HandleNumbers handles;
     PdTable pds;
     DoorbellPages pages;
@@ -46,14 +48,16 @@ struct Tables {
     SendQueues sqs;
     ReceiveQueues rqs;
 
-    /// The clients, the devices and the HWC have let go of what they held.
+    /// The clients, the devices and the HWC have let go of what they held: visitors find nothing
+    /// but keys.
     void reset() {
+        keys.clear();
+        key_changes.reset();
+        const base::Gate::Recess recess(gate);
         cqs.reset();
         eqs.reset();
         sqs.reset();
         rqs.reset();
-        keys.clear();
-        key_changes.reset();
         regions.reset();
         device_memory.reset();
         pds.reset();

@@ -80,7 +80,7 @@ NicServer::Status NicServer::status() const {
 }
 
 void NicServer::reset() {
-    const base::Gate::Exclusion exclusion(nic_->function().gate());
+    const base::Gate::Exclusion exclusion(nic_->function().gate(), {"reset"});
     nic_->function().reset();
 }
 

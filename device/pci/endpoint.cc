@@ -157,7 +157,7 @@ Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueF
     // Without an fd it is memory of another device, or ROM; without any access there is nothing to
     // map.
     if (!fd || !(range.readable || range.writable)) {
-        const base::Gate::Exclusion alone(*gate_);
+        const base::Gate::Exclusion alone(*gate_, {"DMA map"});
         return memory_.map_hole(address, range.size);
     }
     const base::FileMapping::Part part{range.offset, range.size, range.readable, range.writable};
@@ -170,7 +170,7 @@ Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueF
         }
         return tl::unexpected(mapping.error());
     }
-    const base::Gate::Exclusion alone(*gate_);
+    const base::Gate::Exclusion alone(*gate_, {"DMA map"});
     return memory_.add(address, part, std::move(*mapping));
 }
 
@@ -185,7 +185,7 @@ Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd&
 
 Result<void> Endpoint::dma_unmap(std::uint64_t address, std::uint64_t size) {
     auto removed = [&] {
-        const base::Gate::Exclusion alone(*gate_);
+        const base::Gate::Exclusion alone(*gate_, {"DMA unmap"});
         return memory_.unmap(GuestAddr(address), size);
     }();
     if (removed && removed->bytes == 0)
@@ -200,7 +200,7 @@ Result<void> Endpoint::dma_unmap(std::uint64_t address, std::uint64_t size) {
 void Endpoint::dma_unmap_all() {
     base::GuestMemory::Unmapped removed;
     {
-        const base::Gate::Exclusion alone(*gate_);
+        const base::Gate::Exclusion alone(*gate_, {"DMA unmap"});
         removed = memory_.unmap_all();
     }
     counters_.dma_unmapped.add();
@@ -236,7 +236,7 @@ void Endpoint::client_gone() {
     counters_.resets.add();
     base::GuestMemory::Unmapped removed;
     {
-        const base::Gate::Exclusion alone(*gate_);
+        const base::Gate::Exclusion alone(*gate_, {"client gone"});
         vectors_.disable();
         reset();
         removed = memory_.unmap_all();
@@ -250,7 +250,7 @@ void Endpoint::client_gone() {
 /// The model first: what it still raises while it stops is forgotten with the rest.
 void Endpoint::reset() {
     const base::Activity::Scope doing("function reset");
-    const base::Gate::Exclusion alone(*gate_);
+    const base::Gate::Exclusion alone(*gate_, {"reset"});
     model_->reset();
     vectors_.reset();
     reset_table();

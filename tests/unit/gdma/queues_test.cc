@@ -106,6 +106,16 @@ TEST_F(EventQueueTest, HoldsEventsBackWhenFull) {
     EXPECT_FALSE(consumer.overflowed());
 }
 
+TEST_F(EventQueueTest, WhoPostsWaitsForAFewHeldEventsOnly) {
+    for (std::uint32_t i = 0; i < 2 * kEntries; ++i) post(i);
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
+    base::HoldMeter meter;
+    eq.ring_doorbell(consumer.index(), true);
+    EXPECT_EQ(meter.largest().work, 64U) << meter.report();
+    for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), kEntries + i);
+    EXPECT_FALSE(next());
+}
+
 TEST_F(EventQueueTest, HeldEventsComeInOrderThroughASmallOpening) {
     for (std::uint32_t i = 0; i < kEntries + 10; ++i) post(i);
     for (std::uint32_t i = 0; i < kEntries + 10; ++i) {

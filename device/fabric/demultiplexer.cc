@@ -30,15 +30,24 @@ bool Demultiplexer::hand_over(const FrameHeaders& headers, std::span<const std::
 }
 
 void Demultiplexer::receive(std::span<const std::byte> frame) {
+    if (hand_over(read_headers(frame), frame)) rdma_.receive(frame);
+}
+
+bool Demultiplexer::receive_now(std::span<const std::byte> frame) {
+    if (executor_.on_thread()) {
+        receive(frame);
+        return true;
+    }
     const FrameHeaders headers = read_headers(frame);
     bool rdma = false;
-    if (executor_.on_thread()) {
-        rdma = hand_over(headers, frame);
-    } else {
-        const base::Gate::Visit visit(function_.gate());
+    {
+        const base::Gate::TryVisit visit(function_.gate());
+        if (!visit) return false;
+        base::count_work(1);
         rdma = hand_over(headers, frame);
     }
     if (rdma) rdma_.receive(frame);
+    return true;
 }
 
 bool Demultiplexer::to_self(std::span<const std::byte> frame) const {

@@ -22,8 +22,10 @@ public:
     Demultiplexer(const base::Executor& executor, gdma::Function& function,
                   eth::EthernetDevice& ethernet, rnic::Rnic& rdma, const base::MacAddr& mac);
 
-    /// A frame from the network. Any thread that holds no gate.
+    /// A frame from the network. The executor.
     void receive(std::span<const std::byte> frame);
+    /// The same on any thread that holds no gate. False if the NIC is closed: then nothing happens.
+    [[nodiscard]] bool receive_now(std::span<const std::byte> frame);
     /// Whether a frame that the NIC sends is for its own RDMA device: no switch sends a frame back
     /// to where it came from. The executor.
     [[nodiscard]] bool returns_to_rdma(std::span<const std::byte> frame) const;

@@ -146,6 +146,10 @@ void Nic::to_guest(std::span<const std::byte> frame) {
     demultiplexer_.receive(frame);
 }
 
+bool Nic::to_guest_now(std::span<const std::byte> frame) {
+    return demultiplexer_.receive_now(frame);
+}
+
 std::uint64_t Nic::transmit_room() const {
     return path_.transmit_room();
 }

@@ -98,6 +98,7 @@ private:
     void to_network(base::Frame frame) override { pass_to_network(frame); }
     void pass_to_network(std::span<const std::byte> frame);
     void to_guest(std::span<const std::byte> frame) override;
+    bool to_guest_now(std::span<const std::byte> frame) override;
     void update_link();
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;

@@ -78,38 +78,44 @@ void PortPath::from_guest(base::Frame frame) {
 }
 
 void PortPath::from_network(std::span<const std::byte> frame) {
-    if (!receive_active_.load(std::memory_order_relaxed)) {
-        exits_.to_guest(frame);
+    // Not past those that wait.
+    if (!receive_active_.load(std::memory_order_relaxed) && !waiting_.busy() &&
+        exits_.to_guest_now(frame))
         return;
-    }
     base::Frame copy(frame.begin(), frame.end());
-    bool first = false;
-    {
-        const std::lock_guard lock(mutex_);
-        if (copy.size() > kMaxWaitingBytes - std::min(waiting_bytes_, kMaxWaitingBytes)) {
+    const bool marked =
+        waiting_.bytes() > kMarkWaitingBytes && mark_congestion(copy, read_headers(copy));
+    switch (waiting_.push(std::move(copy))) {
+        case base::FrameQueue::Pushed::kFull:
             counters_.queue_full.add();
             return;
-        }
-        if (waiting_bytes_ > kMarkWaitingBytes && mark_congestion(copy, read_headers(copy)))
-            counters_.queue_marked.add();
-        first = waiting_.empty();
-        waiting_bytes_ += copy.size();
-        waiting_.push_back(std::move(copy));
+        case base::FrameQueue::Pushed::kFirst:
+            take_waiting_later();
+            break;
+        case base::FrameQueue::Pushed::kMore:
+            break;
     }
-    if (!first) return;
+    if (marked) counters_.queue_marked.add();
+}
+
+void PortPath::take_waiting_later() {
     executor_.post([token = std::weak_ptr<int>(alive_), this] {
         if (!token.expired()) take_waiting();
     });
 }
 
 void PortPath::take_waiting() {
-    std::vector<base::Frame> frames;
-    {
-        const std::lock_guard lock(mutex_);
-        frames.swap(waiting_);
-        waiting_bytes_ = 0;
-    }
-    for (base::Frame& frame : frames) enter(Direction::kReceive, std::move(frame));
+    for (std::vector<base::Frame>& frames : waiting_.take())
+        for (base::Frame& frame : frames) receive(std::move(frame));
+    // What came meanwhile has its turn when the executor has looked after everything else.
+    if (!waiting_.done()) take_waiting_later();
+}
+
+void PortPath::receive(base::Frame frame) {
+    if (lane(Direction::kReceive).active)
+        enter(Direction::kReceive, std::move(frame));
+    else
+        exits_.to_guest(frame);
 }
 
 void PortPath::enter(Direction direction, base::Frame frame) {

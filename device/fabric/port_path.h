@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "base/counters.h"
 #include "base/executor.h"
 #include "base/frame.h"
+#include "base/frame_queue.h"
 #include "base/wall_time.h"
 #include "fabric/capture.h"
 #include "fabric/faults.h"
@@ -38,15 +38,18 @@ OM_COUNTERS(PathCounters, OM_PATH_COUNTERS);
 /// Everything is for the NIC's executor, but for `from_network`, `needs_packets` and the counters.
 class PortPath {
 public:
-    /// Where frames come out. On the executor, except that frames without a stage to pass come out
-    /// of `from_network` on its caller's thread.
+    /// Where frames come out, on the executor.
     class Exits {
     public:
         virtual ~Exits() = default;
         virtual void to_network(base::Frame frame) = 0;
         virtual void to_guest(std::span<const std::byte> frame) = 0;
+        /// Of a frame without a stage to pass, on the thread that it comes on. False if the guest's
+        /// NIC is closed now: nobody waits for it, and the frame comes by to_guest.
+        [[nodiscard]] virtual bool to_guest_now(std::span<const std::byte> frame) = 0;
     };
-    /// Frames waiting for the executor, when a stage needs it.
+    /// Frames waiting for the executor: those that a stage needs it for, those that came while the
+    /// NIC was closed, and what came behind them.
     static constexpr std::size_t kMaxWaitingBytes = 64U << 20;
     static constexpr std::size_t kMarkWaitingBytes = 1U << 20;
 
@@ -117,6 +120,8 @@ private:
     [[nodiscard]] Lane& lane(Direction direction) { return lanes_[index(direction)]; }
     [[nodiscard]] const Lane& lane(Direction direction) const { return lanes_[index(direction)]; }
     void take_waiting();
+    void take_waiting_later();
+    void receive(base::Frame frame);
     void enter(Direction direction, base::Frame frame);
     void after_policy(Direction direction, base::Frame frame);
     void after_shaper(Direction direction, base::Frame frame);
@@ -141,9 +146,7 @@ private:
 
     std::atomic<bool> needs_packets_{false};
     std::atomic<bool> receive_active_{false};  // a hint for from_network; changes on the executor
-    std::mutex mutex_;                         // protects waiting_ and waiting_bytes_
-    std::vector<base::Frame> waiting_;
-    std::size_t waiting_bytes_ = 0;
+    base::FrameQueue waiting_{"port", kMaxWaitingBytes};
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

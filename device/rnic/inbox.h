@@ -4,13 +4,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <vector>
 
 #include "base/counters.h"
 #include "base/executor.h"
-#include "base/frame.h"
+#include "base/frame_queue.h"
 
 namespace openmana::rnic {
 
@@ -18,7 +16,7 @@ namespace openmana::rnic {
 class Inbox {
 public:
     /// Gets what came meanwhile, on the executor.
-    using Handler = std::function<void(std::span<const base::Frame> frames)>;
+    using Handler = std::function<void(const base::FrameQueue::Chunks& frames)>;
 
     /// `overflow` counts what does not fit.
     Inbox(base::Executor& executor, base::Counter& overflow, Handler handler)
@@ -29,17 +27,17 @@ public:
     /// Hands out what has come. On the executor.
     void serve();
     /// Forgets what waits. On the executor.
-    void clear();
+    void clear() { (void)frames_.take(); }
 
 private:
+    /// Waiting frames beyond this are dropped, as a NIC without buffers would.
+    static constexpr std::size_t kMaxBytes = 16U << 20;
+    void serve_later();
+
     base::Executor& executor_;
     base::Counter& overflow_;
     const Handler handler_;
-    std::mutex mutex_;  // protects frames_, bytes_ and spare_
-    std::vector<base::Frame> frames_;
-    std::size_t bytes_ = 0;
-    std::vector<base::Frame> spare_;    // for their capacity
-    std::vector<base::Frame> handled_;  // swapped with frames_, so that both keep their capacity
+    base::FrameQueue frames_{"inbox", kMaxBytes};
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

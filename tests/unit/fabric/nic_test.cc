@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "support/eth_guest.h"
 #include "support/ext_host.h"
@@ -149,6 +150,20 @@ protected:
     Machine b{world, network, 2};
     std::uint64_t fills = 0;
 };
+
+TEST_F(NicTest, WhoBringsAFrameForAClosedNicGoesOn) {
+    base::Frame frame(60, std::byte{0xff});
+    std::copy_n(reinterpret_cast<const std::byte*>(a.nic.config().mac.data()), 6,
+                frame.begin() + 6);
+    {
+        const base::Gate::Exclusion closed(b.nic.function().gate());
+        std::thread other([&] { network.forward(a.nic, frame); });
+        other.join();
+        EXPECT_EQ(counter(b, "eth.rx.disabled"), 0U);
+    }
+    world.run_until_idle();
+    EXPECT_EQ(counter(b, "eth.rx.disabled"), 1U) << "it waited for its turn";
+}
 
 TEST_F(NicTest, RdmaMakesFramesOnlyWhileAStageOfEitherEndNeedsThem) {
     connect(a, b);

@@ -33,6 +33,10 @@ class PortPathTest : public ::testing::Test, public PortPath::Exits {
 protected:
     void to_network(base::Frame frame) override { network.push_back(number_of(frame)); }
     void to_guest(std::span<const std::byte> frame) override { guest.push_back(number_of(frame)); }
+    bool to_guest_now(std::span<const std::byte> frame) override {
+        if (open) to_guest(frame);
+        return open;
+    }
     void policy(const PolicyConfig& config, std::shared_ptr<FlowSink> sink = nullptr) {
         path.set_policy(config, std::move(sink), {});
     }
@@ -48,6 +52,7 @@ protected:
     SimExecutor executor{world};
     std::vector<std::uint32_t> network;
     std::vector<std::uint32_t> guest;
+    bool open = true;
     PortPath path{executor, "a", test::kMacA, *this};
 };
 
@@ -57,6 +62,22 @@ TEST_F(PortPathTest, WithoutStagesFramesPassAtOnceAndNobodyNeedsPackets) {
     path.from_network(numbered(2));
     EXPECT_EQ(network, std::vector<std::uint32_t>{1});
     EXPECT_EQ(guest, std::vector<std::uint32_t>{2});
+}
+
+TEST_F(PortPathTest, FramesForAClosedNicWaitAndNoneGoesPastThem) {
+    path.from_network(numbered(1));
+    open = false;
+    path.from_network(numbered(2));
+    path.from_network(numbered(3));
+    EXPECT_EQ(guest, std::vector<std::uint32_t>{1});
+    open = true;
+    path.from_network(numbered(4));
+    EXPECT_EQ(guest, std::vector<std::uint32_t>{1}) << "two wait";
+    world.run_until_idle();
+    EXPECT_EQ(guest, (std::vector<std::uint32_t>{1, 2, 3, 4}));
+    path.from_network(numbered(5));
+    EXPECT_EQ(guest.size(), 5U) << "nobody waits";
+    EXPECT_FALSE(path.needs_packets());
 }
 
 TEST_F(PortPathTest, EachStageNeedsPacketsWhileItIsThere) {

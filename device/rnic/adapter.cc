@@ -13,17 +13,18 @@ namespace openmana::rnic {
 Adapter::Adapter(gdma::Function& function_, const RnicConfig& config, Network& network)
     : function(function_),
       datapath(function, config, network, qps),
-      qps(std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
+      qps(function.gate(), std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
       dispatcher(datapath, qps),
       inbox(datapath.executor, datapath.counters.rx_overflow,
             [this](const base::FrameQueue::Chunks& frames) { dispatcher.handle(frames); }) {}
 
-void Adapter::connect_doorbells(Qp& qp, gdma::DoorbellTarget* reads) {
+void Adapter::connect(Qp& qp, gdma::DoorbellTarget* reads) {
     const gdma::DoorbellPage page = qp.page->page;
     function.sqs().connect(qp.ids.sq, page, &qp.send_doorbell,
                            static_cast<std::uint16_t>(qp.requester_memory().size()));
     function.rqs().connect(qp.ids.rq, page, &qp.receive_doorbell);
     if (reads != nullptr) function.rqs().connect(qp.ids.rreq, page, reads);
+    qps.link(qp);
     OM_DEBUG("qp create: nic={} qpn={:#x}", datapath.nic, qp.qpn().value());
 }
 
@@ -32,21 +33,29 @@ Qp* Adapter::qp_of(std::uint64_t handle) const {
     return qpn <= MANA_HW_RNIC_24BIT ? qps.find(Qpn(static_cast<std::uint32_t>(qpn))) : nullptr;
 }
 
-void Adapter::remove_qp(Qp& qp) {
+void Adapter::free_qp(Qp& qp) {
     OM_DEBUG("qp destroy: nic={} qpn={:#x}", datapath.nic, qp.qpn().value());
     qp.end_connection();
     if (qp.type == QpType::kUd) datapath.datagrams.remove(qp.qpn());
-    qps.erase(qp.qpn());
+    qps.destroy(qp);
 }
 
-void Adapter::reset() {
-    qps.for_each([this](Qp& qp) { remove_qp(qp); });
+void Adapter::free_all(const std::vector<Qp*>& unlinked) {
+    const base::Gate::Recess recess(function.gate());
+    datapath.datagrams.clear();  // at once, not one QP after the other
+    for (Qp* const qp : unlinked) free_qp(*qp);
     function.key_changes().end_windows(std::nullopt);
-    qps.clear();
     srqs.clear();
     srq_ids.reset();
     cqs.clear();
     dispatcher.clear();
+    inbox.clear();
+}
+
+void Adapter::reset() {
+    const base::Gate::Exclusion exclusion(function.gate(), {"reset of the adapter"});
+    free_all(qps.unlink_all());
+    // What came while the gate was open.
     inbox.clear();
     created = false;
     extensions_wanted = false;

@@ -48,8 +48,8 @@ void write_message(gdma::HwcReply& reply, const T& message) {
 }
 
 /// The control side of an RNIC: commands, and the tables of what they make. What queue pairs work
-/// with is the data path's. Tables change on the executor under an exclusion of the gate; visitors
-/// look at queue pairs alone.
+/// with is the data path's. Visitors look at queue pairs, addresses and a few flags: for changes of
+/// these alone the gate is closed, so that the rest of a command keeps nobody waiting.
 struct Adapter {
     Adapter(gdma::Function& function, const RnicConfig& config, Network& network);
 
@@ -103,9 +103,13 @@ private:
     void device_counters(gdma::HwcReply& reply) const;
     /// Null if there is no such CQ.
     [[nodiscard]] gdma::Handle<gdma::CompletionQueue> cq_of(std::uint64_t handle) const;
-    /// Doorbells reach a new QP from now on. `reads`: that of its READ scatter queue.
-    void connect_doorbells(Qp& qp, gdma::DoorbellTarget* reads = nullptr);
-    void remove_qp(Qp& qp);
+    /// Doorbells and visitors reach a new QP from now on. `reads`: the doorbell of its READ scatter
+    /// queue.
+    void connect(Qp& qp, gdma::DoorbellTarget* reads = nullptr);
+    /// A QP that is unlinked goes, with what it held.
+    void free_qp(Qp& qp);
+    /// All that is reached through queue pairs goes; these are unlinked.
+    void free_all(const std::vector<Qp*>& unlinked);
 
     bool created = false;
     bool extensions_wanted = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that make and destroy objects (RNIC 2). All run on the executor under an exclusion
-// of the gate.
+// The commands that make and destroy objects (RNIC 2). All run on the executor, with the gate open
+// but where they change what visitors look at.
 #include <algorithm>
 #include <array>
 
@@ -70,6 +70,7 @@ void add_traffic(mana_hw_rnic_vf_counters_resp& answer, const Traffic& t) {
 }  // namespace
 
 void Adapter::command(const HwcRequest& request, HwcReply& reply) {
+    const base::Gate::Recess recess(function.gate());
     const std::uint32_t opcode = request.opcode();
     if (opcode == MANA_HW_RNIC_QUERY_CAPS) {
         query_caps(reply);
@@ -162,6 +163,7 @@ std::uint32_t Adapter::create_adapter(const HwcRequest& request, HwcReply& reply
     if (created) return gdma::kHwcBusy;
     auto eq = function.eqs().find(gdma::Eqn(message.event_eq));
     if (!eq) return gdma::kHwcNotFound;
+    const base::Gate::Exclusion exclusion(function.gate(), {"CREATE_ADAPTER"});
     created = true;
     datapath.events.use(std::move(*eq));
     datapath.error_cqes.wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
@@ -181,6 +183,7 @@ std::uint32_t Adapter::config_address(const HwcRequest& request) {
     std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
     if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
         return gdma::kHwcInvalidParameter;
+    const base::Gate::Exclusion exclusion(function.gate(), {"CONFIG_ADDRESS"});
     if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(gid);
     if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(gid);
     return gdma::kHwcInvalidParameter;
@@ -190,6 +193,7 @@ std::uint32_t Adapter::config_mac(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_config_mac_req>(request);
     base::MacAddr mac{};
     std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
+    const base::Gate::Exclusion exclusion(function.gate(), {"CONFIG_MAC"});
     if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(mac);
     if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(mac);
     return gdma::kHwcInvalidParameter;
@@ -271,7 +275,7 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
         {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
-    connect_doorbells(qp, &qp.format.sends.read_doorbell());
+    connect(qp, &qp.format.sends.read_doorbell());
     mana_hw_rnic_create_rc_qp_resp answer{};
     answer.qp = kQpHandle + qp.qpn().value();
     answer.queue_ids[MANA_HW_RNIC_REQUESTER_SQ] = ids.sq.value();
@@ -312,7 +316,7 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
         datapath, gsi ? QpType::kGsi : QpType::kUd, ids,
         {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
     if (!gsi) datapath.datagrams.listen(qp.qpn());
-    connect_doorbells(qp);
+    connect(qp);
     mana_hw_rnic_create_ud_qp_resp answer{};
     answer.qp = kQpHandle + qp.qpn().value();
     answer.sq_id = ids.sq.value();
@@ -325,7 +329,8 @@ std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool rc) {
     const auto message = read_message<mana_hw_rnic_destroy_qp_req>(request);
     Qp* const qp = qp_with<StockQueues>(message.qp);
     if (qp == nullptr || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
-    remove_qp(*qp);
+    qps.unlink(*qp);
+    free_qp(*qp);
     return gdma::kHwcSuccess;
 }
 

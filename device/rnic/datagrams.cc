@@ -46,12 +46,18 @@ void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
         if (group.gid == packet.destination) deliver_to(group.qpns);
 }
 
+void Datagrams::listen(roce::Qpn qpn) {
+    listeners_.push_back(qpn);
+    tell_listened();
+}
+
 std::uint32_t Datagrams::join(const roce::Gid& gid, roce::Qpn qpn) {
     auto group = std::find_if(groups_.begin(), groups_.end(),
                               [&](const Group& other) { return other.gid == gid; });
     if (group == groups_.end()) {
         if (groups_.size() >= kMaxGroups) return gdma::kHwcNoResources;
         groups_.push_back({gid, {qpn}});
+        tell_listened();
         return gdma::kHwcSuccess;
     }
     std::vector<roce::Qpn>& members = group->qpns;
@@ -66,6 +72,7 @@ std::uint32_t Datagrams::leave(const roce::Gid& gid, roce::Qpn qpn) {
                                     [&](const Group& other) { return other.gid == gid; });
     if (group == groups_.end() || std::erase(group->qpns, qpn) == 0) return gdma::kHwcNotFound;
     if (group->qpns.empty()) groups_.erase(group);
+    tell_listened();
     return gdma::kHwcSuccess;
 }
 
@@ -73,11 +80,13 @@ void Datagrams::remove(roce::Qpn qpn) {
     std::erase(listeners_, qpn);
     for (Group& group : groups_) std::erase(group.qpns, qpn);
     std::erase_if(groups_, [](const Group& group) { return group.qpns.empty(); });
+    tell_listened();
 }
 
 void Datagrams::clear() {
     listeners_.clear();
     groups_.clear();
+    tell_listened();
 }
 
 }  // namespace openmana::rnic

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,7 +15,7 @@ namespace openmana::rnic {
 class QpTable;
 
 /// Datagrams that have come, to the queue pairs that they are for, and who listens to which group.
-/// Changed on the executor under an exclusion of the gate; deliveries there or during a visit.
+/// The executor's, but for deliver() and any_listener(), which are visitors' as well.
 class Datagrams {
 public:
     static constexpr std::uint32_t kMaxGroups = 1024;
@@ -30,7 +31,7 @@ public:
     void deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) const;
 
     /// A stock UD QP, which listens to all groups.
-    void listen(roce::Qpn qpn) { listeners_.push_back(qpn); }
+    void listen(roce::Qpn qpn);
     /// An extended UD QP, which joins groups. The answer is a status of the hardware channel.
     [[nodiscard]] std::uint32_t join(const roce::Gid& gid, roce::Qpn qpn);
     [[nodiscard]] std::uint32_t leave(const roce::Gid& gid, roce::Qpn qpn);
@@ -39,9 +40,13 @@ public:
     void clear();
     [[nodiscard]] bool any_group() const { return !groups_.empty(); }
     /// A datagram to a group may find a receiver.
-    [[nodiscard]] bool any_listener() const { return !listeners_.empty() || any_group(); }
+    [[nodiscard]] bool any_listener() const { return listened_.load(std::memory_order_relaxed); }
 
 private:
+    void tell_listened() {
+        listened_.store(!listeners_.empty() || any_group(), std::memory_order_relaxed);
+    }
+
     struct Group {
         roce::Gid gid;
         std::vector<roce::Qpn> qpns;
@@ -51,6 +56,7 @@ private:
     const std::uint32_t port_mtu_;
     std::vector<roce::Qpn> listeners_;  // QPNs
     std::vector<Group> groups_;
+    std::atomic<bool> listened_{false};  // what visitors may know of these
 };
 
 }  // namespace openmana::rnic

@@ -215,7 +215,7 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
                                    std::move(layout));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
-    connect_doorbells(qp);
+    connect(qp);
     mana_hw_ext_create_qp_resp answer{};
     answer.qp = kQpHandle + qp.qpn().value();
     answer.sq_id = ids.sq.value();
@@ -227,12 +227,13 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
 std::uint32_t Adapter::ext_destroy_qp(const HwcRequest& request) {
     QpWith<ExtQueues>* const qp = ext_qp(read_message<mana_hw_rnic_destroy_qp_req>(request).qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
+    qps.unlink(*qp);
     {
         const std::lock_guard lock(qp->responder.mutex);
         qp->format.receives.give_back();
     }
     function.key_changes().end_windows(qp->scope());
-    remove_qp(*qp);
+    free_qp(*qp);
     return gdma::kHwcSuccess;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/endian.h"
+#include "base/hold_meter.h"
 #include "rnic/datapath.h"
 #include "rnic/qp.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 constexpr unsigned kProducer = offsetof(mana_hw_ext_qp_record, rq_producer) / 4;
 constexpr unsigned kKick = offsetof(mana_hw_ext_qp_record, rq_kick) / 4;
+/// Receives that are flushed while a visitor may wait.
+constexpr std::uint32_t kFlushStep = 64;
 
 }  // namespace
 
@@ -103,21 +106,35 @@ void ExtReceives::flush() {
     record_.store(kKick, 1);
     // Partner: the full barrier of the host between its producer and its look at the kick word.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    const std::lock_guard lock(qp_.responder.mutex);
-    flush_taken();
-    if (srq_ != nullptr) {
-        if (!last_reported_)
-            qp_.datapath.events.extension(qp_.qpn(), MANA_HW_EXT_EVENT_LAST_WQE_REACHED);
-        last_reported_ = true;
-        return;
+    {
+        const std::lock_guard lock(qp_.responder.mutex);
+        flush_taken();
+        if (srq_ != nullptr) {
+            if (!last_reported_)
+                qp_.datapath.events.extension(qp_.qpn(), MANA_HW_EXT_EVENT_LAST_WQE_REACHED);
+            last_reported_ = true;
+            return;
+        }
     }
-    Receive receive;
     // At most what a ring holds in one go; the host rings for more.
-    for (std::uint32_t n = ring_ ? ring_->entries() : 0; n > 0; --n) {
+    std::uint32_t left = ring_ ? ring_->entries() : 0;
+    while (left > 0 && flush_step(left)) continue;
+}
+
+/// Flushes some of what is left. False if there is no more to flush.
+bool ExtReceives::flush_step(std::uint32_t& left) {
+    // A visitor waits for the mutex during a step at most. It finds the QP in ERR, and does
+    // nothing.
+    const std::lock_guard lock(qp_.responder.mutex);
+    const base::MeasuredHold hold({"flush of receives", qp_.qpn().value()});
+    Receive receive;
+    for (std::uint32_t n = std::min(left, kFlushStep); n > 0; --n, --left) {
         const Take taken = take(receive);
-        if (taken == Take::kEmpty || (taken == Take::kMalformed && !receive.named)) return;
+        if (taken == Take::kEmpty || (taken == Take::kMalformed && !receive.named)) return false;
+        base::count_work(1);
         complete_with_error(receive, kExtFlushed);
     }
+    return true;
 }
 
 /// The receive that a message is using, if there is one. Held: the responder's mutex.

@@ -39,6 +39,7 @@ public:
 
 private:
     void flush_taken();
+    [[nodiscard]] bool flush_step(std::uint32_t& left);
 
     Qp& qp_;
     const gdma::SharedWords& record_;

@@ -2,6 +2,7 @@
 // SET_QP_STATE (RNIC 2.10). The drivers check neither transitions nor completeness, so each request
 // that can be stored is accepted.
 #include <algorithm>
+#include <optional>
 
 #include "rnic/adapter.h"
 
@@ -15,6 +16,8 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU) && (message.path_mtu < 1 || message.path_mtu > 5))
         return gdma::kHwcInvalidParameter;
 
+    std::optional<base::Gate::Exclusion> exclusion;
+    exclusion.emplace(function.gate(), base::HoldCause{"SET_QP_STATE"});
     QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;
@@ -55,6 +58,8 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
             qp.reset();
             break;
         case MANA_HW_RNIC_QP_ERR:
+            // Flushes as much as the queues hold.
+            exclusion.reset();
             qp.enter_error();
             break;
         default:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -9,17 +10,22 @@
 #include <vector>
 
 #include "base/block_pool.h"
+#include "base/gate.h"
+#include "base/hold_meter.h"
 #include "rnic/qp.h"
 
 namespace openmana::rnic {
 
-/// The queue pairs of an adapter, by number, and their memory. Changes on the executor under an
-/// exclusion of the gate; visitors look.
+/// The queue pairs of an adapter, by number, and their memory. Changes on the executor; visitors
+/// look. The gate is closed just for what they look at, which is where each is; that it is open
+/// while one is made and destroyed is for who calls.
 class QpTable {
 public:
     /// `qp_bytes`: size of the largest.
-    explicit QpTable(std::size_t qp_bytes) : memory_(qp_bytes) {}
-    ~QpTable() { clear(); }
+    QpTable(base::Gate& gate, std::size_t qp_bytes) : gate_(gate), memory_(qp_bytes) {}
+    ~QpTable() {
+        for (Qp* const qp : unlink_all()) destroy(*qp);
+    }
     QpTable(const QpTable&) = delete;
     QpTable& operator=(const QpTable&) = delete;
 
@@ -27,37 +33,57 @@ public:
     [[nodiscard]] Qp* find(Qpn qpn) const {
         return qpn.value() < qps_.size() ? qps_[qpn.value()] : nullptr;
     }
-    /// A QP whose queues are of this format. Its number is free.
+    /// A QP whose queues are of this format, which nobody finds before it is linked.
     template <typename Format, typename Layout>
     QpWith<Format>& create(Datapath& datapath, QpType type, const QpIds& ids, QpUses uses,
                            Layout layout) {
-        const std::uint32_t qpn = ids.rq.value();
-        if (qpn >= qps_.size()) qps_.resize(qpn + 1);
-        auto* const qp = new (memory_.take())
-            QpWith<Format>(datapath, type, ids, std::move(uses), std::move(layout));
-        qps_[qpn] = qp;
         ++count_;
-        generation_ = next_generation();
-        return *qp;
+        return *new (memory_.take())
+            QpWith<Format>(datapath, type, ids, std::move(uses), std::move(layout));
     }
-    void erase(Qpn qpn) {
-        Qp* const qp = std::exchange(qps_[qpn.value()], nullptr);
-        qp->~Qp();
-        memory_.give_back(qp);
+    /// Its number is free.
+    void link(Qp& qp) {
+        const std::uint32_t qpn = qp.qpn().value();
+        std::vector<Qp*> more;
+        if (qpn >= qps_.size()) {
+            more.reserve(std::max<std::size_t>(qpn + 1, 2 * qps_.size()));
+            more = qps_;
+            more.resize(qpn + 1);
+        }
+        const base::Gate::Exclusion exclusion(gate_, {"link of a QP"});
+        if (!more.empty()) qps_.swap(more);
+        qps_[qpn] = &qp;
+        generation_ = next_generation();
+    }
+    /// Nobody finds it any more, and nobody is at it.
+    void unlink(Qp& qp) {
+        const base::Gate::Exclusion exclusion(gate_, {"unlink of a QP"});
+        qps_[qp.qpn().value()] = nullptr;
+        generation_ = next_generation();
+    }
+    /// All that there are, and the memory of the table. They have not gone yet.
+    [[nodiscard]] std::vector<Qp*> unlink_all() {
+        std::vector<Qp*> all;
+        {
+            const base::Gate::Exclusion exclusion(gate_, {"unlink of all QPs"});
+            all.swap(qps_);
+            generation_ = next_generation();
+        }
+        std::erase(all, nullptr);
+        return all;
+    }
+    /// Of one that nobody finds.
+    void destroy(Qp& qp) {
+        base::count_work(1);
+        qp.~Qp();
+        memory_.give_back(&qp);
         --count_;
-        generation_ = next_generation();
-    }
-    /// All that are left go, and the memory of the table.
-    void clear() {
-        for_each([this](Qp& qp) { erase(qp.qpn()); });
-        qps_.clear();
-        generation_ = next_generation();
     }
     [[nodiscard]] std::uint32_t count() const { return count_; }
     /// Changes whenever a QP comes or goes, and is never that of another adapter: who found one
     /// finds the same one as long as this is the same.
     [[nodiscard]] std::uint64_t generation() const { return generation_; }
-    /// Calls `visit` with each, which may erase it.
+    /// Calls `visit` with each.
     template <typename Visit>
     void for_each(Visit&& visit) const {
         for (Qp* const qp : qps_)
@@ -69,6 +95,7 @@ private:
         static std::atomic<std::uint64_t> next{1};
         return next.fetch_add(1, std::memory_order_relaxed);
     }
+    base::Gate& gate_;
     base::BlockPool memory_;
     std::vector<Qp*> qps_;
     std::uint64_t generation_ = next_generation();

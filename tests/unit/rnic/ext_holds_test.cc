@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands of the extension do while a visitor of the NIC may wait is a bounded number of
+// entries, windows and queue pairs, however many there are.
+#include <mana/gdma.h>
+
+#include <optional>
+#include <vector>
+
+#include "base/hold_meter.h"
+#include "ext_verbs_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+class ExtHoldsTest : public ExtVerbsTest {
+protected:
+    base::HoldMeter meter;  // before the gates
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, ExtHoldsTest, ::testing::Values(true),
+                         [](const auto&) { return "Local"; });
+
+TEST_P(ExtHoldsTest, AResizeMovesCqesInSteps) {
+    ExtLink::Options options;
+    options.entries = 2048;
+    open(options);
+    constexpr std::uint32_t kWaiting = 1500;
+    for (std::uint32_t i = 0; i < kWaiting; ++i) {
+        link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 8));
+        link->world.run_until_idle();
+    }
+    meter.clear();
+    ASSERT_TRUE(link->a.host->resize_cq(link->a.send_cq, 4096));
+    EXPECT_LE(meter.largest().work, gdma::CompletionQueue::kMoveStep) << meter.report();
+    EXPECT_GE(meter.largest().work, 1U);
+    link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 8));
+    link->world.run_until_idle();
+    const auto all = link->a.send_cq.drain();
+    ASSERT_EQ(all.size(), kWaiting + 1);
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].cookie, i);
+}
+
+TEST_P(ExtHoldsTest, AQueuePairGoesWithManyWindows) {
+    open();
+    std::vector<DriverMr> windows;
+    for (std::uint32_t i = 0; i < 300; ++i) {
+        windows.push_back(*link->a.host->create_key(MANA_HW_MR_WINDOW_TYPE2));
+        ASSERT_EQ(done(bind(windows[i], windows[i].rkey, 0, 64, gdma::kRemoteWrite)).status, 0);
+    }
+    EXPECT_EQ(write_by_b(windows[0].rkey, link->a.buffer.value()), 0);
+    meter.clear();
+    ASSERT_TRUE(link->a.host->destroy_qp(link->a.qp));
+    EXPECT_LE(meter.largest().work, 1U) << meter.report();
+    EXPECT_TRUE(link->a.node->host.hwc().destroy_mr(link->a.mr)) << "no window shows it any more";
+}
+
+TEST_P(ExtHoldsTest, AResetWithManyQueuePairsClosesTheGateForNoneOfThem) {
+    open();
+    for (int i = 0; i < 50; ++i)
+        ASSERT_TRUE(link->a.host->create_qp(link->a.send_cq, link->a.recv_cq));
+    meter.clear();
+    link->a.node->function.reset();
+    EXPECT_LE(meter.largest().work, 8U) << meter.report();
+    EXPECT_EQ(link->a.node->rnic.qp_status().size(), 0U);
+}
+
+TEST_P(ExtHoldsTest, AFlushOfManyReceivesGivesTheMutexAwayInBetween) {
+    ExtLink::Options options;
+    options.entries = 1024;
+    options.a.rq_bytes = 65536;
+    open(options);
+    constexpr std::uint32_t kReceives = 1000;
+    for (std::uint32_t i = 0; i < kReceives; ++i) link->a.recv(i, 0, 64);
+    meter.clear();
+    ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_ERR));
+    EXPECT_LE(meter.largest().work, 64U) << meter.report();
+    EXPECT_EQ(link->a.recv_cq.drain().size(), kReceives);
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -223,9 +223,9 @@ std::uint32_t EthernetDevice::Impl::dispatch_extension(const HwcRequest& request
 }
 
 void EthernetDevice::Impl::drop_all() {
+    steering.clear();
     queues.clear();
     queue_commands.reset();
-    steering.clear();
     clamp_mbps = 0;
 }
 
@@ -236,7 +236,7 @@ EthernetDevice::EthernetDevice(gdma::Function& function, EthernetConfig config,
 }
 
 EthernetDevice::~EthernetDevice() {
-    const base::Gate::Exclusion exclusion(impl_->function.gate());
+    const base::Gate::Exclusion exclusion(impl_->function.gate(), {"end of the vPort"});
     impl_->drop_all();
 }
 

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hold_meter.h"
 #include "base/log.h"
 #include "gdma/wqe.h"
 
 namespace openmana::eth {
 namespace {
+
+constexpr std::uint64_t kMaxFences = 64;
 
 /// Copies `source` to the list behind its first `skip` bytes; there is room.
 void scatter(const gdma::SpanList& spans, std::size_t skip, std::span<const std::byte> source) {
@@ -104,8 +107,8 @@ void ReceiveQueue::complete_locked(std::uint32_t type, const ReceivedFrame& fram
 
 void ReceiveQueue::fence() {
     const std::lock_guard lock(mutex_);
-    // More than one CQE per posted WQE is never owed.
-    if (fences_ < ring_.bytes() / 32) ++fences_;
+    // More than one CQE per posted WQE is never owed, nor more than who delivers may wait for.
+    if (fences_ < std::min<std::uint64_t>(ring_.bytes() / 32, kMaxFences)) ++fences_;
     flush_fences_locked();
 }
 
@@ -116,6 +119,7 @@ void ReceiveQueue::flush_fences_locked() {
         cqe.type = MANA_HW_ETH_CQE_RX_FENCE | MANA_HW_ETH_CQE_CLIENT;
         cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
         counters_.rx_fences.add();
+        base::count_work(1);
     }
 }
 

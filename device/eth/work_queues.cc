@@ -49,17 +49,23 @@ ReceiveQueue* WorkQueues::find_receive(std::uint64_t handle) const {
     return found != rqs_.end() ? found->second.get() : nullptr;
 }
 
+bool WorkQueues::destroy_send(std::uint64_t handle) {
+    const base::Gate::Recess recess(function_.gate());
+    return sqs_.erase(handle) != 0;
+}
+
 bool WorkQueues::destroy_receive(std::uint64_t handle) {
     const auto found = rqs_.find(handle);
     if (found == rqs_.end()) return false;
     steering_.forget(*found->second);
+    const base::Gate::Recess recess(function_.gate());
     rqs_.erase(found);
     return true;
 }
 
 void WorkQueues::clear() {
+    const base::Gate::Recess recess(function_.gate());
     sqs_.clear();
-    for (auto& [handle, queue] : rqs_) steering_.forget(*queue);
     rqs_.clear();
 }
 

@@ -54,8 +54,9 @@ public:
     [[nodiscard]] SendQueue* find_send(std::uint64_t handle) const;
     [[nodiscard]] ReceiveQueue* find_receive(std::uint64_t handle) const;
     /// False if there is none.
-    bool destroy_send(std::uint64_t handle) { return sqs_.erase(handle) != 0; }
+    bool destroy_send(std::uint64_t handle);
     bool destroy_receive(std::uint64_t handle);
+    /// Steering has forgotten all.
     void clear();
 
     /// Never used again, so that a late turn finds nothing.

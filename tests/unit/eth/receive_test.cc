@@ -249,6 +249,19 @@ TEST_F(EthReceive, FenceWaitsForAReceiveWqe) {
     EXPECT_FALSE(guest.poll(guest.rx[0]));
 }
 
+TEST_F(EthReceive, NoMoreFencesWaitThanWhoDeliversMayWaitFor) {
+    up(1, 1500, 1);
+    ASSERT_TRUE(receive(tcp(in4(), {})));
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(guest.fence(guest.rx[0].object).ok());
+    int fences = 0;
+    for (int i = 0; i < 20; ++i) {
+        guest.post_buffer(guest.rx[0]);
+        while (const auto done = guest.poll(guest.rx[0]))
+            if (done->type == 3) ++fences;
+    }
+    EXPECT_EQ(fences, 64);
+}
+
 TEST_F(EthReceive, FenceChecksTheHandle) {
     up();
     EXPECT_FALSE(guest.fence(guest.tx[0].object).ok());

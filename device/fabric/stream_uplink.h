@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/acceptor.h"
 #include "base/executor.h"
 #include "base/fd.h"
+#include "base/hold_meter.h"
 #include "fabric/unsent_frames.h"
 #include "fabric/uplink.h"
 
@@ -60,7 +60,8 @@ private:
     base::Timer retry_;                               // of a client
     std::vector<std::byte> input_;
     std::size_t filled_ = 0;
-    std::mutex mutex_;  // protects fd_ and unsent_; fd_ changes on the loop alone
+    base::SharedMutex mutex_{
+        "stream uplink"};  // protects fd_ and unsent_; fd_ changes on the loop alone
     base::UniqueFd fd_;
     std::atomic<bool> connected_{false};  // for those who ask; tells of itself alone, so relaxed
     UnsentFrames unsent_;

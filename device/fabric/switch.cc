@@ -2,6 +2,8 @@
 #include "fabric/switch.h"
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
 
 namespace openmana::fabric {
 namespace {
@@ -23,50 +25,68 @@ std::uint64_t Switch::key(const std::uint8_t* mac) {
 void Switch::attach(Port& port, const base::MacAddr* fixed) {
     const std::lock_guard lock(mutex_);
     ports_.push_back(&port);
-    if (fixed != nullptr) table_[key(fixed->data())] = Entry{&port, true, clock_.now()};
+    attached_.try_emplace(&port, fixed != nullptr ? kMaxBehindNic : kMaxLearned);
+    std::size_t most = ports_.size();
+    for (const auto& [other, state] : attached_) most += state.most_learned;
+    table_.reserve(most);
+    if (fixed == nullptr) return;
+    Entry& entry = table_[key(fixed->data())];
+    // Somebody may have used it before.
+    if (!entry.fixed()) entry.learned_by->learned.erase(entry.place);
+    entry = Entry{&port, nullptr, clock_.now(), {}};
 }
 
 void Switch::detach(Port& port) {
     const std::lock_guard lock(mutex_);
     std::erase(ports_, &port);
-    std::erase_if(table_, [&](const auto& item) {
-        if (item.second.port != &port) return false;
-        if (!item.second.fixed) --learned_;
-        return true;
-    });
+    std::erase_if(table_, [&](const auto& item) { return item.second.port == &port; });
+    attached_.erase(&port);
+}
+
+void Switch::forget_oldest_locked(Attached& port) {
+    table_.erase(port.learned.back());
+    port.learned.pop_back();
+    counters_.forgotten.add();
+}
+
+/// An address that no entry has.
+void Switch::learn_locked(Port& from, std::uint64_t source, base::TimePoint now) {
+    const auto found = attached_.find(&from);
+    if (found == attached_.end()) return;
+    Attached& port = found->second;
+    if (port.learned.size() >= port.most_learned) forget_oldest_locked(port);
+    port.learned.push_front(source);
+    table_.emplace(source, Entry{&from, &port, now, port.learned.begin()});
+    counters_.learned.add();
 }
 
 Port* Switch::look_up(Port& from, std::span<const std::byte> frame, bool& flood) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(frame.data());
+    const std::uint64_t source = key(bytes + 6);
     const base::TimePoint now = clock_.now();
     const std::lock_guard lock(mutex_);
-    Entry* source = nullptr;
-    if (const auto found = table_.find(key(bytes + 6)); found != table_.end())
-        source = &found->second;
-    if (source == nullptr) {
-        // Old entries go when the table is full, so that a flood of made-up addresses cannot pin it
-        // for ever.
-        if (learned_ >= kMaxLearned)
-            learned_ -= std::erase_if(table_, [&](const auto& item) {
-                return !item.second.fixed && now - item.second.seen > kAge;
-            });
-        if (learned_ < kMaxLearned) {
-            table_[key(bytes + 6)] = Entry{&from, false, now};
-            ++learned_;
-            counters_.learned.add();
+    base::count_work(1);
+    const auto known = table_.find(source);
+    if (known == table_.end()) {
+        learn_locked(from, source, now);
+    } else if (Entry& entry = known->second; !entry.fixed()) {
+        std::list<std::uint64_t>& learned = entry.learned_by->learned;
+        if (entry.port == &from) {
+            entry.seen = now;
+            if (entry.place != learned.begin())
+                learned.splice(learned.begin(), learned, entry.place);
         } else {
-            counters_.table_full.add();
+            learned.erase(entry.place);
+            table_.erase(known);
+            learn_locked(from, source, now);
         }
-    } else if (!source->fixed) {
-        source->port = &from;
-        source->seen = now;
     }
     if (is_group(bytes)) {
         flood = true;
         return nullptr;
     }
     const auto target = table_.find(key(bytes));
-    if (target == table_.end() || (!target->second.fixed && now - target->second.seen > kAge)) {
+    if (target == table_.end() || (!target->second.fixed() && now - target->second.seen > kAge)) {
         flood = true;
         return nullptr;
     }

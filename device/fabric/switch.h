@@ -3,7 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+#include <list>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/frame.h"
+#include "base/hold_meter.h"
 #include "fabric/capture.h"
 #include "fabric/peers.h"
 
@@ -26,7 +28,8 @@ namespace openmana::fabric {
     X(malformed, "fabric.switch.malformed",                                               \
       "frames dropped: shorter than an Ethernet header, or from a group address")         \
     X(learned, "fabric.switch.learned", "addresses learned on ports without a fixed one") \
-    X(table_full, "fabric.switch.table_full", "addresses not learned because the table was full")
+    X(forgotten, "fabric.switch.forgotten",                                               \
+      "learned addresses dropped for newer ones of the same port")
 
 OM_COUNTERS(SwitchCounters, OM_SWITCH_COUNTERS);
 
@@ -40,11 +43,16 @@ public:
 };
 
 /// A learning Ethernet switch (IEEE 802.1D without spanning tree). NIC ports have fixed addresses;
-/// uplinks learn. Thread-safe. Frames are delivered without the switch's lock, on the caller's
-/// thread.
+/// uplinks learn, and so do NIC ports whose guest has more. Thread-safe. Frames are delivered
+/// without the switch's lock, on the caller's thread.
+///
+/// Each port has so many learned addresses; a new one takes the place of that which was not seen
+/// for longest. So who makes addresses up makes the switch forget its own only, and no frame costs
+/// more than another.
 class Switch {
 public:
-    static constexpr std::size_t kMaxLearned = 8192;
+    static constexpr std::size_t kMaxLearned = 8192;   ///< of an uplink
+    static constexpr std::size_t kMaxBehindNic = 256;  ///< of a port with a fixed address
     static constexpr base::Duration kAge = std::chrono::seconds(300);
 
     explicit Switch(const base::Clock& clock) : clock_(clock) {}
@@ -70,20 +78,30 @@ public:
     [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
 
 private:
+    /// A port with what it has learned, that seen last in front.
+    struct Attached {
+        explicit Attached(std::size_t most) : most_learned(most) {}
+        const std::size_t most_learned;
+        std::list<std::uint64_t> learned;
+    };
     struct Entry {
         Port* port = nullptr;
-        bool fixed = false;
+        Attached* learned_by = nullptr;  ///< null: fixed
         base::TimePoint seen{};
+        std::list<std::uint64_t>::iterator place{};  ///< in learned_by->learned
+        [[nodiscard]] bool fixed() const { return learned_by == nullptr; }
     };
     static std::uint64_t key(const std::uint8_t* mac);
     Port* look_up(Port& from, std::span<const std::byte> frame, bool& flood);
+    void learn_locked(Port& from, std::uint64_t source, base::TimePoint now);
+    void forget_oldest_locked(Attached& port);
 
     const base::Clock& clock_;
     std::atomic<FrameTap*> tap_{nullptr};
-    mutable std::mutex mutex_;  // protects table_ and ports_; nothing is called under it
-    std::unordered_map<std::uint64_t, Entry> table_;
+    base::SharedMutex mutex_{"switch"};  // protects the next three; nothing is called under it
+    std::unordered_map<std::uint64_t, Entry> table_;  // never rehashed but by attach()
+    std::map<Port*, Attached> attached_;
     std::vector<Port*> ports_;
-    std::size_t learned_ = 0;
     Peers peers_;
     SwitchCounters counters_;
 };

@@ -103,26 +103,61 @@ TEST_F(SwitchTest, DropsWhatIsNoFrame) {
     EXPECT_EQ(network.counters().malformed.value(), 2u);
 }
 
-TEST_F(SwitchTest, AFullTableStillForwardsAndTakesNewAddressesWhenOldOnesAge) {
-    for (std::uint32_t i = 0; i <= Switch::kMaxLearned; ++i) {
-        base::MacAddr source{0x06,
-                             0,
-                             static_cast<std::uint8_t>(i >> 16),
-                             static_cast<std::uint8_t>(i >> 8),
-                             static_cast<std::uint8_t>(i),
-                             1};
-        network.forward(uplink, frame(kBroadcast, source, 0));
+base::MacAddr made_up(std::uint32_t number) {
+    return {0x06,
+            0,
+            static_cast<std::uint8_t>(number >> 16),
+            static_cast<std::uint8_t>(number >> 8),
+            static_cast<std::uint8_t>(number),
+            1};
+}
+
+TEST_F(SwitchTest, AFloodOfAddressesMakesAPortForgetItsOwnOldestAlone) {
+    network.forward(uplink, frame(kBroadcast, mac(50), 0));
+    network.forward(nic1, frame(kBroadcast, mac(60), 0));
+    for (std::uint32_t i = 0; i < 3 * Switch::kMaxBehindNic; ++i) {
+        network.forward(nic1, frame(kBroadcast, made_up(i), 0));
+        if (i % 100 == 0) network.forward(nic1, frame(kBroadcast, mac(60), 0));
     }
-    EXPECT_EQ(network.counters().table_full.value(), 1u);
+    EXPECT_EQ(network.counters().forgotten.value(), 2 * Switch::kMaxBehindNic + 1);
+    nic1.received.clear();
     nic2.received.clear();
-    network.forward(nic1, frame(mac(2), mac(1), 9));
-    EXPECT_EQ(nic2.received, std::vector<int>{9});
-    clock.time += Switch::kAge + 1s;
-    network.forward(uplink, frame(kBroadcast, mac(60), 0));
-    nic2.received.clear();
-    network.forward(nic1, frame(mac(60), mac(1), 3));
-    EXPECT_TRUE(nic2.received.empty());
-    EXPECT_EQ(uplink.received.back(), 3);
+    uplink.received.clear();
+    network.forward(nic2, frame(mac(50), mac(2), 1));
+    network.forward(nic2, frame(mac(60), mac(2), 2));
+    network.forward(nic2, frame(made_up(3 * Switch::kMaxBehindNic - 1), mac(2), 3));
+    EXPECT_EQ(uplink.received, std::vector<int>{1}) << "another port's stay";
+    EXPECT_EQ(nic1.received, (std::vector<int>{2, 3})) << "what is seen often and the newest stay";
+    network.forward(nic2, frame(made_up(0), mac(2), 4));
+    EXPECT_EQ(uplink.received, (std::vector<int>{1, 4})) << "the oldest went";
+}
+
+TEST_F(SwitchTest, AnAddressMovesToThePortThatItWasSeenAtLast) {
+    network.forward(uplink, frame(kBroadcast, mac(50), 0));
+    network.forward(nic1, frame(kBroadcast, mac(50), 0));
+    nic1.received.clear();
+    uplink.received.clear();
+    network.forward(nic2, frame(mac(50), mac(2), 1));
+    EXPECT_EQ(nic1.received, std::vector<int>{1});
+    EXPECT_TRUE(uplink.received.empty());
+    network.detach(uplink);
+    network.forward(nic2, frame(mac(50), mac(2), 2));
+    EXPECT_EQ(nic1.received, (std::vector<int>{1, 2}));
+}
+
+TEST(SwitchHolds, AFrameIsOneLookHoweverManyAddressesThereAre) {
+    base::HoldMeter meter;
+    ManualClock clock;
+    Switch network(clock);
+    RecordingPort uplink;
+    RecordingPort nic;
+    const base::MacAddr fixed = mac(1);
+    network.attach(uplink, nullptr);
+    network.attach(nic, &fixed);
+    for (std::uint32_t i = 0; i < 2 * Switch::kMaxLearned; ++i)
+        network.forward(uplink, frame(mac(1), made_up(i), 0));
+    EXPECT_GE(meter.holds(), 2 * Switch::kMaxLearned);
+    EXPECT_EQ(meter.largest().work, 1U);
 }
 
 TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <utility>
 
 #include "base/result.h"
@@ -45,7 +46,7 @@ void HoldMeter::Stopwatch::stop(HoldKind kind, HoldCause cause) {
     meter->add({kind, cause, thread_nanoseconds() - began, work_done - work_});
 }
 
-void HoldMeter::add(const Longest& hold) {
+void HoldMeter::add(const Hold& hold) {
     const auto kind = static_cast<std::size_t>(hold.kind);
     const auto limit =
         std::find_if(kLimits.begin(), kLimits.end(), [&](std::uint64_t microseconds) {
@@ -54,8 +55,11 @@ void HoldMeter::add(const Longest& hold) {
     counts_[kind][static_cast<std::size_t>(limit - kLimits.begin())].fetch_add(
         1, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
-    if (hold.nanoseconds >= longest_[kind].nanoseconds) longest_[kind] = hold;
-    if (hold.work >= largest_.work) largest_ = hold;
+    Cause& cause = causes_[{hold.kind, hold.cause.what, hold.cause.apart ? hold.cause.detail : 0}];
+    ++cause.holds;
+    if (hold.nanoseconds > kSlow * kMicrosecond) ++cause.slow;
+    if (hold.nanoseconds >= cause.longest.nanoseconds) cause.longest = hold;
+    if (hold.work >= cause.largest.work) cause.largest = hold;
 }
 
 std::uint64_t HoldMeter::holds() const {
@@ -73,40 +77,52 @@ std::uint64_t HoldMeter::within(std::uint64_t microseconds) const {
     return sum;
 }
 
-HoldMeter::Longest HoldMeter::longest() const {
+HoldMeter::Hold HoldMeter::largest(std::optional<HoldKind> kind) const {
     const std::lock_guard lock(mutex_);
-    return *std::max_element(
-        longest_.begin(), longest_.end(),
-        [](const Longest& a, const Longest& b) { return a.nanoseconds < b.nanoseconds; });
+    Hold most;
+    for (const auto& [key, cause] : causes_)
+        if ((!kind || *kind == cause.largest.kind) && cause.largest.work >= most.work)
+            most = cause.largest;
+    return most;
 }
 
-HoldMeter::Longest HoldMeter::largest() const {
-    const std::lock_guard lock(mutex_);
-    return largest_;
+std::vector<HoldMeter::Cause> HoldMeter::causes() const {
+    std::vector<Cause> all;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [key, cause] : causes_) all.push_back(cause);
+    }
+    std::ranges::sort(all, std::greater(),
+                      [](const Cause& cause) { return cause.longest.nanoseconds; });
+    return all;
 }
 
 void HoldMeter::clear() {
     for (auto& kind : counts_)
         for (auto& count : kind) count.store(0, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
-    longest_ = {};
-    largest_ = {};
+    causes_.clear();
 }
 
 std::string HoldMeter::report() const {
     std::string text;
-    const std::lock_guard lock(mutex_);
     for (std::size_t kind = 0; kind < kHoldKinds; ++kind) {
         text += fmt::format("{:<10}", kNames[kind]);
         for (std::size_t i = 0; i < kLimits.size(); ++i)
             text += fmt::format(" <={}us {}", kLimits[i],
                                 counts_[kind][i].load(std::memory_order_relaxed));
-        text +=
-            fmt::format(" more {}", counts_[kind][kLimits.size()].load(std::memory_order_relaxed));
-        const Longest& most = longest_[kind];
-        text += fmt::format("; longest {:.1f} us, {} units: {} {:#x}\n",
-                            static_cast<double>(most.nanoseconds) / kMicrosecond, most.work,
-                            most.cause.what, most.cause.detail);
+        text += fmt::format(" more {}\n",
+                            counts_[kind][kLimits.size()].load(std::memory_order_relaxed));
+    }
+    for (const Cause& cause : causes()) {
+        const Hold& longest = cause.longest;
+        text += fmt::format(
+            "{:<10} {} {:#x}: {} holds, {} over {} us, longest {:.1f} us ({} units), most {} "
+            "units\n",
+            kNames[static_cast<std::size_t>(longest.kind)], longest.cause.what,
+            longest.cause.detail, cause.holds, cause.slow, kSlow,
+            static_cast<double>(longest.nanoseconds) / kMicrosecond, longest.work,
+            cause.largest.work);
     }
     return text;
 }

@@ -5,13 +5,20 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 namespace openmana::base {
 
 /// Work that the calling thread has done: entries, windows, pages, frames. What does a number of
-/// them while others may wait says so, so that a test can compare that with a bound.
+/// them while others may wait says so, so that a test can compare that with a bound. A unit is what
+/// may take a microsecond; of what is just compared or moved kSmallSteps are one.
+inline constexpr std::uint64_t kSmallSteps = 64;
 inline thread_local std::uint64_t work_done = 0;
 inline void count_work(std::uint64_t units) {
     work_done += units;
@@ -21,6 +28,7 @@ inline void count_work(std::uint64_t units) {
 struct HoldCause {
     const char* what = "gate";  ///< static
     std::uint64_t detail = 0;   ///< an opcode, say
+    bool apart = false;         ///< each detail is a cause of its own
 };
 
 enum class HoldKind : std::uint8_t {
@@ -54,34 +62,43 @@ public:
         std::uint64_t work_ = 0;
     };
 
-    struct Longest {
+    struct Hold {
         HoldKind kind = HoldKind::kExclusion;
         HoldCause cause{};
         std::uint64_t nanoseconds = 0;
         std::uint64_t work = 0;
     };
+    /// Nobody should wait for longer, in microseconds.
+    static constexpr std::uint64_t kSlow = 200;
+    /// All holds for one cause.
+    struct Cause {
+        std::uint64_t holds = 0;
+        std::uint64_t slow = 0;  ///< took longer than kSlow
+        Hold longest;
+        Hold largest;
+    };
     [[nodiscard]] std::uint64_t holds() const;
     /// Those that took no longer than so many microseconds, which is a limit of the histogram.
     [[nodiscard]] std::uint64_t within(std::uint64_t microseconds) const;
-    [[nodiscard]] Longest longest() const;
-    /// That with the most units of work.
-    [[nodiscard]] Longest largest() const;
+    /// That with the most units of work, of all or of a kind.
+    [[nodiscard]] Hold largest(std::optional<HoldKind> kind = std::nullopt) const;
+    /// The one with the longest hold first.
+    [[nodiscard]] std::vector<Cause> causes() const;
     /// Forgets what was.
     void clear();
-    /// The histogram of each kind, and the longest with its cause.
+    /// The histogram of each kind, and each cause with its longest and largest hold.
     [[nodiscard]] std::string report() const;
 
 private:
-    static constexpr std::array<std::uint64_t, 12> kLimits = {1,   2,   5,   10,   20,    50,
-                                                              100, 200, 500, 1000, 10000, 100000};
-    void add(const Longest& hold);
+    static constexpr std::array<std::uint64_t, 12> kLimits = {1,   2,     5,   10,   20,    50,
+                                                              100, kSlow, 500, 1000, 10000, 100000};
+    void add(const Hold& hold);
 
     static inline std::atomic<HoldMeter*> current_{nullptr};
     /// By kind and limit, in microseconds; the last is for those beyond all.
     std::array<std::array<std::atomic<std::uint64_t>, kLimits.size() + 1>, kHoldKinds> counts_{};
     mutable std::mutex mutex_;  // protects all below
-    std::array<Longest, kHoldKinds> longest_{};
-    Longest largest_{};
+    std::map<std::tuple<HoldKind, std::string_view, std::uint64_t>, Cause> causes_;
 };
 
 /// Behind a lock of another kind: until it ends others may wait.

@@ -156,7 +156,7 @@ bool Hwc::handle_request(const Wqe& wqe) {
     HwcReply reply(std::min<std::uint64_t>(header.response.size, buffer));
     {
         const base::Activity::Scope doing("hwc_req", request.opcode());
-        const base::Gate::Exclusion exclusion(parts_.gate, {"command", request.opcode()});
+        const base::Gate::Exclusion exclusion(parts_.gate, {"command", request.opcode(), true});
         parts_.handler.command(request, reply);
     }
     answer(request, reply, *receive, pieces);

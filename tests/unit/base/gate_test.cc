@@ -112,6 +112,39 @@ TEST(HoldMeter, TellsHowLongWhatIsHeldAndForWhat) {
     EXPECT_EQ(meter.holds(), 1U);
 }
 
+TEST(HoldMeter, TellsCausesApart) {
+    HoldMeter meter;
+    Gate gate;
+    const auto hold = [&](const HoldCause& cause, std::uint64_t work) {
+        const Gate::Exclusion exclusion(gate, cause);
+        count_work(work);
+    };
+    hold({"command", 1, true}, 5);
+    hold({"command", 2, true}, 7);
+    hold({"step", 1}, 3);
+    hold({"step", 2}, 4);
+    {
+        const Gate::Visit visit(gate);
+        count_work(100);
+    }
+    EXPECT_EQ(meter.largest().work, 100U);
+    EXPECT_EQ(meter.largest(HoldKind::kExclusion).work, 7U);
+    EXPECT_EQ(meter.largest(HoldKind::kLock).work, 0U);
+    const auto causes = meter.causes();
+    ASSERT_EQ(causes.size(), 4U) << meter.report();
+    std::uint64_t steps = 0;
+    for (std::size_t i = 0; i < causes.size(); ++i) {
+        if (i > 0) {
+            EXPECT_LE(causes[i].longest.nanoseconds, causes[i - 1].longest.nanoseconds);
+        }
+        EXPECT_LE(causes[i].slow, causes[i].holds);
+        if (std::string(causes[i].largest.cause.what) != "step") continue;
+        steps = causes[i].holds;
+        EXPECT_EQ(causes[i].largest.work, 4U);
+    }
+    EXPECT_EQ(steps, 2U);
+}
+
 TEST(HoldMeter, SeesNothingOfAGateThatWasThereBefore) {
     Gate gate;
     HoldMeter meter;

@@ -9,21 +9,24 @@ namespace openmana::base {
 
 template <typename Put>
 auto FrameQueue::add(std::size_t bytes, Put&& put) -> Pushed {
+    const std::size_t cost = bytes + kFrameCost;
     const std::lock_guard lock(mutex_);
     const std::size_t waiting = bytes_.load(std::memory_order_relaxed);
-    if (bytes > max_bytes_ - std::min(waiting, max_bytes_)) return Pushed::kFull;
-    if (chunks_.empty() || chunks_.back().size() == kChunk) {
-        chunks_.push_back(std::exchange(spare_chunk_, {}));
-        chunks_.back().reserve(kChunk);
+    if (cost > max_bytes_ - std::min(waiting, max_bytes_)) return Pushed::kFull;
+    if (chunks_.empty() || chunks_.back().frames.size() == kChunkFrames ||
+        chunks_.back().bytes + bytes > kChunkBytes) {
+        chunks_.push_back({std::exchange(spare_chunk_, {}), 0});
+        chunks_.back().frames.reserve(kChunkFrames);
     }
-    put(chunks_.back());
+    put(chunks_.back().frames);
+    chunks_.back().bytes += bytes;
     count_work(1);
-    bytes_.store(waiting + bytes, std::memory_order_relaxed);
+    bytes_.store(waiting + cost, std::memory_order_relaxed);
     return busy_.exchange(true, std::memory_order_relaxed) ? Pushed::kMore : Pushed::kFirst;
 }
 
 auto FrameQueue::push(std::span<const std::byte> frame) -> Pushed {
-    return add(frame.size(), [&](std::vector<Frame>& chunk) {
+    return add(frame.size(), [&](Chunk& chunk) {
         if (spare_.empty()) {
             chunk.emplace_back(frame.begin(), frame.end());
             return;
@@ -36,27 +39,31 @@ auto FrameQueue::push(std::span<const std::byte> frame) -> Pushed {
 
 auto FrameQueue::push(Frame&& frame) -> Pushed {
     const std::size_t bytes = frame.size();
-    return add(bytes, [&](std::vector<Frame>& chunk) { chunk.push_back(std::move(frame)); });
+    return add(bytes, [&](Chunk& chunk) { chunk.push_back(std::move(frame)); });
 }
 
-auto FrameQueue::take() -> Chunks {
+auto FrameQueue::take() -> Chunk {
     const std::lock_guard lock(mutex_);
-    bytes_.store(0, std::memory_order_relaxed);
-    return std::exchange(chunks_, {});
+    if (chunks_.empty()) return {};
+    Waiting oldest = std::move(chunks_.front());
+    chunks_.pop_front();
+    bytes_.store(
+        bytes_.load(std::memory_order_relaxed) - oldest.bytes - oldest.frames.size() * kFrameCost,
+        std::memory_order_relaxed);
+    return std::move(oldest.frames);
 }
 
-void FrameQueue::recycle(Chunks&& chunks) {
+void FrameQueue::recycle(Chunk&& chunk) {
     // The rest goes when the lock is open again.
-    Chunks rest = std::move(chunks);
+    Chunk rest = std::move(chunk);
     if (rest.empty()) return;
-    std::vector<Frame>& kept = rest.front();
     const std::lock_guard lock(mutex_);
-    while (!kept.empty() && spare_.size() < kMaxSpare) {
-        spare_.push_back(std::move(kept.back()));
-        kept.pop_back();
+    while (!rest.empty() && spare_.size() < kMaxSpare) {
+        spare_.push_back(std::move(rest.back()));
+        rest.pop_back();
         count_work(1);
     }
-    if (kept.empty()) spare_chunk_ = std::move(kept);
+    if (rest.empty()) spare_chunk_.swap(rest);
 }
 
 bool FrameQueue::done() {
@@ -64,6 +71,16 @@ bool FrameQueue::done() {
     if (!chunks_.empty()) return false;
     busy_.store(false, std::memory_order_release);
     return true;
+}
+
+void FrameQueue::clear() {
+    std::deque<Waiting> gone;
+    {
+        const std::lock_guard lock(mutex_);
+        chunks_.swap(gone);
+        bytes_.store(0, std::memory_order_relaxed);
+    }
+    for (const Waiting& chunk : gone) count_work(chunk.frames.size());
 }
 
 }  // namespace openmana::base

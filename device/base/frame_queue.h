@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -12,10 +13,16 @@
 
 namespace openmana::base {
 
-/// Frames on their way from any thread to one that takes all that have come. They lie in chunks, so
-/// that nothing moves when there are many: who adds one holds the lock for that one.
+/// Frames on their way from any thread to one that takes them in turns. They lie in chunks: who
+/// adds one holds the lock for that one, and who takes them is busy with one chunk at a time.
 class FrameQueue {
 public:
+    static constexpr std::size_t kChunkFrames = 64;
+    /// Of the frames of a chunk, if it has more than one.
+    static constexpr std::size_t kChunkBytes = 256U << 10;
+    /// What a frame counts beside its bytes: about what its memory costs beside these.
+    static constexpr std::size_t kFrameCost = 64;
+
     /// `name`: of its lock. What would make it more than `max_bytes` does not fit.
     FrameQueue(const char* name, std::size_t max_bytes) : max_bytes_(max_bytes), mutex_(name) {}
 
@@ -29,30 +36,34 @@ public:
     [[nodiscard]] Pushed push(Frame&& frame);
     /// From the first frame until done() says that there are no more. Any thread.
     [[nodiscard]] bool busy() const { return busy_.load(std::memory_order_acquire); }
-    /// Of all that wait. Any thread; a hint.
+    /// Of all that wait, with what they cost. Any thread; a hint.
     [[nodiscard]] std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
     // For who takes.
-    using Chunks = std::vector<std::vector<Frame>>;
-    /// All that have come, in their order.
-    [[nodiscard]] Chunks take();
-    /// The memory of some of them is used again: fresh pages cost more than what is done with
-    /// frames.
-    void recycle(Chunks&& chunks);
+    using Chunk = std::vector<Frame>;
+    /// The oldest, in their order; empty if nothing waits.
+    [[nodiscard]] Chunk take();
+    /// Their memory is used again: fresh pages cost more than what is done with frames.
+    void recycle(Chunk&& chunk);
     /// True if nothing waits: the next frame is a first one again. Else take() has more.
     [[nodiscard]] bool done();
+    /// Forgets all that wait, which may be many.
+    void clear();
 
 private:
-    static constexpr std::size_t kChunk = 256;
-    static constexpr std::size_t kMaxSpare = 2 * kChunk;
+    static constexpr std::size_t kMaxSpare = 4 * kChunkFrames;
+    struct Waiting {
+        Chunk frames;
+        std::size_t bytes = 0;
+    };
     template <typename Put>
     Pushed add(std::size_t bytes, Put&& put);
 
     const std::size_t max_bytes_;
     SharedMutex mutex_;  // protects all below
-    Chunks chunks_;
+    std::deque<Waiting> chunks_;
     std::vector<Frame> spare_;  // for their capacity
-    std::vector<Frame> spare_chunk_;
+    Chunk spare_chunk_;
     std::atomic<std::size_t> bytes_{0};
     std::atomic<bool> busy_{false};
 };

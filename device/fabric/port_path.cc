@@ -105,9 +105,9 @@ void PortPath::take_waiting_later() {
 }
 
 void PortPath::take_waiting() {
-    for (std::vector<base::Frame>& frames : waiting_.take())
-        for (base::Frame& frame : frames) receive(std::move(frame));
-    // What came meanwhile has its turn when the executor has looked after everything else.
+    for (base::Frame& frame : waiting_.take()) receive(std::move(frame));
+    // The rest has its turn when the executor has looked after everything else: who floods a NIC
+    // keeps it from its doorbells and commands for one chunk at a time.
     if (!waiting_.done()) take_waiting_later();
 }
 

@@ -33,9 +33,8 @@ SegmentKind kind_of(Operation operation) {
 
 }  // namespace
 
-void Dispatcher::handle(const base::FrameQueue::Chunks& frames) {
-    for (const auto& chunk : frames)
-        for (const base::Frame& frame : chunk) handle_frame(frame);
+void Dispatcher::handle(std::span<const base::Frame> frames) {
+    for (const base::Frame& frame : frames) handle_frame(frame);
     for (const Qpn qpn : batch_) {
         Qp* qp = qps_.find(qpn);
         if (qp == nullptr) continue;

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/frame_queue.h"
+#include "base/frame.h"
 #include "roce/packet.h"
 
 namespace openmana::rnic {
@@ -22,7 +22,7 @@ public:
     Dispatcher(Datapath& datapath, const QpTable& qps) : datapath_(datapath), qps_(qps) {}
 
     /// A burst.
-    void handle(const base::FrameQueue::Chunks& frames);
+    void handle(std::span<const base::Frame> frames);
     /// One frame, whose answer waits for the end of a burst.
     void handle_frame(std::span<const std::byte> frame);
     /// Forgets who has something to answer.

@@ -25,9 +25,10 @@ void Inbox::serve_later() {
 }
 
 void Inbox::serve() {
-    base::FrameQueue::Chunks frames = frames_.take();
+    base::FrameQueue::Chunk frames = frames_.take();
     handler_(frames);
     frames_.recycle(std::move(frames));
+    // The rest has its turn when the executor has looked after everything else.
     if (!frames_.done()) serve_later();
 }
 

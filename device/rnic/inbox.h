@@ -15,8 +15,8 @@ namespace openmana::rnic {
 /// Frames on their way in: from any thread to the executor, a burst at a time.
 class Inbox {
 public:
-    /// Gets what came meanwhile, on the executor.
-    using Handler = std::function<void(const base::FrameQueue::Chunks& frames)>;
+    /// Gets some of what has come, on the executor.
+    using Handler = std::function<void(std::span<const base::Frame> frames)>;
 
     /// `overflow` counts what does not fit.
     Inbox(base::Executor& executor, base::Counter& overflow, Handler handler)
@@ -24,10 +24,10 @@ public:
 
     /// From any thread: the frame is copied.
     void receive(std::span<const std::byte> frame);
-    /// Hands out what has come. On the executor.
+    /// Hands out a chunk of what has come. On the executor.
     void serve();
-    /// Forgets what waits. On the executor.
-    void clear() { (void)frames_.take(); }
+    /// Forgets what waits, which may take long. On the executor.
+    void clear() { frames_.clear(); }
 
 private:
     /// Waiting frames beyond this are dropped, as a NIC without buffers would.

@@ -230,13 +230,29 @@ TEST_F(PortPathTest, WhatWaitsForTheThreadIsMarkedThenDropped) {
     FrameMaker maker;
     maker.ecn = 2;
     const base::Frame big = maker.udp(1, 2, 60000);
-    const std::size_t fits = PortPath::kMaxWaitingBytes / big.size();
+    const std::size_t cost = big.size() + base::FrameQueue::kFrameCost;
+    const std::size_t fits = PortPath::kMaxWaitingBytes / cost;
     for (std::size_t i = 0; i < fits + 3; ++i) path.from_network(big);
     EXPECT_EQ(counter("fabric.port.queue_full"), 3u);
-    EXPECT_EQ(counter("fabric.port.queue_marked"),
-              fits - PortPath::kMarkWaitingBytes / big.size() - 1);
+    EXPECT_EQ(counter("fabric.port.queue_marked"), fits - PortPath::kMarkWaitingBytes / cost - 1);
     world.run_until_idle();
     EXPECT_EQ(guest.size(), fits);
+}
+
+/// Each turn of the executor, in which others have theirs, takes so many and no more.
+TEST_F(PortPathTest, AFloodKeepsTheThreadForOneChunkATurn) {
+    constexpr std::uint32_t kFrames = 1000;
+    open = false;
+    for (std::uint32_t i = 0; i < kFrames; ++i) path.from_network(numbered(i));
+    open = true;
+    std::size_t turns = 0;
+    for (std::size_t before = 0; executor.run_once(); before = guest.size(), ++turns) {
+        EXPECT_LE(guest.size() - before, base::FrameQueue::kChunkFrames);
+        if (turns == 0) path.from_network(numbered(kFrames));  // behind all the others
+    }
+    EXPECT_GE(turns, kFrames / base::FrameQueue::kChunkFrames);
+    ASSERT_EQ(guest.size(), kFrames + 1);
+    for (std::uint32_t i = 0; i <= kFrames; ++i) EXPECT_EQ(guest[i], i);
 }
 
 TEST_F(PortPathTest, APostedFrameDoesNotOutliveThePath) {

@@ -96,6 +96,7 @@ public:
     gdma::Function function;
     rnic::Rnic rnic;
     RdmaHost host;
+    std::uint64_t room = UINT64_MAX;  ///< that the network has for its frames
 
 private:
     static rnic::RnicConfig with_mac(rnic::RnicConfig config, std::uint8_t number) {
@@ -103,6 +104,7 @@ private:
         return config;
     }
     void transmit(base::Frame frame) override { network_.transmit(*this, std::move(frame)); }
+    [[nodiscard]] std::uint64_t transmit_room() const override { return room; }
     const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const roce::Gid& gid,
                                       const base::MacAddr& mac) override {
         if (!network_.local) return nullptr;

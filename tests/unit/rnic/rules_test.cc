@@ -300,9 +300,13 @@ TEST_F(RulesTest, WhatAPeerIsOwedIsBounded) {
         roce::encode(p, frame);
         link->b.node->rnic.receive(frame);
     };
-    // All come in one batch, before the first is answered.
+    // All come before the first is answered.
+    link->b.node->room = 0;
     for (std::uint32_t i = 0; i < 300; ++i) ask(0x100 + i);
     link->world.run_until_idle();
+    EXPECT_EQ(sent().size(), 0U);
+    link->b.node->room = UINT64_MAX;
+    link->world.advance(std::chrono::milliseconds(1));
     EXPECT_EQ(sent().size(), 128U);
     EXPECT_EQ(at_b().drop_owed.value(), 172U);
     EXPECT_STREQ(link->b.state(), "RTS");

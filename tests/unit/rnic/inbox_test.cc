@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rnic/inbox.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/sim_executor.h"
+
+namespace openmana::test {
+namespace {
+
+class InboxTest : public ::testing::Test {
+protected:
+    void receive(std::size_t frames) {
+        const base::Frame frame(60);
+        for (std::size_t i = 0; i < frames; ++i) inbox.receive(frame);
+    }
+    SimWorld world;
+    SimExecutor executor{world};
+    base::Counter overflow;
+    std::vector<std::size_t> turns;  ///< frames of each
+    rnic::Inbox inbox{executor, overflow, [this](std::span<const base::Frame> frames) {
+                          turns.push_back(frames.size());
+                      }};
+};
+
+TEST_F(InboxTest, AFloodKeepsTheThreadForOneChunkATurn) {
+    receive(1000);
+    std::size_t all = 0;
+    while (executor.run_once()) {
+        ASSERT_EQ(turns.size(), 1U) << "others have their turn in between";
+        EXPECT_LE(turns[0], base::FrameQueue::kChunkFrames);
+        all += turns[0];
+        turns.clear();
+    }
+    EXPECT_EQ(all, 1000U);
+}
+
+TEST_F(InboxTest, WhatIsForgottenIsNotHandled) {
+    receive(1000);
+    inbox.clear();
+    receive(3);
+    world.run_until_idle();
+    EXPECT_EQ(turns, std::vector<std::size_t>{3});
+    EXPECT_EQ(overflow.value(), 0U);
+}
+
+TEST_F(InboxTest, MoreThanItHoldsIsDroppedAndCounted) {
+    receive(200000);
+    EXPECT_GT(overflow.value(), 0U);
+    const std::uint64_t dropped = overflow.value();
+    world.run_until_idle();
+    std::size_t all = 0;
+    for (const std::size_t frames : turns) all += frames;
+    EXPECT_EQ(all + dropped, 200000U);
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/flow_key.h"
 
+#include <array>
+
 #include "base/endian.h"
+#include "base/keyed_hash.h"
 #include "fabric/flow_packet.h"
 
 namespace openmana::fabric {
 
 using namespace flow_packet;
 
+/// Peers make addresses and ports up.
 std::size_t FlowKeyHash::operator()(const FlowKey& key) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(key.kind) + 1;
-    const auto mix = [&](std::uint64_t value) {
-        hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-        hash ^= hash >> 29;
+    const auto half = [](const roce::Gid& gid, std::size_t from) {
+        return base::load_le<std::uint64_t>(gid.data() + from);
     };
-    for (const roce::Gid* gid : {&key.local_address, &key.remote_address}) {
-        mix(base::load_le<std::uint64_t>(gid->data()));
-        mix(base::load_le<std::uint64_t>(gid->data() + 8));
-    }
-    mix(std::uint64_t{key.local} << 32 | key.remote);
-    return hash;
+    const std::array<std::uint64_t, 6> words{
+        static_cast<std::uint64_t>(key.kind), half(key.local_address, 0),
+        half(key.local_address, 8),           half(key.remote_address, 0),
+        half(key.remote_address, 8),          std::uint64_t{key.local} << 32 | key.remote};
+    return base::KeyedHash::of(words);
 }
 
 std::optional<FlowKey> FlowKey::of(Direction direction, const FrameHeaders& headers,

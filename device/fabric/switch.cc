@@ -44,6 +44,7 @@ void Switch::detach(Port& port) {
 }
 
 void Switch::forget_oldest_locked(Attached& port) {
+    base::count_work(1);
     table_.erase(port.learned.back());
     port.learned.pop_back();
     counters_.forgotten.add();
@@ -55,6 +56,7 @@ void Switch::learn_locked(Port& from, std::uint64_t source, base::TimePoint now)
     if (found == attached_.end()) return;
     Attached& port = found->second;
     if (port.learned.size() >= port.most_learned) forget_oldest_locked(port);
+    base::count_work(1);
     port.learned.push_front(source);
     table_.emplace(source, Entry{&from, &port, now, port.learned.begin()});
     counters_.learned.add();
@@ -85,12 +87,21 @@ Port* Switch::look_up(Port& from, std::span<const std::byte> frame, bool& flood)
         flood = true;
         return nullptr;
     }
+    base::count_work(1);
     const auto target = table_.find(key(bytes));
     if (target == table_.end() || (!target->second.fixed() && now - target->second.seen > kAge)) {
         flood = true;
         return nullptr;
     }
     return target->second.port;
+}
+
+std::size_t Switch::longest_bucket() const {
+    const std::lock_guard lock(mutex_);
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < table_.bucket_count(); ++i)
+        longest = std::max(longest, table_.bucket_size(i));
+    return longest;
 }
 
 void Switch::forward(Port& from, std::span<const std::byte> frame) {

@@ -13,6 +13,7 @@
 #include "base/counters.h"
 #include "base/frame.h"
 #include "base/hold_meter.h"
+#include "base/keyed_hash.h"
 #include "fabric/capture.h"
 #include "fabric/peers.h"
 
@@ -48,7 +49,7 @@ public:
 ///
 /// Each port has so many learned addresses; a new one takes the place of that which was not seen
 /// for longest. So who makes addresses up makes the switch forget its own only, and no frame costs
-/// more than another.
+/// more than another: nobody can tell which addresses share a bucket.
 class Switch {
 public:
     static constexpr std::size_t kMaxLearned = 8192;   ///< of an uplink
@@ -76,6 +77,8 @@ public:
     /// The NICs on it, for those that do without frames.
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
+    /// The most addresses that a look-up may compare. For tests: it looks at the whole table.
+    [[nodiscard]] std::size_t longest_bucket() const;
 
 private:
     /// A port with what it has learned, that seen last in front.
@@ -98,8 +101,8 @@ private:
 
     const base::Clock& clock_;
     std::atomic<FrameTap*> tap_{nullptr};
-    base::SharedMutex mutex_{"switch"};  // protects the next three; nothing is called under it
-    std::unordered_map<std::uint64_t, Entry> table_;  // never rehashed but by attach()
+    mutable base::SharedMutex mutex_{"switch"};  // protects the next three; nothing called under it
+    std::unordered_map<std::uint64_t, Entry, base::KeyedHash> table_;  // rehashed by attach() alone
     std::map<Port*, Attached> attached_;
     std::vector<Port*> ports_;
     Peers peers_;

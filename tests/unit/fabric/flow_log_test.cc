@@ -76,6 +76,19 @@ protected:
     FlowLog table{executor, "a", 60s, base::WallTime(1699999999s), lines, counters};
 };
 
+/// What differs where a multiplication carries nothing on, and then takes that back: one of many
+/// ways to make keys that a hash without a key of its own cannot tell apart.
+TEST(FlowKeyHash, NobodyCanMakeKeysThatShareAHash) {
+    FlowKey one;
+    one.remote_address = gid("fd00::1");
+    FlowKey other = one;
+    other.remote_address[7] ^= 0x80;
+    other.remote_address[15] ^= 0x80;
+    other.remote_address[12] ^= 0x04;
+    EXPECT_NE(FlowKeyHash()(one), FlowKeyHash()(other));
+    EXPECT_EQ(FlowKeyHash()(one), FlowKeyHash()(FlowKey(one)));
+}
+
 TEST_F(FlowLogTest, FollowsATcpConnectionFromStartToEnd) {
     const base::Frame syn = out.tcp(40000, 22, 0x02);
     const base::Frame data = in.tcp(22, 40000, 0x18, 100);

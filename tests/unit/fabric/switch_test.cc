@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <unordered_map>
 #include <vector>
 
 namespace openmana::fabric {
@@ -145,19 +146,47 @@ TEST_F(SwitchTest, AnAddressMovesToThePortThatItWasSeenAtLast) {
     EXPECT_EQ(nic1.received, (std::vector<int>{1, 2}));
 }
 
-TEST(SwitchHolds, AFrameIsOneLookHoweverManyAddressesThereAre) {
+class SwitchHolds : public ::testing::Test {
+protected:
+    SwitchHolds() {
+        network.attach(uplink, nullptr);
+        network.attach(nic, &fixed);
+    }
+    /// A frame from each of so many addresses, which are `step` apart.
+    void flood(RecordingPort& from, std::uint64_t first, std::uint64_t step, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) {
+            base::MacAddr source{};
+            for (int octet = 0; octet < 6; ++octet)
+                source[static_cast<std::size_t>(octet)] =
+                    static_cast<std::uint8_t>((first + i * step) >> (40 - 8 * octet));
+            network.forward(from, frame(mac(1), source, 0));
+        }
+    }
+    static constexpr std::uint64_t kFirst = 0x060000000000;
     base::HoldMeter meter;
     ManualClock clock;
-    Switch network(clock);
+    Switch network{clock};
     RecordingPort uplink;
     RecordingPort nic;
     const base::MacAddr fixed = mac(1);
-    network.attach(uplink, nullptr);
-    network.attach(nic, &fixed);
-    for (std::uint32_t i = 0; i < 2 * Switch::kMaxLearned; ++i)
-        network.forward(uplink, frame(mac(1), made_up(i), 0));
+};
+
+TEST_F(SwitchHolds, AFrameIsTwoLooksHoweverManyAddressesThereAre) {
+    flood(uplink, kFirst, 1, 2 * Switch::kMaxLearned);
     EXPECT_GE(meter.holds(), 2 * Switch::kMaxLearned);
-    EXPECT_EQ(meter.largest().work, 1U);
+    EXPECT_EQ(network.counters().forgotten.value(), Switch::kMaxLearned);
+    EXPECT_EQ(meter.largest().work, 4U) << "and one learned, and one forgotten";
+}
+
+/// Who knows how many buckets there are could make all addresses share one, if it knew the rest.
+TEST_F(SwitchHolds, NoAddressesThatSomebodyChoseShareABucket) {
+    std::unordered_map<std::uint64_t, int> known;
+    known.reserve(2 + Switch::kMaxLearned + Switch::kMaxBehindNic);
+    const std::uint64_t buckets = known.bucket_count();
+    flood(uplink, kFirst, buckets, Switch::kMaxLearned);
+    flood(nic, kFirst + (std::uint64_t{1} << 20) * buckets, buckets, Switch::kMaxBehindNic);
+    EXPECT_EQ(network.counters().learned.value(), Switch::kMaxLearned + Switch::kMaxBehindNic);
+    EXPECT_LE(network.longest_bucket(), 16U);
 }
 
 TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {

@@ -2,7 +2,7 @@
 #include "gdma/event_queue.h"
 
 #include <algorithm>
-#include <thread>
+#include <mutex>
 #include <utility>
 
 #include <mana/queue.h>
@@ -84,8 +84,8 @@ void EventQueue::ring_doorbell(std::uint32_t index, bool arm) {
         const base::MeasuredHold hold({"EQ doorbell", id_.value()});
         return ring_locked(index, arm);
     };
-    // Who posts an event meanwhile gets the lock in between.
-    while (ring_again()) std::this_thread::yield();
+    // Who waits to post an event gets the lock in between.
+    while (ring_again()) mutex_.hand_over();
 }
 
 /// True if there is more to write than one who posts should wait for; then this is to be done

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 
+#include "base/handover_mutex.h"
 #include "gdma/doorbell_pages.h"
 #include "gdma/handle.h"
 #include "gdma/ring.h"
@@ -67,7 +67,7 @@ private:
     const Handle<PageGrant> grant_;
     pci::IrqSink& irq_;
     const unsigned vector_;
-    std::mutex mutex_;  // protects all below
+    base::HandoverMutex mutex_;  // protects all below
     Ring ring_;
     std::uint32_t entries_;
     std::uint64_t producer_;

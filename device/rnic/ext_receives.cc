@@ -118,12 +118,12 @@ void ExtReceives::flush() {
     }
     // At most what a ring holds in one go; the host rings for more.
     std::uint32_t left = ring_ ? ring_->entries() : 0;
-    while (left > 0 && flush_step(left)) continue;
+    while (left > 0 && flush_step(left)) qp_.responder.mutex.hand_over();
 }
 
 /// Flushes some of what is left. False if there is no more to flush.
 bool ExtReceives::flush_step(std::uint32_t& left) {
-    // A visitor waits for the mutex during a step at most. It finds the QP in ERR, and does
+    // A visitor that waits for the mutex gets it behind this step. It finds the QP in ERR, and does
     // nothing.
     const std::lock_guard lock(qp_.responder.mutex);
     const base::MeasuredHold hold({"flush of receives", qp_.qpn().value()});

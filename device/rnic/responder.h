@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/handover_mutex.h"
 #include "rnic/counters.h"
 #include "rnic/memory.h"
 #include "rnic/receive_format.h"
@@ -41,7 +41,8 @@ struct ResponderHistory {
 struct alignas(64) ResponderCore {
     explicit ResponderCore(Qp& qp) : qp_(qp) {}
 
-    std::mutex mutex;  ///< protects all of the responder, and every change of the QP's state
+    base::HandoverMutex
+        mutex;  ///< protects all of the responder, and every change of the QP's state
 
 protected:
     Qp& qp_;

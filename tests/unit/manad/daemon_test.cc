@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/gate.h"
+#include "base/handover_mutex.h"
 #include "base/unix_socket.h"
 #include "fabric/flow_file.h"
 #include "held_loop.h"
@@ -331,7 +332,7 @@ TEST_F(DaemonTest, StatusLooksAtNoQueuePair) {
     const auto first = host.create_rc(*cq, *cq);
     const auto second = host.create_rc(*cq, *cq);
     ASSERT_TRUE(first && second);
-    std::vector<std::unique_lock<std::mutex>> locks;
+    std::vector<std::unique_lock<base::HandoverMutex>> locks;
     nic("a").nic().rdma().adapter().qps.for_each(
         [&](rnic::Qp& qp) { locks.emplace_back(qp.responder.mutex); });
     json status;

@@ -3,11 +3,16 @@
 // entries, windows and queue pairs, however many there are.
 #include <mana/gdma.h>
 
+#include <atomic>
+#include <cstddef>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/hold_meter.h"
 #include "ext_verbs_fixture.h"
+#include "rnic/adapter.h"
 
 namespace openmana::test {
 namespace {
@@ -62,6 +67,45 @@ TEST_P(ExtHoldsTest, AResetWithManyQueuePairsClosesTheGateForNoneOfThem) {
     link->a.node->function.reset();
     EXPECT_LE(meter.largest().work, 8U) << meter.report();
     EXPECT_EQ(link->a.node->rnic.qp_status().size(), 0U);
+}
+
+/// Not just that each step is short: who waits has the mutex between two of them.
+TEST_P(ExtHoldsTest, WhoWaitsForAFlushWaitsForAStepOrTwo) {
+    constexpr std::uint64_t kReceives = 4096;
+    ExtLink::Options options;
+    options.entries = kReceives;
+    options.a.rq_bytes = kReceives * 64;
+    open(options);
+    rnic::Qp& qp = *link->a.node->rnic.adapter().qps.find(roce::Qpn(link->a.qp.qpn));
+    const auto flushed = [&] { return qp.recv_cq->posted() % kReceives; };
+    int counted = 0;
+    int soon = 0;
+    for (int round = 0; round < 200 && counted < 12; ++round) {
+        if (round > 0) {
+            ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_RESET));
+            ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_INIT));
+            link->a.qp.rq_producer = 0;
+            link->a.qp.memory.store(offsetof(mana_hw_ext_qp_record, rq_producer) / 4, 0);
+        }
+        for (std::uint32_t i = 0; i < kReceives; ++i) link->a.recv(i, 0, 64);
+        std::uint64_t before = 0;
+        std::uint64_t after = 0;
+        std::atomic<bool> over{false};
+        std::thread visitor([&] {
+            while ((before = flushed()) == 0 && !over) std::this_thread::yield();
+            const std::lock_guard lock(qp.responder.mutex);
+            after = flushed();
+        });
+        ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_ERR));
+        over = true;
+        visitor.join();
+        ASSERT_EQ(link->a.recv_cq.drain().size(), kReceives);
+        // Of those visits that came in the middle, so that there was more to wait for.
+        if (before == 0 || before > kReceives / 2) continue;
+        ++counted;
+        if (after != 0 && after - before <= 256) ++soon;
+    }
+    EXPECT_GE(soon, counted * 3 / 4) << "of " << counted;
 }
 
 TEST_P(ExtHoldsTest, AFlushOfManyReceivesGivesTheMutexAwayInBetween) {

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <new>
 
+#include "base/hold_meter.h"
+
 namespace openmana::base {
 
 /// Allocates for a container that is looked up at random places. From half a huge page on its
@@ -31,6 +33,7 @@ struct HugePageAllocator {
         return static_cast<T*>(memory);
     }
     void deallocate(T* memory, std::size_t count) {
+        count_work(count * sizeof(T) / kSmallPage);
         ::operator delete (memory,
                            std::align_val_t{count * sizeof(T) < kLeast ? alignof(T) : kPage});
     }
@@ -38,6 +41,7 @@ struct HugePageAllocator {
 
 private:
     static constexpr std::size_t kLeast = kPage / 2;
+    static constexpr std::size_t kSmallPage = 4096;
 };
 
 }  // namespace openmana::base

@@ -73,8 +73,10 @@ bool KeyChanges::fast_register(const FastRegister& request) {
     auto region =
         regions_.make({request.length, first_offset, request.page_shift, request.pages}, pages);
     if (!region) return false;
+    std::unique_ptr<DmaRegion> before;  // goes when the gate is open again
     const base::Gate::Exclusion exclusion(gate_, {"fast registration"});
-    keys_.fast_register({request.key, request.pd, request.access, base, std::move(*region)});
+    before =
+        keys_.fast_register({request.key, request.pd, request.access, base, std::move(*region)});
     return true;
 }
 

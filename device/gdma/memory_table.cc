@@ -42,6 +42,14 @@ struct UsedKeys {
 };
 thread_local UsedKeys used_keys;
 
+/// Others copy for a bounded step, and wait for nothing that the caller holds (KeyUse).
+void wait_for_users(const MemoryRegion& region) {
+    used_keys.release();
+    if (region.users.load(std::memory_order_seq_cst) == 0) return;
+    const base::Activity::Wait waiting("the users of a key to leave");
+    while (region.users.load(std::memory_order_seq_cst) != 0) ::sched_yield();
+}
+
 }  // namespace
 
 KeyUse::KeyUse() : outer_(!used_keys.active) {
@@ -151,6 +159,8 @@ base::Result<void> MemoryTable::remove(Key key) {
     free_tail_ = index;
     --used_;
     const base::Gate::Recess recess(gate_);
+    // Nobody finds it any more, but a KeyUse may outlive the visit in which it did.
+    wait_for_users(*gone);
     gone.reset();
     return {};
 }
@@ -192,7 +202,13 @@ void MemoryTable::clear() {
     ++first_tag_;
     const base::Gate::Recess recess(gate_);
     base::count_work(gone.size());
-    for (const Slot& slot : gone) delete slot.region;
+    for (const Slot& slot : gone) {
+        if (slot.region == nullptr) continue;
+        wait_for_users(*slot.region);  // as in remove()
+        delete slot.region;
+    }
+    // Not behind the recess: so many pages take long, too.
+    Slots().swap(gone);
 }
 
 const MemoryRegion* MemoryTable::find(Key key) const {
@@ -361,7 +377,7 @@ bool MemoryTable::registrable(Key key, Pdn pd, std::uint32_t pages) const {
            !region->valid.load(std::memory_order_relaxed) && pages <= region->max_pages;
 }
 
-void MemoryTable::fast_register(FastRegistration request) {
+std::unique_ptr<DmaRegion> MemoryTable::fast_register(FastRegistration request) {
     MemoryRegion& region = *at(request.key);
     region.key = request.key;
     slots_[request.key.value() >> kTagBits].tag =
@@ -369,8 +385,9 @@ void MemoryTable::fast_register(FastRegistration request) {
     region.access = request.access;
     region.base = request.base;
     region.length = request.region->length();
-    region.region = std::move(request.region);
+    auto before = std::exchange(region.region, std::move(request.region));
     region.valid.store(true, std::memory_order_release);
+    return before;
 }
 
 bool MemoryTable::invalidate(Key key, Pdn pd, WindowScope scope) const {
@@ -385,11 +402,7 @@ bool MemoryTable::invalidate(Key key, Pdn pd, WindowScope scope) const {
         region->windows.load(std::memory_order_relaxed) != 0)
         return false;
     const_cast<MemoryRegion*>(region)->valid.store(false, std::memory_order_seq_cst);
-    // Others copy for a bounded step, and wait for nothing that the caller holds (KeyUse).
-    used_keys.release();
-    if (region->users.load(std::memory_order_seq_cst) == 0) return true;
-    const base::Activity::Wait waiting("the users of a key to leave");
-    while (region->users.load(std::memory_order_seq_cst) != 0) ::sched_yield();
+    wait_for_users(*region);
     return true;
 }
 

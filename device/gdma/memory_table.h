@@ -101,8 +101,9 @@ struct MemoryChange {
 };
 
 /// What its thread resolves through fast-register keys while one lives, it may copy: nobody who
-/// makes such a key invalid goes on before. It lives for a bounded step, in which its thread waits
-/// for nothing but object locks. One within another does nothing.
+/// makes such a key invalid, or destroys it, goes on before. It lives for a bounded step, may
+/// outlive a visit, and once keys of another NIC are in it its thread waits for nothing but object
+/// locks. One within another does nothing.
 class KeyUse {
 public:
     KeyUse();
@@ -145,8 +146,8 @@ public:
     [[nodiscard]] bool bind(const WindowBind& request);
     /// True if the key, whatever its tag, is one of this PD that can be registered now.
     [[nodiscard]] bool registrable(Key key, Pdn pd, std::uint32_t pages) const;
-    /// Of a registrable key.
-    void fast_register(FastRegistration request);
+    /// Of a registrable key. Gives back what it stood for before, to be freed with the gate open.
+    [[nodiscard]] std::unique_ptr<DmaRegion> fast_register(FastRegistration request);
     /// Makes a window of type 2 or a fast-register key invalid, for the scope that asks. False if
     /// the key is no such. Also during a visit. Waits until nobody copies through a fast-register
     /// key; what the caller itself resolved in its KeyUse it may not use any more.

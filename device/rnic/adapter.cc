@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
+#include "base/hold_meter.h"
 #include "base/log.h"
 #include "rnic/ext_queues.h"
 #include "rnic/stock_queues.h"
@@ -40,26 +42,30 @@ void Adapter::free_qp(Qp& qp) {
     qps.destroy(qp);
 }
 
-void Adapter::free_all(const std::vector<Qp*>& unlinked) {
+void Adapter::free_all(std::vector<Qp*>&& unlinked) {
     const base::Gate::Recess recess(function.gate());
+    const std::vector<Qp*> all = std::move(unlinked);  // it ends with the gate open as well
+    base::count_work(all.size());
     datapath.datagrams.clear();  // at once, not one QP after the other
-    for (Qp* const qp : unlinked) free_qp(*qp);
+    for (Qp* const qp : all)
+        if (qp != nullptr) free_qp(*qp);
     function.key_changes().end_windows(std::nullopt);
     srqs.clear();
     srq_ids.reset();
     cqs.clear();
     dispatcher.clear();
-    inbox.clear();
 }
 
 void Adapter::reset() {
     const base::Gate::Exclusion exclusion(function.gate(), {"reset of the adapter"});
     free_all(qps.unlink_all());
-    // What came while the gate was open.
-    inbox.clear();
     created = false;
     extensions_wanted = false;
     datapath.reset();
+    // With what came meanwhile. No more does, since there are no addresses now that it could be
+    // for.
+    const base::Gate::Recess recess(function.gate());
+    inbox.clear();
 }
 
 }  // namespace openmana::rnic

@@ -108,8 +108,8 @@ private:
     void connect(Qp& qp, gdma::DoorbellTarget* reads = nullptr);
     /// A QP that is unlinked goes, with what it held.
     void free_qp(Qp& qp);
-    /// All that is reached through queue pairs goes; these are unlinked.
-    void free_all(const std::vector<Qp*>& unlinked);
+    /// All that is reached through queue pairs goes; these, which are of unlink_all(), too.
+    void free_all(std::vector<Qp*>&& unlinked);
 
     bool created = false;
     bool extensions_wanted = false;

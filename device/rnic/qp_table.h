@@ -24,7 +24,8 @@ public:
     /// `qp_bytes`: size of the largest.
     QpTable(base::Gate& gate, std::size_t qp_bytes) : gate_(gate), memory_(qp_bytes) {}
     ~QpTable() {
-        for (Qp* const qp : unlink_all()) destroy(*qp);
+        for (Qp* const qp : unlink_all())
+            if (qp != nullptr) destroy(*qp);
     }
     QpTable(const QpTable&) = delete;
     QpTable& operator=(const QpTable&) = delete;
@@ -61,15 +62,12 @@ public:
         qps_[qp.qpn().value()] = nullptr;
         generation_ = next_generation();
     }
-    /// All that there are, and the memory of the table. They have not gone yet.
+    /// The table as it was, with null where there is none: the QPs have not gone yet. It is long.
     [[nodiscard]] std::vector<Qp*> unlink_all() {
         std::vector<Qp*> all;
-        {
-            const base::Gate::Exclusion exclusion(gate_, {"unlink of all QPs"});
-            all.swap(qps_);
-            generation_ = next_generation();
-        }
-        std::erase(all, nullptr);
+        const base::Gate::Exclusion exclusion(gate_, {"unlink of all QPs"});
+        all.swap(qps_);
+        generation_ = next_generation();
         return all;
     }
     /// Of one that nobody finds.

@@ -3,7 +3,9 @@
 // pages and keys.
 #include <vector>
 
+#include "base/endian.h"
 #include "base/hold_meter.h"
+#include "gdma/key_changes.h"
 #include "unit/gdma/fixture.h"
 
 namespace openmana::gdma {
@@ -74,6 +76,33 @@ TEST_F(KeyHoldsTest, ManyWindowsEndWithTheGateOpen) {
     EXPECT_EQ(meter.largest().work, 0U) << meter.report();
     EXPECT_EQ(table.size(), 0U);
     EXPECT_EQ(pd->holders(), 1U);
+}
+
+TEST_F(KeyHoldsTest, AFastRegistrationFreesWhatTheKeyWasWithTheGateOpen) {
+    HandleNumbers handles;
+    RegionTable regions({1, 1, 1 << 20}, handles);
+    PdTable pds(4, handles);
+    KeyChanges changes(gate, memory, table, regions, pds);
+    std::vector<std::byte> host(std::size_t{16} << 12);
+    const base::GuestAddr list(0x10000);
+    ASSERT_TRUE(memory.map_host(list, host));
+    constexpr std::uint32_t kPages = 1024;
+    for (std::uint64_t i = 0; i < kPages; ++i)
+        base::store_le<std::uint64_t>(host.data() + 8 * i, i * 8192);
+    MemoryRegion made = region(MrType::kFastRegister);
+    made.max_pages = kPages;
+    const Key key = insert(std::move(made));
+    const KeyChanges::FastRegister request{.key = key,
+                                           .pd = Pdn(1),
+                                           .length = kPages * 4096,
+                                           .page_list = list,
+                                           .pages = kPages,
+                                           .page_shift = 12};
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(changes.fast_register(request));
+        ASSERT_TRUE(changes.invalidate(key, Pdn(1), WindowScope(0)));
+    }
+    EXPECT_LE(meter.largest().work, 1U) << meter.report();
 }
 
 class CommandHoldsTest : public Metered, public DriverFixture {

@@ -250,7 +250,7 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
     made.max_pages = 1;
     const Key key = *table.insert(std::move(made));
     const auto registered = [&] {
-        table.fast_register(
+        (void)table.fast_register(
             {key, Pdn(1), kRemoteWrite, 0x1000, region_of({ram.alloc(4096).value()}, 4096)});
     };
     registered();
@@ -287,6 +287,51 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
     const KeyUse use;
     EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, spans), MrFault::kNone);
     EXPECT_TRUE(table.invalidate(key, Pdn(1), WindowScope(0)));
+}
+
+/// A KeyUse may outlive the visit in which its thread found the key.
+TEST_F(MemoryTableTest, WhoDestroysAKeyWaitsForThoseWhoFoundItInTheirVisit) {
+    for (const bool with_all : {false, true}) {
+        SCOPED_TRACE(with_all);
+        MemoryTable table(gate, memory, 4);
+        MemoryRegion made;
+        made.pd = pd(1);
+        made.type = MrType::kFastRegister;
+        made.max_pages = 1;
+        const Key key = *table.insert(std::move(made));
+        (void)table.fast_register(
+            {key, Pdn(1), kRemoteWrite, 0x1000, region_of({ram.alloc(4096).value()}, 4096)});
+        std::atomic<bool> found{false}, destroyed{false}, left{false};
+        std::thread visitor([&] {
+            SpanList own;
+            const KeyUse use;
+            {
+                const base::Gate::Visit visit(gate);
+                EXPECT_EQ(table.resolve(key, Pdn(1), 0x1000, 10, kRemoteWrite, own),
+                          MrFault::kNone);
+            }
+            found = true;
+            for (bool there = true; there;) {
+                std::this_thread::yield();
+                const base::Gate::Visit visit(gate);
+                there = table.find(key) != nullptr;
+            }
+            // What does not wait for us goes on long before so many turns are over.
+            for (int i = 0; i < 2000 && !destroyed; ++i) std::this_thread::yield();
+            left = true;
+        });
+        while (!found) std::this_thread::yield();
+        {
+            const base::Gate::Exclusion exclusion(gate);
+            if (with_all)
+                table.clear();
+            else
+                EXPECT_TRUE(table.remove(key));
+            EXPECT_TRUE(left);
+            destroyed = true;
+        }
+        visitor.join();
+    }
 }
 
 class WqeTest : public MemoryTest {

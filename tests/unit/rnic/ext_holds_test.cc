@@ -69,6 +69,21 @@ TEST_P(ExtHoldsTest, AResetWithManyQueuePairsClosesTheGateForNoneOfThem) {
     EXPECT_EQ(link->a.node->rnic.qp_status().size(), 0U);
 }
 
+/// The gate is open while queue pairs are freed, so there may be as many as an inbox holds.
+TEST_P(ExtHoldsTest, FramesThatComeDuringAResetAreForgottenWithTheGateOpen) {
+    open();
+    const base::Frame frame(60);
+    link->a.node->on_connection_ended = [&] {
+        for (int i = 0; i < 1000; ++i) link->a.node->rnic.receive(frame);
+    };
+    meter.clear();
+    link->a.node->function.reset();
+    EXPECT_LE(meter.largest().work, 8U) << meter.report();
+    const std::uint64_t seen = link->a.node->rnic.counters().rx_frames.value();
+    link->world.run_until_idle();
+    EXPECT_EQ(link->a.node->rnic.counters().rx_frames.value(), seen);
+}
+
 /// Not just that each step is short: who waits has the mutex between two of them.
 TEST_P(ExtHoldsTest, WhoWaitsForAFlushWaitsForAStepOrTwo) {
     constexpr std::uint64_t kReceives = 4096;

@@ -96,6 +96,7 @@ public:
     gdma::Function function;
     rnic::Rnic rnic;
     RdmaHost host;
+    std::function<void()> on_connection_ended;
     std::uint64_t room = UINT64_MAX;  ///< that the network has for its frames
 
 private:
@@ -105,6 +106,9 @@ private:
     }
     void transmit(base::Frame frame) override { network_.transmit(*this, std::move(frame)); }
     [[nodiscard]] std::uint64_t transmit_room() const override { return room; }
+    void connection_ended(const rnic::Connection&) override {
+        if (on_connection_ended) on_connection_ended();
+    }
     const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const roce::Gid& gid,
                                       const base::MacAddr& mac) override {
         if (!network_.local) return nullptr;

@@ -58,7 +58,9 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
             qp.reset();
             break;
         case MANA_HW_RNIC_QP_ERR:
-            // Flushes as much as the queues hold.
+            // Nobody finds the new attributes in the old state. The rest flushes as much as the
+            // queues hold.
+            qp.set_state(MANA_HW_RNIC_QP_ERR);
             exclusion.reset();
             qp.enter_error();
             break;

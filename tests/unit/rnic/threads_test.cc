@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstring>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "base/event_loop.h"
+#include "rnic/adapter.h"
 #include "rnic_fixture.h"
 #include "support/ext_host.h"
 
@@ -172,8 +174,7 @@ struct ExtEnd {
             qp = create();
         });
     }
-    [[nodiscard]] ExtQp create() const {
-        ExtQpOptions options;
+    [[nodiscard]] ExtQp create(ExtQpOptions options = {}) const {
         options.flags = MANA_HW_EXT_QP_PRIVILEGED;
         const auto made = host->create_qp(send_cq, recv_cq, options);
         OM_CHECK(made.has_value());
@@ -262,6 +263,38 @@ TEST(ThreadsTest, ExtendedQueuePairsBothWaysAtOnce) {
             [&] { std::memcpy(&sum, end.node->ram.at(end.buffer + 0x80000), sizeof sum); });
         EXPECT_EQ(sum, kRounds * kList);
     }
+    for (ThreadNode& node : nodes) node.stop();
+}
+
+/// SET_QP_STATE to ERR changes what comes with it, and flushes with the gate open.
+TEST(ThreadsTest, NobodyFindsTheNewAttributesOfAQueuePairInItsOldState) {
+    LocalNetwork network;
+    ThreadNode nodes[] = {{network, 1}, {network, 2}};
+    ExtEnd ends[2];
+    for (int i = 0; i < 2; ++i) ends[i].bring_up(nodes[i], 1U << 20);
+    for (int i = 0; i < 2; ++i) ends[i].connect(ends[i].qp, ends[1 - i], ends[1 - i].qp);
+    rnic::Qp* qp = nullptr;
+    nodes[0].on_loop([&] {
+        qp = nodes[0].rnic.adapter().qps.find(roce::Qpn(ends[0].qp.qpn));
+        ASSERT_NE(qp->route.access, 0U);
+    });
+    // What it does with the gate open begins with this lock.
+    std::unique_lock held(qp->responder.mutex);
+    nodes[0].loop->post([&] {
+        mana_hw_rnic_set_qp_state_req message{};
+        message.qp = ends[0].qp.handle;
+        message.attr_mask = MANA_HW_RNIC_ATTR_STATE | MANA_HW_RNIC_ATTR_ACCESS;
+        message.state = MANA_HW_RNIC_QP_ERR;
+        EXPECT_TRUE(ends[0].host->call(MANA_HW_RNIC_SET_QP_STATE, message).ok());
+    });
+    while (qp->responder.mutex.waiting() == 0) std::this_thread::yield();
+    {
+        const base::Gate::Visit visit(nodes[0].function.gate());
+        EXPECT_EQ(qp->route.access, 0U);
+        EXPECT_EQ(qp->state(), MANA_HW_RNIC_QP_ERR);
+    }
+    held.unlock();
+    nodes[0].on_loop([] {});
     for (ThreadNode& node : nodes) node.stop();
 }
 

@@ -122,8 +122,7 @@ std::uint32_t QueueCommands::destroy_wq(const HwcRequest& request) {
 std::uint32_t QueueCommands::fence_rq(const HwcRequest& request) {
     auto* const queue = queues_.find_receive(request.as<mana_hw_eth_fence_rq_req>().wq_object);
     if (queue == nullptr) return gdma::kHwcNotFound;
-    queue->fence();
-    return gdma::kHwcSuccess;
+    return queue->fence() ? gdma::kHwcSuccess : gdma::kHwcNoResources;
 }
 
 }  // namespace openmana::eth

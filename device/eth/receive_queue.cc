@@ -105,11 +105,13 @@ void ReceiveQueue::complete_locked(std::uint32_t type, const ReceivedFrame& fram
     cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
 }
 
-void ReceiveQueue::fence() {
+bool ReceiveQueue::fence() {
     const std::lock_guard lock(mutex_);
     // More than one CQE per posted WQE is never owed, nor more than who delivers may wait for.
-    if (fences_ < std::min<std::uint64_t>(ring_.bytes() / 32, kMaxFences)) ++fences_;
+    if (fences_ >= std::min<std::uint64_t>(ring_.bytes() / 32, kMaxFences)) return false;
+    ++fences_;
     flush_fences_locked();
+    return true;
 }
 
 void ReceiveQueue::flush_fences_locked() {

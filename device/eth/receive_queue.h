@@ -15,8 +15,9 @@
 
 namespace openmana::eth {
 
-/// An RQ of the vPort. Created and destroyed under an exclusion of the function's Gate, rung on the
-/// executor, fed by any thread that visits.
+/// An RQ of the vPort. Rung on the executor, fed by any thread that visits. Visitors find it by the
+/// steering, which changes under an exclusion of the function's Gate; it is created before they do
+/// and destroyed when they do not any more.
 class ReceiveQueue final : public gdma::DoorbellTarget {
 public:
     ReceiveQueue(gdma::RqIds ids, QueueOwner owner, gdma::Ring ring,
@@ -40,8 +41,8 @@ public:
     /// dropped.
     bool deliver(const ReceivedFrame& frame);
     /// Writes a fence CQE, now or as soon as a receive WQE is posted: before that the CQ of
-    /// the 6.12 driver may have no room (GDMA 3.12).
-    void fence();
+    /// the 6.12 driver may have no room (GDMA 3.12). False if too many wait for one.
+    [[nodiscard]] bool fence();
 
 private:
     [[nodiscard]] std::uint32_t available_locked() const { return producer_ - consumer_; }

@@ -252,14 +252,19 @@ TEST_F(EthReceive, FenceWaitsForAReceiveWqe) {
 TEST_F(EthReceive, NoMoreFencesWaitThanWhoDeliversMayWaitFor) {
     up(1, 1500, 1);
     ASSERT_TRUE(receive(tcp(in4(), {})));
-    for (int i = 0; i < 200; ++i) ASSERT_TRUE(guest.fence(guest.rx[0].object).ok());
+    const std::uint64_t failed = eth.counters().commands_failed.value();
+    for (int i = 0; i < 64; ++i) ASSERT_TRUE(guest.fence(guest.rx[0].object).ok());
+    for (int i = 0; i < 100; ++i)
+        ASSERT_EQ(guest.fence(guest.rx[0].object).status, gdma::kHwcNoResources);
+    EXPECT_EQ(eth.counters().commands_failed.value(), failed + 100);
     int fences = 0;
     for (int i = 0; i < 20; ++i) {
         guest.post_buffer(guest.rx[0]);
         while (const auto done = guest.poll(guest.rx[0]))
             if (done->type == 3) ++fences;
     }
-    EXPECT_EQ(fences, 64);
+    EXPECT_EQ(fences, 64) << "each that was granted";
+    EXPECT_TRUE(guest.fence(guest.rx[0].object).ok());
 }
 
 TEST_F(EthReceive, FenceChecksTheHandle) {

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/hold_meter.h"
+
 namespace openmana::base {
 namespace {
 
@@ -39,6 +41,7 @@ Result<void> GuestMemory::insert(Range range) {
         if (range.address - before.address < before.length)
             return fail(ErrorCode::kBusy, "DMA map overlaps another", range.address, range.length);
     }
+    count_work(1 + static_cast<std::uint64_t>(ranges_.end() - after) / kSmallSteps);
     ranges_.insert(after, std::move(range));
     ranges_changed();
     return {};
@@ -86,6 +89,7 @@ Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_
         return fail(ErrorCode::kInvalidArgument, "DMA unmap is empty or wraps", address.value(),
                     length);
     const std::uint64_t last = address.value() + (length - 1);
+    count_work(1 + ranges_.size() / kSmallSteps);
     Unmapped removed;
     for (const Range& range : ranges_) {
         const std::uint64_t range_last = range.address + (range.length - 1);
@@ -107,6 +111,7 @@ Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_
 
 GuestMemory::Unmapped GuestMemory::unmap_all() {
     Unmapped removed;
+    count_work(1 + ranges_.size() / kSmallSteps);
     removed.mappings.reserve(ranges_.size());
     for (Range& range : ranges_) {
         removed.bytes += range.length;

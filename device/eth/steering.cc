@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eth/steering.h"
 
+#include <mana/ext_eth.h>
+
 #include <utility>
+
+#include "base/hold_meter.h"
 
 namespace openmana::eth {
 namespace {
@@ -24,6 +28,7 @@ Spread* Steering::find_spread(std::uint64_t handle) const {
 bool Steering::remove_spread(std::uint64_t handle) {
     const auto found = spreads_.find(handle);
     if (found == spreads_.end()) return false;
+    base::count_work(1 + FlowTable::kMaxRules / base::kSmallSteps);
     flows_.forget(found->second.get());
     spreads_.erase(found);
     return true;
@@ -39,6 +44,8 @@ ReceiveQueue* Steering::choose(ReceivedFrame& frame) const {
 }
 
 void Steering::forget(ReceiveQueue& queue) {
+    base::count_work((interface_.table.size() + FlowTable::kMaxRules) / base::kSmallSteps +
+                     spreads_.size() * (MANA_HW_EXT_SPREAD_ENTRIES / base::kSmallSteps));
     if (interface_.default_queue == &queue) interface_.default_queue = nullptr;
     for (auto& entry : interface_.table)
         if (entry == &queue) entry = nullptr;
@@ -47,6 +54,7 @@ void Steering::forget(ReceiveQueue& queue) {
 }
 
 void Steering::clear() {
+    base::count_work(1 + spreads_.size());
     interface_ = {};
     flows_.clear();
     spreads_.clear();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hold_meter.h"
 #include "base/log.h"
 #include "eth/vport.h"
 
@@ -43,6 +44,7 @@ std::uint32_t SteeringCommands::config_vport_rx(const HwcRequest& request, HwcRe
         if (!std::has_single_bit(entries) || entries > kMaxTableEntries ||
             in.table_offset < sizeof in || !request.has(in.table_offset, std::size_t{entries} * 8))
             return gdma::kHwcInvalidParameter;
+        base::count_work(1 + entries / base::kSmallSteps);
         new_table.reserve(entries);
         for (std::uint32_t i = 0; i < entries; ++i) {
             auto* const queue = queues_.find_receive(

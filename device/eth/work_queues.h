@@ -34,9 +34,9 @@ struct MadeQueue {
     std::uint64_t handle = 0;
 };
 
-/// The send and receive queues of the vPort, by object handle. On the executor; receive queues come
-/// and go under an exclusion of the function's Gate, since visitors have found them by `steering`,
-/// which forgets one that goes.
+/// The send and receive queues of the vPort, by object handle. On the executor. Visitors
+/// find receive queues by `steering`, which forgets one under an exclusion of the function's Gate
+/// before it goes.
 class WorkQueues {
 public:
     WorkQueues(gdma::Function& function, Transmitter& transmitter, Steering& steering,

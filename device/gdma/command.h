@@ -112,7 +112,8 @@ public:
     virtual ~Client() = default;
     [[nodiscard]] virtual std::uint16_t device_type() const = 0;
     /// Answers the opcodes of this device (those at and above 0x20000). On the executor, under an
-    /// exclusion of the function's Gate. Unknown opcodes: kHwcUnsupported.
+    /// exclusion of the function's Gate, which long work leaves in a recess. Unknown opcodes:
+    /// kHwcUnsupported.
     virtual void command(const HwcRequest& request, HwcReply& reply) = 0;
     /// Drops every object: SHM destroy, FLR, or the client is gone. On the executor, under an
     /// exclusion, before the function frees its own objects.

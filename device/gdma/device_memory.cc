@@ -6,6 +6,8 @@
 
 #include <mana/ext.h>
 
+#include "base/hold_meter.h"
+
 namespace openmana::gdma {
 
 using base::ErrorCode;
@@ -16,6 +18,7 @@ namespace {
 
 /// What even one byte counts.
 constexpr std::uint64_t kUnit = 64;
+constexpr std::uint32_t kPage = 4096;
 
 }  // namespace
 
@@ -56,6 +59,7 @@ Result<void> DeviceMemoryTable::copy(const Copy& request) {
     if (request.length > memory->size() || request.offset > memory->size() - request.length)
         return fail(ErrorCode::kInvalidArgument, "copy beyond device memory", request.offset,
                     request.length);
+    base::count_work(1 + request.length / kPage);
     const std::span<std::byte> bytes(memory->data() + request.offset, request.length);
     const bool copied = request.to_dm ? memory_.read(request.address, bytes)
                                       : memory_.write(request.address, bytes);

@@ -18,8 +18,8 @@ namespace openmana::gdma {
 /// Device memory of ALLOC_DM, reachable only through MRs of type 5, which hold it.
 using DeviceMemory = std::vector<std::byte>;
 
-/// The pieces of device memory that the guest has made. On the executor, changed under an
-/// exclusion.
+/// The pieces of device memory that the guest has made. On the executor; visitors reach those that
+/// keys hold, for which what is copied is under an exclusion.
 class DeviceMemoryTable {
 public:
     /// Takes handles from `handles`, which outlives the table.

@@ -21,7 +21,7 @@ struct PageGrant final : Held {
 };
 
 /// The doorbell pages of BAR0: one for each device and the HWC, and ranges of the guest's. On the
-/// executor, changed under an exclusion.
+/// executor; visitors see none.
 class DoorbellPages {
 public:
     explicit DoorbellPages(std::uint32_t count) : pages_(count) {}

@@ -16,7 +16,7 @@
 namespace openmana::gdma {
 
 /// The event queues of a function. A CQ holds its EQ, an adapter the one for its own events: such
-/// an EQ does not go. On the executor, changed under an exclusion.
+/// an EQ does not go. On the executor; visitors use EQs that others hold.
 class EqTable {
 public:
     EqTable(const base::GuestMemory& memory, pci::IrqSink& irq, std::uint32_t max_eqs)

@@ -24,7 +24,7 @@ struct Pd final : Held {
 };
 
 /// The protection domains of a function: those that the guest creates, and one for each device and
-/// the HWC. On the executor, changed under an exclusion.
+/// the HWC. On the executor; visitors see those that keys and queue pairs hold.
 class PdTable {
 public:
     /// Takes handles from `handles`, which outlives the table.

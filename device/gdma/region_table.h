@@ -54,7 +54,7 @@ private:
 };
 
 /// The DMA regions of a function that no object has taken yet, and the quota of all. On the
-/// executor, changed under an exclusion.
+/// executor; visitors see none.
 class RegionTable {
 public:
     struct Limits {

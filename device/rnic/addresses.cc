@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/hold_meter.h"
 #include "gdma/types.h"
 
 namespace openmana::rnic {
@@ -10,9 +11,16 @@ namespace {
 
 constexpr std::size_t kMost = 1024;
 
+/// A change looks at all, or moves them.
+template <typename T>
+void count_work_on(const std::vector<T>& addresses) {
+    base::count_work(1 + addresses.size() / base::kSmallSteps);
+}
+
 }  // namespace
 
 std::uint32_t Addresses::add(const roce::Gid& gid) {
+    count_work_on(gids_);
     const auto found = std::find_if(gids_.begin(), gids_.end(),
                                     [&](const Entry& entry) { return entry.gid == gid; });
     if (found != gids_.end())
@@ -25,6 +33,7 @@ std::uint32_t Addresses::add(const roce::Gid& gid) {
 }
 
 std::uint32_t Addresses::remove(const roce::Gid& gid) {
+    count_work_on(gids_);
     const auto found = std::find_if(gids_.begin(), gids_.end(),
                                     [&](const Entry& entry) { return entry.gid == gid; });
     if (found == gids_.end()) return gdma::kHwcNotFound;
@@ -33,6 +42,7 @@ std::uint32_t Addresses::remove(const roce::Gid& gid) {
 }
 
 std::uint32_t Addresses::add(const base::MacAddr& mac) {
+    count_work_on(macs_);
     if (std::find(macs_.begin(), macs_.end(), mac) != macs_.end()) return gdma::kHwcSuccess;
     if (macs_.size() >= kMost) return gdma::kHwcNoResources;
     macs_.push_back(mac);
@@ -40,6 +50,7 @@ std::uint32_t Addresses::add(const base::MacAddr& mac) {
 }
 
 std::uint32_t Addresses::remove(const base::MacAddr& mac) {
+    count_work_on(macs_);
     const auto found = std::find(macs_.begin(), macs_.end(), mac);
     if (found == macs_.end()) return gdma::kHwcNotFound;
     macs_.erase(found);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of the extension (docs/extensions.md). All run on the executor under an exclusion of
-// the gate.
+// The commands of the extension (docs/extensions.md). All run on the executor, with the gate open
+// but where they change what visitors look at.
 #include <mana/ext.h>
 
 #include <bit>

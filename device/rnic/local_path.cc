@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/hold_meter.h"
 #include "rnic/datapath.h"
 #include "rnic/qp_table.h"
 
@@ -11,8 +12,11 @@ namespace openmana::rnic {
 
 namespace {
 
-/// Copied during one visit. The owner of the peer waits at most this long for its gate.
+/// Copied during one visit before it ends, by one request and during a visit of its own for a READ.
+/// So the owner of the peer waits at most for twice as much.
 constexpr std::uint64_t kVisitBytes = 256U << 10;
+/// Copied as a unit of work.
+constexpr std::uint64_t kWorkBytes = 4096;
 
 }  // namespace
 
@@ -130,6 +134,7 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         if (segment.last) ++current_;
         step = local_outcome(answer);
     }
+    base::count_work(1 + (copied - before) / kWorkBytes);
     budget.bytes -= std::min(budget.bytes, copied - before);
     --budget.wqes;
     return step;

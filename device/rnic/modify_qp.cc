@@ -18,6 +18,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
 
     std::optional<base::Gate::Exclusion> exclusion;
     exclusion.emplace(function.gate(), base::HoldCause{"SET_QP_STATE"});
+    base::count_work(1);
     QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;

@@ -120,8 +120,9 @@ public:
 };
 static_assert(sizeof(QpCore) == 128);
 
-/// A queue pair. Owned by its adapter; created and destroyed under an exclusion of the function's
-/// gate, so a visitor that found it may keep the pointer for the visit.
+/// A queue pair. Owned by its adapter, which links it when it is whole and unlinks it before it
+/// goes, both under an exclusion of the function's gate: a visitor that found it may keep the
+/// pointer for the visit.
 ///
 /// Of thousands of queue pairs none is in a cache when its turn comes. So what a request needs lies
 /// together and is asked for at once, both ends' by the doorbell: first what is seldom needed, then

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "base/hold_meter.h"
 
 namespace openmana::base {
 namespace {
@@ -165,6 +168,25 @@ TEST_F(GuestMemoryTest, GenerationChangesWithEveryChange) {
     EXPECT_NE(start, mapped);
     ASSERT_TRUE(memory.unmap(GuestAddr(0), kPage));
     EXPECT_NE(mapped, memory.generation());
+}
+
+/// Under an exclusion, whatever a client has mapped before.
+TEST(GuestMemory, AChangeMovesNoMoreThanAllRanges) {
+    constexpr std::uint64_t kRanges = 8192;
+    GuestMemory memory;
+    std::uint64_t most = 0;
+    const auto work = [&](auto&& change) {
+        const std::uint64_t before = work_done;
+        change();
+        most = std::max(most, work_done - before);
+    };
+    for (std::uint64_t i = 1; i < kRanges; ++i)
+        work([&] { ASSERT_TRUE(memory.map_hole(GuestAddr(i * 8192), 4096)); });
+    work([&] { ASSERT_TRUE(memory.map_hole(GuestAddr(0), 4096)); });
+    work([&] { ASSERT_TRUE(memory.unmap(GuestAddr(0), 4096)); });
+    work([&] { (void)memory.unmap_all(); });
+    EXPECT_GT(most, 100U);
+    EXPECT_LE(most, 1 + kRanges / kSmallSteps);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <mana/eth.h>
 #include <mana/ext_eth.h>
 
+#include "base/hold_meter.h"
 #include "fixture.h"
 #include "support/hex.h"
 
@@ -324,6 +325,30 @@ TEST_F(EthFlows, SpreadRefusesWhatMakesNoSense) {
     EXPECT_EQ(create_spread(0, {guest.tx[0].object}).status, gdma::kHwcNotFound);
     for (int i = 0; i < 64; ++i) ASSERT_TRUE(create_spread(0, {object}).ok());
     EXPECT_EQ(create_spread(0, {object}).status, gdma::kHwcNoResources);
+}
+
+/// Before the gate that it measures.
+struct Metered {
+    base::HoldMeter meter;
+};
+class EthFlowHolds : public Metered, public EthFlows {};
+
+TEST_F(EthFlowHolds, ChangesOfTheSteeringAreFewStepsHoweverMuchThereIs) {
+    up();
+    EthRx rx = packet_rx();
+    const std::vector<std::uint64_t> table(MANA_HW_EXT_SPREAD_ENTRIES, rx.object);
+    meter.clear();
+    std::uint64_t spread = 0;
+    for (int i = 0; i < 64; ++i) spread = create_spread(0, table).get<std::uint64_t>(32);
+    for (int i = 0; i < 64; ++i) ASSERT_TRUE(add(spread, Match()).ok());
+    ASSERT_TRUE(destroy_spread(spread).ok());
+    ASSERT_TRUE(guest.destroy(MANA_HW_ETH_RQ, rx.object).ok());
+    const std::uint64_t most = meter.largest(base::HoldKind::kExclusion).work;
+    EXPECT_GE(most, 63U);
+    EXPECT_LE(most, 128U) << meter.report();
+    meter.clear();
+    function.reset();
+    EXPECT_LE(meter.largest(base::HoldKind::kExclusion).work, 128U) << meter.report();
 }
 
 TEST_F(EthFlows, PacketQueueFillsChecksumsOfWhateverItSends) {

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/hold_meter.h"
 #include "support/eth_guest.h"
 #include "support/ext_host.h"
 #include "support/rdma_host.h"
@@ -163,6 +164,18 @@ TEST_F(NicTest, WhoBringsAFrameForAClosedNicGoesOn) {
     }
     world.run_until_idle();
     EXPECT_EQ(counter(b, "eth.rx.disabled"), 1U) << "it waited for its turn";
+}
+
+/// The NIC waits for its gate meanwhile.
+TEST_F(NicTest, WhoBringsAFrameIsAtThatOneInItsVisit) {
+    const base::Frame frame(60, std::byte{0xff});
+    std::thread other([&] {
+        const std::uint64_t before = base::work_done;
+        b.nic.deliver(frame);
+        EXPECT_EQ(base::work_done - before, 1U);
+    });
+    other.join();
+    EXPECT_EQ(counter(b, "eth.rx.disabled"), 1U);
 }
 
 TEST_F(NicTest, RdmaMakesFramesOnlyWhileAStageOfEitherEndNeedsThem) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a guest asks for, however much that is, keeps visitors out for a bounded number of entries,
 // pages and keys.
+#include <mana/ext.h>
+
 #include <vector>
 
 #include "base/endian.h"
@@ -129,6 +131,19 @@ TEST_F(CommandHoldsTest, RegionsAreMadeAndFreedWithTheGateOpen) {
     ASSERT_TRUE(mr);
     EXPECT_TRUE(driver->destroy_mr(*mr));
     EXPECT_LE(meter.largest().work, 1U) << meter.report();
+}
+
+/// Visitors may reach device memory meanwhile.
+TEST_F(CommandHoldsTest, ACopyOfDeviceMemoryIsAFewPages) {
+    const auto length = static_cast<std::uint32_t>(MANA_HW_EXT_COPY_DM_BYTES);
+    auto& table = function.device_memory();
+    const auto dm = table.allocate(length);
+    ASSERT_TRUE(dm);
+    meter.clear();
+    ASSERT_TRUE(
+        table.copy({.dm = *dm, .address = ram.alloc(length), .length = length, .to_dm = true}));
+    EXPECT_EQ(meter.largest().work, 1 + length / 4096) << meter.report();
+    EXPECT_LE(meter.largest().work, 17U);
 }
 
 TEST_F(CommandHoldsTest, AResetFreesWithTheGateOpen) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <mana/queue.h>
 
+#include <numeric>
 #include <thread>
 
 #include "unit/gdma/fixture.h"
@@ -368,6 +369,115 @@ TEST_F(CompletionQueueTest, PostsFromSeveralThreads) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_FALSE(cqes.overflowed());
+}
+
+/// A CQ with a record, which moves to another ring in steps.
+class MoveTest : public QueueTest {
+protected:
+    static constexpr std::uint32_t kEntries = 1024;
+    /// Memory of a ring, and of the record behind it.
+    struct Place {
+        base::GuestAddr start{};
+        std::uint32_t entries = 0;
+        std::shared_ptr<const DmaRegion> region;
+        std::uint32_t consumer = 0;
+    };
+    Place place(std::uint32_t entries) {
+        const std::uint64_t bytes = std::uint64_t{entries} * 64 + SharedWords::kBytes;
+        Place made{ram.alloc(bytes), entries, nullptr, entries};
+        std::vector<std::uint64_t> pages;
+        for (std::uint64_t at = 0; at < bytes; at += 4096)
+            pages.push_back((made.start + at).value());
+        made.region = std::make_shared<DmaRegion>(bytes, 0, 12, pages);
+        return made;
+    }
+    Ring ring_of(const Place& of) {
+        return Ring(memory, of.region, std::uint64_t{of.entries} * 64);
+    }
+    std::unique_ptr<SharedWords> words_of(const Place& of) {
+        return std::make_unique<SharedWords>(memory, of.region, std::uint64_t{of.entries} * 64);
+    }
+    void post(std::uint32_t count) {
+        for (std::uint32_t i = 0; i < count; ++i, ++posted)
+            cq.post(std::as_bytes(std::span(&posted, 1)), 1, true);
+    }
+    /// All that the consumer finds, which it takes.
+    std::vector<std::uint32_t> drain(Place& from) {
+        std::vector<std::uint32_t> all;
+        for (;; ++from.consumer) {
+            const std::byte* const cqe = ram.at(from.start + from.consumer % from.entries * 64);
+            const auto word = base::load_le<std::uint32_t>(cqe + 60);
+            if (word >> MANA_HW_OWNER_SHIFT != (from.consumer / from.entries & MANA_HW_OWNER_MASK))
+                break;
+            all.push_back(base::load_le<std::uint32_t>(cqe));
+        }
+        ram.write(from.start + std::uint64_t{from.entries} * 64, from.consumer);
+        return all;
+    }
+    static std::vector<std::uint32_t> numbers(std::uint32_t from, std::uint32_t to) {
+        std::vector<std::uint32_t> all(to - from);
+        std::iota(all.begin(), all.end(), from);
+        return all;
+    }
+    const Handle<PageGrant> page = make_handle<PageGrant>(DoorbellPage(1), kGuest, true);
+    Place old = place(kEntries);
+    CompletionQueue cq{Cqn(5), page, ring_of(old), nullptr};
+    std::uint32_t posted = 0;
+    void SetUp() override { cq.use_record(words_of(old)); }
+};
+
+TEST_F(MoveTest, CqesThatComeBetweenTheStepsComeBehindThoseThatWere) {
+    post(700);
+    EXPECT_EQ(drain(old), numbers(0, 700));
+    post(300);
+    Place next = place(2 * kEntries);
+    auto move = cq.begin_move(ring_of(next), words_of(next));
+    ASSERT_TRUE(move);
+    std::uint32_t steps = 1;
+    for (; cq.move_step(*move) == CompletionQueue::Moved::kPart; ++steps) {
+        EXPECT_EQ(cq.entries(), kEntries) << "not before the end";
+        post(50);
+    }
+    EXPECT_EQ(steps, 4U);
+    EXPECT_EQ(cq.entries(), 2 * kEntries);
+    post(1000);
+    EXPECT_EQ(drain(next), numbers(700, posted));
+    EXPECT_FALSE(cq.overrun());
+}
+
+TEST_F(MoveTest, TooManyThatComeBetweenTheStepsLeaveAllAsItWas) {
+    post(200);
+    Place next = place(256);
+    auto move = cq.begin_move(ring_of(next), words_of(next));
+    ASSERT_TRUE(move);
+    EXPECT_EQ(cq.move_step(*move), CompletionQueue::Moved::kPart);
+    post(100);
+    EXPECT_EQ(cq.move_step(*move), CompletionQueue::Moved::kPart);
+    EXPECT_EQ(cq.move_step(*move), CompletionQueue::Moved::kTooMany);
+    move.reset();
+    EXPECT_EQ(cq.entries(), kEntries);
+    post(kEntries - 300);
+    EXPECT_EQ(drain(old), numbers(0, kEntries)) << "with its own record, too";
+    post(10);
+    EXPECT_EQ(drain(old), numbers(kEntries, kEntries + 10));
+    Place other = place(256);
+    move = cq.begin_move(ring_of(other), words_of(other));
+    ASSERT_TRUE(move);
+    EXPECT_EQ(cq.move_step(*move), CompletionQueue::Moved::kAll);
+    post(3);
+    EXPECT_EQ(drain(other), numbers(kEntries + 10, kEntries + 13));
+}
+
+TEST_F(MoveTest, ACqThatLosesACqeBetweenTheStepsDoesNotMove) {
+    post(kEntries);
+    Place next = place(2 * kEntries);
+    auto move = cq.begin_move(ring_of(next), words_of(next));
+    ASSERT_TRUE(move);
+    EXPECT_EQ(cq.move_step(*move), CompletionQueue::Moved::kPart);
+    post(1);
+    EXPECT_TRUE(cq.overrun());
+    EXPECT_EQ(cq.move_step(*move), CompletionQueue::Moved::kTooMany);
+    EXPECT_EQ(drain(old), numbers(0, kEntries));
 }
 
 }  // namespace

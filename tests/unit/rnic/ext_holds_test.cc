@@ -84,6 +84,38 @@ TEST_P(ExtHoldsTest, FramesThatComeDuringAResetAreForgottenWithTheGateOpen) {
     EXPECT_EQ(link->a.node->rnic.counters().rx_frames.value(), seen);
 }
 
+TEST_P(ExtHoldsTest, AVisitIsAFewRequestsAndBytes) {
+    ExtLink::Options options;
+    options.entries = 1024;
+    options.a.sq_bytes = 65536;
+    open(options);
+    const auto post_at_once = [&](std::uint32_t count, std::uint32_t length) {
+        ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_SQD));
+        for (std::uint32_t i = 0; i < count; ++i)
+            link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, length));
+        meter.clear();
+        const std::size_t before = link->sent.size();
+        ASSERT_TRUE(link->a.host->to_state(link->a.qp, MANA_HW_RNIC_QP_RTS));
+        EXPECT_TRUE(link->run(before + count));
+    };
+    post_at_once(300, 8);
+    EXPECT_EQ(meter.largest(base::HoldKind::kVisit).work, 64U) << meter.report();
+    // 256 KiB, and as much again of the last request, in pages of 4 KiB.
+    post_at_once(10, 200000);
+    EXPECT_LE(meter.largest(base::HoldKind::kVisit).work, 130U) << meter.report();
+    post_at_once(2, 1000000);
+    EXPECT_LE(meter.largest(base::HoldKind::kVisit).work, 130U) << meter.report();
+}
+
+TEST_P(ExtHoldsTest, AStateIsSetForOneQueuePairAtOnce) {
+    open();
+    meter.clear();
+    for (const std::uint32_t state :
+         {MANA_HW_RNIC_QP_SQD, MANA_HW_RNIC_QP_RTS, MANA_HW_RNIC_QP_ERR, MANA_HW_RNIC_QP_RESET})
+        ASSERT_TRUE(link->a.host->to_state(link->a.qp, state));
+    EXPECT_EQ(meter.largest(base::HoldKind::kExclusion).work, 1U) << meter.report();
+}
+
 /// Not just that each step is short: who waits has the mutex between two of them.
 TEST_P(ExtHoldsTest, WhoWaitsForAFlushWaitsForAStepOrTwo) {
     constexpr std::uint64_t kReceives = 4096;

@@ -266,6 +266,47 @@ TEST(ThreadsTest, ExtendedQueuePairsBothWaysAtOnce) {
     for (ThreadNode& node : nodes) node.stop();
 }
 
+/// CQEs come from another thread between the steps of a move, and none is lost or overtakes
+/// another.
+TEST(ThreadsTest, CompletionsKeepTheirOrderWhileTheirQueueMoves) {
+    constexpr std::uint32_t kMessages = 1000;
+    LocalNetwork network;
+    ThreadNode nodes[] = {{network, 1}, {network, 2}};
+    ExtEnd from, to;
+    from.bring_up(nodes[0], 1U << 20);
+    to.bring_up(nodes[1], 1U << 20);
+    ExtQpOptions big;
+    big.sq_bytes = big.rq_bytes = 65536;
+    nodes[0].on_loop([&] { from.qp = from.create(big); });
+    nodes[1].on_loop([&] { to.qp = to.create(big); });
+    for (int round = 0; round < 5; ++round) {
+        nodes[0].on_loop([&] { from.reset(from.qp); });
+        nodes[1].on_loop([&] { to.reset(to.qp); });
+        to.connect(to.qp, from, from.qp);
+        from.connect(from.qp, to, to.qp);
+        nodes[1].on_loop([&] {
+            const gdma::Sge receive = to.sge(0, 64);
+            for (std::uint32_t i = 0; i < kMessages; ++i)
+                to.host->recv(to.qp, i, std::span(&receive, 1));
+        });
+        nodes[0].loop->post([&] {
+            ExtWr wr;
+            wr.flags = 0;
+            wr.sges = {from.sge(0, 64)};
+            for (std::uint32_t i = 0; i < kMessages; ++i) from.host->post(from.qp, wr);
+        });
+        // Nothing is taken before the end, so that there are more and more to move.
+        for (const std::uint32_t entries : {2048U, 1024U, 2048U, 4096U, 1024U, 2048U})
+            nodes[1].on_loop([&] { ASSERT_TRUE(to.host->resize_cq(to.recv_cq, entries)); });
+        for (std::uint32_t i = 0; i < kMessages; ++i) {
+            const mana_hw_ext_cqe cqe = wait_for(to, to.recv_cq);
+            ASSERT_EQ(cqe.status, 0);
+            ASSERT_EQ(cqe.cookie, i);
+        }
+    }
+    for (ThreadNode& node : nodes) node.stop();
+}
+
 /// SET_QP_STATE to ERR changes what comes with it, and flushes with the gate open.
 TEST(ThreadsTest, NobodyFindsTheNewAttributesOfAQueuePairInItsOldState) {
     LocalNetwork network;

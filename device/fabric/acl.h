@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -53,6 +54,11 @@ struct AclRule {
     /// that allows does not. A rule that denies RDMA also stops the first fragment of such a
     /// packet, without which nobody can put it together.
     [[nodiscard]] bool matches(Direction direction, const FrameHeaders& headers) const;
+    /// False if two packets of one RDMA connection may differ in whether they match: by the port
+    /// that they come from, which is their sender's choice.
+    [[nodiscard]] bool decides_by_addresses() const {
+        return !source_ports || (subject == Subject::kProtocol && protocol != kProtocolUdp);
+    }
 };
 
 /// Rules in order; the first that matches decides, and without one the frame passes.
@@ -63,6 +69,10 @@ public:
     [[nodiscard]] bool empty() const { return rules_.empty(); }
     [[nodiscard]] const std::vector<AclRule>& rules() const { return rules_; }
     [[nodiscard]] bool allows(Direction direction, const FrameHeaders& headers) const;
+    /// True if what becomes of an RDMA packet follows from the addresses of its ends.
+    [[nodiscard]] bool decides_by_addresses() const {
+        return std::ranges::all_of(rules_, &AclRule::decides_by_addresses);
+    }
 
 private:
     std::vector<AclRule> rules_;

@@ -55,10 +55,12 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       demultiplexer_(executor, function_, ethernet_, rdma_, config_.mac) {
     switch_.attach(*this, &config_.mac);
     switch_.peers().add(config_.mac, *this);
+    switch_.reach_changed();
 }
 
 Nic::~Nic() {
     switch_.peers().remove(config_.mac, *this);
+    switch_.reach_changed();
     switch_.detach(*this);
 }
 
@@ -71,6 +73,7 @@ void Nic::update_link() {
     const bool up = link_wanted_ && !flapped_down_;
     if (up == link()) return;
     link_.store(up, std::memory_order_release);
+    switch_.reach_changed();
     ethernet_.set_link(up);
 }
 
@@ -154,12 +157,11 @@ std::uint64_t Nic::transmit_room() const {
     return path_.transmit_room();
 }
 
-const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const roce::Gid& destination,
-                                       const base::MacAddr& mac) {
-    if (!link() || path_.needs_packets() || switch_.observed()) return nullptr;
-    if (mac == config_.mac) return own_rdma(destination);
-    Peer* const peer = switch_.peers().find(mac);
-    return peer == nullptr ? nullptr : peer->rdma_at(destination);
+const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) {
+    if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return nullptr;
+    if (ends.destination_mac == config_.mac) return rdma_for(ends);
+    Peer* const peer = switch_.peers().find(ends.destination_mac);
+    return peer == nullptr ? nullptr : peer->rdma_for(ends);
 }
 
 /// During a visit or on the executor.
@@ -167,11 +169,13 @@ const rnic::LocalPeer* Nic::own_rdma(const roce::Gid& destination) const {
     return rdma_.owns(destination) ? &rdma_.local_peer() : nullptr;
 }
 
-const rnic::LocalPeer* Nic::rdma_at(const roce::Gid& destination) {
-    if (!link() || path_.needs_packets()) return nullptr;
-    if (executor_.on_thread()) return own_rdma(destination);
+const rnic::LocalPeer* Nic::rdma_for(const rnic::Ends& ends) {
+    // This end answers, from the MAC address that it was found by.
+    const rnic::Ends back{ends.destination, ends.source, config_.mac, ends.source_mac};
+    if (!link() || !path_.passes_rdma(back)) return nullptr;
+    if (executor_.on_thread()) return own_rdma(ends.destination);
     const base::Gate::Visit visit(function_.gate());
-    return own_rdma(destination);
+    return own_rdma(ends.destination);
 }
 
 }  // namespace openmana::fabric

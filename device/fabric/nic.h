@@ -102,8 +102,10 @@ private:
     void update_link();
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& source, const roce::Gid& destination,
-                                      const base::MacAddr& mac) override;
+    void stages_changed() override { switch_.reach_changed(); }
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
+    [[nodiscard]] std::uint64_t generation() const override { return switch_.reach(); }
+    void addresses_changed() override { switch_.reach_changed(); }
     void extensions_negotiated(bool wanted) override { ethernet_.allow_packets(wanted); }
     void connection_failed(const rnic::Connection& connection, rnic::Failure failure) override {
         path_.connection_failed(connection, failure);
@@ -112,7 +114,7 @@ private:
         path_.connection_ended(connection);
     }
     [[nodiscard]] const rnic::LocalPeer* own_rdma(const roce::Gid& destination) const;
-    const rnic::LocalPeer* rdma_at(const roce::Gid& destination) override;
+    const rnic::LocalPeer* rdma_for(const rnic::Ends& ends) override;
 
     const NicConfig config_;
     base::Executor& executor_;

@@ -6,7 +6,7 @@
 
 #include "base/frame.h"
 #include "rnic/local_peer.h"
-#include "roce/address.h"
+#include "rnic/network.h"
 
 namespace openmana::fabric {
 
@@ -14,9 +14,10 @@ namespace openmana::fabric {
 class Peer {
 public:
     virtual ~Peer() = default;
-    /// Its RDMA device, if the address is one of its own and requests may reach it without packets
-    /// now; else null. Any thread that holds no gate.
-    [[nodiscard]] virtual const rnic::LocalPeer* rdma_at(const roce::Gid& destination) = 0;
+    /// Its RDMA device, if the destination is one of its own addresses, requests from there may
+    /// reach it without packets now, and its policy lets them and their answers pass; else null.
+    /// Any thread that holds no gate.
+    [[nodiscard]] virtual const rnic::LocalPeer* rdma_for(const rnic::Ends& ends) = 0;
 };
 
 /// The NICs on a switch by their MAC addresses. Any thread. A peer that was found is good until it

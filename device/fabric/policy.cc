@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "roce/packet.h"
 
 namespace openmana::fabric {
 namespace {
@@ -105,6 +108,22 @@ bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte>
         default:
             return true;
     }
+}
+
+bool Filter::passes_rdma(const rnic::Ends& ends) const {
+    if (check_mac_ && ends.source_mac != mac_) return false;
+    FrameHeaders headers;
+    headers.kind =
+        roce::is_ipv4(ends.source) ? FrameHeaders::Kind::kIpv4 : FrameHeaders::Kind::kIpv6;
+    headers.protocol = kProtocolUdp;
+    headers.destination_port = roce::kUdpPort;
+    headers.source = ends.source;
+    headers.destination = ends.destination;
+    if (!addresses_.empty() && !may_use(headers.source, headers.ipv4())) return false;
+    if (acl_.empty()) return true;
+    if (!acl_.decides_by_addresses() || !acl_.allows(Direction::kTransmit, headers)) return false;
+    std::swap(headers.source, headers.destination);
+    return acl_.allows(Direction::kReceive, headers);
 }
 
 bool Filter::passes(Direction direction, const FrameHeaders& headers,

@@ -10,6 +10,7 @@
 #include "fabric/acl.h"
 #include "fabric/frame_headers.h"
 #include "fabric/shaper.h"
+#include "rnic/network.h"
 
 namespace openmana::fabric {
 
@@ -43,7 +44,7 @@ struct PolicyConfig {
 
 OM_COUNTERS(PolicyCounters, OM_POLICY_COUNTERS);
 
-/// Spoof protection and access rules of one NIC. No state but its counters.
+/// Spoof protection and access rules of one NIC. No state but its counters. Does not change.
 class Filter {
 public:
     Filter(const base::MacAddr& mac, const PolicyConfig& config, PolicyCounters& counters)
@@ -55,6 +56,9 @@ public:
     /// True if the frame may pass; counts if not.
     [[nodiscard]] bool passes(Direction direction, const FrameHeaders& headers,
                               std::span<const std::byte> frame) const;
+    /// True if all RDMA packets of the NIC from and to these addresses would pass, both ways. The
+    /// source is the NIC's own end. Counts nothing. Any thread.
+    [[nodiscard]] bool passes_rdma(const rnic::Ends& ends) const;
 
 private:
     [[nodiscard]] bool owns_source(const FrameHeaders& headers,

@@ -13,14 +13,31 @@ PortPath::PortPath(base::Executor& executor, std::string name, const base::MacAd
 PortPath::~PortPath() = default;
 
 void PortPath::refresh() {
-    const bool policy = filter_ != nullptr || flows_ != nullptr || tap_ != nullptr;
-    bool any = false;
+    const bool watched = flows_ != nullptr || tap_ != nullptr;
+    bool any = watched;
     for (Lane& entry : lanes_) {
-        entry.active = policy || entry.shaper || entry.faults;
-        any = any || entry.active;
+        const bool changed = entry.shaper || entry.faults;
+        entry.active = changed || watched || filter_ != nullptr;
+        any = any || changed;
     }
     receive_active_.store(lane(Direction::kReceive).active, std::memory_order_relaxed);
     needs_packets_.store(any, std::memory_order_relaxed);
+    exits_.stages_changed();
+}
+
+void PortPath::set_filter(std::shared_ptr<const Filter> filter) {
+    const std::lock_guard lock(filter_mutex_);
+    filter_ = std::move(filter);
+}
+
+bool PortPath::passes_rdma(const rnic::Ends& ends) const {
+    if (needs_packets()) return false;
+    std::shared_ptr<const Filter> filter;
+    {
+        const std::lock_guard lock(filter_mutex_);
+        filter = filter_;
+    }
+    return !filter || filter->passes_rdma(ends);
 }
 
 void PortPath::set_faults(Direction direction, const std::optional<FaultConfig>& config) {
@@ -44,10 +61,11 @@ void PortPath::set_policy(const std::optional<PolicyConfig>& config,
         if (const auto old = std::move(entry.shaper)) old->flush();
     if (flows_) flows_->end_all("policy changed");
     flows_.reset();
-    filter_.reset();
+    set_filter(nullptr);
     flow_sink_ = std::move(flows);
     if (config) {
-        if (config->filters()) filter_ = std::make_unique<Filter>(mac_, *config, policy_counters_);
+        if (config->filters())
+            set_filter(std::make_shared<const Filter>(mac_, *config, policy_counters_));
         if (flow_sink_)
             flows_ = std::make_unique<FlowLog>(executor_, name_, config->flow_idle, wall,
                                                *flow_sink_, flow_counters_);

@@ -32,10 +32,11 @@ namespace openmana::fabric {
 OM_COUNTERS(PathCounters, OM_PATH_COUNTERS);
 
 /// What happens to the frames of a NIC between guest and switch, in each direction: policy (access
-/// rules, flow log), rate limit, faults, capture. Without any of them frames pass straight through,
-/// and RDMA may take the local path.
+/// rules, flow log), rate limit, faults, capture. Without any of them frames pass straight through.
+/// RDMA may take the local path if nothing but a policy of addresses is set, and that allows it.
 ///
-/// Everything is for the NIC's executor, but for `from_network`, `needs_packets` and the counters.
+/// Everything is for the NIC's executor, but for `from_network`, `needs_packets`, `passes_rdma` and
+/// the counters.
 class PortPath {
 public:
     /// Where frames come out, on the executor.
@@ -47,6 +48,8 @@ public:
         /// Of a frame without a stage to pass, on the thread that it comes on. False if the guest's
         /// NIC is closed now: nobody waits for it, and the frame comes by to_guest.
         [[nodiscard]] virtual bool to_guest_now(std::span<const std::byte> frame) = 0;
+        /// Other stages than before.
+        virtual void stages_changed() {}
     };
     /// Frames waiting for the executor: those that a stage needs it for, those that came while the
     /// NIC was closed, and what came behind them.
@@ -71,10 +74,14 @@ public:
         if (flows_) flows_->connection_ended(connection);
     }
 
-    /// True while RDMA of this NIC has to be frames.
+    /// True while RDMA of this NIC has to be frames, whomever it is with: there is a stage that
+    /// looks at each.
     [[nodiscard]] bool needs_packets() const {
         return needs_packets_.load(std::memory_order_relaxed);
     }
+    /// True if RDMA between these ends, of which the source is this NIC's, needs no frames: no
+    /// stage looks at each, and the policy lets all of them pass. Any thread.
+    [[nodiscard]] bool passes_rdma(const rnic::Ends& ends) const;
 
     /// Replaces the faults of a direction; what is being delayed goes out at once. Without a value:
     /// none.
@@ -127,6 +134,7 @@ private:
     void after_shaper(Direction direction, base::Frame frame);
     void leave(Direction direction, base::Frame frame);
     void refresh();
+    void set_filter(std::shared_ptr<const Filter> filter);
 
     base::Executor& executor_;
     const std::string name_;
@@ -138,13 +146,14 @@ private:
     FaultCounters fault_counters_;
     FlowCounters flow_counters_;
 
-    std::unique_ptr<Filter> filter_;
+    std::shared_ptr<const Filter> filter_;  // changes on the executor, under filter_mutex_
     std::shared_ptr<FlowSink> flow_sink_;
     std::unique_ptr<FlowLog> flows_;
     std::shared_ptr<FrameTap> tap_;
     std::array<Lane, kDirections> lanes_;
 
     std::atomic<bool> needs_packets_{false};
+    mutable std::mutex filter_mutex_;          // so that others than the executor read filter_
     std::atomic<bool> receive_active_{false};  // a hint for from_network; changes on the executor
     base::FrameQueue waiting_{"port", kMaxWaitingBytes};
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks

@@ -67,7 +67,10 @@ public:
     void forward(Port& from, std::span<const std::byte> frame);
     /// From now on `tap` sees each frame once, as it enters the switch; it outlives the switch.
     /// Before traffic starts.
-    void set_tap(FrameTap& tap) { tap_.store(&tap, std::memory_order_release); }
+    void set_tap(FrameTap& tap) {
+        tap_.store(&tap, std::memory_order_release);
+        reach_changed();
+    }
     /// True if there is a tap, so that everything has to be frames.
     [[nodiscard]] bool observed() const { return tap_.load(std::memory_order_acquire) != nullptr; }
     /// Shows the tap a frame that a port keeps to itself.
@@ -76,6 +79,12 @@ public:
     }
     /// The NICs on it, for those that do without frames.
     [[nodiscard]] Peers& peers() { return peers_; }
+    /// Counts what may change who reaches whom without frames: links, stages, addresses, NICs.
+    /// Whoever asks for it, then finds a peer, finds the same one as long as it is the same. Any
+    /// thread.
+    [[nodiscard]] std::uint64_t reach() const { return reach_.load(std::memory_order_acquire); }
+    /// After such a change. Any thread.
+    void reach_changed() { reach_.fetch_add(1, std::memory_order_release); }
     [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
     /// The most addresses that a look-up may compare. For tests: it looks at the whole table.
     [[nodiscard]] std::size_t longest_bucket() const;
@@ -106,6 +115,7 @@ private:
     std::map<Port*, Attached> attached_;
     std::vector<Port*> ports_;
     Peers peers_;
+    std::atomic<std::uint64_t> reach_{1};  // pairs with itself: release after a change
     SwitchCounters counters_;
 };
 

@@ -184,9 +184,11 @@ std::uint32_t Adapter::config_address(const HwcRequest& request) {
     if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
         return gdma::kHwcInvalidParameter;
     const base::Gate::Exclusion exclusion(function.gate(), {"CONFIG_ADDRESS"});
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(gid);
-    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(gid);
-    return gdma::kHwcInvalidParameter;
+    std::uint32_t status = gdma::kHwcInvalidParameter;
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) status = datapath.addresses.add(gid);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) status = datapath.addresses.remove(gid);
+    datapath.network.addresses_changed();
+    return status;
 }
 
 std::uint32_t Adapter::config_mac(const HwcRequest& request) {

@@ -31,6 +31,7 @@ void Datapath::reset() {
     tasks.clear();
     datagrams.clear();
     addresses.clear();
+    network.addresses_changed();
     scheduler.clear();
     error_cqes.wanted = false;
     events.use(nullptr);

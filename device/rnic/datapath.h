@@ -35,6 +35,13 @@ struct ErrorCqes {
     [[nodiscard]] bool on() const { return wanted || unasked; }
 };
 
+/// What the network said of the addresses of the last datagram, as long as its generation is this.
+struct DatagramPath {
+    Ends ends{};
+    std::uint64_t generation = 0;
+    const LocalPeer* peer = nullptr;
+};
+
 /// What the queue pairs of one RNIC work with, each part a thing of its own; the commands that
 /// change it, and the tables of what they make, are the adapter's. It outlives the queue pairs.
 /// Executor; visitors use counters, keys, events, error_cqes, tasks, datagrams and the clock.
@@ -66,6 +73,7 @@ struct Datapath {
     Scheduler scheduler;
     QpTasks tasks;
     Datagrams datagrams;
+    DatagramPath datagram_path;
     const LocalPeer self;             ///< what others see of it
     std::uint32_t current_rate_mbps;  ///< of the QP whose rate changed last
 };

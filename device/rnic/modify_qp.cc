@@ -43,6 +43,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
         a.dscp = address.dscp & 0x3f;
         a.udp_source_port = address.udp_source_port;
         a.flow_label = address.flow_label & 0xfffff;
+        qp.requester.forget_path();
     }
     if (whole) {
         if (has(MANA_HW_RNIC_ATTR_QKEY)) a.qkey = QKey(message.qkey);

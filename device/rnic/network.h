@@ -18,19 +18,29 @@ struct Connection {
     roce::Qpn local_qpn{}, remote_qpn{};
 };
 
+/// Where packets of a queue pair come from, and where they go.
+struct Ends {
+    roce::Gid source{}, destination{};
+    base::MacAddr source_mac{}, destination_mac{};
+    friend bool operator==(const Ends&, const Ends&) = default;
+};
+
 /// Why a requester gave up.
 enum class Failure : std::uint8_t { kRetries, kRnrRetries };
 
 /// How an RNIC reaches others; implemented by the fabric (and by tests).
 class Network : public base::FrameSink {
 public:
-    /// The RNIC in this process (Rnic::local_peer) that owns `destination` behind `mac`, if traffic
-    /// from `source` to it may take the local path right now (link up, no capture, fault or policy
-    /// on the way); else null and frames are used. Called on the source's executor; the answer is
-    /// good until the next call returns to the event loop: the caller visits the peer's gate before
-    /// it touches it, and peers live as long as the network.
-    virtual const LocalPeer* local_peer(const LocalPeer& source, const roce::Gid& destination,
-                                        const base::MacAddr& mac) = 0;
+    /// The RNIC in this process (Rnic::local_peer) that owns the destination, if requests to it and
+    /// their answers may take the local path right now: link up, no stage on the way needs packets,
+    /// and the policies of both NICs allow them. Else null, and frames are used. Called on the
+    /// executor of `self`, the caller's own. The answer is good as long as generation() is what it
+    /// was before the call, and for the turn in which that changes: the caller visits the peer's
+    /// gate before it touches it, and peers live as long as the network.
+    virtual const LocalPeer* local_peer(const LocalPeer& self, const Ends& ends) = 0;
+    /// Changes after everything that local_peer() and Addresses::owns() depend on; 0 if nobody
+    /// counts: an answer is good for one turn then. Any thread.
+    [[nodiscard]] virtual std::uint64_t generation() const { return 0; }
     /// As transmit(), but leaves the frame, whose capacity the caller uses again, if it can. Only
     /// the caller's executor.
     virtual void transmit_lent(base::Frame& frame) { transmit(std::move(frame)); }
@@ -43,6 +53,8 @@ public:
         (void)connection;
         (void)failure;
     }
+    /// The adapter owns other addresses than before. On the RNIC's executor.
+    virtual void addresses_changed() {}
     /// The driver has negotiated the extension, or has not. The Ethernet device of the same NIC has
     /// packet queues and flow rules then (docs/extensions.md). On the RNIC's executor.
     virtual void extensions_negotiated(bool wanted) { (void)wanted; }

@@ -70,10 +70,25 @@ bool Requester::can_send() const {
            !stalled_ && !rnr_timer_.armed();
 }
 
+/// Whom the connection reaches without packets, and whether it may send at all: what addresses and
+/// policies decide. Asked again when any of them has changed.
+void Requester::find_path() {
+    const std::uint64_t generation = datapath_.network.generation();
+    if (generation == path_generation_ && generation != 0) return;
+    path_generation_ = generation;
+    owns_source_ = datapath_.addresses.owns(qp_.route.source);
+    local_ = owns_source_
+                 ? datapath_.network.local_peer(
+                       datapath_.self, {qp_.route.source, qp_.route.destination,
+                                        qp_.attributes.source_mac, qp_.attributes.destination_mac})
+                 : nullptr;
+}
+
 bool Requester::turn() {
     if (!can_send() || (queue_.empty() && !qp_.sends->posted())) return false;
     Budget budget{kTurnBytes, kTurnWqes};
-    if (!datapath_.addresses.owns(qp_.route.source)) {
+    find_path();
+    if (!owns_source_) {
         // As if the network dropped it: the address may come back.
         datapath_.counters.drop_source.add();
         SendWqe* const wqe = next();
@@ -86,14 +101,12 @@ bool Requester::turn() {
         settle();
         return wqe != nullptr && !reliable() && can_send();
     }
-    const LocalPeer* const peer = datapath_.network.local_peer(
-        datapath_.self, qp_.route.destination, qp_.attributes.destination_mac);
     do {
         // What is under way on the wire ends there; then the paths may change.
-        if (peer != nullptr && una_ == send_psn_) {
+        if (local_ != nullptr && una_ == send_psn_) {
             path = "local";
             credits_.lift();  // the peer says at once what it has no receive for
-            turn_local(*peer, budget);
+            turn_local(*local_, budget);
         } else {
             path = "wire";
             turn_wire(budget);

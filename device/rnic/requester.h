@@ -41,6 +41,8 @@ public:
     void reset();
     /// From SQE to RTS: what failed is forgotten, what is posted from now on is sent.
     void resume();
+    /// The addresses of the connection have changed.
+    void forget_path() { path_generation_ = 0; }
     /// Enters ERR or SQE: no timer fires any more, nothing is sent.
     void stop();
     [[nodiscard]] RequesterView view() const {
@@ -74,6 +76,7 @@ private:
     enum class Step : std::uint8_t { kGo, kWait, kLeave };
 
     [[nodiscard]] bool can_send() const;
+    void find_path();
     SendWqe* next();
     bool fetch();
     void fail(std::uint16_t vendor, bool on_rreq = false);
@@ -142,6 +145,10 @@ private:
     bool stalled_ = false;     // local path: as if the packet was lost; the timer decides
     std::uint16_t failure_ = 0;
     bool failure_on_rreq_ = false;
+    // What the network said of the connection's addresses, as long as its generation is this.
+    bool owns_source_ = false;
+    const LocalPeer* local_ = nullptr;
+    std::uint64_t path_generation_ = 0;
     // The peer's QP on the local path, as long as that adapter has the same QPs; else a mere place.
     Qp* peer_ = nullptr;
     std::uint64_t peer_generation_ = 0;

@@ -13,6 +13,15 @@ namespace {
 /// may be overwritten right after (RNIC 7.2).
 constexpr unsigned kTurnDatagrams = 256;
 
+/// As Requester::find_path(), for datagrams, each of which may go elsewhere.
+const LocalPeer* find_peer(Datapath& datapath, const Ends& ends) {
+    DatagramPath& last = datapath.datagram_path;
+    const std::uint64_t generation = datapath.network.generation();
+    if (generation == 0 || generation != last.generation || ends != last.ends)
+        last = {ends, generation, datapath.network.local_peer(datapath.self, ends)};
+    return last.peer;
+}
+
 }  // namespace
 
 bool Qp::send_datagrams() {
@@ -59,8 +68,8 @@ void Qp::send_datagram(Datagram& datagram) {
     }
     ++requester.messages;
     tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
-    const LocalPeer* const peer =
-        datapath.network.local_peer(datapath.self, packet.destination, packet.destination_mac);
+    const LocalPeer* const peer = find_peer(
+        datapath, {packet.source, packet.destination, packet.source_mac, packet.destination_mac});
     requester.path = peer != nullptr ? "local" : "wire";
     if (peer == nullptr) {
         // Without ECT: a datagram QP has no rate that a notification could lower.

@@ -99,9 +99,8 @@ private:
         return config;
     }
     void transmit(base::Frame frame) override { outside_.on_transmit(*this, std::move(frame)); }
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const roce::Gid& gid,
-                                      const base::MacAddr& mac) override {
-        return outside_.peer_of(gid, mac);
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) override {
+        return outside_.peer_of(ends.destination, ends.destination_mac);
     }
 
     Outside& outside_;

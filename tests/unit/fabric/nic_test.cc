@@ -41,18 +41,20 @@ constexpr std::uint32_t kAll =
 
 NicConfig nic_config(std::uint8_t number) {
     NicConfig config;
-    config.name = number == 1 ? "a" : "b";
+    config.name = std::string(1, static_cast<char>('a' + number - 1));
     config.mac = ::openmana::test::test_mac(number);
     return config;
 }
 
 /// A NIC, its driver, and one queue pair.
 struct Machine {
-    Machine(SimWorld& world, Switch& network, std::uint8_t number)
+    /// `address`: the last octet of the one that it uses; 0: its own.
+    Machine(SimWorld& world, Switch& network, std::uint8_t number, std::uint8_t address = 0)
         : executor(world),
           ram(memory),
           nic(executor, memory, irq, network, nic_config(number)),
-          host(nic.function(), ram, irq, nic.config().mac, ::openmana::test::ipv4_gid(number)) {
+          host(nic.function(), ram, irq, nic.config().mac,
+               ::openmana::test::ipv4_gid(address != 0 ? address : number)) {
         OM_CHECK(host.bring_up());
         send_cq = *host.create_cq(16384);
         recv_cq = *host.create_cq(16384);
@@ -194,6 +196,55 @@ TEST_F(NicTest, RdmaMakesFramesOnlyWhileAStageOfEitherEndNeedsThem) {
         ASSERT_TRUE(wrote(100000));
         EXPECT_EQ(a.nic.counters().tx_frames.value() + b.nic.counters().tx_frames.value(), after);
     }
+}
+
+/// The policies of both guests name their addresses, and more that does not concern them.
+TEST_F(NicTest, RdmaUnderAPolicyOfAddressesMakesNoFrames) {
+    PolicyConfig config;
+    config.check_mac = true;
+    config.acl = *Acl::parse("deny tcp from any port 25; deny rdma to 10.0.0.77");
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    policy(a, config);
+    config.addresses = {*Prefix::parse("10.0.0.2")};
+    policy(b, config);
+    connect(a, b);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(wrote(100000));
+    EXPECT_EQ(a.nic.counters().tx_frames.value(), 0u);
+    EXPECT_EQ(b.nic.counters().tx_frames.value(), 0u);
+    EXPECT_STREQ(a.nic.rdma().qp_status().at(0).path, "local");
+}
+
+/// Whichever end's policy it is: the next request is a packet, and is stopped.
+TEST_F(NicTest, APolicyThatChangesUnderWayTakesEffect) {
+    for (Machine* const machine : {&a, &b}) {
+        for (const bool by_address : {true, false}) {
+            ASSERT_TRUE(a.host.reset(*a.qp));
+            ASSERT_TRUE(b.host.reset(*b.qp));
+            connect(a, b);
+            ASSERT_TRUE(wrote(5000));
+            EXPECT_STREQ(a.nic.rdma().qp_status().at(0).path, "local");
+            PolicyConfig config;
+            if (by_address)
+                config.addresses = {*Prefix::parse("10.9.0.1")};
+            else
+                config.acl = *Acl::parse("deny rdma from 10.0.0.1");
+            policy(*machine, config);
+            ASSERT_TRUE(write(5000));
+            EXPECT_EQ(a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
+            EXPECT_GT(
+                counter(*machine, by_address ? "fabric.policy.spoofed_ip" : "fabric.policy.denied"),
+                0u);
+            machine->nic.path().set_policy({}, nullptr, {});
+        }
+    }
+}
+
+TEST_F(NicTest, AnAddressThatIsTakenAwayIsNotReachedAnyMore) {
+    connect(a, b);
+    ASSERT_TRUE(wrote(5000));
+    ASSERT_TRUE(b.host.config_address(b.host.gid(), false));
+    ASSERT_TRUE(write(5000));
+    EXPECT_EQ(a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
 }
 
 TEST_F(NicTest, TheTapOfTheSwitchSeesEachFrameOnce) {

@@ -160,5 +160,66 @@ TEST_F(PolicyTest, ADeniedFrameIsCounted) {
     EXPECT_EQ(counters.denied.value(), 1u);
 }
 
+/// What is said of a connection is what each of its packets would find.
+TEST_F(PolicyTest, WhatHoldsForTheEndsHoldsForEachPacket) {
+    const char* const kRules[] = {
+        "",
+        "deny rdma to 10.0.0.2",
+        "deny tx rdma from fd00::1",
+        "deny rx udp from 10.0.0.2",
+        "deny rx any",
+        "deny tcp; allow ip from 10.0.0.1; deny tx any",
+        "allow udp to any port 4791; deny any",
+        "deny udp to any port 1-4000",
+        "deny arp; deny icmp",
+        "deny tcp from any port 4791",
+    };
+    const char* const kPairs[][2] = {{"10.0.0.1", "10.0.0.2"},
+                                     {"10.0.0.9", "10.0.0.2"},
+                                     {"fd00::1", "fd00::2"},
+                                     {"fe80::ff:fe00:a", "fd00::2"},
+                                     {"fe80::1", "fd00::2"}};
+    unsigned passed = 0;
+    unsigned stopped = 0;
+    for (const char* const rules : kRules)
+        for (const bool addresses : {false, true})
+            for (const bool check_mac : {false, true})
+                for (const auto& pair : kPairs)
+                    for (const base::MacAddr& mac : {kMacA, test::kMacB}) {
+                        config.acl = *Acl::parse(rules);
+                        config.check_mac = check_mac;
+                        config.addresses.clear();
+                        if (addresses)
+                            config.addresses = {*Prefix::parse("10.0.0.0/29"),
+                                                *Prefix::parse("fd00::1")};
+                        FrameMaker maker;
+                        maker.source = gid(pair[0]);
+                        maker.destination = gid(pair[1]);
+                        maker.source_mac = mac;
+                        maker.destination_mac = {2, 0, 0, 0, 0, 0xc};
+                        const bool all = passes(maker.roce({}, 8)) &&
+                                         passes(maker.reversed().roce({}, 8), Direction::kReceive);
+                        const rnic::Ends ends{maker.source, maker.destination, maker.source_mac,
+                                              maker.destination_mac};
+                        EXPECT_EQ(Filter(kMacA, config, counters).passes_rdma(ends), all)
+                            << rules << " " << pair[0] << " " << addresses << check_mac;
+                        ++(all ? passed : stopped);
+                    }
+    EXPECT_GT(passed, 50U);
+    EXPECT_GT(stopped, 50U);
+}
+
+TEST_F(PolicyTest, ARuleAboutSourcePortsIsForEachPacket) {
+    const rnic::Ends ends{gid("10.0.0.1"), gid("10.0.0.2"), kMacA, test::kMacB};
+    const auto passes_rdma = [&](const char* rules) {
+        config.acl = *Acl::parse(rules);
+        return Filter(kMacA, config, counters).passes_rdma(ends);
+    };
+    EXPECT_FALSE(passes_rdma("deny rdma from any port 50000"));
+    EXPECT_FALSE(passes_rdma("deny udp from 10.0.0.7 port 50000"));
+    EXPECT_TRUE(passes_rdma("deny tcp from any port 50000"));
+    EXPECT_EQ(counters.denied.value(), 0U) << "a question is no packet";
+}
+
 }  // namespace
 }  // namespace openmana::fabric

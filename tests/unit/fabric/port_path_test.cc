@@ -14,6 +14,7 @@ using namespace std::chrono_literals;
 using ::openmana::test::SimExecutor;
 using ::openmana::test::SimWorld;
 using test::FrameMaker;
+using test::gid;
 using test::number_of;
 using test::numbered;
 
@@ -37,6 +38,7 @@ protected:
         if (open) to_guest(frame);
         return open;
     }
+    void stages_changed() override { ++changes; }
     void policy(const PolicyConfig& config, std::shared_ptr<FlowSink> sink = nullptr) {
         path.set_policy(config, std::move(sink), {});
     }
@@ -53,6 +55,7 @@ protected:
     std::vector<std::uint32_t> network;
     std::vector<std::uint32_t> guest;
     bool open = true;
+    int changes = 0;
     PortPath path{executor, "a", test::kMacA, *this};
 };
 
@@ -104,9 +107,42 @@ TEST_F(PortPathTest, EachStageNeedsPacketsWhileItIsThere) {
     path.set_policy({}, nullptr, {});
     EXPECT_FALSE(path.needs_packets());
     config = {};
-    config.check_mac = true;
-    policy(config);
+    config.flow_log = "file";
+    policy(config, std::make_shared<RecordingSink>());
     EXPECT_TRUE(path.needs_packets());
+}
+
+TEST_F(PortPathTest, APolicyOfAddressesNeedsNoPackets) {
+    const rnic::Ends own{gid("10.0.0.1"), gid("10.0.0.2"), test::kMacA, test::kMacB};
+    rnic::Ends foreign = own;
+    foreign.source = gid("10.0.0.9");
+    EXPECT_TRUE(path.passes_rdma(foreign));
+    PolicyConfig config;
+    config.check_mac = true;
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    policy(config);
+    EXPECT_FALSE(path.needs_packets());
+    EXPECT_TRUE(path.passes_rdma(own));
+    EXPECT_FALSE(path.passes_rdma(foreign));
+    path.set_capture(std::make_shared<RecordingTap>());
+    EXPECT_FALSE(path.passes_rdma(own)) << "a stage looks at each packet";
+    path.set_capture(nullptr);
+    EXPECT_TRUE(path.passes_rdma(own));
+    path.set_policy({}, nullptr, {});
+    EXPECT_TRUE(path.passes_rdma(foreign));
+}
+
+TEST_F(PortPathTest, EveryChangeOfAStageIsTold) {
+    const auto told = [&](auto&& change) {
+        const int before = changes;
+        change();
+        return changes > before;
+    };
+    EXPECT_TRUE(told([&] { path.set_capture(std::make_shared<RecordingTap>()); }));
+    EXPECT_TRUE(told([&] { path.set_capture(nullptr); }));
+    EXPECT_TRUE(told([&] { policy({}); }));
+    EXPECT_TRUE(told([&] { path.set_policy({}, nullptr, {}); }));
+    EXPECT_TRUE(told([&] { path.set_faults(Direction::kReceive, FaultConfig{}); }));
 }
 
 TEST_F(PortPathTest, ReceivedFramesGoThroughTheExecutor) {

@@ -199,7 +199,7 @@ TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
 
 TEST_F(SwitchTest, PeersAreFoundByTheirAddressUntilTheyGo) {
     struct : Peer {
-        const rnic::LocalPeer* rdma_at(const roce::Gid&) override { return nullptr; }
+        const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
     } first, second;
     network.peers().add(mac(1), first);
     network.peers().add(mac(2), second);

@@ -58,6 +58,9 @@ public:
     std::function<void(Node& to, const base::Frame&)> on_arrival;
     std::function<void(roce::Packet&)> edit;  ///< what a peer of another make would have sent
     std::vector<Node*> nodes;
+    /// 0: what the network says is good for one turn. Else a test raises it when `local` changes.
+    std::uint64_t generation = 0;
+    std::uint64_t lookups = 0;            ///< how often a NIC asked for a peer
     std::vector<roce::Packet> sent;       ///< all frames, without their payload
     std::vector<std::size_t> sent_bytes;  ///< payload bytes of each
 
@@ -109,11 +112,16 @@ private:
     void connection_ended(const rnic::Connection&) override {
         if (on_connection_ended) on_connection_ended();
     }
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const roce::Gid& gid,
-                                      const base::MacAddr& mac) override {
+    [[nodiscard]] std::uint64_t generation() const override { return network_.generation; }
+    void addresses_changed() override {
+        if (network_.generation != 0) ++network_.generation;
+    }
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) override {
+        ++network_.lookups;
         if (!network_.local) return nullptr;
         for (Node* node : network_.nodes)
-            if (node->host.mac() == mac && node->rnic.owns(gid)) return &node->rnic.local_peer();
+            if (node->host.mac() == ends.destination_mac && node->rnic.owns(ends.destination))
+                return &node->rnic.local_peer();
         return nullptr;
     }
     TestNetwork& network_;

@@ -21,8 +21,7 @@ class LocalNetwork : public rnic::Network {
 public:
     std::vector<ThreadNode*> nodes;
     void transmit(base::Frame) override {}
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& source, const roce::Gid& gid,
-                                      const base::MacAddr& mac) override;
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
 };
 
 class ThreadNode {
@@ -66,14 +65,14 @@ public:
     std::thread thread;
 };
 
-const rnic::LocalPeer* LocalNetwork::local_peer(const rnic::LocalPeer& source, const roce::Gid& gid,
-                                                const base::MacAddr& mac) {
+const rnic::LocalPeer* LocalNetwork::local_peer(const rnic::LocalPeer& self,
+                                                const rnic::Ends& ends) {
     for (ThreadNode* node : nodes) {
-        if (node->host.mac() != mac) continue;
+        if (node->host.mac() != ends.destination_mac) continue;
         const rnic::LocalPeer& peer = node->rnic.local_peer();
-        if (&peer == &source) return node->rnic.owns(gid) ? &peer : nullptr;
+        if (&peer == &self) return node->rnic.owns(ends.destination) ? &peer : nullptr;
         const base::Gate::Visit visit(node->function.gate());
-        return node->rnic.owns(gid) ? &peer : nullptr;
+        return node->rnic.owns(ends.destination) ? &peer : nullptr;
     }
     return nullptr;
 }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whom a queue pair reaches without packets is asked for when that may have changed, and not for
+// each message.
+#include "rnic_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+class PathTest : public ::testing::Test {
+protected:
+    PathTest() { link.network.generation = 1; }
+    /// One WRITE from A to B, which must succeed; how it went.
+    const char* write() {
+        const std::size_t before = link.a.done.size();
+        link.post(link.wr(MANA_HW_RNIC_WQE_WRITE, before, 0, 64));
+        EXPECT_TRUE(link.run(before + 1));
+        EXPECT_EQ(link.a.done.back().vendor, 0U);
+        return link.a.node->rnic.qp_status().at(0).path;
+    }
+
+    Connection link{true};
+};
+
+TEST_F(PathTest, TheNetworkIsAskedOnceForAllMessages) {
+    const std::uint64_t before = link.network.lookups;
+    for (int i = 0; i < 10; ++i) EXPECT_STREQ(write(), "local");
+    EXPECT_EQ(link.network.lookups, before + 1);
+}
+
+TEST_F(PathTest, WithoutAGenerationItIsAskedInEachTurn) {
+    link.network.generation = 0;
+    const std::uint64_t before = link.network.lookups;
+    for (int i = 0; i < 10; ++i) EXPECT_STREQ(write(), "local");
+    EXPECT_GE(link.network.lookups, before + 10);
+}
+
+TEST_F(PathTest, AnotherGenerationIsAnotherPath) {
+    EXPECT_STREQ(write(), "local");
+    link.network.local = false;
+    EXPECT_STREQ(write(), "local") << "nobody said that something had changed";
+    ++link.network.generation;
+    EXPECT_STREQ(write(), "wire");
+    link.network.local = true;
+    ++link.network.generation;
+    EXPECT_STREQ(write(), "local");
+}
+
+TEST_F(PathTest, AnotherAddressOfTheConnectionIsAskedFor) {
+    EXPECT_STREQ(write(), "local");
+    const std::uint64_t before = link.network.lookups;
+    auto& from = link.a.node->host;
+    auto& to = link.b.node->host;
+    ASSERT_TRUE(from.to_state(*link.a.qp, MANA_HW_RNIC_QP_SQD));
+    ASSERT_TRUE(from.set_path(*link.a.qp, {to.gid(), to.mac(), link.b.qp->qpn(), Connection::kPsnB},
+                              0xc001));
+    ASSERT_TRUE(from.to_state(*link.a.qp, MANA_HW_RNIC_QP_RTS));
+    EXPECT_STREQ(write(), "local");
+    EXPECT_EQ(link.network.lookups, before + 1);
+}
+
+TEST_F(PathTest, AnAddressThatIsTakenAwayIsNotSentFrom) {
+    EXPECT_STREQ(write(), "local");
+    auto& host = link.a.node->host;
+    ASSERT_TRUE(host.config_address(host.gid(), false));
+    link.post(link.wr(MANA_HW_RNIC_WQE_WRITE, 1, 0, 64));
+    link.idle();
+    EXPECT_EQ(link.a.done.size(), 1U);
+    EXPECT_GT(link.a.node->rnic.counters().drop_source.value(), 0U);
+    ASSERT_TRUE(host.config_address(host.gid(), true));
+    EXPECT_TRUE(link.run(2)) << "it came back";
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -9,6 +9,7 @@ namespace {
 gdma::FunctionConfig function_config(const NicConfig& config) {
     gdma::FunctionConfig function;
     function.name = config.name;
+    function.seed = config.seed;
     return function;
 }
 

@@ -33,6 +33,7 @@ struct NicConfig {
     bool error_cqes_unasked = true;
     bool extensions = true;
     bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
+    std::uint64_t seed = 0;  ///< decides about keys and QP numbers (gdma::FunctionConfig)
 };
 
 #define OM_PORT_COUNTERS(X)                                                    \

@@ -24,6 +24,9 @@ struct FunctionConfig {
     std::uint64_t max_extents =
         1ULL << 24;  ///< contiguous stretches of all regions, in MRs and queues too
     std::uint64_t max_device_memory = 16ULL << 20;
+    /// Decides about keys and QP numbers, so that nobody can know them: from the system's source of
+    /// randomness, or from a test.
+    std::uint64_t seed = 0;
 };
 
 #define OM_GDMA_COUNTERS(X)                                                        \

@@ -44,15 +44,31 @@ private:
 };
 
 /// Queue ids in blocks of four, so that up to four neighbours at a multiple of four are one step
-/// (RNIC 3.2). Single ids share blocks. Block 0 is kept back: ids 0 to 3 are never handed out.
+/// (RNIC 3.2). Single ids share blocks. The first block is kept back: its ids are never handed out.
 class QueueIdPool {
 public:
     static constexpr std::uint32_t kBlock = 4;
+    /// All ids are in so many from the first one on.
+    static constexpr std::uint32_t kSpan = 1U << 19;
 
-    /// At most `quota` ids in use; ids stay below 2^24.
-    explicit QueueIdPool(std::uint32_t quota) : quota_(quota) {}
+    /// At most `quota` ids in use. `first` is a multiple of kBlock.
+    explicit QueueIdPool(std::uint32_t quota, std::uint32_t first = 0)
+        : quota_(quota), first_(first) {}
 
     std::optional<std::uint32_t> take(std::uint32_t count, std::uint32_t align) {
+        const auto id = take_number(count, align);
+        return id ? std::optional(first_ + *id) : std::nullopt;
+    }
+    /// Ids that are not taken are ignored.
+    void give_back(std::uint32_t first, std::uint32_t count) {
+        give_back_number(first - first_, count);
+    }
+    [[nodiscard]] std::uint32_t used() const { return used_; }
+    [[nodiscard]] std::uint32_t first() const { return first_; }
+
+private:
+    // Numbers are ids less the first one.
+    std::optional<std::uint32_t> take_number(std::uint32_t count, std::uint32_t align) {
         if (count == 0 || count > kBlock || count > quota_ - used_) return std::nullopt;
         std::uint32_t first = 0;
         if (count == 1 && align == 1) {
@@ -73,8 +89,7 @@ public:
         used_ += count;
         return first;
     }
-    /// Ids that are not taken are ignored.
-    void give_back(std::uint32_t first, std::uint32_t count) {
+    void give_back_number(std::uint32_t first, std::uint32_t count) {
         for (std::uint32_t id = first; id - first < count; ++id) {
             const std::uint32_t block = id / kBlock;
             if (block >= taken_.size() || (taken_[block] & bit(id)) == 0) continue;
@@ -85,13 +100,10 @@ public:
                 release_if_empty(block, single_block_);
         }
     }
-    [[nodiscard]] std::uint32_t used() const { return used_; }
-
-private:
     /// So many blocks rest before the first of them is used again, so that late doorbells and
     /// packets meet nobody.
     static constexpr std::size_t kResting = 1024;
-    static constexpr std::uint32_t kMaxBlocks = (1U << 24) / kBlock;
+    static constexpr std::uint32_t kMaxBlocks = kSpan / kBlock;
 
     static std::uint8_t bit(std::uint32_t id) {
         return static_cast<std::uint8_t>(1U << id % kBlock);
@@ -115,6 +127,7 @@ private:
     }
 
     std::uint32_t quota_;
+    std::uint32_t first_;
     std::uint32_t used_ = 0;
     std::uint32_t single_block_ = 0;
     std::uint32_t single_next_ = 0;

@@ -11,8 +11,6 @@
 namespace openmana::gdma {
 namespace {
 
-constexpr std::uint32_t kTagBits = 8;
-constexpr std::uint32_t kTagMask = (1U << kTagBits) - 1;
 constexpr std::size_t kFirstSlots = 64;
 constexpr std::uint32_t kLocalRights = kLocalRead | kLocalWrite;
 constexpr std::uint32_t kRemoteRights = kRemoteRead | kRemoteWrite | kRemoteAtomic;
@@ -63,11 +61,17 @@ KeyUse::~KeyUse() {
 }
 
 MemoryTable::MemoryTable(base::Gate& gate, const base::GuestMemory& memory,
-                         std::uint32_t max_entries)
-    // All-ones must not become a key, and index 0 is not used.
+                         std::uint32_t max_entries, std::uint64_t seed)
+    // All-ones must not become a key, and place 0 is not used.
     : gate_(gate),
       memory_(memory),
-      max_entries_(std::min(max_entries, (1U << (32 - kTagBits)) - 2)) {}
+      max_entries_(std::min(max_entries, (1U << (32 - kTagBits)) - 2 - kFirstIndices)),
+      chance_(seed),
+      first_index_(some_first_index()) {}
+
+std::uint32_t MemoryTable::some_first_index() {
+    return static_cast<std::uint32_t>(chance_.below(kFirstIndices));
+}
 
 std::uint32_t MemoryTable::take_fresh() {
     if (fresh_ == slots_.size() || slots_.empty()) {
@@ -108,17 +112,17 @@ base::Result<Key> MemoryTable::insert(MemoryRegion region) {
         const base::Gate::Recess recess(gate_);
         made = std::make_unique<MemoryRegion>(std::move(region));
     }
-    std::uint32_t index = 0;
+    std::uint32_t place = 0;
     if (fresh_ <= max_entries_) {
-        index = take_fresh();
-        slots_[index].tag = first_tag_;
+        place = take_fresh();
+        slots_[place].tag = static_cast<std::uint8_t>(chance_.below(kTagMask + 1));
     } else {
-        index = free_head_;
-        free_head_ = slots_[index].next_free;
+        place = free_head_;
+        free_head_ = slots_[place].next_free;
         if (free_head_ == 0) free_tail_ = 0;
     }
-    Slot& slot = slots_[index];
-    made->key = made->created = Key(index << kTagBits | slot.tag);
+    Slot& slot = slots_[place];
+    made->key = made->created = Key((first_index_ + place) << kTagBits | slot.tag);
     slot.region = made.release();
     if (slot.region->type == MrType::kWindowType2) link_scoped(*slot.region);
     slot.describe();
@@ -142,8 +146,8 @@ void MemoryTable::Slot::describe() {
 base::Result<void> MemoryTable::remove(Key key) {
     if (find(key) == nullptr)
         return base::fail(base::ErrorCode::kNotFound, "no such memory key", key.value());
-    const std::uint32_t index = key.value() >> kTagBits;
-    Slot& slot = slots_[index];
+    const std::uint32_t place = place_of(key);
+    Slot& slot = slots_[place];
     if (slot.region->windows.load(std::memory_order_relaxed) != 0)
         return base::fail(base::ErrorCode::kBusy, "memory region has windows", key.value());
     if (slot.region->window()) release(*slot.region);
@@ -153,10 +157,10 @@ base::Result<void> MemoryTable::remove(Key key) {
     ++slot.tag;
     slot.next_free = 0;
     if (free_tail_ != 0)
-        slots_[free_tail_].next_free = index;
+        slots_[free_tail_].next_free = place;
     else
-        free_head_ = index;
-    free_tail_ = index;
+        free_head_ = place;
+    free_tail_ = place;
     --used_;
     const base::Gate::Recess recess(gate_);
     // Nobody finds it any more, but a KeyUse may outlive the visit in which it did.
@@ -184,7 +188,7 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange request) {
         region.length = request.region->length();
         before = std::exchange(region.region, request.region.take());
     }
-    slots_[key.value() >> kTagBits].describe();
+    slots_[place_of(key)].describe();
     const base::Gate::Recess recess(gate_);
     before.reset();
     return {};
@@ -199,7 +203,7 @@ void MemoryTable::clear() {
     free_tail_ = 0;
     used_ = 0;
     // Keys from before a reset mean nothing after it.
-    ++first_tag_;
+    first_index_ = some_first_index();
     const base::Gate::Recess recess(gate_);
     base::count_work(gone.size());
     for (const Slot& slot : gone) {
@@ -212,16 +216,16 @@ void MemoryTable::clear() {
 }
 
 const MemoryRegion* MemoryTable::find(Key key) const {
-    const std::uint32_t index = key.value() >> kTagBits;
-    if (index >= slots_.size()) return nullptr;
-    const Slot& slot = slots_[index];
+    const std::uint32_t place = place_of(key);
+    if (place >= slots_.size()) return nullptr;
+    const Slot& slot = slots_[place];
     if (slot.tag != (key.value() & kTagMask)) return nullptr;
     return slot.region;
 }
 
 MemoryRegion* MemoryTable::at(Key key) const {
-    const std::uint32_t index = key.value() >> kTagBits;
-    return index < slots_.size() ? slots_[index].region : nullptr;
+    const std::uint32_t place = place_of(key);
+    return place < slots_.size() ? slots_[place].region : nullptr;
 }
 
 const MemoryRegion* MemoryTable::find_created(Key key) const {
@@ -257,15 +261,15 @@ MrFault MemoryTable::locate(Key key, Pdn pd, std::uint64_t address, std::uint64_
 }
 
 const MemoryTable::Slot* MemoryTable::plain(Key key) const {
-    const std::uint32_t index = key.value() >> kTagBits;
-    if (index == 0 || index >= slots_.size()) return nullptr;
-    const Slot& slot = slots_[index];
+    const std::uint32_t place = place_of(key);
+    if (place == 0 || place >= slots_.size()) return nullptr;
+    const Slot& slot = slots_[place];
     return slot.key == key ? &slot : nullptr;
 }
 
 void MemoryTable::prefetch(Key key) const {
-    const std::uint32_t index = key.value() >> kTagBits;
-    if (index < slots_.size()) __builtin_prefetch(&slots_[index]);
+    const std::uint32_t place = place_of(key);
+    if (place < slots_.size()) __builtin_prefetch(&slots_[place]);
 }
 
 /// What `locate` says of a plain region.
@@ -357,7 +361,7 @@ bool MemoryTable::bind(const WindowBind& request) {
     }
     release(*window);
     window->key = request.new_key;
-    slots_[request.window.value() >> kTagBits].tag =
+    slots_[place_of(request.window)].tag =
         static_cast<std::uint8_t>(request.new_key.value() & kTagMask);
     if (region == nullptr) return true;
     window->access = request.access;
@@ -380,8 +384,7 @@ bool MemoryTable::registrable(Key key, Pdn pd, std::uint32_t pages) const {
 std::unique_ptr<DmaRegion> MemoryTable::fast_register(FastRegistration request) {
     MemoryRegion& region = *at(request.key);
     region.key = request.key;
-    slots_[request.key.value() >> kTagBits].tag =
-        static_cast<std::uint8_t>(request.key.value() & kTagMask);
+    slots_[place_of(request.key)].tag = static_cast<std::uint8_t>(request.key.value() & kTagMask);
     region.access = request.access;
     region.base = request.base;
     region.length = request.region->length();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/huge_pages.h"
@@ -115,16 +116,18 @@ private:
     bool outer_;
 };
 
-/// Keys to regions: (index << 8) + tag, the tag changes when an index is used again. Changed on the
-/// executor under an exclusion of the Gate; `resolve` also during a visit. No lock and no
-/// allocation on the data path.
+/// Keys to regions: (index << 8) + tag. The first index and the first tag of each are chance; the
+/// tag changes when an index is used again. Changed on the executor under an exclusion of the Gate;
+/// `resolve` also during a visit. No lock and no allocation on the data path.
 ///
 /// A change under the exclusion is that of one entry, or of which table there is. What takes long
 /// (another table, freeing, a walk of all windows) is done in a recess of it.
 class MemoryTable {
 public:
-    /// Both outlive it.
-    MemoryTable(base::Gate& gate, const base::GuestMemory& memory, std::uint32_t max_entries);
+    /// Gate and memory outlive it. `seed` decides about first indices and tags, after each clear()
+    /// anew.
+    MemoryTable(base::Gate& gate, const base::GuestMemory& memory, std::uint32_t max_entries,
+                std::uint64_t seed = 0);
     ~MemoryTable() { clear(); }
     MemoryTable(const MemoryTable&) = delete;
     MemoryTable& operator=(const MemoryTable&) = delete;
@@ -178,6 +181,10 @@ private:
     };
     [[nodiscard]] MrFault locate(Key key, Pdn pd, std::uint64_t address, std::uint64_t length,
                                  std::uint32_t need, WindowScope scope, Place& place) const;
+    /// Where in slots_ the index of a key is, if it is there.
+    [[nodiscard]] std::uint32_t place_of(Key key) const {
+        return (key.value() >> kTagBits) - first_index_;
+    }
     /// The object at the index of a key, whatever its tag.
     [[nodiscard]] MemoryRegion* at(Key key) const;
     static void release(const MemoryRegion& window);
@@ -199,12 +206,17 @@ private:
     };
     static_assert(sizeof(Slot) == 64);
     static constexpr std::size_t kLarge = 4096;
+    static constexpr std::uint32_t kTagBits = 8;
+    static constexpr std::uint32_t kTagMask = (1U << kTagBits) - 1;
+    /// The first key, which is the HWC's, has 24 bits (GDMA 4.2).
+    static constexpr std::uint32_t kFirstIndices = 0xff00;
     /// The plain region that has the key, or null.
     [[nodiscard]] const Slot* plain(Key key) const;
     [[nodiscard]] static MrFault refuse(const Slot& slot, Pdn pd, std::uint64_t address,
                                         std::uint64_t length, std::uint32_t need);
     using Slots = std::vector<Slot, base::HugePageAllocator<Slot>>;
-    /// The next index that was never used. As long as the table may grow, a freed one rests.
+    [[nodiscard]] std::uint32_t some_first_index();
+    /// The next place that was never used. As long as the table may grow, a freed one rests.
     [[nodiscard]] std::uint32_t take_fresh();
     void link_scoped(MemoryRegion& window);
     void unlink_scoped(MemoryRegion& window);
@@ -212,12 +224,13 @@ private:
     base::Gate& gate_;
     const base::GuestMemory& memory_;
     const std::uint32_t max_entries_;
+    base::Random chance_;
+    std::uint32_t first_index_;  // that of place 0
     Slots slots_;
     std::uint32_t fresh_ = 1;      // the first that was never used; 0 never is: no key is zero
-    std::uint32_t free_head_ = 0;  // oldest free index, so that keys come back late; 0: none
+    std::uint32_t free_head_ = 0;  // oldest free place, so that keys come back late; 0: none
     std::uint32_t free_tail_ = 0;
     std::size_t used_ = 0;
-    std::uint8_t first_tag_ = 0;      // of indices never used since the last clear()
     MemoryRegion* scoped_ = nullptr;  // the first window of type 2
 };
 

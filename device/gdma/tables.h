@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "gdma/config.h"
@@ -28,12 +29,12 @@ struct Tables {
           pages(config.doorbell_pages),
           regions({config.max_regions, config.max_region_pages, config.max_extents}, handles),
           device_memory(config.max_device_memory, handles, gate, memory),
-          keys(gate, memory, config.max_mrs),
+          keys(gate, memory, config.max_mrs, base::Random(config.seed).next()),
           key_changes(gate, memory, keys, regions, pds),
           eqs(memory, irq, config.max_eqs),
           cqs(gate, memory, config.max_cqs),
           sqs(config.max_sqs),
-          rqs(config.max_rqs) {}
+          rqs(config.max_rqs, base::Random(~config.seed).next()) {}
 
     base::Gate& gate;
     HandleNumbers handles;

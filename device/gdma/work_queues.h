@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "gdma/doorbell_target.h"
 #include "gdma/id_pool.h"
@@ -50,20 +51,29 @@ private:
 };
 
 /// The SQs or the RQs of a function: their ids, and who gets their doorbells. On the executor.
+///
+/// Ids that the guest alone sees are small: short doorbells have room for 12 bits (GDMA 3.9).
+/// Public ones, by which others address the queue (RNIC 3.2: QP numbers), begin at a place that
+/// nobody can know.
 template <typename Id>
 class WorkQueues {
 public:
-    explicit WorkQueues(std::uint32_t quota) : quota_(quota), ids_(quota) {}
+    /// `seed` decides where public ids begin, after each reset anew.
+    explicit WorkQueues(std::uint32_t quota, std::uint64_t seed = 0)
+        : quota_(quota), chance_(seed), ids_(quota) {
+        begin();
+    }
 
     /// `count` (at most 4) neighbours, the first a multiple of `align` (1, 2 or 4).
     [[nodiscard]] base::Result<QueueIds<Id>> allocate(std::uint32_t count, std::uint32_t align) {
-        if (count == 0 || count > QueueIdPool::kBlock || (align != 1 && align != 2 && align != 4))
-            return base::fail(base::ErrorCode::kInvalidArgument, "no such range of queue ids",
-                              count, align);
-        const auto first = ids_.take(count, align);
-        if (!first) return base::fail(base::ErrorCode::kExhausted, "no work queue left", quota_);
-        return QueueIds<Id>(*this, Id(*first), count);
+        return take(ids_, count, align);
     }
+    [[nodiscard]] base::Result<QueueIds<Id>> allocate_public(std::uint32_t count,
+                                                             std::uint32_t align) {
+        return take(public_ids_, count, align);
+    }
+    /// No public id is less; good until the next reset.
+    [[nodiscard]] Id first_public() const { return Id(public_ids_.first()); }
     /// An id below 4, which `allocate` never gives, by its number; kBusy if it is taken.
     [[nodiscard]] base::Result<QueueIds<Id>> allocate_reserved(Id id) {
         OM_CHECK(id.value() < QueueIdPool::kBlock);
@@ -108,13 +118,14 @@ public:
         return true;
     }
     [[nodiscard]] std::uint32_t used() const {
-        return ids_.used() + static_cast<std::uint32_t>(std::popcount(reserved_taken_));
+        return ids_.used() + public_ids_.used() +
+               static_cast<std::uint32_t>(std::popcount(reserved_taken_));
     }
     /// All ids are free, whoever has them.
     void reset() {
         ++resets_;
-        table_ = {};
         ids_ = QueueIdPool(quota_);
+        begin();
         reserved_taken_ = 0;
     }
 
@@ -125,18 +136,41 @@ private:
         const WqTable::Slot* const slot = table_.find(id);
         return slot != nullptr && slot->target != nullptr && slot->page == page ? slot : nullptr;
     }
+    void begin() {
+        // Neither among the ids of the other kind nor beyond 24 bits.
+        constexpr std::uint32_t kChoices = (1U << 24) - 2 * QueueIdPool::kSpan;
+        const auto chosen = static_cast<std::uint32_t>(chance_.below(kChoices));
+        const std::uint32_t first =
+            QueueIdPool::kSpan + chosen / QueueIdPool::kBlock * QueueIdPool::kBlock;
+        public_ids_ = QueueIdPool(quota_, first);
+        table_ = WqTable(first);
+    }
+    [[nodiscard]] base::Result<QueueIds<Id>> take(QueueIdPool& pool, std::uint32_t count,
+                                                  std::uint32_t align) {
+        if (count == 0 || count > QueueIdPool::kBlock || (align != 1 && align != 2 && align != 4))
+            return base::fail(base::ErrorCode::kInvalidArgument, "no such range of queue ids",
+                              count, align);
+        const std::uint32_t used = ids_.used() + public_ids_.used();
+        const auto first = count > quota_ - used ? std::nullopt : pool.take(count, align);
+        if (!first) return base::fail(base::ErrorCode::kExhausted, "no work queue left", quota_);
+        return QueueIds<Id>(*this, Id(*first), count);
+    }
     void free(Id first, std::uint32_t count) {
         for (std::uint32_t i = 0; i < count; ++i)
             table_.connect(first.value() + i, DoorbellPage(0), nullptr, 0);
         if (first.value() < QueueIdPool::kBlock)
             reserved_taken_ &= ~bit(first);
-        else
+        else if (first < first_public())
             ids_.give_back(first.value(), count);
+        else
+            public_ids_.give_back(first.value(), count);
     }
 
     const std::uint32_t quota_;
+    base::Random chance_;
     WqTable table_;
     QueueIdPool ids_;
+    QueueIdPool public_ids_{0};
     std::uint64_t resets_ = 0;
     std::uint32_t reserved_taken_ = 0;  // a bit for each id below 4
 };

@@ -22,6 +22,9 @@ namespace openmana::gdma {
 /// it.
 class WqTable {
 public:
+    /// Ids are small, or not far above `high`, a multiple of the block size: two dense ranges.
+    explicit WqTable(std::uint32_t high = UINT32_MAX / kRows * kRows) : high_(high) {}
+
     struct Slot {
         DoorbellTarget* target = nullptr;
         DoorbellPage page{};
@@ -32,12 +35,13 @@ public:
 
     /// Null if the id was never connected.
     [[nodiscard]] const Slot* find(std::uint32_t id) const {
-        const Row& row = rows_[id % kRows];
-        return id / kRows < row.slots.size() ? &row.slots[id / kRows] : nullptr;
+        const Row& row = row_of(id);
+        const std::size_t place = place_of(id);
+        return place < row.slots.size() ? &row.slots[place] : nullptr;
     }
     void connect(std::uint32_t id, DoorbellPage page, DoorbellTarget* target, std::uint16_t bytes) {
-        Row& row = rows_[id % kRows];
-        const std::size_t place = id / kRows;
+        Row& row = row_of(id);
+        const std::size_t place = place_of(id);
         if (place >= row.slots.size()) {
             if (target == nullptr) return;
             row.slots.resize(place + 1);
@@ -50,21 +54,21 @@ public:
     }
     // Of ids that were connected.
     void set_beyond(std::uint32_t id, const void* memory, std::uint16_t bytes) {
-        Row& row = rows_[id % kRows];
-        row.slots[id / kRows].beyond_bytes = bytes;
-        row.beyond[id / kRows] = memory;
+        Row& row = row_of(id);
+        row.slots[place_of(id)].beyond_bytes = bytes;
+        row.beyond[place_of(id)] = memory;
     }
     /// That of the last doorbell, for short ones.
     [[nodiscard]] std::uint32_t& position(std::uint32_t id) {
-        return rows_[id % kRows].positions[id / kRows];
+        return row_of(id).positions[place_of(id)];
     }
     /// Hints. First for the table itself; then for the memory that a doorbell leads to, none of
     /// which has to be there to be asked for.
     void prefetch(std::uint32_t id) const {
         if (find(id) == nullptr) return;
-        const Row& row = rows_[id % kRows];
-        __builtin_prefetch(&row.slots[id / kRows]);
-        __builtin_prefetch(&row.beyond[id / kRows]);
+        const Row& row = row_of(id);
+        __builtin_prefetch(&row.slots[place_of(id)]);
+        __builtin_prefetch(&row.beyond[place_of(id)]);
     }
     void prefetch_memory(std::uint32_t id) const {
         const Slot* const slot = find(id);
@@ -72,8 +76,7 @@ public:
         const auto* const own = reinterpret_cast<const std::byte*>(slot->target);
         base::prefetch(own, own + slot->target_bytes);
         if (slot->beyond_bytes == 0) return;
-        const auto* const beyond =
-            static_cast<const std::byte*>(rows_[id % kRows].beyond[id / kRows]);
+        const auto* const beyond = static_cast<const std::byte*>(row_of(id).beyond[place_of(id)]);
         base::prefetch(beyond, beyond + slot->beyond_bytes);
     }
 
@@ -86,7 +89,18 @@ private:
         Column<const void*> beyond;
         Column<std::uint32_t> positions;
     };
-    std::array<Row, kRows> rows_;
+    // Without a branch: which range an id is in nobody can guess either.
+    [[nodiscard]] std::uint32_t in_high(std::uint32_t id) const { return id >= high_ ? 1 : 0; }
+    [[nodiscard]] const Row& row_of(std::uint32_t id) const {
+        return rows_[id % kRows + in_high(id) * kRows];
+    }
+    [[nodiscard]] Row& row_of(std::uint32_t id) { return rows_[id % kRows + in_high(id) * kRows]; }
+    [[nodiscard]] std::size_t place_of(std::uint32_t id) const {
+        return (id - in_high(id) * high_) / kRows;
+    }
+
+    std::uint32_t high_;
+    std::array<Row, std::size_t{2} * kRows> rows_;
 };
 
 }  // namespace openmana::gdma

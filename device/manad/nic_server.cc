@@ -6,6 +6,7 @@
 
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/random_seed.h"
 #include "base/short_slice.h"
 
 namespace openmana::manad {
@@ -42,8 +43,9 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     const std::string& name = options.nic.name;
     TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name, patience));
     TRY(auto loss, base::MemoryLoss::create());
-    std::unique_ptr<NicServer> nic(
-        new NicServer(options, std::move(thread), std::move(loss), network));
+    NicOptions own = options;
+    TRY(own.nic.seed, base::random_seed());
+    std::unique_ptr<NicServer> nic(new NicServer(own, std::move(thread), std::move(loss), network));
     base::EventLoop& loop = nic->thread_->loop();
     TRY(nic->server_,
         vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name));

@@ -165,6 +165,7 @@ std::uint32_t Adapter::create_adapter(const HwcRequest& request, HwcReply& reply
     if (!eq) return gdma::kHwcNotFound;
     const base::Gate::Exclusion exclusion(function.gate(), {"CREATE_ADAPTER"});
     created = true;
+    qps.begin(Qpn(function.rqs().first_public().value()));
     datapath.events.use(std::move(*eq));
     datapath.error_cqes.wanted = (message.features & MANA_HW_RNIC_FEATURE_ERROR_CQES) != 0;
     extensions_wanted =
@@ -262,7 +263,7 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
         regions[i] = std::move(*region);
     }
     auto sqs = function.sqs().allocate(4, 4);
-    auto rqs = function.rqs().allocate(4, 4);
+    auto rqs = function.rqs().allocate_public(4, 4);
     if (!sqs || !rqs) return gdma::kHwcNoResources;
     StockQueues::Regions queues;
     queues.send = regions[MANA_HW_RNIC_REQUESTER_SQ].take();
@@ -308,7 +309,8 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
     if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
     auto sqs = function.sqs().allocate(1, 1);
     if (!sqs) return gdma::kHwcNoResources;
-    auto rqs = gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate(1, 1);
+    auto rqs =
+        gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 1);
     if (!rqs) return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
     StockQueues::Regions queues;
     queues.send = send->take();

@@ -200,7 +200,8 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     auto sqs = function.sqs().allocate(1, 1);
     if (!sqs) return gdma::kHwcNoResources;
     const bool gsi = type == QpType::kGsi;
-    auto rqs = gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate(1, 1);
+    auto rqs =
+        gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 1);
     if (!rqs) return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
     ExtQueues::Layout layout;
     layout.region = region->take();

@@ -12,6 +12,7 @@
 #include "base/block_pool.h"
 #include "base/gate.h"
 #include "base/hold_meter.h"
+#include "gdma/id_pool.h"
 #include "rnic/qp.h"
 
 namespace openmana::rnic {
@@ -30,9 +31,13 @@ public:
     QpTable(const QpTable&) = delete;
     QpTable& operator=(const QpTable&) = delete;
 
+    /// No number is less than `first`, but for that of the GSI QP. While the table is empty, under
+    /// an exclusion.
+    void begin(Qpn first) { first_ = first.value(); }
     /// Null if there is none.
     [[nodiscard]] Qp* find(Qpn qpn) const {
-        return qpn.value() < qps_.size() ? qps_[qpn.value()] : nullptr;
+        const std::size_t place = place_of(qpn);
+        return place < qps_.size() ? qps_[place] : nullptr;
     }
     /// A QP whose queues are of this format, which nobody finds before it is linked.
     template <typename Format, typename Layout>
@@ -44,22 +49,22 @@ public:
     }
     /// Its number is free.
     void link(Qp& qp) {
-        const std::uint32_t qpn = qp.qpn().value();
+        const std::size_t place = place_of(qp.qpn());
         std::vector<Qp*> more;
-        if (qpn >= qps_.size()) {
-            more.reserve(std::max<std::size_t>(qpn + 1, 2 * qps_.size()));
+        if (place >= qps_.size()) {
+            more.reserve(std::max(place + 1, 2 * qps_.size()));
             more = qps_;
-            more.resize(qpn + 1);
+            more.resize(place + 1);
         }
         const base::Gate::Exclusion exclusion(gate_, {"link of a QP"});
         if (!more.empty()) qps_.swap(more);
-        qps_[qpn] = &qp;
+        qps_[place] = &qp;
         generation_ = next_generation();
     }
     /// Nobody finds it any more, and nobody is at it.
     void unlink(Qp& qp) {
         const base::Gate::Exclusion exclusion(gate_, {"unlink of a QP"});
-        qps_[qp.qpn().value()] = nullptr;
+        qps_[place_of(qp.qpn())] = nullptr;
         generation_ = next_generation();
     }
     /// The table as it was, with null where there is none: the QPs have not gone yet. It is long.
@@ -93,9 +98,16 @@ private:
         static std::atomic<std::uint64_t> next{1};
         return next.fetch_add(1, std::memory_order_relaxed);
     }
+    /// Small numbers first, then those from `first_` on. What is between them is beyond all: the
+    /// difference has 32 bits, the sum has more.
+    [[nodiscard]] std::size_t place_of(Qpn qpn) const {
+        constexpr std::uint32_t kSmall = gdma::QueueIdPool::kBlock;
+        return qpn.value() < kSmall ? qpn.value() : std::size_t{qpn.value() - first_} + kSmall;
+    }
     base::Gate& gate_;
     base::BlockPool memory_;
-    std::vector<Qp*> qps_;
+    std::uint32_t first_ = gdma::QueueIdPool::kBlock;
+    std::vector<Qp*> qps_;  // by place
     std::uint64_t generation_ = next_generation();
     std::uint32_t count_ = 0;
 };

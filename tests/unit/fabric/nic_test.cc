@@ -39,20 +39,22 @@ constexpr std::uint64_t kMr = 4U << 20;
 constexpr std::uint32_t kAll =
     gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteRead | gdma::kRemoteWrite;
 
-NicConfig nic_config(std::uint8_t number) {
+NicConfig nic_config(std::uint8_t number, std::uint8_t seed = 0) {
     NicConfig config;
     config.name = std::string(1, static_cast<char>('a' + number - 1));
     config.mac = ::openmana::test::test_mac(number);
+    config.seed = seed != 0 ? seed : number;
     return config;
 }
 
 /// A NIC, its driver, and one queue pair.
 struct Machine {
-    /// `address`: the last octet of the one that it uses; 0: its own.
+    /// `address`: the last octet of the one that it uses, and then it has that machine's numbers
+    /// and keys too; 0: its own.
     Machine(SimWorld& world, Switch& network, std::uint8_t number, std::uint8_t address = 0)
         : executor(world),
           ram(memory),
-          nic(executor, memory, irq, network, nic_config(number)),
+          nic(executor, memory, irq, network, nic_config(number, address)),
           host(nic.function(), ram, irq, nic.config().mac,
                ::openmana::test::ipv4_gid(address != 0 ? address : number)) {
         OM_CHECK(host.bring_up());
@@ -245,6 +247,14 @@ TEST_F(NicTest, AnAddressThatIsTakenAwayIsNotReachedAnyMore) {
     ASSERT_TRUE(b.host.config_address(b.host.gid(), false));
     ASSERT_TRUE(write(5000));
     EXPECT_EQ(a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
+}
+
+TEST_F(NicTest, NumbersAndKeysOfTwoNicsDiffer) {
+    EXPECT_NE(a.qp->qpn(), b.qp->qpn());
+    EXPECT_NE(a.mr.rkey, b.mr.rkey);
+    Machine same(world, network, 3, 1);
+    EXPECT_EQ(same.qp->qpn(), a.qp->qpn()) << "chance comes from the seed";
+    EXPECT_EQ(same.mr.rkey, a.mr.rkey);
 }
 
 TEST_F(NicTest, TheTapOfTheSwitchSeesEachFrameOnce) {

@@ -58,6 +58,15 @@ private:
     struct sigaction before_ {};
 };
 
+TEST_F(NicServerTest, NoTwoNicsHaveTheSameChance) {
+    NicOptions options;
+    options.socket = folder + "/b";
+    options.nic.mac = {2, 0, 0, 0, 0, 2};
+    const auto other = NicServer::create(options, network);
+    ASSERT_TRUE(other);
+    EXPECT_NE((*other)->nic().config().seed, server->nic().config().seed);
+}
+
 TEST_F(NicServerTest, ClientWhoseMemoryGoesAwayIsDroppedAndTheNextIsServed) {
     {
         const auto guest = test::RemoteNic::attach(server->socket());

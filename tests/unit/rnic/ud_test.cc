@@ -199,6 +199,19 @@ TEST_P(UdTest, OneGsiQpOnly) {
     EXPECT_FALSE(host.hwc().call(create.fit()).ok());
 }
 
+/// Wherever the other numbers begin.
+TEST_P(UdTest, TheGsiQpHasOneNumber) {
+    UdQp from = create(a, 1);
+    UdQp to = create(b, 1);
+    recv(to, 0, 296);
+    const std::uint32_t first = b.function.rqs().first_public().value();
+    for (const std::uint32_t nobody : {2U, 5U, first - 3, first + 1}) send(from, a, b, nobody, 64);
+    EXPECT_FALSE(to.cq.poll());
+    EXPECT_EQ(b.rnic.counters().drop_qpn.value(), 4U);
+    send(from, a, b, 1, 64);
+    EXPECT_TRUE(to.cq.poll());
+}
+
 TEST_P(UdTest, ForeignSourceAddressIsNotSent) {
     UdQp from = create(a, 4, 0x11);
     UdQp to = create(b, 4, 0x11);

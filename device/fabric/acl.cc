@@ -120,6 +120,12 @@ base::Result<Prefix> Prefix::parse(std::string_view text) {
     return prefix;
 }
 
+std::string address_text(const roce::Gid& address, bool ipv4) {
+    char text[INET6_ADDRSTRLEN] = "";
+    ::inet_ntop(ipv4 ? AF_INET : AF_INET6, address.data() + (ipv4 ? 12 : 0), text, sizeof text);
+    return text;
+}
+
 bool Prefix::contains(const roce::Gid& gid, bool gid_is_ipv4) const {
     if (gid_is_ipv4 != ipv4) return false;
     const std::size_t whole = bits / 8;

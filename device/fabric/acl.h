@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Prefix {
     [[nodiscard]] static base::Result<Prefix> parse(std::string_view text);
     [[nodiscard]] bool contains(const roce::Gid& gid, bool gid_is_ipv4) const;
 };
+
+/// As Prefix::parse() reads it.
+[[nodiscard]] std::string address_text(const roce::Gid& address, bool ipv4);
 
 /// Both ends included.
 struct PortRange {

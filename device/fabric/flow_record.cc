@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/flow_record.h"
 
-#include <arpa/inet.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include <iterator>
 
 #include "base/endian.h"
+#include "fabric/acl.h"
 #include "fabric/flow_packet.h"
 #include "roce/aeth.h"
 
@@ -22,12 +22,6 @@ namespace {
 constexpr std::uint32_t kSmallestPathMtu = 256;
 constexpr std::uint8_t kTcpFin = 0x01;
 constexpr std::uint8_t kTcpRst = 0x04;
-
-std::string address_text(const roce::Gid& gid, bool ipv4) {
-    char text[INET6_ADDRSTRLEN] = "";
-    ::inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.data() + (ipv4 ? 12 : 0), text, sizeof text);
-    return text;
-}
 
 std::string time_text(base::Duration since_1970) {
     const auto nanoseconds = since_1970.count();

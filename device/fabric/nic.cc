@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/nic.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/gate.h"
+#include "base/log.h"
 
 namespace openmana::fabric {
 namespace {
@@ -49,6 +53,7 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       switch_(network),
       flap_timer_(executor, [this] { flap(); }),
       path_(executor, config_.name, config_.mac, *this),
+      guard_(network, this, &config_.mac),
       ethernet_sink_(*this),
       function_(executor, memory, irq, function_config(config_)),
       ethernet_(function_, ethernet_config(config_), ethernet_sink_),
@@ -61,6 +66,7 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
 
 Nic::~Nic() {
     switch_.peers().remove(config_.mac, *this);
+    switch_.claims().release_all(*this);
     switch_.reach_changed();
     switch_.detach(*this);
 }
@@ -74,7 +80,7 @@ void Nic::update_link() {
     const bool up = link_wanted_ && !flapped_down_;
     if (up == link()) return;
     link_.store(up, std::memory_order_release);
-    switch_.reach_changed();
+    way_changed();
     ethernet_.set_link(up);
 }
 
@@ -106,6 +112,13 @@ void Nic::transmit_lent(base::Frame& frame) {
         send(std::move(frame));
     else
         pass_to_network(frame);
+}
+
+void Nic::to_network(base::Frame frame) {
+    if (guard_.passes(frame))
+        pass_to_network(frame);
+    else
+        counters_.foreign_source.add();
 }
 
 void Nic::pass_to_network(std::span<const std::byte> frame) {
@@ -163,6 +176,44 @@ const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends&
     if (ends.destination_mac == config_.mac) return rdma_for(ends);
     Peer* const peer = switch_.peers().find(ends.destination_mac);
     return peer == nullptr ? nullptr : peer->rdma_for(ends);
+}
+
+bool Nic::claim_address(const roce::Gid& address) {
+    if (switch_.claims().claim(*this, address)) return true;
+    tell_address_waits(address);
+    return false;
+}
+
+Standing Nic::standing(const roce::Gid& address) const {
+    const Standing policy = path_.standing(address);
+    return link() ? policy : std::min(policy, Standing::kDown);
+}
+
+void Nic::claim_changed(const roce::Gid& address) {
+    executor_.post([token = std::weak_ptr<int>(alive_), this, address] {
+        if (token.expired()) return;
+        const bool served = rdma_.owns(address);
+        rdma_.review_address(address);
+        if (served && !rdma_.owns(address)) tell_address_waits(address);
+    });
+}
+
+/// The link or a stage is another, and with it who reaches whom and the standing of all claims.
+void Nic::way_changed() {
+    switch_.reach_changed();
+    rdma_.review_addresses();
+}
+
+void Nic::tell_address_waits(const roce::Gid& address) {
+    counters_.address_waits.add();
+    const base::TimePoint now = executor_.now();
+    if (now < quiet_until_) return;
+    quiet_until_ = now + std::chrono::minutes(1);
+    OM_WARN(
+        "address waits: nic={} address={} served_by={} "
+        "cure=\"take it away there, or name it in the policy of the right one (ips=)\"",
+        config_.name, address_text(address, roce::is_ipv4(address)),
+        switch_.claims().holder_name(address));
 }
 
 /// During a visit or on the executor.

@@ -17,6 +17,7 @@
 #include "fabric/faults.h"
 #include "fabric/peers.h"
 #include "fabric/port_path.h"
+#include "fabric/source_guard.h"
 #include "fabric/switch.h"
 #include "gdma/function.h"
 #include "pci/function_model.h"
@@ -36,12 +37,17 @@ struct NicConfig {
     std::uint64_t seed = 0;  ///< decides about keys and QP numbers (gdma::FunctionConfig)
 };
 
-#define OM_PORT_COUNTERS(X)                                                    \
-    X(tx_frames, "fabric.port.tx_frames", "frames from the NIC to the switch") \
-    X(tx_bytes, "fabric.port.tx_bytes", "their bytes")                         \
-    X(rx_frames, "fabric.port.rx_frames", "frames from the switch to the NIC") \
-    X(rx_bytes, "fabric.port.rx_bytes", "their bytes")                         \
-    X(link_down, "fabric.port.link_down", "frames dropped, either way, while the link was down")
+#define OM_PORT_COUNTERS(X)                                                                      \
+    X(tx_frames, "fabric.port.tx_frames", "frames from the NIC to the switch")                   \
+    X(tx_bytes, "fabric.port.tx_bytes", "their bytes")                                           \
+    X(rx_frames, "fabric.port.rx_frames", "frames from the switch to the NIC")                   \
+    X(rx_bytes, "fabric.port.rx_bytes", "their bytes")                                           \
+    X(link_down, "fabric.port.link_down", "frames dropped, either way, while the link was down") \
+    X(foreign_source, "fabric.port.foreign_source",                                              \
+      "frames of the guest dropped: RoCE from an address, or anything from a MAC address, of "   \
+      "another NIC")                                                                             \
+    X(address_waits, "fabric.port.address_waits",                                                \
+      "addresses that the guest gave its adapter, or had, while another NIC serves them")
 
 OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 
@@ -49,7 +55,11 @@ OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 ///
 /// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch
 /// and the peers on it are made before traffic starts and stay until it has ended.
-class Nic final : public Port, private Peer, private rnic::Network, private PortPath::Exits {
+class Nic final : public Port,
+                  private Peer,
+                  private Claims::Claimant,
+                  private rnic::Network,
+                  private PortPath::Exits {
 public:
     Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network,
         NicConfig config);
@@ -96,17 +106,32 @@ private:
     void send(base::Frame frame);
     void transmit(base::Frame frame) override { send(std::move(frame)); }
     void transmit_lent(base::Frame& frame) override;
-    void to_network(base::Frame frame) override { pass_to_network(frame); }
+    void to_network(base::Frame frame) override;
     void pass_to_network(std::span<const std::byte> frame);
     void to_guest(std::span<const std::byte> frame) override;
     bool to_guest_now(std::span<const std::byte> frame) override;
     void update_link();
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;
-    void stages_changed() override { switch_.reach_changed(); }
+    void stages_changed() override { way_changed(); }
     const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
     [[nodiscard]] std::uint64_t generation() const override { return switch_.reach(); }
+    bool claim_address(const roce::Gid& address) override;
+    void release_address(const roce::Gid& address) override {
+        switch_.claims().release(*this, address);
+    }
+    bool review_address(const roce::Gid& address) override {
+        return switch_.claims().review(*this, address);
+    }
     void addresses_changed() override { switch_.reach_changed(); }
+    [[nodiscard]] bool foreign_mac(const base::MacAddr& mac) const override {
+        return mac != config_.mac && switch_.peers().find(mac) != nullptr;
+    }
+    [[nodiscard]] const std::string& claimant_name() const override { return config_.name; }
+    [[nodiscard]] Standing standing(const roce::Gid& address) const override;
+    void claim_changed(const roce::Gid& address) override;
+    void way_changed();
+    void tell_address_waits(const roce::Gid& address);
     void extensions_negotiated(bool wanted) override { ethernet_.allow_packets(wanted); }
     void connection_failed(const rnic::Connection& connection, rnic::Failure failure) override {
         path_.connection_failed(connection, failure);
@@ -127,11 +152,14 @@ private:
     std::optional<FlapConfig> flaps_;
     base::Timer flap_timer_;
     PortPath path_;
+    SourceGuard guard_;
     EthernetSink ethernet_sink_;
     gdma::Function function_;
     eth::EthernetDevice ethernet_;
     rnic::Rnic rdma_;
     Demultiplexer demultiplexer_;
+    base::TimePoint quiet_until_{};  // for log lines that a guest can ask for
+    std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 
 }  // namespace openmana::fabric

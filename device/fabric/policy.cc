@@ -66,19 +66,18 @@ bool unspecified(const roce::Gid& gid, bool ipv4) {
 
 }  // namespace
 
+roce::Gid own_link_local(const base::MacAddr& mac) {
+    return {
+        0xfe,   0x80,   0,    0,    0,      0,      0,     0, static_cast<std::uint8_t>(mac[0] ^ 2),
+        mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+}
+
 bool Filter::may_use(const roce::Gid& address, bool ipv4) const {
     if (std::any_of(addresses_.begin(), addresses_.end(),
                     [&](const Prefix& prefix) { return prefix.contains(address, ipv4); }))
         return true;
     if (ipv4) return false;
-    // The link-local address that follows from the MAC address is the NIC's own (RFC 4291 2.5.1).
-    const roce::Gid own{0xfe,    0x80,    0,
-                        0,       0,       0,
-                        0,       0,       static_cast<std::uint8_t>(mac_[0] ^ 2),
-                        mac_[1], mac_[2], 0xff,
-                        0xfe,    mac_[3], mac_[4],
-                        mac_[5]};
-    return address == own;
+    return address == own_link_local(mac_);
 }
 
 bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte> frame) const {

@@ -44,6 +44,10 @@ struct PolicyConfig {
 
 OM_COUNTERS(PolicyCounters, OM_POLICY_COUNTERS);
 
+/// The IPv6 link-local address that follows from a MAC address (RFC 4291 2.5.1), which is the NIC's
+/// own whatever anybody says.
+[[nodiscard]] roce::Gid own_link_local(const base::MacAddr& mac);
+
 /// Spoof protection and access rules of one NIC. No state but its counters. Does not change.
 class Filter {
 public:
@@ -56,6 +60,11 @@ public:
     /// True if the frame may pass; counts if not.
     [[nodiscard]] bool passes(Direction direction, const FrameHeaders& headers,
                               std::span<const std::byte> frame) const;
+    /// Whether it names the addresses of the NIC, and this one among them.
+    [[nodiscard]] bool names_addresses() const { return !addresses_.empty(); }
+    [[nodiscard]] bool grants(const roce::Gid& address) const {
+        return may_use(address, roce::is_ipv4(address));
+    }
     /// True if all RDMA packets of the NIC from and to these addresses would pass, both ways. The
     /// source is the NIC's own end. Counts nothing. Any thread.
     [[nodiscard]] bool passes_rdma(const rnic::Ends& ends) const;

@@ -30,14 +30,22 @@ void PortPath::set_filter(std::shared_ptr<const Filter> filter) {
     filter_ = std::move(filter);
 }
 
+std::shared_ptr<const Filter> PortPath::filter() const {
+    const std::lock_guard lock(filter_mutex_);
+    return filter_;
+}
+
 bool PortPath::passes_rdma(const rnic::Ends& ends) const {
     if (needs_packets()) return false;
-    std::shared_ptr<const Filter> filter;
-    {
-        const std::lock_guard lock(filter_mutex_);
-        filter = filter_;
-    }
-    return !filter || filter->passes_rdma(ends);
+    const auto policy = filter();
+    return !policy || policy->passes_rdma(ends);
+}
+
+Standing PortPath::standing(const roce::Gid& address) const {
+    if (address == own_link_local(mac_)) return Standing::kGranted;
+    const auto policy = filter();
+    if (!policy || !policy->names_addresses()) return Standing::kFree;
+    return policy->grants(address) ? Standing::kGranted : Standing::kForbidden;
 }
 
 void PortPath::set_faults(Direction direction, const std::optional<FaultConfig>& config) {

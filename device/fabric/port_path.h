@@ -16,6 +16,7 @@
 #include "base/frame_queue.h"
 #include "base/wall_time.h"
 #include "fabric/capture.h"
+#include "fabric/claims.h"
 #include "fabric/faults.h"
 #include "fabric/flow_log.h"
 #include "fabric/policy.h"
@@ -82,6 +83,8 @@ public:
     /// True if RDMA between these ends, of which the source is this NIC's, needs no frames: no
     /// stage looks at each, and the policy lets all of them pass. Any thread.
     [[nodiscard]] bool passes_rdma(const rnic::Ends& ends) const;
+    /// What the policy says of a claim to an address. Any thread.
+    [[nodiscard]] Standing standing(const roce::Gid& address) const;
 
     /// Replaces the faults of a direction; what is being delayed goes out at once. Without a value:
     /// none.
@@ -135,6 +138,7 @@ private:
     void leave(Direction direction, base::Frame frame);
     void refresh();
     void set_filter(std::shared_ptr<const Filter> filter);
+    [[nodiscard]] std::shared_ptr<const Filter> filter() const;
 
     base::Executor& executor_;
     const std::string name_;

@@ -15,6 +15,7 @@
 #include "base/hold_meter.h"
 #include "base/keyed_hash.h"
 #include "fabric/capture.h"
+#include "fabric/claims.h"
 #include "fabric/peers.h"
 
 namespace openmana::fabric {
@@ -79,6 +80,8 @@ public:
     }
     /// The NICs on it, for those that do without frames.
     [[nodiscard]] Peers& peers() { return peers_; }
+    /// Their addresses.
+    [[nodiscard]] Claims& claims() { return claims_; }
     /// Counts what may change who reaches whom without frames: links, stages, addresses, NICs.
     /// Whoever asks for it, then finds a peer, finds the same one as long as it is the same. Any
     /// thread.
@@ -115,6 +118,7 @@ private:
     std::map<Port*, Attached> attached_;
     std::vector<Port*> ports_;
     Peers peers_;
+    Claims claims_;
     std::atomic<std::uint64_t> reach_{1};  // pairs with itself: release after a change
     SwitchCounters counters_;
 };

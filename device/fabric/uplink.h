@@ -12,6 +12,7 @@
 #include "base/event_loop.h"
 #include "base/result.h"
 #include "base/unix_socket.h"
+#include "fabric/source_guard.h"
 #include "fabric/switch.h"
 
 namespace openmana::fabric {
@@ -52,6 +53,8 @@ struct UplinkConfig {
       "frames with an ECN mark because the other end is slow")                       \
     X(rx_frames, "fabric.uplink.rx_frames", "frames that came in through an uplink") \
     X(rx_bytes, "fabric.uplink.rx_bytes", "their bytes")                             \
+    X(foreign_source, "fabric.uplink.foreign_source",                                \
+      "of these, dropped: RoCE from an address that a NIC here serves")              \
     X(connects, "fabric.uplink.connects", "connections of a stream uplink")          \
     X(protocol_errors, "fabric.uplink.protocol_errors",                              \
       "connections ended because what came was no sequence of frames")
@@ -74,12 +77,19 @@ public:
 
 protected:
     Uplink(base::EventLoop& loop, Switch& network, std::string name)
-        : loop_(loop), network_(network), name_(std::move(name)) {
+        : loop_(loop),
+          network_(network),
+          name_(std::move(name)),
+          guard_(network, nullptr, nullptr) {
         network_.attach(*this, nullptr);
     }
     void receive(std::span<const std::byte> frame) {
         counters_.rx_frames.add();
         counters_.rx_bytes.add(frame.size());
+        if (!guard_.passes(frame)) {
+            counters_.foreign_source.add();
+            return;
+        }
         network_.forward(*this, frame);
     }
 
@@ -87,6 +97,9 @@ protected:
     Switch& network_;
     const std::string name_;
     UplinkCounters counters_;
+
+private:
+    SourceGuard guard_;
 };
 
 }  // namespace openmana::fabric

@@ -5,6 +5,7 @@
 
 #include "base/hold_meter.h"
 #include "gdma/types.h"
+#include "rnic/network.h"
 
 namespace openmana::rnic {
 namespace {
@@ -19,52 +20,92 @@ void count_work_on(const std::vector<T>& addresses) {
 
 }  // namespace
 
+auto Addresses::entry_of(const roce::Gid& gid) -> std::vector<Entry>::iterator {
+    return std::ranges::find(gids_, gid, &Entry::gid);
+}
+
 std::uint32_t Addresses::add(const roce::Gid& gid) {
-    count_work_on(gids_);
-    const auto found = std::find_if(gids_.begin(), gids_.end(),
-                                    [&](const Entry& entry) { return entry.gid == gid; });
-    if (found != gids_.end())
-        ++found->uses;
-    else if (gids_.size() >= kMost)
-        return gdma::kHwcNoResources;
-    else
-        gids_.push_back({gid, 1});
+    if (const auto known = entry_of(gid); known != gids_.end()) {
+        ++known->uses;
+        return gdma::kHwcSuccess;
+    }
+    if (gids_.size() >= kMost) return gdma::kHwcNoResources;
+    const bool served = network_.claim_address(gid);
+    {
+        const base::Gate::Exclusion exclusion(gate_, {"new address"});
+        count_work_on(gids_);
+        gids_.push_back({gid, 1, served});
+    }
+    network_.addresses_changed();
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Addresses::remove(const roce::Gid& gid) {
-    count_work_on(gids_);
-    const auto found = std::find_if(gids_.begin(), gids_.end(),
-                                    [&](const Entry& entry) { return entry.gid == gid; });
+    const auto found = entry_of(gid);
     if (found == gids_.end()) return gdma::kHwcNotFound;
-    if (--found->uses == 0) gids_.erase(found);
+    if (--found->uses > 0) return gdma::kHwcSuccess;
+    {
+        const base::Gate::Exclusion exclusion(gate_, {"end of an address"});
+        count_work_on(gids_);
+        gids_.erase(found);
+    }
+    network_.release_address(gid);
+    network_.addresses_changed();
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Addresses::add(const base::MacAddr& mac) {
-    count_work_on(macs_);
-    if (std::find(macs_.begin(), macs_.end(), mac) != macs_.end()) return gdma::kHwcSuccess;
+    if (std::ranges::find(macs_, mac) != macs_.end()) return gdma::kHwcSuccess;
+    if (network_.foreign_mac(mac)) return gdma::kHwcInvalidParameter;
     if (macs_.size() >= kMost) return gdma::kHwcNoResources;
+    const base::Gate::Exclusion exclusion(gate_, {"new MAC address"});
+    count_work_on(macs_);
     macs_.push_back(mac);
     return gdma::kHwcSuccess;
 }
 
 std::uint32_t Addresses::remove(const base::MacAddr& mac) {
-    count_work_on(macs_);
-    const auto found = std::find(macs_.begin(), macs_.end(), mac);
+    const auto found = std::ranges::find(macs_, mac);
     if (found == macs_.end()) return gdma::kHwcNotFound;
+    const base::Gate::Exclusion exclusion(gate_, {"end of a MAC address"});
+    count_work_on(macs_);
     macs_.erase(found);
     return gdma::kHwcSuccess;
 }
 
 void Addresses::clear() {
-    gids_.clear();
-    macs_.clear();
+    std::vector<Entry> gone;
+    {
+        const base::Gate::Exclusion exclusion(gate_, {"end of all addresses"});
+        gone.swap(gids_);
+        macs_.clear();
+    }
+    const base::Gate::Recess recess(gate_);
+    base::count_work(gone.size());
+    for (const Entry& entry : gone) network_.release_address(entry.gid);
+    network_.addresses_changed();
+}
+
+void Addresses::review(const roce::Gid& gid) {
+    if (const auto found = entry_of(gid); found != gids_.end()) review(std::span(&*found, 1));
+}
+
+void Addresses::review(std::span<Entry> entries) {
+    bool changed = false;
+    base::count_work(entries.size());
+    for (Entry& entry : entries) {
+        const bool served = network_.review_address(entry.gid);
+        if (served == entry.served) continue;
+        const base::Gate::Exclusion exclusion(gate_, {"review of an address"});
+        entry.served = served;
+        changed = true;
+    }
+    if (changed) network_.addresses_changed();
 }
 
 bool Addresses::owns(const roce::Gid& gid) const {
     return std::any_of(gids_.begin(), gids_.end(),
-                       [&](const Entry& entry) { return entry.gid == gid; });
+                       [&](const Entry& entry) { return entry.gid == gid && entry.served; });
 }
 
 bool Addresses::owns(const base::MacAddr& mac) const {

@@ -2,19 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/frame.h"
+#include "base/gate.h"
 #include "roce/address.h"
 
 namespace openmana::rnic {
 
-/// The addresses that an adapter was given. Changed on the executor under an exclusion of the gate;
-/// visitors read them. Answers are statuses of the hardware channel.
+class Network;
+
+/// The addresses that an adapter was given, and which of them it serves: not those that are
+/// somebody else's. Changes on the executor; visitors look. The gate is closed just for what they
+/// look at; the network is asked and told with the gate open. Answers are statuses of the hardware
+/// channel.
 class Addresses {
 public:
-    /// `own`: the MAC address that it has without being given it.
-    explicit Addresses(const base::MacAddr& own) : own_(own) {}
+    /// `own`: the MAC address that it has without being given it. Gate and network outlive this.
+    Addresses(base::Gate& gate, const base::MacAddr& own, Network& network)
+        : gate_(gate), own_(own), network_(network) {}
 
     /// The same address comes once for each interface that has it.
     std::uint32_t add(const roce::Gid& gid);
@@ -22,15 +29,25 @@ public:
     std::uint32_t add(const base::MacAddr& mac);
     std::uint32_t remove(const base::MacAddr& mac);
     void clear();
+    /// Asks the network anew which of them are served, or whether this one is.
+    void review() { review(gids_); }
+    void review(const roce::Gid& gid);
+    /// It was given the address, and serves it.
     [[nodiscard]] bool owns(const roce::Gid& gid) const;
     [[nodiscard]] bool owns(const base::MacAddr& mac) const;
 
 private:
     struct Entry {
         roce::Gid gid;
-        std::uint32_t uses;
+        std::uint32_t uses;  ///< the executor's alone
+        bool served;
     };
+    [[nodiscard]] std::vector<Entry>::iterator entry_of(const roce::Gid& gid);
+    void review(std::span<Entry> entries);
+
+    base::Gate& gate_;
     const base::MacAddr own_;
+    Network& network_;
     std::vector<Entry> gids_;
     std::vector<base::MacAddr> macs_;
 };

@@ -184,19 +184,15 @@ std::uint32_t Adapter::config_address(const HwcRequest& request) {
     std::reverse_copy(std::begin(message.gid), std::end(message.gid), gid.begin());
     if (roce::is_ipv4(gid) != (message.type == MANA_HW_RNIC_ADDRESS_IPV4))
         return gdma::kHwcInvalidParameter;
-    const base::Gate::Exclusion exclusion(function.gate(), {"CONFIG_ADDRESS"});
-    std::uint32_t status = gdma::kHwcInvalidParameter;
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) status = datapath.addresses.add(gid);
-    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) status = datapath.addresses.remove(gid);
-    datapath.network.addresses_changed();
-    return status;
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(gid);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(gid);
+    return gdma::kHwcInvalidParameter;
 }
 
 std::uint32_t Adapter::config_mac(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_config_mac_req>(request);
     base::MacAddr mac{};
     std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
-    const base::Gate::Exclusion exclusion(function.gate(), {"CONFIG_MAC"});
     if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(mac);
     if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(mac);
     return gdma::kHwcInvalidParameter;

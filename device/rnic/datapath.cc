@@ -16,7 +16,7 @@ Datapath::Datapath(gdma::Function& function, const RnicConfig& the_config, Netwo
       rqs(function.rqs()),
       nic(function.config().name),
       config(the_config),
-      addresses(config.mac),
+      addresses(function.gate(), config.mac, network),
       events(counters),
       error_cqes{.unasked = config.error_cqes_unasked},
       records(executor, counters.record_posts),
@@ -28,10 +28,9 @@ Datapath::Datapath(gdma::Function& function, const RnicConfig& the_config, Netwo
       current_rate_mbps(config.congestion.line_rate_mbps()) {}
 
 void Datapath::reset() {
+    addresses.clear();  // opens the gate
     tasks.clear();
     datagrams.clear();
-    addresses.clear();
-    network.addresses_changed();
     scheduler.clear();
     error_cqes.wanted = false;
     events.use(nullptr);

@@ -53,8 +53,27 @@ public:
         (void)connection;
         (void)failure;
     }
-    /// The adapter owns other addresses than before. On the RNIC's executor.
+    /// The guest has given the adapter an address. False if somebody else serves it: then the
+    /// adapter does not, until review_address() says so. This and the next three on the RNIC's
+    /// executor, with its gate open.
+    virtual bool claim_address(const roce::Gid& address) {
+        (void)address;
+        return true;
+    }
+    /// The guest has taken it away again.
+    virtual void release_address(const roce::Gid& address) { (void)address; }
+    /// Whether the adapter serves an address that it has claimed.
+    virtual bool review_address(const roce::Gid& address) {
+        (void)address;
+        return true;
+    }
+    /// The adapter serves other addresses than before.
     virtual void addresses_changed() {}
+    /// Whether it is another's MAC address. Any thread.
+    [[nodiscard]] virtual bool foreign_mac(const base::MacAddr& mac) const {
+        (void)mac;
+        return false;
+    }
     /// The driver has negotiated the extension, or has not. The Ethernet device of the same NIC has
     /// packet queues and flow rules then (docs/extensions.md). On the RNIC's executor.
     virtual void extensions_negotiated(bool wanted) { (void)wanted; }

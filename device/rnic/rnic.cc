@@ -21,6 +21,12 @@ void Rnic::reset() {
 void Rnic::receive(std::span<const std::byte> frame) {
     adapter_->inbox.receive(frame);
 }
+void Rnic::review_addresses() {
+    adapter_->datapath.addresses.review();
+}
+void Rnic::review_address(const roce::Gid& gid) {
+    adapter_->datapath.addresses.review(gid);
+}
 bool Rnic::owns(const roce::Gid& gid) const {
     return adapter_->datapath.addresses.owns(gid);
 }

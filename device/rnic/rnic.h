@@ -43,8 +43,13 @@ public:
 
     /// A RoCEv2 frame from the wire. From any thread: it is copied and handled on the executor.
     void receive(std::span<const std::byte> frame);
-    /// True if the adapter has this address configured. During a visit or on the executor.
+    /// True if the adapter has this address configured, and serves it. During a visit or on the
+    /// executor.
     [[nodiscard]] bool owns(const roce::Gid& gid) const;
+    /// Others may have a better claim to its addresses now, or not any more: asks the network again
+    /// for all, or for one. On the executor, not during a visit.
+    void review_addresses();
+    void review_address(const roce::Gid& gid);
     /// True if a datagram to a group may find a receiver. During a visit or on the executor.
     [[nodiscard]] bool takes_multicast() const;
     /// What requesters of this process reach of it. It lives as long as this.

@@ -249,6 +249,139 @@ TEST_F(NicTest, AnAddressThatIsTakenAwayIsNotReachedAnyMore) {
     EXPECT_EQ(a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
 }
 
+/// A guest with the address of A, and numbers that it has guessed: those of A's connection to B,
+/// the PSN and the key among them.
+class ImpostorTest : public NicTest {
+protected:
+    /// The impostor's queue pair says it is A's, to that of B. B gets none of what it writes.
+    void expect_no_write(Machine& impostor) {
+        const std::vector<std::byte> before(b.bytes(5000).begin(), b.bytes(5000).end());
+        ASSERT_TRUE(impostor.host.reset(*impostor.qp));
+        ASSERT_TRUE(impostor.host.connect(*impostor.qp, a.qp->next_psn, b.as_peer(0x900), 1024));
+        ASSERT_TRUE(write(5000, 1, &impostor, &b));
+        EXPECT_NE(impostor.done[0].vendor, 0u);
+        EXPECT_TRUE(std::ranges::equal(b.bytes(5000), before));
+    }
+    /// And what it writes into a frame itself does not get there either.
+    void expect_no_frame(Machine& impostor) {
+        test::FrameMaker maker;
+        maker.source = a.host.gid();
+        maker.destination = b.host.gid();
+        maker.source_mac = impostor.nic.config().mac;
+        maker.destination_mac = b.nic.config().mac;
+        roce::Packet packet;
+        packet.opcode = roce::Opcode::kWriteOnly;
+        packet.destination_qpn = roce::Qpn(b.qp->qpn());
+        packet.psn = roce::Psn(a.qp->next_psn);
+        packet.reth = {b.buffer.value(), roce::RKey(b.mr.rkey), 64};
+        const auto before = b.nic.rdma().counters().rx_packets.value();
+        impostor.nic.path().from_guest(maker.roce(packet, 64));
+        world.run_until_idle();
+        EXPECT_EQ(b.nic.rdma().counters().rx_packets.value(), before);
+        EXPECT_GT(counter(impostor, "fabric.port.foreign_source"), 0u);
+    }
+    bool impostor_writes(Machine& impostor) {
+        EXPECT_TRUE(impostor.host.reset(*impostor.qp));
+        EXPECT_TRUE(b.host.reset(*b.qp));
+        connect(impostor, b);
+        return write(5000, 1, &impostor, &b) && impostor.done[0].vendor == 0 &&
+               std::ranges::equal(impostor.bytes(5000), b.bytes(5000));
+    }
+};
+
+TEST_F(ImpostorTest, TheFirstWhoHasAnAddressKeepsItOnBothPaths) {
+    connect(a, b);
+    ASSERT_TRUE(wrote(5000));
+    Machine impostor(world, network, 3, 1);
+    EXPECT_EQ(counter(impostor, "fabric.port.address_waits"), 1u);
+    for (const bool wire : {false, true}) {
+        SCOPED_TRACE(wire);
+        if (wire) b.nic.path().set_capture(std::make_shared<CountingTap>());
+        expect_no_write(impostor);
+        expect_no_frame(impostor);
+        EXPECT_TRUE(wrote(5000)) << "the connection is what it was";
+    }
+}
+
+TEST_F(ImpostorTest, AnAddressMovesWhenItsOwnerTakesItAway) {
+    Machine other(world, network, 3, 1);
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), false));
+    world.run_until_idle();
+    EXPECT_TRUE(impostor_writes(other));
+    EXPECT_STREQ(other.nic.rdma().qp_status().at(0).path, "local");
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), true));
+    EXPECT_EQ(counter(a, "fabric.port.address_waits"), 1u) << "now it waits";
+    EXPECT_TRUE(impostor_writes(other));
+}
+
+TEST_F(ImpostorTest, AnAddressMovesWhenItsOwnersLinkGoesDown) {
+    Machine other(world, network, 3, 1);
+    a.nic.set_link(false);
+    world.run_until_idle();
+    EXPECT_TRUE(impostor_writes(other));
+    a.nic.set_link(true);
+    world.run_until_idle();
+    EXPECT_TRUE(impostor_writes(other));
+}
+
+TEST_F(ImpostorTest, AnAddressMovesWhenItsOwnerIsReset) {
+    Machine other(world, network, 3, 1);
+    {
+        const base::Gate::Exclusion exclusion(a.nic.function().gate());
+        a.nic.function().reset();
+    }
+    world.run_until_idle();
+    EXPECT_TRUE(impostor_writes(other));
+}
+
+/// Who came first does not matter for an address that a policy names.
+TEST_F(ImpostorTest, APolicyThatNamesAnAddressGivesItBack) {
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), false));
+    Machine squatter(world, network, 3, 1);
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), true));
+    connect(a, b);
+    ASSERT_TRUE(write(5000));
+    EXPECT_NE(a.done[0].vendor, 0u);
+    PolicyConfig config;
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    policy(a, config);
+    world.run_until_idle();
+    EXPECT_EQ(counter(squatter, "fabric.port.address_waits"), 1u);
+    ASSERT_TRUE(a.host.reset(*a.qp));
+    ASSERT_TRUE(b.host.reset(*b.qp));
+    connect(a, b);
+    EXPECT_TRUE(wrote(5000));
+    expect_no_write(squatter);
+}
+
+/// With ips= on the impostor's own NIC the frames are stopped, whoever has the address.
+TEST_F(ImpostorTest, WhatThePolicyForbidsIsStoppedOnBothPaths) {
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), false));
+    Machine impostor(world, network, 3, 1);
+    PolicyConfig config;
+    config.addresses = {*Prefix::parse("10.0.0.3")};
+    policy(impostor, config);
+    ASSERT_TRUE(b.host.connect(*b.qp, 0x900, a.as_peer(a.qp->next_psn), 1024));
+    for (const bool wire : {false, true}) {
+        SCOPED_TRACE(wire);
+        if (wire) b.nic.path().set_capture(std::make_shared<CountingTap>());
+        const auto before = counter(impostor, "fabric.policy.spoofed_ip");
+        expect_no_write(impostor);
+        EXPECT_GT(counter(impostor, "fabric.policy.spoofed_ip"), before);
+    }
+}
+
+TEST_F(ImpostorTest, TheLinkLocalAddressOfANicIsNobodyElses) {
+    const roce::Gid own = own_link_local(a.nic.config().mac);
+    Machine squatter(world, network, 3);
+    ASSERT_TRUE(squatter.host.config_address(own, true));
+    EXPECT_TRUE(squatter.nic.rdma().owns(own));
+    ASSERT_TRUE(a.host.config_address(own, true));
+    world.run_until_idle();
+    EXPECT_TRUE(a.nic.rdma().owns(own));
+    EXPECT_FALSE(squatter.nic.rdma().owns(own));
+}
+
 TEST_F(NicTest, NumbersAndKeysOfTwoNicsDiffer) {
     EXPECT_NE(a.qp->qpn(), b.qp->qpn());
     EXPECT_NE(a.mr.rkey, b.mr.rkey);

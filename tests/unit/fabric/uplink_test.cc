@@ -141,6 +141,29 @@ TEST_F(UplinkTest, UdpCarriesFramesBothWaysAndTheSwitchLearns) {
     EXPECT_EQ(near_uplink->counters().rx_frames.value(), 1u);
 }
 
+TEST_F(UplinkTest, NobodyOutsideSpeaksForANicHere) {
+    struct : Claims::Claimant {
+        [[nodiscard]] const std::string& claimant_name() const override { return name; }
+        [[nodiscard]] Standing standing(const roce::Gid&) const override { return Standing::kFree; }
+        void claim_changed(const roce::Gid&) override {}
+        std::string name = "far";
+    } nic;
+    EXPECT_TRUE(far.claims().claim(nic, test::gid("10.0.0.1")));
+    join_streams();
+    const auto roce_from = [](const char* source) {
+        test::FrameMaker maker;
+        maker.source = test::gid(source);
+        return maker.roce({}, 64);
+    };
+    near.forward(near_port, roce_from("10.0.0.1"));
+    near.forward(near_port, roce_from("10.0.0.7"));
+    near.forward(near_port, numbered(1));
+    far_port.wanted = 99;
+    serve_until([&] { return far_uplink->counters().rx_frames.value() == 3; });
+    EXPECT_EQ(far_port.seen.size(), 2u);
+    EXPECT_EQ(far_uplink->counters().foreign_source.value(), 1u);
+}
+
 TEST_F(UplinkTest, UdpWithoutAnotherEndGoesOn) {
     UplinkConfig config;
     std::tie(config.local, config.remote) = free_addresses();

@@ -70,5 +70,34 @@ TEST_F(PathTest, AnAddressThatIsTakenAwayIsNotSentFrom) {
     EXPECT_TRUE(link.run(2)) << "it came back";
 }
 
+/// It was given the address, but another adapter serves it.
+TEST_F(PathTest, AnAddressThatWaitsIsNeitherSentFromNorReached) {
+    for (Connection::Side* const side : {&link.a, &link.b}) {
+        EXPECT_STREQ(write(), "local");
+        const std::size_t done = link.a.done.size();
+        link.network.others_serve = true;
+        side->node->rnic.review_address(side->node->host.gid());
+        EXPECT_FALSE(side->node->rnic.owns(side->node->host.gid()));
+        link.post(link.wr(MANA_HW_RNIC_WQE_WRITE, 77, 0, 64));
+        link.idle();
+        EXPECT_EQ(link.a.done.size(), done);
+        link.network.others_serve = false;
+        side->node->rnic.review_addresses();
+        EXPECT_TRUE(link.run(done + 1)) << "it does not any more";
+        EXPECT_EQ(link.a.done.back().vendor, 0U);
+    }
+}
+
+TEST_F(PathTest, AResetReleasesWhatWasClaimed) {
+    const roce::Gid own = link.a.node->host.gid();
+    for (std::uint8_t i = 100; i < 110; ++i)
+        ASSERT_TRUE(link.a.node->host.config_address(test_gid(i), true));
+    const std::uint64_t before = link.network.generation;
+    link.a.node->function.reset();
+    EXPECT_EQ(link.network.released, 11U);
+    EXPECT_GT(link.network.generation, before);
+    EXPECT_FALSE(link.a.node->rnic.owns(own));
+}
+
 }  // namespace
 }  // namespace openmana::test

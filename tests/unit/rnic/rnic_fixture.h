@@ -61,6 +61,8 @@ public:
     /// 0: what the network says is good for one turn. Else a test raises it when `local` changes.
     std::uint64_t generation = 0;
     std::uint64_t lookups = 0;            ///< how often a NIC asked for a peer
+    bool others_serve = false;            ///< all addresses that are claimed from now on
+    std::uint64_t released = 0;           ///< addresses
     std::vector<roce::Packet> sent;       ///< all frames, without their payload
     std::vector<std::size_t> sent_bytes;  ///< payload bytes of each
 
@@ -113,6 +115,20 @@ private:
         if (on_connection_ended) on_connection_ended();
     }
     [[nodiscard]] std::uint64_t generation() const override { return network_.generation; }
+    /// Others may wait for the network, and want to get in here before they answer.
+    void expect_open() { EXPECT_TRUE(static_cast<bool>(base::Gate::TryVisit(function.gate()))); }
+    bool claim_address(const roce::Gid&) override {
+        expect_open();
+        return !network_.others_serve;
+    }
+    void release_address(const roce::Gid&) override {
+        expect_open();
+        ++network_.released;
+    }
+    bool review_address(const roce::Gid&) override {
+        expect_open();
+        return !network_.others_serve;
+    }
     void addresses_changed() override {
         if (network_.generation != 0) ++network_.generation;
     }

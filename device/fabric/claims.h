@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/hold_meter.h"
+#include "roce/address.h"
+
+namespace openmana::fabric {
+
+/// How good a claim is. A better one goes before a worse one, whoever came first.
+enum class Standing : std::uint8_t {
+    kForbidden,  ///< the NIC's policy names other addresses
+    kDown,       ///< its link is down
+    kFree,       ///< nobody says anything against it
+    kGranted,    ///< the NIC's policy names the address, or it follows from the NIC's MAC address
+};
+
+/// Which of the NICs of a switch speaks for an address, when the guests of several have given it to
+/// their adapters: the one that claimed it first, as duplicate address detection has it (RFC 5227,
+/// RFC 4862), unless another's claim is better. The others wait until it goes. Any thread.
+class Claims {
+public:
+    /// A NIC. It releases what it has claimed before it goes.
+    class Claimant {
+    public:
+        virtual ~Claimant() = default;
+        [[nodiscard]] virtual const std::string& claimant_name() const = 0;
+        /// Under the lock of the claims: takes no gate and asks them nothing. Any thread.
+        [[nodiscard]] virtual Standing standing(const roce::Gid& address) const = 0;
+        /// It serves the address from now on, or does not any more, because of what another did.
+        /// Under the lock too: only takes note. Any thread.
+        virtual void claim_changed(const roce::Gid& address) = 0;
+    };
+
+    /// True if the claimant serves the address now; else it waits.
+    bool claim(Claimant& claimant, const roce::Gid& address);
+    void release(Claimant& claimant, const roce::Gid& address);
+    void release_all(Claimant& claimant);
+    /// The standing of a claim may be another. True if the claimant serves the address now.
+    bool review(Claimant& claimant, const roce::Gid& address);
+    /// Whether somebody else than `claimant`, which may be null, serves the address, and may.
+    [[nodiscard]] bool foreign(const Claimant* claimant, const roce::Gid& address) const;
+    /// Name of who serves the address; empty if it is nobody's.
+    [[nodiscard]] std::string holder_name(const roce::Gid& address) const;
+
+private:
+    struct Claim {
+        Claimant* claimant = nullptr;
+        Standing standing = Standing::kFree;
+    };
+    struct Address {
+        std::vector<Claim> claims;  ///< in the order of their coming
+        Claimant* holder = nullptr;
+    };
+    static void settle(const roce::Gid& gid, Address& address, const Claimant& asking);
+
+    mutable base::SharedMutex mutex_{"claims"};  // protects addresses_
+    std::map<roce::Gid, Address> addresses_;
+};
+
+}  // namespace openmana::fabric

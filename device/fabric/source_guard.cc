@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/source_guard.h"
+
+#include <cstring>
+
+#include "fabric/frame_headers.h"
+
+namespace openmana::fabric {
+namespace {
+
+constexpr std::size_t kSourceMac = 6;
+constexpr std::size_t kEtherType = 12;
+
+/// False for what is surely no RoCE: most of what a guest sends, by a look at its first bytes.
+bool may_be_roce(std::span<const std::byte> frame) {
+    constexpr std::size_t kIpv4Protocol = 23;
+    constexpr std::size_t kIpv6NextHeader = 20;
+    if (frame.size() <= kIpv4Protocol) return false;
+    const auto octet = [&](std::size_t at) { return std::to_integer<unsigned>(frame[at]); };
+    switch (octet(kEtherType) << 8 | octet(kEtherType + 1)) {
+        case 0x0800:
+            return octet(kIpv4Protocol) == kProtocolUdp;
+        case 0x0806:
+            return false;
+        case 0x86dd:
+            return octet(kIpv6NextHeader) != kProtocolTcp;
+        default:
+            return true;
+    }
+}
+
+}  // namespace
+
+bool SourceGuard::foreign_mac(std::span<const std::byte> frame) const {
+    if (own_mac_ == nullptr) return false;
+    base::MacAddr source{};
+    std::memcpy(source.data(), frame.data() + kSourceMac, source.size());
+    return source != *own_mac_ && network_.peers().find(source) != nullptr;
+}
+
+bool SourceGuard::passes(std::span<const std::byte> frame) {
+    if (frame.size() < kEtherType + 2) return true;
+    if (foreign_mac(frame)) return false;
+    if (!may_be_roce(frame)) return true;
+    const FrameHeaders headers = read_headers(frame);
+    if (!headers.roce() && !headers.first_of_roce()) return true;
+    const std::uint64_t reach = network_.reach();
+    if (reach == reach_ && headers.source == good_) return true;
+    if (network_.claims().foreign(own_, headers.source)) return false;
+    good_ = headers.source;
+    reach_ = reach;
+    return true;
+}
+
+}  // namespace openmana::fabric

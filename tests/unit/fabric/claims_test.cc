@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/claims.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using test::gid;
+
+struct Nic final : Claims::Claimant {
+    explicit Nic(std::string text) : name(std::move(text)) {}
+    [[nodiscard]] const std::string& claimant_name() const override { return name; }
+    [[nodiscard]] Standing standing(const roce::Gid&) const override { return its; }
+    void claim_changed(const roce::Gid&) override { ++told; }
+    std::string name;
+    Standing its = Standing::kFree;
+    int told = 0;
+};
+
+class ClaimsTest : public ::testing::Test {
+protected:
+    const roce::Gid address = gid("10.0.0.1");
+    Claims claims;
+    Nic a{"a"}, b{"b"}, c{"c"};
+};
+
+TEST_F(ClaimsTest, TheFirstKeepsAnAddressUntilItGoes) {
+    EXPECT_TRUE(claims.claim(a, address));
+    EXPECT_FALSE(claims.claim(b, address));
+    EXPECT_FALSE(claims.claim(c, address));
+    EXPECT_EQ(claims.holder_name(address), "a");
+    EXPECT_EQ(a.told + b.told + c.told, 0) << "whoever asks has its answer";
+    claims.release(a, address);
+    EXPECT_EQ(claims.holder_name(address), "b");
+    EXPECT_EQ(b.told, 1);
+    EXPECT_EQ(c.told, 0);
+    claims.release(b, address);
+    claims.release(c, address);
+    EXPECT_EQ(claims.holder_name(address), "");
+    EXPECT_TRUE(claims.claim(c, address));
+}
+
+TEST_F(ClaimsTest, AddressesAreApart) {
+    EXPECT_TRUE(claims.claim(a, address));
+    EXPECT_TRUE(claims.claim(b, gid("10.0.0.2")));
+    EXPECT_TRUE(claims.foreign(&b, address));
+    EXPECT_TRUE(claims.foreign(nullptr, address));
+    EXPECT_FALSE(claims.foreign(&a, address));
+    EXPECT_FALSE(claims.foreign(nullptr, gid("10.0.0.3")));
+}
+
+TEST_F(ClaimsTest, OneThatWaitsMayGo) {
+    EXPECT_TRUE(claims.claim(a, address));
+    EXPECT_FALSE(claims.claim(b, address));
+    claims.release(b, address);
+    claims.release(b, address);
+    EXPECT_EQ(claims.holder_name(address), "a");
+    claims.release(a, address);
+    EXPECT_EQ(b.told, 0);
+}
+
+TEST_F(ClaimsTest, ABetterClaimGoesBeforeAnOlderOne) {
+    EXPECT_TRUE(claims.claim(a, address));
+    b.its = Standing::kGranted;
+    EXPECT_TRUE(claims.claim(b, address));
+    EXPECT_EQ(a.told, 1) << "it lost the address";
+    c.its = Standing::kGranted;
+    EXPECT_FALSE(claims.claim(c, address)) << "as good, and later";
+    b.its = Standing::kFree;
+    EXPECT_FALSE(claims.review(b, address));
+    EXPECT_EQ(claims.holder_name(address), "c");
+    EXPECT_EQ(c.told, 1);
+    c.its = Standing::kFree;
+    EXPECT_TRUE(claims.review(c, address)) << "none is better than who has it";
+}
+
+TEST_F(ClaimsTest, WhoseLinkIsDownKeepsAnAddressThatNobodyElseWants) {
+    EXPECT_TRUE(claims.claim(a, address));
+    a.its = Standing::kDown;
+    EXPECT_TRUE(claims.review(a, address));
+    EXPECT_TRUE(claims.claim(b, address));
+    a.its = Standing::kFree;
+    EXPECT_FALSE(claims.review(a, address)) << "it has moved";
+}
+
+TEST_F(ClaimsTest, AForbiddenClaimIsTheLast) {
+    a.its = Standing::kForbidden;
+    EXPECT_TRUE(claims.claim(a, address)) << "its packets are stopped elsewhere";
+    EXPECT_FALSE(claims.foreign(nullptr, address)) << "and it stops nobody's";
+    EXPECT_FALSE(claims.foreign(&b, address));
+    b.its = Standing::kDown;
+    EXPECT_TRUE(claims.claim(b, address));
+    EXPECT_TRUE(claims.foreign(nullptr, address));
+}
+
+TEST_F(ClaimsTest, ANicThatGoesReleasesAll) {
+    for (const char* text : {"10.0.0.1", "10.0.0.2", "fd00::1"}) {
+        EXPECT_TRUE(claims.claim(a, gid(text)));
+        EXPECT_FALSE(claims.claim(b, gid(text)));
+    }
+    claims.release_all(a);
+    EXPECT_EQ(b.told, 3);
+    EXPECT_EQ(claims.holder_name(address), "b");
+}
+
+TEST_F(ClaimsTest, WhatWasNeverClaimedIsNotServed) {
+    EXPECT_FALSE(claims.review(a, address));
+    claims.release(a, address);
+    EXPECT_EQ(claims.holder_name(address), "");
+}
+
+}  // namespace
+}  // namespace openmana::fabric

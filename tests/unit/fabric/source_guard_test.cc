@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/source_guard.h"
+
+#include <gtest/gtest.h>
+
+#include "support/sim_executor.h"
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using test::FrameMaker;
+using test::gid;
+using test::kMacA;
+using test::kMacB;
+
+struct Nic final : Claims::Claimant {
+    [[nodiscard]] const std::string& claimant_name() const override { return name; }
+    [[nodiscard]] Standing standing(const roce::Gid&) const override { return Standing::kFree; }
+    void claim_changed(const roce::Gid&) override {}
+    std::string name = "nic";
+};
+
+/// B serves 10.0.0.2 and fd00::2; the guards are those of A's guest and of an uplink.
+class SourceGuardTest : public ::testing::Test {
+protected:
+    SourceGuardTest() {
+        for (const char* text : {"10.0.0.2", "fd00::2"})
+            EXPECT_TRUE(network.claims().claim(b, gid(text)));
+        network.reach_changed();
+    }
+    static FrameMaker from(const char* text) {
+        FrameMaker maker;
+        maker.source = gid(text);
+        maker.destination = gid(maker.ipv4() ? "10.0.0.3" : "fd00::3");
+        maker.destination_mac = {2, 0, 0, 0, 0, 0xc};
+        return maker;
+    }
+
+    ::openmana::test::SimWorld world;
+    Switch network{world};
+    Nic a, b;
+    SourceGuard guard{network, &a, &kMacA};
+    SourceGuard uplink{network, nullptr, nullptr};
+};
+
+TEST_F(SourceGuardTest, RoceFromAnotherNicsAddressIsStopped) {
+    for (SourceGuard* const one : {&guard, &uplink})
+        for (const char* text : {"10.0.0.2", "fd00::2"}) {
+            EXPECT_FALSE(one->passes(from(text).roce({}, 8))) << text;
+            FrameMaker cut = from(text);
+            cut.fragment = 0x2000;
+            EXPECT_FALSE(one->passes(cut.udp(1, 4791))) << "the first fragment";
+        }
+    SourceGuard own(network, &b, &kMacA);
+    EXPECT_TRUE(own.passes(from("10.0.0.2").roce({}, 8)));
+}
+
+TEST_F(SourceGuardTest, WhatTagsHideIsStoppedToo) {
+    base::Frame frame = from("10.0.0.2").roce({}, 8);
+    const std::byte tag[] = {std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{5}};
+    frame.insert(frame.begin() + 12, std::begin(tag), std::end(tag));
+    EXPECT_FALSE(guard.passes(frame));
+}
+
+TEST_F(SourceGuardTest, WhatIsNobodysOrNoRocePasses) {
+    EXPECT_TRUE(guard.passes(from("10.0.0.9").roce({}, 8)));
+    EXPECT_TRUE(guard.passes(from("10.0.0.9").roce({}, 8))) << "and again";
+    EXPECT_TRUE(guard.passes(from("10.0.0.2").udp(1, 4790)));
+    EXPECT_TRUE(guard.passes(from("10.0.0.2").tcp(1, 4791)));
+    EXPECT_TRUE(guard.passes(from("10.0.0.2").arp()));
+    EXPECT_TRUE(guard.passes(base::Frame(13)));
+    EXPECT_TRUE(guard.passes(base::Frame(20)));
+}
+
+TEST_F(SourceGuardTest, AnAddressThatWasFreeIsLookedUpAgainWhenItIsClaimed) {
+    const base::Frame frame = from("10.0.0.9").roce({}, 8);
+    EXPECT_TRUE(guard.passes(frame));
+    EXPECT_TRUE(network.claims().claim(b, gid("10.0.0.9")));
+    network.reach_changed();
+    EXPECT_FALSE(guard.passes(frame));
+    network.claims().release(b, gid("10.0.0.9"));
+    EXPECT_TRUE(guard.passes(frame));
+}
+
+TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {
+    struct : Peer {
+        const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+    } peer;
+    network.peers().add(kMacB, peer);
+    FrameMaker maker = from("10.0.0.9");
+    EXPECT_TRUE(guard.passes(maker.tcp(1, 2)));
+    maker.source_mac = kMacB;
+    EXPECT_FALSE(guard.passes(maker.tcp(1, 2)));
+    maker.source_mac = {2, 0, 0, 0, 0, 0x77};
+    EXPECT_TRUE(guard.passes(maker.tcp(1, 2))) << "no NIC's: it may be a bridge's";
+    network.peers().remove(kMacB, peer);
+}
+
+}  // namespace
+}  // namespace openmana::fabric

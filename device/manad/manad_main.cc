@@ -11,6 +11,7 @@
 #include "base/event_signal.h"
 #include "base/log.h"
 #include "manad/daemon.h"
+#include "manad/open_ends.h"
 #include "manad/options.h"
 #include "manad/privileges.h"
 #include "manad/sandbox.h"
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
     if (auto entered = manad::enter_sandbox(options.seccomp); !entered)
         return give_up("--seccomp", entered.error());
     if (auto started = daemon.start(); !started) return give_up("threads", started.error());
+    for (const std::string& line : manad::open_ends(options)) OM_INFO("open: {}", line);
     std::puts("ready");
     std::fflush(stdout);
     daemon.run();

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/open_ends.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace openmana::manad {
+namespace {
+
+std::vector<std::string> open(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "manad");
+    const auto parsed = parse_options(static_cast<int>(arguments.size()), arguments.data());
+    EXPECT_FALSE(parsed.exit) << parsed.text;
+    return open_ends(parsed.options);
+}
+
+TEST(OpenEnds, NameEachNicThatMaySpeakForOthers) {
+    const auto lines = open({"--nic", "id=a,socket=/tmp/a", "--nic", "id=b,socket=/tmp/b"});
+    ASSERT_EQ(lines.size(), 2U);
+    EXPECT_TRUE(lines[0].starts_with("nics=a,b what=\"any IP address")) << lines[0];
+    EXPECT_TRUE(lines[1].starts_with("nics=a,b what=\"any MAC address")) << lines[1];
+}
+
+TEST(OpenEnds, APolicyClosesThemOneByOne) {
+    const std::vector<const char*> nics = {"--nic", "id=a,socket=/tmp/a", "--nic",
+                                           "id=b,socket=/tmp/b,ext=off", "--policy"};
+    const auto with = [&](const char* policy) {
+        auto arguments = nics;
+        arguments.push_back(policy);
+        return open(arguments);
+    };
+    const auto first = with("nic=a,ips=10.0.0.1");
+    ASSERT_EQ(first.size(), 2U);
+    EXPECT_TRUE(first[0].starts_with("nics=b what=\"any IP"));
+    EXPECT_TRUE(first[1].starts_with("nics=a what=\"any MAC")) << "without packet queues it cannot";
+    const auto second = with("nic=a,mac-check=on,ips=10.0.0.1");
+    ASSERT_EQ(second.size(), 1U);
+    auto all = nics;
+    all.insert(all.end(), {"nic=a,mac-check=on,ips=10.0.0.1", "--policy", "nic=b,ips=10.0.0.2"});
+    EXPECT_TRUE(open(all).empty());
+}
+
+TEST(OpenEnds, UplinksAreNamed) {
+    const auto lines = open({"--nic", "id=a,socket=/tmp/a,ext=off", "--policy",
+                             "nic=a,ips=10.0.0.1", "--uplink", "stream=/tmp/u,listen"});
+    ASSERT_EQ(lines.size(), 1U);
+    EXPECT_TRUE(lines[0].starts_with("uplinks=stream")) << lines[0];
+}
+
+}  // namespace
+}  // namespace openmana::manad

@@ -69,11 +69,12 @@ void PortPath::set_policy(const std::optional<PolicyConfig>& config,
         if (const auto old = std::move(entry.shaper)) old->flush();
     if (flows_) flows_->end_all("policy changed");
     flows_.reset();
-    set_filter(nullptr);
+    // At once: whoever asks meanwhile finds the old one or the new one.
+    set_filter(config && config->filters()
+                   ? std::make_shared<const Filter>(mac_, *config, policy_counters_)
+                   : nullptr);
     flow_sink_ = std::move(flows);
     if (config) {
-        if (config->filters())
-            set_filter(std::make_shared<const Filter>(mac_, *config, policy_counters_));
         if (flow_sink_)
             flows_ = std::make_unique<FlowLog>(executor_, name_, config->flow_idle, wall,
                                                *flow_sink_, flow_counters_);

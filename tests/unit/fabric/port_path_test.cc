@@ -132,6 +132,20 @@ TEST_F(PortPathTest, APolicyOfAddressesNeedsNoPackets) {
     EXPECT_TRUE(path.passes_rdma(foreign));
 }
 
+TEST_F(PortPathTest, APolicyThatIsReplacedIsNeverAbsent) {
+    struct LastLook final : FlowSink {
+        explicit LastLook(const PortPath& at) : path(at) {}
+        ~LastLook() override { EXPECT_EQ(path.standing(gid("10.0.0.9")), Standing::kForbidden); }
+        void line(std::string_view) override {}
+        const PortPath& path;
+    };
+    PolicyConfig config;
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    policy(config, std::make_shared<LastLook>(path));
+    config.addresses = {*Prefix::parse("10.0.0.2")};
+    policy(config);
+}
+
 TEST_F(PortPathTest, EveryChangeOfAStageIsTold) {
     const auto told = [&](auto&& change) {
         const int before = changes;

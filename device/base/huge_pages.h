@@ -22,11 +22,15 @@ struct HugePageAllocator {
     template <typename U>
     HugePageAllocator(const HugePageAllocator<U>&) {}
 
+    /// What so many take.
+    [[nodiscard]] static constexpr std::size_t bytes(std::size_t count) {
+        const std::size_t least = count * sizeof(T);
+        return least < kLeast ? least : (least + kPage - 1) / kPage * kPage;
+    }
     [[nodiscard]] T* allocate(std::size_t count) {
-        const std::size_t bytes = count * sizeof(T);
-        if (bytes < kLeast)
-            return static_cast<T*>(::operator new (bytes, std::align_val_t{alignof(T)}));
-        const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+        const std::size_t whole = bytes(count);
+        if (whole < kLeast)
+            return static_cast<T*>(::operator new (whole, std::align_val_t{alignof(T)}));
         void* const memory = ::operator new (whole, std::align_val_t{kPage});
         // Advice only: small pages serve as well.
         (void)::madvise(memory, whole, MADV_HUGEPAGE);

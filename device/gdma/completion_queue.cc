@@ -30,7 +30,7 @@ CompletionQueue::CompletionQueue(Cqn id, Handle<PageGrant> page, Ring ring, Hand
       notified_(producer_) {}
 
 CompletionQueue::~CompletionQueue() {
-    if (eq_) eq_->forget_cq(id_);
+    if (eq_) eq_->forget(EqeType::kCompletion, id_.value());
     if (table_ != nullptr) table_->remove(*this);
 }
 

@@ -21,9 +21,8 @@ struct FunctionConfig {
     std::uint32_t max_regions = 65536;  ///< DMA regions not yet consumed
     std::uint64_t max_region_pages =
         1ULL << 22;  ///< pages of all incomplete or unconsumed regions together
-    std::uint64_t max_extents =
-        1ULL << 24;  ///< contiguous stretches of all regions, in MRs and queues too
     std::uint64_t max_device_memory = 16ULL << 20;
+    std::uint64_t max_memory = 1ULL << 30;  ///< that all of these take (base::MemoryAccount)
     /// Decides about keys and QP numbers, so that nobody can know them: from the system's source of
     /// randomness, or from a test.
     std::uint64_t seed = 0;
@@ -50,7 +49,6 @@ OM_COUNTERS(FunctionCounters, OM_GDMA_COUNTERS);
 struct ObjectCounts {
     std::uint64_t eqs = 0, cqs = 0, sqs = 0, rqs = 0, pds = 0, keys = 0;
     std::uint64_t regions = 0, region_pages = 0;  ///< not consumed
-    std::uint64_t extents = 0;                    ///< of all regions, in MRs and queues too
     std::uint64_t device_memories = 0, device_memory_bytes = 0;
     std::uint64_t doorbell_pages = 0;
     friend bool operator==(const ObjectCounts&, const ObjectCounts&) = default;

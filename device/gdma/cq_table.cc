@@ -31,14 +31,23 @@ Result<Handle<CompletionQueue>> CqTable::create(RegionClaim region, std::uint64_
     if (!holds(*region, bytes, options.with_record))
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
                     region->length());
+    // With an event that its EQ holds back, and one that the adapter's does.
+    constexpr std::uint64_t kCost = base::heap_cost(sizeof(CompletionQueue)) +
+                                    base::heap_cost(sizeof(SharedWords)) +
+                                    2 * EventQueue::held_cost();
+    TRY(auto charge, account_.charge(kCost));
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no CQ left", max_cqs_);
+    if (const auto room = base::reserve(slots_, *id + 1, account_, slots_charge_); !room) {
+        ids_.give_back(*id);
+        return tl::unexpected(room.error());
+    }
     if (*id >= slots_.size()) slots_.resize(*id + 1);
     const std::shared_ptr<const DmaRegion> shared = region.take();
     auto cq = make_handle<CompletionQueue>(Cqn(*id), std::move(page), Ring(memory_, shared, bytes),
                                            std::move(eq), options.armed, this);
     if (options.with_record) cq->use_record(std::make_unique<SharedWords>(memory_, shared, bytes));
-    slots_[*id] = {cq.get(), cq->entries()};
+    slots_[*id] = {cq.get(), cq->entries(), std::move(charge)};
     return cq;
 }
 
@@ -94,7 +103,8 @@ void CqTable::remove(const CompletionQueue& cq) {
 }
 
 void CqTable::reset() {
-    slots_ = {};
+    std::vector<Slot>().swap(slots_);
+    slots_charge_ = {};
     ids_ = IdPool(1, max_cqs_ - 1);
 }
 

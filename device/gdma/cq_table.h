@@ -7,6 +7,7 @@
 
 #include "base/gate.h"
 #include "base/guest_memory.h"
+#include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/completion_queue.h"
 #include "gdma/handle.h"
@@ -21,8 +22,14 @@ namespace openmana::gdma {
 /// come back late). The executor's alone: visitors use CQs that queues hold.
 class CqTable {
 public:
-    CqTable(base::Gate& gate, const base::GuestMemory& memory, std::uint32_t max_cqs)
-        : gate_(gate), memory_(memory), max_cqs_(max_cqs), ids_(1, max_cqs - 1) {}
+    /// All outlive it; `account` pays.
+    CqTable(base::Gate& gate, const base::GuestMemory& memory, base::MemoryAccount& account,
+            std::uint32_t max_cqs)
+        : gate_(gate),
+          memory_(memory),
+          account_(account),
+          max_cqs_(max_cqs),
+          ids_(1, max_cqs - 1) {}
 
     struct Options {
         bool armed = false;
@@ -53,12 +60,15 @@ private:
     struct Slot {
         CompletionQueue* cq = nullptr;
         std::uint32_t last_index = 0;
+        base::MemoryAccount::Charge charge;
     };
     base::Gate& gate_;
     const base::GuestMemory& memory_;
+    base::MemoryAccount& account_;
     const std::uint32_t max_cqs_;
     IdPool ids_;
     std::vector<Slot> slots_;  // by id
+    base::MemoryAccount::Charge slots_charge_;
 };
 
 }  // namespace openmana::gdma

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include <mana/ext.h>
 
@@ -27,8 +28,11 @@ Result<std::uint64_t> DeviceMemoryTable::allocate(std::uint64_t length) {
     const std::uint64_t counted = std::max(length, kUnit);
     if (counted > max_bytes_ - bytes_)
         return fail(ErrorCode::kExhausted, "no device memory left", length, max_bytes_ - bytes_);
+    constexpr std::uint64_t kPiece =
+        base::node_cost(sizeof(Piece)) + base::node_cost(sizeof(DeviceMemory));
+    TRY(auto charge, account_.charge(kPiece + base::heap_cost(length)));
     const std::uint64_t handle = handles_.take();
-    pieces_.emplace(handle, std::make_shared<DeviceMemory>(length));
+    pieces_.emplace(handle, Piece{std::move(charge), std::make_shared<DeviceMemory>(length)});
     bytes_ += counted;
     return handle;
 }
@@ -37,9 +41,9 @@ Result<void> DeviceMemoryTable::destroy(std::uint64_t handle) {
     const auto found = pieces_.find(handle);
     if (found == pieces_.end()) return fail(ErrorCode::kNotFound, "no such device memory", handle);
     // Every other owner is an MR.
-    if (found->second.use_count() > 1)
+    if (found->second.memory.use_count() > 1)
         return fail(ErrorCode::kBusy, "device memory is in use", handle);
-    bytes_ -= std::max<std::uint64_t>(found->second->size(), kUnit);
+    bytes_ -= std::max<std::uint64_t>(found->second.memory->size(), kUnit);
     pieces_.erase(found);
     return {};
 }
@@ -47,7 +51,7 @@ Result<void> DeviceMemoryTable::destroy(std::uint64_t handle) {
 Result<std::shared_ptr<DeviceMemory>> DeviceMemoryTable::find(std::uint64_t handle) const {
     const auto found = pieces_.find(handle);
     if (found == pieces_.end()) return fail(ErrorCode::kNotFound, "no such device memory", handle);
-    return found->second;
+    return found->second.memory;
 }
 
 Result<void> DeviceMemoryTable::copy(const Copy& request) {
@@ -70,7 +74,7 @@ Result<void> DeviceMemoryTable::copy(const Copy& request) {
 }
 
 void DeviceMemoryTable::reset() {
-    pieces_ = {};
+    decltype(pieces_)().swap(pieces_);
     bytes_ = 0;
 }
 

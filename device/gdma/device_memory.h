@@ -9,6 +9,7 @@
 
 #include "base/gate.h"
 #include "base/guest_memory.h"
+#include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/id_pool.h"
 #include "gdma/types.h"
@@ -22,10 +23,14 @@ using DeviceMemory = std::vector<std::byte>;
 /// keys hold, for which what is copied is under an exclusion.
 class DeviceMemoryTable {
 public:
-    /// Takes handles from `handles`, which outlives the table.
-    DeviceMemoryTable(std::uint64_t max_bytes, HandleNumbers& handles, base::Gate& gate,
-                      base::GuestMemory& memory)
-        : max_bytes_(max_bytes), handles_(handles), gate_(gate), memory_(memory) {}
+    /// Takes handles from `handles`; `account` pays. All outlive the table.
+    DeviceMemoryTable(std::uint64_t max_bytes, HandleNumbers& handles, base::MemoryAccount& account,
+                      base::Gate& gate, base::GuestMemory& memory)
+        : max_bytes_(max_bytes),
+          handles_(handles),
+          account_(account),
+          gate_(gate),
+          memory_(memory) {}
 
     /// Its handle.
     base::Result<std::uint64_t> allocate(std::uint64_t length);
@@ -48,11 +53,16 @@ public:
     void reset();
 
 private:
+    struct Piece {
+        base::MemoryAccount::Charge charge;
+        std::shared_ptr<DeviceMemory> memory;
+    };
     const std::uint64_t max_bytes_;
     HandleNumbers& handles_;
+    base::MemoryAccount& account_;
     base::Gate& gate_;
     base::GuestMemory& memory_;
-    std::unordered_map<std::uint64_t, std::shared_ptr<DeviceMemory>> pieces_;  // by handle
+    std::unordered_map<std::uint64_t, Piece> pieces_;  // by handle
     std::uint64_t bytes_ = 0;
 };
 

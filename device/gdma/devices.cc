@@ -29,7 +29,7 @@ Device* Devices::find(DeviceType type, std::uint16_t instance) {
 Result<void> Devices::add_registration(Device& device) {
     const DeviceType type = device.client->device_type();
     if (device.registered) return fail(ErrorCode::kBusy, "device is registered", type);
-    if (tables_.keys.full()) return fail(ErrorCode::kExhausted, "no key left", type);
+    TRY(MemoryTable::Room room, tables_.keys.make_room());
     TRY(Handle<Pd> pd, tables_.pds.create(type, true));
     auto page = tables_.pages.allocate(type);
     if (!page) {
@@ -40,11 +40,9 @@ Result<void> Devices::add_registration(Device& device) {
     everything.pd = pd;
     everything.type = MrType::kGpa;
     everything.access = kLocalRead | kLocalWrite;
-    const auto key = tables_.keys.insert(std::move(everything));
-    OM_CHECK(key.has_value());
     device.registered = true;
     device.pd = std::move(pd);
-    device.gpa_key = *key;
+    device.gpa_key = tables_.keys.insert(std::move(room), std::move(everything));
     device.page = std::move(*page);
     return {};
 }

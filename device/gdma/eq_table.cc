@@ -14,6 +14,7 @@ using base::Result;
 Result<Handle<EventQueue>> EqTable::create(DeviceType owner, RegionClaim region,
                                            std::uint64_t bytes, Handle<PageGrant> page,
                                            unsigned vector) {
+    TRY(auto charge, account_.charge(EventQueue::cost()));
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no EQ left", max_eqs_);
     if (*id >= slots_.size()) slots_.resize(*id + 1);
@@ -21,6 +22,7 @@ Result<Handle<EventQueue>> EqTable::create(DeviceType owner, RegionClaim region,
     slot.eq = make_handle<EventQueue>(Eqn(*id), std::move(page),
                                       Ring(memory_, region.take(), bytes), irq_, vector);
     slot.owner = owner;
+    slot.charge = std::move(charge);
     slot.last_index = static_cast<std::uint32_t>(bytes / sizeof(mana_hw_eqe));
     return slot.eq;
 }
@@ -67,7 +69,7 @@ bool EqTable::ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, boo
 }
 
 void EqTable::reset() {
-    slots_ = {};
+    std::vector<Slot>().swap(slots_);
     ids_ = IdPool(1, max_eqs_);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/guest_memory.h"
+#include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/event_queue.h"
 #include "gdma/handle.h"
@@ -19,8 +20,10 @@ namespace openmana::gdma {
 /// an EQ does not go. On the executor; visitors use EQs that others hold.
 class EqTable {
 public:
-    EqTable(const base::GuestMemory& memory, pci::IrqSink& irq, std::uint32_t max_eqs)
-        : memory_(memory), irq_(irq), max_eqs_(max_eqs), ids_(1, max_eqs) {}
+    /// All outlive it; `account` pays.
+    EqTable(const base::GuestMemory& memory, pci::IrqSink& irq, base::MemoryAccount& account,
+            std::uint32_t max_eqs)
+        : memory_(memory), irq_(irq), account_(account), max_eqs_(max_eqs), ids_(1, max_eqs) {}
 
     [[nodiscard]] base::Result<Handle<EventQueue>> create(DeviceType owner, RegionClaim region,
                                                           std::uint64_t bytes,
@@ -43,9 +46,11 @@ private:
         Handle<EventQueue> eq;
         DeviceType owner = kGuest;
         std::uint32_t last_index = 0;  // of the last doorbell, for short ones
+        base::MemoryAccount::Charge charge;
     };
     const base::GuestMemory& memory_;
     pci::IrqSink& irq_;
+    base::MemoryAccount& account_;
     const std::uint32_t max_eqs_;
     IdPool ids_;
     std::vector<Slot> slots_;  // by id

@@ -111,9 +111,9 @@ bool EventQueue::ring_locked(std::uint32_t index, bool arm) {
     return false;
 }
 
-void EventQueue::forget_cq(Cqn cq) {
+void EventQueue::forget(EqeType type, std::uint32_t object, std::uint32_t number) {
     const std::lock_guard lock(mutex_);
-    const auto found = names_.find(name_of(Event{EqeType::kCompletion, {cq.value(), 0, 0}}));
+    const auto found = names_.find(name_of(Event{type, {object, number, 0}}));
     if (found == names_.end()) return;
     held_.erase(found->second);
     names_.erase(found);

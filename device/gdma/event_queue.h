@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/handover_mutex.h"
+#include "base/memory_account.h"
 #include "gdma/doorbell_pages.h"
 #include "gdma/handle.h"
 #include "gdma/ring.h"
@@ -43,8 +44,17 @@ public:
     /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are
     /// pending.
     void ring_doorbell(std::uint32_t index, bool arm);
-    /// Drops held-back completion events of a CQ that is going away.
-    void forget_cq(Cqn cq);
+    /// Drops an event that is held back, if there is one, since its object is going away.
+    /// `number`: the second word, as it was posted.
+    void forget(EqeType type, std::uint32_t object, std::uint32_t number = 0);
+    /// What one that is held back takes: who may have it posted pays for that beforehand.
+    [[nodiscard]] static constexpr std::uint64_t held_cost() {
+        return base::node_cost(sizeof(Event)) + base::node_cost(sizeof(Names::value_type));
+    }
+    /// What an EQ takes, with events that are its own: tests, and links that go up and down.
+    [[nodiscard]] static constexpr std::uint64_t cost() {
+        return base::heap_cost(sizeof(EventQueue)) + 3 * held_cost();
+    }
 
 private:
     struct Event {
@@ -56,6 +66,8 @@ private:
         return std::uint64_t{static_cast<std::uint8_t>(event.type)} << 32 |
                std::uint64_t{event.data[1] & 0xffff} << 40 | event.data[0];
     }
+    using Events = std::list<Event>;
+    using Names = std::map<std::uint64_t, Events::iterator>;
     [[nodiscard]] bool full_locked() const { return producer_ - consumer_ >= entries_; }
     void append_locked(const Event& event);
     void hold_locked(const Event& event);
@@ -73,10 +85,10 @@ private:
     std::uint64_t producer_;
     std::uint64_t consumer_;
     bool armed_ = true;
-    // One event per type and object: bounded by objects. Each step is a small one, however many
-    // there are.
-    std::list<Event> held_;                                      // in order
-    std::map<std::uint64_t, std::list<Event>::iterator> names_;  // of those
+    // One event per type and object: bounded by objects, which forget theirs. Each step is a small
+    // one, however many there are.
+    Events held_;  // in order
+    Names names_;  // of those
 };
 
 }  // namespace openmana::gdma

@@ -158,6 +158,9 @@ const FunctionConfig& Function::config() const {
 FunctionCounters& Function::counters() {
     return impl_->counters;
 }
+base::MemoryAccount& Function::account() const {
+    return impl_->tables.account;
+}
 std::uint64_t Function::epoch() const {
     return impl_->epoch;
 }

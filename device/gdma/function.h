@@ -7,6 +7,7 @@
 #include "base/executor.h"
 #include "base/gate.h"
 #include "base/guest_memory.h"
+#include "base/memory_account.h"
 #include "gdma/command.h"
 #include "gdma/config.h"
 #include "gdma/tables.h"
@@ -42,6 +43,8 @@ public:
     [[nodiscard]] base::Gate& gate();
     [[nodiscard]] const FunctionConfig& config() const;
     [[nodiscard]] FunctionCounters& counters();
+    /// Pays for all that the guest has of the function and its devices.
+    [[nodiscard]] base::MemoryAccount& account() const;
     /// Counts resets, so that tasks posted before one can tell that their objects are gone.
     [[nodiscard]] std::uint64_t epoch() const;
     [[nodiscard]] ObjectCounts object_counts() const;

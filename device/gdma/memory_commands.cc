@@ -13,7 +13,6 @@ auto Commands::create_mr(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_create_mr_req>();
     auto pd = tables_.pds.find(PdHandle(in.pd));
     if (!pd) return kHwcNotFound;
-    if (tables_.keys.full()) return kHwcNoResources;
     MemoryRegion mr;
     mr.pd = std::move(*pd);
     mr.type = static_cast<MrType>(std::uint32_t{in.type});
@@ -59,18 +58,20 @@ auto Commands::create_mr(const HwcRequest& request, HwcReply& reply) -> Status {
             return kHwcInvalidParameter;
     }
     if ((mr.access & ~MANA_HW_ACCESS_ALL) != 0) return kHwcInvalidParameter;
-    if (in.type == MANA_HW_MR_GVA || in.type == MANA_HW_MR_ZERO_BASED) {
+    const bool has_region = in.type == MANA_HW_MR_GVA || in.type == MANA_HW_MR_ZERO_BASED;
+    if (has_region) {
         if (!region) return kHwcNotFound;
         mr.length = (*region)->length();
         if (mr.length - 1 > UINT64_MAX - mr.base) return kHwcInvalidParameter;
-        mr.region = region->take();
     }
-    const auto key = tables_.keys.insert(std::move(mr));
-    OM_CHECK(key.has_value());
+    auto room = tables_.keys.make_room();
+    if (!room) return status_of(room.error());
+    if (has_region) mr.region = region->take();
+    const Key key = tables_.keys.insert(std::move(*room), std::move(mr));
     mana_hw_create_mr_resp out{};
-    out.mr = KeyChanges::handle_of(*key);
-    out.lkey = key->value();
-    out.rkey = key->value();
+    out.mr = KeyChanges::handle_of(key);
+    out.lkey = key.value();
+    out.rkey = key.value();
     reply.put_struct(out);
     return kHwcSuccess;
 }

@@ -61,10 +61,12 @@ KeyUse::~KeyUse() {
 }
 
 MemoryTable::MemoryTable(base::Gate& gate, const base::GuestMemory& memory,
-                         std::uint32_t max_entries, std::uint64_t seed)
+                         base::MemoryAccount& account, std::uint32_t max_entries,
+                         std::uint64_t seed)
     // All-ones must not become a key, and place 0 is not used.
     : gate_(gate),
       memory_(memory),
+      account_(account),
       max_entries_(std::min(max_entries, (1U << (32 - kTagBits)) - 2 - kFirstIndices)),
       chance_(seed),
       first_index_(some_first_index()) {}
@@ -73,22 +75,34 @@ std::uint32_t MemoryTable::some_first_index() {
     return static_cast<std::uint32_t>(chance_.below(kFirstIndices));
 }
 
-std::uint32_t MemoryTable::take_fresh() {
-    if (fresh_ == slots_.size() || slots_.empty()) {
-        // Visitors look at the old table while the new one is made; nobody else changes it.
-        Slots slots;
-        {
-            const base::Gate::Recess recess(gate_);
-            base::count_work(slots_.size());
-            slots.resize(std::min<std::size_t>(std::max(2 * slots_.size(), kFirstSlots),
-                                               std::size_t{max_entries_} + 1));
-            std::copy(slots_.begin(), slots_.end(), slots.begin());
-        }
-        slots.swap(slots_);
+base::Result<void> MemoryTable::grow() {
+    const std::size_t count = std::min<std::size_t>(std::max(2 * slots_.size(), kFirstSlots),
+                                                    std::size_t{max_entries_} + 1);
+    TRY(auto charge, account_.charge(Slots::allocator_type::bytes(count)));
+    // Visitors look at the old table while the new one is made; nobody else changes it.
+    Slots slots;
+    {
         const base::Gate::Recess recess(gate_);
-        Slots().swap(slots);
+        base::count_work(slots_.size());
+        slots.resize(count);
+        std::copy(slots_.begin(), slots_.end(), slots.begin());
     }
-    return fresh_++;
+    slots.swap(slots_);
+    const base::Gate::Recess recess(gate_);
+    Slots().swap(slots);
+    slots_charge_ = std::move(charge);
+    return {};
+}
+
+std::uint32_t MemoryTable::take_place() {
+    if (fresh_ < slots_.size()) {
+        slots_[fresh_].tag = static_cast<std::uint8_t>(chance_.below(kTagMask + 1));
+        return fresh_++;
+    }
+    const std::uint32_t place = free_head_;
+    free_head_ = slots_[place].next_free;
+    if (free_head_ == 0) free_tail_ = 0;
+    return place;
 }
 
 void MemoryTable::link_scoped(MemoryRegion& window) {
@@ -103,24 +117,32 @@ void MemoryTable::unlink_scoped(MemoryRegion& window) {
     if (window.scoped_behind != nullptr) window.scoped_behind->scoped_before = window.scoped_before;
 }
 
-base::Result<Key> MemoryTable::insert(MemoryRegion region) {
+base::Result<MemoryTable::Room> MemoryTable::make_room() {
     if (full())
         return base::fail(base::ErrorCode::kExhausted, "memory key table is full", max_entries_);
+    TRY(auto charge, account_.charge(base::heap_cost(sizeof(MemoryRegion))));
+    if (fresh_ >= slots_.size() && fresh_ <= max_entries_) {
+        // Without a larger table places that were freed need not rest.
+        if (const auto grown = grow(); !grown && free_head_ == 0)
+            return tl::unexpected(grown.error());
+    }
+    return Room(std::move(charge));
+}
+
+base::Result<Key> MemoryTable::insert(MemoryRegion region) {
+    TRY(Room room, make_room());
+    return insert(std::move(room), std::move(region));
+}
+
+Key MemoryTable::insert(Room room, MemoryRegion region) {
+    region.charge = std::move(room.charge_);
     std::unique_ptr<MemoryRegion> made;
     {
         // The allocator may have a lot to tidy up.
         const base::Gate::Recess recess(gate_);
         made = std::make_unique<MemoryRegion>(std::move(region));
     }
-    std::uint32_t place = 0;
-    if (fresh_ <= max_entries_) {
-        place = take_fresh();
-        slots_[place].tag = static_cast<std::uint8_t>(chance_.below(kTagMask + 1));
-    } else {
-        place = free_head_;
-        free_head_ = slots_[place].next_free;
-        if (free_head_ == 0) free_tail_ = 0;
-    }
+    const std::uint32_t place = take_place();
     Slot& slot = slots_[place];
     made->key = made->created = Key((first_index_ + place) << kTagBits | slot.tag);
     slot.region = made.release();
@@ -195,6 +217,7 @@ base::Result<void> MemoryTable::change(Key key, MemoryChange request) {
 }
 
 void MemoryTable::clear() {
+    base::MemoryAccount::Charge charge = std::move(slots_charge_);
     Slots gone;
     gone.swap(slots_);
     scoped_ = nullptr;

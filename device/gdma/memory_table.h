@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/huge_pages.h"
+#include "base/memory_account.h"
 #include "gdma/device_memory.h"
 #include "gdma/handle.h"
 #include "gdma/pd_table.h"
@@ -61,6 +63,7 @@ struct MemoryRegion {
     MovableAtomic<std::uint32_t> users{0};
     /// Valid windows that show this region.
     MovableAtomic<std::uint32_t> windows{0};
+    base::MemoryAccount::Charge charge;  ///< the table's
     // Type 2: its neighbours in the list of all such. The executor's alone.
     MemoryRegion* scoped_before = nullptr;
     MemoryRegion* scoped_behind = nullptr;
@@ -124,16 +127,24 @@ private:
 /// (another table, freeing, a walk of all windows) is done in a recess of it.
 class MemoryTable {
 public:
-    /// Gate and memory outlive it. `seed` decides about first indices and tags, after each clear()
-    /// anew.
-    MemoryTable(base::Gate& gate, const base::GuestMemory& memory, std::uint32_t max_entries,
-                std::uint64_t seed = 0);
+    /// Gate, memory and `account`, which pays, outlive it. `seed` decides about first indices and
+    /// tags, after each clear() anew.
+    MemoryTable(base::Gate& gate, const base::GuestMemory& memory, base::MemoryAccount& account,
+                std::uint32_t max_entries, std::uint64_t seed = 0);
     ~MemoryTable() { clear(); }
     MemoryTable(const MemoryTable&) = delete;
     MemoryTable& operator=(const MemoryTable&) = delete;
 
-    /// Fills in `key`. kExhausted when the table is full. Not during a visit, like all that
-    /// follows.
+    /// For one more region: who has it can insert one, as the next that is inserted.
+    class Room {
+        friend class MemoryTable;
+        explicit Room(base::MemoryAccount::Charge charge) : charge_(std::move(charge)) {}
+        base::MemoryAccount::Charge charge_;
+    };
+    /// kExhausted when the table is full. Not during a visit, like all that follows.
+    [[nodiscard]] base::Result<Room> make_room();
+    /// Fills in `key`.
+    Key insert(Room room, MemoryRegion region);
     base::Result<Key> insert(MemoryRegion region);
     /// A region with windows on it is kBusy.
     base::Result<void> remove(Key key);
@@ -216,16 +227,19 @@ private:
                                         std::uint64_t length, std::uint32_t need);
     using Slots = std::vector<Slot, base::HugePageAllocator<Slot>>;
     [[nodiscard]] std::uint32_t some_first_index();
-    /// The next place that was never used. As long as the table may grow, a freed one rests.
-    [[nodiscard]] std::uint32_t take_fresh();
+    base::Result<void> grow();
+    /// One that was never used, if there is any: a freed one rests.
+    [[nodiscard]] std::uint32_t take_place();
     void link_scoped(MemoryRegion& window);
     void unlink_scoped(MemoryRegion& window);
 
     base::Gate& gate_;
     const base::GuestMemory& memory_;
+    base::MemoryAccount& account_;
     const std::uint32_t max_entries_;
     base::Random chance_;
     std::uint32_t first_index_;  // that of place 0
+    base::MemoryAccount::Charge slots_charge_;
     Slots slots_;
     std::uint32_t fresh_ = 1;      // the first that was never used; 0 never is: no key is zero
     std::uint32_t free_head_ = 0;  // oldest free place, so that keys come back late; 0: none

@@ -9,8 +9,8 @@ using base::ErrorCode;
 using base::fail;
 using base::Result;
 
-PdTable::PdTable(std::uint32_t max_pds, HandleNumbers& handles)
-    : max_pds_(max_pds), handles_(handles), ids_(fresh_ids(max_pds)) {}
+PdTable::PdTable(std::uint32_t max_pds, HandleNumbers& handles, base::MemoryAccount& account)
+    : max_pds_(max_pds), handles_(handles), account_(account), ids_(fresh_ids(max_pds)) {}
 
 IdPool PdTable::fresh_ids(std::uint32_t max_pds) {
     // The HWC and the devices have PDs of their own, beside those that the guest creates.
@@ -21,20 +21,22 @@ Result<Handle<Pd>> PdTable::create(DeviceType owner, bool allows_gpa) {
     const bool of_guest = owner == kGuest;
     if (of_guest && of_guest_.size() >= max_pds_)
         return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
+    TRY(auto charge, account_.charge(base::heap_cost(sizeof(Pd)) +
+                                     base::node_cost(sizeof(std::pair<std::uint64_t, Pdn>))));
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
     if (*id >= pds_.size()) pds_.resize(*id + 1);
     const PdHandle handle = of_guest ? PdHandle(handles_.take()) : PdHandle{};
     if (of_guest) of_guest_.emplace(handle.value(), Pdn(*id));
-    pds_[*id] = make_handle<Pd>(Pdn(*id), handle, owner, allows_gpa);
-    return pds_[*id];
+    pds_[*id] = {make_handle<Pd>(Pdn(*id), handle, owner, allows_gpa), std::move(charge)};
+    return pds_[*id].pd;
 }
 
 Result<void> PdTable::destroy(PdHandle handle) {
     const auto found = of_guest_.find(handle.value());
     if (found == of_guest_.end()) return fail(ErrorCode::kNotFound, "no such PD", handle.value());
     const Pdn id = found->second;
-    if (pds_[id.value()]->holders() > 1)
+    if (pds_[id.value()].pd->holders() > 1)
         return fail(ErrorCode::kBusy, "PD is in use", handle.value());
     of_guest_.erase(found);
     remove(id);
@@ -46,27 +48,27 @@ void PdTable::destroy(Handle<Pd> pd) {
 }
 
 void PdTable::remove(Pdn id) {
-    pds_[id.value()] = nullptr;
+    pds_[id.value()] = {};
     ids_.give_back(id.value());
 }
 
 Result<Handle<Pd>> PdTable::find(PdHandle handle) const {
     const auto found = of_guest_.find(handle.value());
     if (found == of_guest_.end()) return fail(ErrorCode::kNotFound, "no such PD", handle.value());
-    return pds_[found->second.value()];
+    return pds_[found->second.value()].pd;
 }
 
 Result<Handle<Pd>> PdTable::find(Pdn id, DeviceType device) const {
-    if (id.value() >= pds_.size() || !pds_[id.value()])
+    if (id.value() >= pds_.size() || !pds_[id.value()].pd)
         return fail(ErrorCode::kNotFound, "no such PD", id.value());
-    const Handle<Pd>& pd = pds_[id.value()];
+    const Handle<Pd>& pd = pds_[id.value()].pd;
     if (pd->owner != kGuest && pd->owner != device)
         return fail(ErrorCode::kNotFound, "PD of another device", id.value(), pd->owner);
     return pd;
 }
 
 void PdTable::reset() {
-    pds_ = {};
+    std::vector<Slot>().swap(pds_);
     of_guest_ = {};
     ids_ = fresh_ids(max_pds_);
 }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/handle.h"
 #include "gdma/id_pool.h"
@@ -27,8 +28,8 @@ struct Pd final : Held {
 /// the HWC. On the executor; visitors see those that keys and queue pairs hold.
 class PdTable {
 public:
-    /// Takes handles from `handles`, which outlives the table.
-    PdTable(std::uint32_t max_pds, HandleNumbers& handles);
+    /// Takes handles from `handles`; `account` pays. Both outlive the table.
+    PdTable(std::uint32_t max_pds, HandleNumbers& handles, base::MemoryAccount& account);
 
     [[nodiscard]] base::Result<Handle<Pd>> create(DeviceType owner, bool allows_gpa);
     /// One of the guest's; kBusy while anybody holds it.
@@ -44,13 +45,18 @@ public:
     void reset();
 
 private:
+    struct Slot {
+        Handle<Pd> pd;
+        base::MemoryAccount::Charge charge;
+    };
     [[nodiscard]] static IdPool fresh_ids(std::uint32_t max_pds);
     void remove(Pdn id);
 
     const std::uint32_t max_pds_;
     HandleNumbers& handles_;
+    base::MemoryAccount& account_;
     IdPool ids_;
-    std::vector<Handle<Pd>> pds_;                      // by id
+    std::vector<Slot> pds_;                            // by id
     std::unordered_map<std::uint64_t, Pdn> of_guest_;  // by handle
 };
 

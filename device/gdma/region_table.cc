@@ -32,6 +32,10 @@ Result<RegionTable::Created> RegionTable::create(const Shape& shape,
         return fail(ErrorCode::kExhausted, "no DMA region left", shape.page_count);
     Entry entry;
     entry.shape = shape;
+    TRY(entry.charge, account_.charge(base::node_cost(sizeof(Entries::value_type))));
+    TRY(entry.pages_charge,
+        account_.charge(base::heap_cost(shape.page_count * sizeof(std::uint64_t))));
+    entry.pages.reserve(shape.page_count);
     TRY(const bool complete, append(entry, pages));
     const RegionHandle handle(handles_.take());
     pages_ += shape.page_count;
@@ -66,19 +70,16 @@ Result<bool> RegionTable::append(Entry& entry, std::span<const std::uint64_t> pa
     entry.region = std::move(*region);
     entry.complete = true;
     std::vector<std::uint64_t>().swap(entry.pages);  // its memory goes, too
+    entry.pages_charge = {};
     return true;
 }
 
 Result<std::unique_ptr<DmaRegion>> RegionTable::make(const Shape& shape,
                                                      std::span<const std::uint64_t> pages) const {
-    auto region =
-        std::make_unique<DmaRegion>(shape.length, shape.first_offset, shape.page_shift, pages);
-    const std::uint64_t in_use = extents();
-    if (in_use > limits_.extents || region->extents().size() > limits_.extents - in_use)
-        return fail(ErrorCode::kExhausted, "too many stretches of guest memory",
-                    region->extents().size());
-    region->charge(extents_);
-    return region;
+    TRY(auto charge, account_.charge(DmaRegion::cost(shape.length, shape.first_offset,
+                                                     shape.page_shift, pages)));
+    return std::make_unique<DmaRegion>(shape.length, shape.first_offset, shape.page_shift, pages,
+                                       std::move(charge));
 }
 
 Result<void> RegionTable::destroy(RegionHandle handle) {

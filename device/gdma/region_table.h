@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/id_pool.h"
 #include "gdma/ring.h"
@@ -59,8 +59,7 @@ class RegionTable {
 public:
     struct Limits {
         std::uint32_t regions = 0;
-        std::uint64_t pages = 0;    ///< of all regions in the table
-        std::uint64_t extents = 0;  ///< of all regions, in objects too
+        std::uint64_t pages = 0;  ///< of all regions in the table
     };
     /// What CREATE_DMA_REGION says of it.
     struct Shape {
@@ -69,8 +68,10 @@ public:
         unsigned page_shift = 12;
         std::uint64_t page_count = 0;
     };
-    /// Takes handles from `handles`, which outlives the table.
-    RegionTable(Limits limits, HandleNumbers& handles) : limits_(limits), handles_(handles) {}
+    /// Takes handles from `handles`; `account` pays for all regions, in objects too. Both outlive
+    /// the table.
+    RegionTable(Limits limits, HandleNumbers& handles, base::MemoryAccount& account)
+        : limits_(limits), handles_(handles), account_(account) {}
 
     struct Created {
         RegionHandle handle{};
@@ -83,21 +84,20 @@ public:
     /// A complete one; claim: that nobody has claimed.
     [[nodiscard]] base::Result<const DmaRegion*> find(RegionHandle handle) const;
     [[nodiscard]] base::Result<RegionClaim> claim(RegionHandle handle);
-    /// One that a work request makes, within the quota.
+    /// One that a work request makes, if the account can pay for it.
     [[nodiscard]] base::Result<std::unique_ptr<DmaRegion>> make(
         const Shape& shape, std::span<const std::uint64_t> pages) const;
 
     [[nodiscard]] std::uint64_t size() const { return regions_.size(); }
     [[nodiscard]] std::uint64_t pages() const { return pages_; }
-    [[nodiscard]] std::uint64_t extents() const {
-        return extents_->load(std::memory_order_relaxed);
-    }
     void reset();
 
 private:
     friend class RegionClaim;
     struct Entry {
         Shape shape;
+        base::MemoryAccount::Charge charge;
+        base::MemoryAccount::Charge pages_charge;
         std::vector<std::uint64_t> pages;   // so far; empty once complete
         std::unique_ptr<DmaRegion> region;  // once complete, but for while it is claimed
         bool complete = false;
@@ -110,10 +110,8 @@ private:
     const Limits limits_;
     HandleNumbers& handles_;
     Entries regions_;
+    base::MemoryAccount& account_;
     std::uint64_t pages_ = 0;
-    /// Extents of all regions that live, in whatever object.
-    const std::shared_ptr<std::atomic<std::uint64_t>> extents_ =
-        std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 }  // namespace openmana::gdma

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/endian.h"
 #include "base/hold_meter.h"
@@ -10,38 +11,63 @@
 
 namespace openmana::gdma {
 
-DmaRegion::DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
-                     std::span<const std::uint64_t> pages)
-    : length_(length), first_offset_(first_offset) {
-    const std::uint64_t page_bytes = std::uint64_t{1} << page_shift;
-    std::uint64_t done = 0;
+namespace {
+
+/// Calls `add(address, length, continues)` for each page, with what the region has of it and
+/// whether that follows on the page before.
+template <typename Add>
+void for_pages(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+               std::span<const std::uint64_t> pages, Add&& add) {
+    std::uint64_t left = length;
     std::uint64_t skip = first_offset;
+    std::uint64_t end = 0;  // of the page before
     for (const std::uint64_t page : pages) {
-        if (done == length) break;
-        const std::uint64_t n = std::min(page_bytes - skip, length - done);
+        if (left == 0) break;
+        const std::uint64_t n = std::min((std::uint64_t{1} << page_shift) - skip, left);
         const std::uint64_t address = page + skip;
         // A page at bus address zero never continues one before it: that would wrap.
-        if (!extents_.empty() && address != 0 &&
-            extents_.back().address.value() + extents_.back().length == address)
-            extents_.back().length += n;
-        else
-            extents_.push_back({done, GuestAddr(address), n});
-        done += n;
+        add(address, n, address != 0 && address == end);
+        end = address + n;
+        left -= n;
         skip = 0;
     }
-    length_ = done;
-    extents_.shrink_to_fit();
     base::count_work(pages.size());
+}
+
+std::size_t count_extents(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+                          std::span<const std::uint64_t> pages) {
+    std::size_t count = 0;
+    for_pages(length, first_offset, page_shift, pages,
+              [&](std::uint64_t, std::uint64_t, bool continues) { count += continues ? 0 : 1; });
+    return count;
+}
+
+}  // namespace
+
+DmaRegion::DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+                     std::span<const std::uint64_t> pages, base::MemoryAccount::Charge charge)
+    : length_(0), first_offset_(first_offset), charge_(std::move(charge)) {
+    extents_.reserve(count_extents(length, first_offset, page_shift, pages));
+    for_pages(length, first_offset, page_shift, pages,
+              [&](std::uint64_t address, std::uint64_t n, bool continues) {
+                  if (continues)
+                      extents_.back().length += n;
+                  else
+                      extents_.push_back({length_, GuestAddr(address), n});
+                  length_ += n;
+              });
 }
 
 DmaRegion::~DmaRegion() {
     base::count_work(extents_.size());
-    if (account_) account_->fetch_sub(extents_.size(), std::memory_order_relaxed);
 }
 
-void DmaRegion::charge(std::shared_ptr<std::atomic<std::uint64_t>> account) {
-    account_ = std::move(account);
-    account_->fetch_add(extents_.size(), std::memory_order_relaxed);
+std::uint64_t DmaRegion::cost(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+                              std::span<const std::uint64_t> pages) {
+    // Queues share it by a pointer with a block of its own.
+    constexpr std::uint64_t kShared = 4 * sizeof(void*);
+    return base::heap_cost(sizeof(DmaRegion)) + base::heap_cost(kShared) +
+           base::heap_cost(count_extents(length, first_offset, page_shift, pages) * sizeof(Extent));
 }
 
 bool DmaRegion::resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,

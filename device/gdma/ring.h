@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/guest_memory.h"
+#include "base/memory_account.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
@@ -25,16 +25,18 @@ public:
         GuestAddr address;
         std::uint64_t length;
     };
-    /// Neighbouring pages are merged, so that a contiguous buffer is one extent.
+    /// Neighbouring pages are merged, so that a contiguous buffer is one extent. `charge` pays for
+    /// it.
     DmaRegion(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
-              std::span<const std::uint64_t> pages);
+              std::span<const std::uint64_t> pages, base::MemoryAccount::Charge charge = {});
     ~DmaRegion();
+    /// What one of these would cost.
+    [[nodiscard]] static std::uint64_t cost(std::uint64_t length, std::uint32_t first_offset,
+                                            unsigned page_shift,
+                                            std::span<const std::uint64_t> pages);
     DmaRegion(const DmaRegion&) = delete;
     DmaRegion& operator=(const DmaRegion&) = delete;
 
-    /// Adds the extents to `account` until the region goes: what bounds the memory that a guest can
-    /// make us use.
-    void charge(std::shared_ptr<std::atomic<std::uint64_t>> account);
     [[nodiscard]] std::uint64_t length() const { return length_; }
     [[nodiscard]] std::uint32_t first_offset() const { return first_offset_; }
     [[nodiscard]] const std::vector<Extent>& extents() const { return extents_; }
@@ -68,7 +70,7 @@ private:
     std::uint64_t length_;
     std::uint32_t first_offset_;
     std::vector<Extent> extents_;
-    std::shared_ptr<std::atomic<std::uint64_t>> account_;
+    base::MemoryAccount::Charge charge_;
 };
 
 /// A byte ring in guest memory over a region. Positions are running byte counters; the ring takes

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/gate.h"
 #include "base/guest_memory.h"
+#include "base/memory_account.h"
 #include "gdma/config.h"
 #include "gdma/cq_table.h"
 #include "gdma/device_memory.h"
@@ -25,18 +26,20 @@ struct Tables {
     Tables(const FunctionConfig& config, base::Gate& the_gate, base::GuestMemory& memory,
            pci::IrqSink& irq)
         : gate(the_gate),
-          pds(config.max_pds, handles),
+          account(config.max_memory),
+          pds(config.max_pds, handles, account),
           pages(config.doorbell_pages),
-          regions({config.max_regions, config.max_region_pages, config.max_extents}, handles),
-          device_memory(config.max_device_memory, handles, gate, memory),
-          keys(gate, memory, config.max_mrs, base::Random(config.seed).next()),
+          regions({config.max_regions, config.max_region_pages}, handles, account),
+          device_memory(config.max_device_memory, handles, account, gate, memory),
+          keys(gate, memory, account, config.max_mrs, base::Random(config.seed).next()),
           key_changes(gate, memory, keys, regions, pds),
-          eqs(memory, irq, config.max_eqs),
-          cqs(gate, memory, config.max_cqs),
-          sqs(config.max_sqs),
-          rqs(config.max_rqs, base::Random(~config.seed).next()) {}
+          eqs(memory, irq, account, config.max_eqs),
+          cqs(gate, memory, account, config.max_cqs),
+          sqs(account, config.max_sqs),
+          rqs(account, config.max_rqs, base::Random(~config.seed).next()) {}
 
     base::Gate& gate;
+    base::MemoryAccount account;  ///< of the devices, too
     HandleNumbers handles;
     PdTable pds;
     DoorbellPages pages;
@@ -74,7 +77,6 @@ struct Tables {
         counts.keys = keys.size();
         counts.regions = regions.size();
         counts.region_pages = regions.pages();
-        counts.extents = regions.extents();
         counts.device_memories = device_memory.size();
         counts.device_memory_bytes = device_memory.bytes();
         counts.doorbell_pages = pages.used();

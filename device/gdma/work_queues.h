@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/doorbell_target.h"
 #include "gdma/id_pool.h"
@@ -58,9 +59,10 @@ private:
 template <typename Id>
 class WorkQueues {
 public:
-    /// `seed` decides where public ids begin, after each reset anew.
-    explicit WorkQueues(std::uint32_t quota, std::uint64_t seed = 0)
-        : quota_(quota), chance_(seed), ids_(quota) {
+    /// `account` pays, and outlives it. `seed` decides where public ids begin, after each reset
+    /// anew.
+    WorkQueues(base::MemoryAccount& account, std::uint32_t quota, std::uint64_t seed = 0)
+        : account_(account), quota_(quota), chance_(seed), ids_(quota) {
         begin();
     }
 
@@ -79,6 +81,7 @@ public:
         OM_CHECK(id.value() < QueueIdPool::kBlock);
         if ((reserved_taken_ & bit(id)) != 0)
             return base::fail(base::ErrorCode::kBusy, "reserved queue id is in use", id.value());
+        TRY_VOID(table_.reserve(id.value(), 1, account_));
         reserved_taken_ |= bit(id);
         return QueueIds<Id>(*this, id, 1);
     }
@@ -153,7 +156,9 @@ private:
         const std::uint32_t used = ids_.used() + public_ids_.used();
         const auto first = count > quota_ - used ? std::nullopt : pool.take(count, align);
         if (!first) return base::fail(base::ErrorCode::kExhausted, "no work queue left", quota_);
-        return QueueIds<Id>(*this, Id(*first), count);
+        QueueIds<Id> ids(*this, Id(*first), count);
+        TRY_VOID(table_.reserve(*first, count, account_));
+        return ids;
     }
     void free(Id first, std::uint32_t count) {
         for (std::uint32_t i = 0; i < count; ++i)
@@ -166,6 +171,7 @@ private:
             public_ids_.give_back(first.value(), count);
     }
 
+    base::MemoryAccount& account_;
     const std::uint32_t quota_;
     base::Random chance_;
     WqTable table_;

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/huge_pages.h"
+#include "base/memory_account.h"
 #include "base/prefetch.h"
+#include "base/result.h"
 #include "gdma/doorbell_target.h"
 #include "gdma/id_pool.h"
 #include "gdma/types.h"
@@ -38,6 +40,18 @@ public:
         const Row& row = row_of(id);
         const std::size_t place = place_of(id);
         return place < row.slots.size() ? &row.slots[place] : nullptr;
+    }
+    /// Room for what connect() says of these ids, which `account` pays for.
+    [[nodiscard]] base::Result<void> reserve(std::uint32_t first, std::uint32_t count,
+                                             base::MemoryAccount& account) {
+        for (std::uint32_t id = first; id - first < count; ++id) {
+            Row& row = row_of(id);
+            const std::size_t places = place_of(id) + 1;
+            TRY_VOID(base::reserve(row.slots, places, account, row.slots_charge));
+            TRY_VOID(base::reserve(row.beyond, places, account, row.beyond_charge));
+            TRY_VOID(base::reserve(row.positions, places, account, row.positions_charge));
+        }
+        return {};
     }
     void connect(std::uint32_t id, DoorbellPage page, DoorbellTarget* target, std::uint16_t bytes) {
         Row& row = row_of(id);
@@ -88,6 +102,9 @@ private:
         Column<Slot> slots;
         Column<const void*> beyond;
         Column<std::uint32_t> positions;
+        base::MemoryAccount::Charge slots_charge;
+        base::MemoryAccount::Charge beyond_charge;
+        base::MemoryAccount::Charge positions_charge;
     };
     // Without a branch: which range an id is in nobody can guess either.
     [[nodiscard]] std::uint32_t in_high(std::uint32_t id) const { return id >= high_ ? 1 : 0; }

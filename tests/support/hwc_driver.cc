@@ -305,11 +305,13 @@ Response HwcDriver::call(const Request& request) {
     auto response = take_response();
     pump_hwc_eq();
     if (!response) {
-        last_status = Response{}.status;
+        last_status = last_failure = Response{}.status;
         return {};
     }
     post_receive();
     last_status = response->status;
+    if (last_status != gdma::kHwcSuccess && last_status != gdma::kHwcMoreEntries)
+        last_failure = last_status;
     return *response;
 }
 

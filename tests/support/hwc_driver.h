@@ -214,6 +214,7 @@ public:
     /// Sends a request and waits for the answer in the CQ.
     Response call(const Request& request);
     std::uint32_t last_status = 0;
+    std::uint32_t last_failure = 0;  ///< the last one of a command that failed
     /// In place of a call: puts the request into the SQ without a doorbell. For several at once.
     void queue_request(const Request& request);
     void ring_requests();

@@ -13,10 +13,15 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 2000;
 
-TEST(PublicIds, BeginElsewhereForEachSeedAndAfterEachReset) {
+class PublicIds : public testing::Test {
+protected:
+    base::MemoryAccount account;
+};
+
+TEST_F(PublicIds, BeginElsewhereForEachSeedAndAfterEachReset) {
     std::set<std::uint32_t> begins;
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-        ReceiveQueues queues(100, seed);
+        ReceiveQueues queues(account, 100, seed);
         for (int life = 0; life < 2; ++life) {
             const auto ids = queues.allocate_public(4, 4);
             ASSERT_TRUE(ids);
@@ -31,15 +36,15 @@ TEST(PublicIds, BeginElsewhereForEachSeedAndAfterEachReset) {
     EXPECT_GT(begins.size(), 2 * kSeeds * 99 / 100);
 }
 
-TEST(PublicIds, OneSeedBeginsAtOnePlace) {
-    ReceiveQueues queues(100, 7);
-    ReceiveQueues again(100, 7);
+TEST_F(PublicIds, OneSeedBeginsAtOnePlace) {
+    ReceiveQueues queues(account, 100, 7);
+    ReceiveQueues again(account, 100, 7);
     EXPECT_EQ(queues.allocate_public(1, 1)->first(), again.allocate_public(1, 1)->first());
 }
 
 /// Short doorbells have room for 12 bits.
-TEST(PublicIds, OthersStaySmall) {
-    ReceiveQueues queues(1000, 3);
+TEST_F(PublicIds, OthersStaySmall) {
+    ReceiveQueues queues(account, 1000, 3);
     std::vector<RqIds> kept;
     for (int i = 0; i < 100; ++i) {
         kept.push_back(*queues.allocate_public(4, 4));
@@ -49,8 +54,8 @@ TEST(PublicIds, OthersStaySmall) {
     EXPECT_EQ(queues.used(), 500U);
 }
 
-TEST(PublicIds, BothKindsHaveOneQuota) {
-    ReceiveQueues queues(8, 3);
+TEST_F(PublicIds, BothKindsHaveOneQuota) {
+    ReceiveQueues queues(account, 8, 3);
     auto ours = queues.allocate_public(4, 4);
     auto own = queues.allocate(4, 4);
     ASSERT_TRUE(ours && own);
@@ -60,13 +65,13 @@ TEST(PublicIds, BothKindsHaveOneQuota) {
     EXPECT_TRUE(queues.allocate(4, 4));
 }
 
-TEST(PublicIds, DoorbellsFindBothKinds) {
+TEST_F(PublicIds, DoorbellsFindBothKinds) {
     struct Target final : DoorbellTarget {
         void ring(std::uint32_t position) override { last = position; }
         std::uint32_t last = 0;
     };
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
-        ReceiveQueues queues(1000, seed);
+        ReceiveQueues queues(account, 1000, seed);
         const DoorbellPage page(3);
         std::vector<RqIds> ids;
         std::vector<std::unique_ptr<Target>> targets;
@@ -101,12 +106,13 @@ protected:
     }
     base::Gate gate;
     base::GuestMemory memory;
+    base::MemoryAccount account;
 };
 
 TEST_F(ChanceTest, TheFirstKeyIsAnotherForEachSeedAndHas24Bits) {
     std::set<Key> keys;
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-        MemoryTable table(gate, memory, 1 << 20, seed);
+        MemoryTable table(gate, memory, account, 1 << 20, seed);
         for (int life = 0; life < 2; ++life) {
             const Key key = *table.insert(region());
             EXPECT_LT(key.value(), 1U << 24) << "the HWC's key";
@@ -122,7 +128,7 @@ TEST_F(ChanceTest, TheFirstKeyIsAnotherForEachSeedAndHas24Bits) {
 
 /// Who knows one key does not know the next.
 TEST_F(ChanceTest, TagsOfNeighboursAreChance) {
-    MemoryTable table(gate, memory, 1 << 20, 5);
+    MemoryTable table(gate, memory, account, 1 << 20, 5);
     std::array<unsigned, 256> steps{};
     std::uint32_t before = table.insert(region())->value();
     for (int i = 0; i < 10000; ++i) {

@@ -313,7 +313,6 @@ TEST_F(CommandTest, RegionOverSeveralMessagesAnswersExactly) {
     ASSERT_EQ((*region)->extents().size(), 5U);
     for (std::size_t i = 0; i < 5; ++i)
         EXPECT_EQ((*region)->extents()[i].address.value(), pages[i]);
-    EXPECT_EQ(function.object_counts().extents, at_rest.extents + 5);
     EXPECT_TRUE(driver->destroy_region(handle));
     EXPECT_EQ(function.object_counts(), at_rest);
 }
@@ -531,7 +530,6 @@ TEST_F(CommandTest, MrChangesAndKeepsItsKey) {
     const auto other = driver->create_pd();
     const auto at = ram.alloc(4096);
     const auto mr = driver->create_mr(*pd, at, 4096, kLocalRead, 0);
-    const std::uint64_t extents = function.object_counts().extents;
     KeyChanges::Change change{.mr = mr->handle};
     ASSERT_TRUE(function.key_changes().change(change)) << "nothing";
     change.access = kLocalRead | kLocalWrite;
@@ -543,6 +541,7 @@ TEST_F(CommandTest, MrChangesAndKeepsItsKey) {
     EXPECT_EQ(resolve(mr->lkey, other->id, 0, 1, kLocalWrite), MrFault::kNone);
     EXPECT_TRUE(driver->destroy_pd(*pd)) << "not in use any more";
     EXPECT_FALSE(driver->destroy_pd(*other));
+    const std::uint64_t used = function.account().used();
     const auto memory_behind = ram.alloc(8192);
     const auto region = driver->create_region(memory_behind, 8192);
     change = {.mr = mr->handle, .region = RegionHandle(*region), .address = 0x700000};
@@ -551,7 +550,7 @@ TEST_F(CommandTest, MrChangesAndKeepsItsKey) {
     EXPECT_EQ(resolve(mr->lkey, other->id, 0x700000, 8192), MrFault::kNone);
     EXPECT_EQ(spans.at(0).data(), ram.at(memory_behind));
     EXPECT_FALSE(driver->destroy_region(*region)) << "taken";
-    EXPECT_EQ(function.object_counts().extents, extents) << "the old one is freed";
+    EXPECT_EQ(function.account().used(), used) << "the old one is freed";
     // To memory in two pieces, and back to one.
     const auto low = ram.alloc(4096);
     (void)ram.alloc(4096);
@@ -816,7 +815,6 @@ protected:
         config.max_mrs = 6;
         config.max_regions = 3;
         config.max_region_pages = 100;
-        config.max_extents = 40;
         config.max_device_memory = 4096;
         return config;
     }
@@ -844,7 +842,7 @@ TEST_F(QuotaTest, EqsPdsAndMrs) {
     EXPECT_NE(again->lkey, mr->lkey);
 }
 
-TEST_F(QuotaTest, RegionsPagesAndExtents) {
+TEST_F(QuotaTest, RegionsAndPages) {
     std::vector<std::uint64_t> handles;
     for (int i = 0; i < 3; ++i) handles.push_back(*driver->create_region(ram.alloc(4096), 4096));
     EXPECT_FALSE(driver->create_region(ram.alloc(4096), 4096));
@@ -856,12 +854,13 @@ TEST_F(QuotaTest, RegionsPagesAndExtents) {
     EXPECT_FALSE(driver->create_region(ram.alloc(4096), 4096));
 }
 
-TEST_F(QuotaTest, ExtentsOfConsumedRegionsCount) {
+TEST_F(QuotaTest, MemoryOfConsumedRegionsCounts) {
     const auto pd = driver->create_pd();
     const auto region = driver->create_region(ram.alloc_scattered(30), 30 * 4096);
     ASSERT_TRUE(region);
     const auto mr = driver->create_mr_of(*pd, *region, 0, 1);
     ASSERT_TRUE(mr);
+    const auto rest = function.account().charge(function.account().left() - 600);
     EXPECT_FALSE(driver->create_region(ram.alloc_scattered(30), 30 * 4096));
     EXPECT_EQ(driver->last_status, kHwcNoResources);
     EXPECT_EQ(function.object_counts().regions, 0U);
@@ -932,6 +931,7 @@ TEST_F(QuotaTest, ResetFreesAll) {
     function.reset();
     EXPECT_TRUE(objects_alive) << "clients are reset first";
     EXPECT_EQ(function.object_counts(), ObjectCounts{});
+    EXPECT_EQ(function.account().used(), 0U);
     EXPECT_EQ(function.counters().resets.value(), 1U);
     ASSERT_TRUE(driver->bring_up());
     EXPECT_TRUE(driver->register_device(3));

@@ -33,7 +33,8 @@ protected:
     base::Gate gate;
     base::GuestMemory memory;
     Handle<Pd> pd = make_handle<Pd>(Pdn(1), PdHandle(), kGuest, true);
-    MemoryTable table{gate, memory, 1 << 20};
+    base::MemoryAccount account;
+    MemoryTable table{gate, memory, account, 1 << 20};
 };
 
 TEST_F(KeyHoldsTest, ATableGrowsWhileVisitorsLookAtIt) {
@@ -82,8 +83,8 @@ TEST_F(KeyHoldsTest, ManyWindowsEndWithTheGateOpen) {
 
 TEST_F(KeyHoldsTest, AFastRegistrationFreesWhatTheKeyWasWithTheGateOpen) {
     HandleNumbers handles;
-    RegionTable regions({1, 1, 1 << 20}, handles);
-    PdTable pds(4, handles);
+    RegionTable regions({1, 1}, handles, account);
+    PdTable pds(4, handles, account);
     KeyChanges changes(gate, memory, table, regions, pds);
     std::vector<std::byte> host(std::size_t{16} << 12);
     const base::GuestAddr list(0x10000);
@@ -107,15 +108,7 @@ TEST_F(KeyHoldsTest, AFastRegistrationFreesWhatTheKeyWasWithTheGateOpen) {
     EXPECT_LE(meter.largest().work, 1U) << meter.report();
 }
 
-class CommandHoldsTest : public Metered, public DriverFixture {
-protected:
-    static FunctionConfig roomy() {
-        FunctionConfig config;
-        config.max_extents = 1 << 20;
-        return config;
-    }
-    CommandHoldsTest() : DriverFixture(roomy()) {}
-};
+class CommandHoldsTest : public Metered, public DriverFixture {};
 
 TEST_F(CommandHoldsTest, RegionsAreMadeAndFreedWithTheGateOpen) {
     std::vector<std::uint64_t> pages(20000);
@@ -159,7 +152,7 @@ TEST_F(CommandHoldsTest, AResetFreesWithTheGateOpen) {
     meter.clear();
     function.reset();
     EXPECT_LE(meter.largest().work, 8U) << meter.report();
-    EXPECT_EQ(function.object_counts().extents, 0U);
+    EXPECT_EQ(function.account().used(), 0U);
 }
 
 }  // namespace

@@ -129,6 +129,7 @@ protected:
     }
     std::vector<Handle<Pd>> pds;
     base::Gate gate;
+    base::MemoryAccount account;
     MemoryRegion gpa(std::uint32_t pd) {
         MemoryRegion region;
         region.pd = this->pd(pd);
@@ -139,7 +140,7 @@ protected:
 };
 
 TEST_F(MemoryTableTest, KeysAreNeverTrivialAndChangeOnReuse) {
-    MemoryTable table(gate, memory, 4);
+    MemoryTable table(gate, memory, account, 4);
     std::vector<std::uint32_t> keys;
     for (int i = 0; i < 1000; ++i) {
         const auto key = table.insert(gpa(1));
@@ -156,7 +157,7 @@ TEST_F(MemoryTableTest, KeysAreNeverTrivialAndChangeOnReuse) {
 }
 
 TEST_F(MemoryTableTest, HoldsAMillionAndNoMore) {
-    MemoryTable table(gate, memory, 1 << 20);
+    MemoryTable table(gate, memory, account, 1 << 20);
     std::uint32_t last = 0;
     for (int i = 0; i < 1 << 20; ++i)
         last = table.insert(gpa(static_cast<std::uint32_t>(i % 7)))->value();
@@ -174,7 +175,7 @@ TEST_F(MemoryTableTest, HoldsAMillionAndNoMore) {
 TEST_F(MemoryTableTest, RegionInOnePieceIsCheckedAsOneInMany) {
     const auto pages = ram.alloc_scattered(4);
     const auto at = ram.alloc(4 * 4096).value();
-    MemoryTable table(gate, memory, 4);
+    MemoryTable table(gate, memory, account, 4);
     for (const bool piece : {true, false}) {
         SCOPED_TRACE(piece);
         MemoryRegion region = gpa(1);
@@ -216,7 +217,7 @@ TEST_F(MemoryTableTest, RegionInOnePieceIsCheckedAsOneInMany) {
 }
 
 TEST_F(MemoryTableTest, AFaultLeavesTheListAsItWas) {
-    MemoryTable table(gate, memory, 4);
+    MemoryTable table(gate, memory, account, 4);
     MemoryRegion region = gpa(1);
     region.type = MrType::kGva;
     region.length = 2 * 4096;
@@ -236,14 +237,14 @@ TEST_F(MemoryTableTest, WriteNeedsWritableMemory) {
     std::vector<std::byte> host(4096);
     base::GuestMemory read_only;
     ASSERT_TRUE(read_only.map_host(GuestAddr(0x1000), host, false));
-    MemoryTable table(gate, read_only, 4);
+    MemoryTable table(gate, read_only, account, 4);
     const auto key = table.insert(gpa(1));
     EXPECT_EQ(table.resolve(*key, Pdn(1), 0x1000, 1, kLocalRead, spans), MrFault::kNone);
     EXPECT_EQ(table.resolve(*key, Pdn(1), 0x1000, 1, kLocalWrite, spans), MrFault::kRange);
 }
 
 TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
-    MemoryTable table(gate, memory, 4);
+    MemoryTable table(gate, memory, account, 4);
     MemoryRegion made;
     made.pd = pd(1);
     made.type = MrType::kFastRegister;
@@ -293,7 +294,7 @@ TEST_F(MemoryTableTest, InvalidationWaitsForThoseWhoCopy) {
 TEST_F(MemoryTableTest, WhoDestroysAKeyWaitsForThoseWhoFoundItInTheirVisit) {
     for (const bool with_all : {false, true}) {
         SCOPED_TRACE(with_all);
-        MemoryTable table(gate, memory, 4);
+        MemoryTable table(gate, memory, account, 4);
         MemoryRegion made;
         made.pd = pd(1);
         made.type = MrType::kFastRegister;

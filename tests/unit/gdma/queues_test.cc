@@ -155,11 +155,11 @@ TEST_F(EventQueueTest, ForgetsHeldEventsOfADeadCq) {
     for (std::uint32_t i = 0; i < kEntries; ++i) post(i);
     for (std::uint32_t i = 0; i < 1000; ++i) {
         post(5000);
-        eq.forget_cq(Cqn(5000));
+        eq.forget(EqeType::kCompletion, 5000);
     }
     post(6000);
     post(5000);
-    eq.forget_cq(Cqn(5000));
+    eq.forget(EqeType::kCompletion, 5000);
     post(5000);
     for (std::uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(next(), i);
     eq.ring_doorbell(consumer.index(), true);

@@ -412,8 +412,8 @@ TEST_F(ExtCommandsTest, ResetFreesEverything) {
     link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 8));
     link->a.node->function.reset();
     link->world.run_until_idle();
-    const auto counts = link->a.node->function.object_counts();
-    EXPECT_EQ(counts.cqs + counts.sqs + counts.rqs + counts.extents, 0U);
+    EXPECT_EQ(link->a.node->function.object_counts(), gdma::ObjectCounts{});
+    EXPECT_EQ(link->a.node->function.account().used(), 0U);
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "base/huge_pages.h"
+#include "base/memory_account.h"
 #include "base/result.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -27,7 +29,9 @@ namespace openmana::base {
 /// memory. Blocks start at a cache line. Without locks: changed by its owner only.
 class BlockPool {
 public:
-    explicit BlockPool(std::size_t bytes) : lines_((bytes + sizeof(Line) - 1) / sizeof(Line)) {
+    /// `account` pays for the memory that it has of the system, and outlives it.
+    BlockPool(std::size_t bytes, MemoryAccount& account)
+        : lines_((bytes + sizeof(Line) - 1) / sizeof(Line)), account_(account) {
         OM_CHECK(lines_ != 0 && lines_ <= kFirstLines);
     }
     ~BlockPool() {
@@ -37,13 +41,18 @@ public:
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
 
+    /// Makes sure that there is a block to take.
+    [[nodiscard]] Result<void> prepare() {
+        if (!free_.empty()) return {};
+        if (left_ < lines_) TRY_VOID(grow());
+        free_.push_back(next_);
+        next_ += lines_;
+        left_ -= lines_;
+        return {};
+    }
+    /// It is prepared.
     [[nodiscard]] void* take() {
-        if (free_.empty()) {
-            if (left_ < lines_) grow();
-            free_.push_back(next_);
-            next_ += lines_;
-            left_ -= lines_;
-        }
+        OM_CHECK(!free_.empty());
         Line* const block = free_.back();
         free_.pop_back();
         ++used_;
@@ -67,14 +76,17 @@ private:
     struct Chunk {
         Line* memory;
         std::size_t lines;
+        MemoryAccount::Charge charge;
     };
 
-    void grow() {
+    [[nodiscard]] Result<void> grow() {
         const std::size_t lines = chunks_.empty() ? kFirstLines : kHugeLines;
+        TRY(MemoryAccount::Charge charge, account_.charge(HugePageAllocator<Line>::bytes(lines)));
         next_ = HugePageAllocator<Line>().allocate(lines);
         left_ = lines;
-        chunks_.push_back({next_, lines});
+        chunks_.push_back({next_, lines, std::move(charge)});
         poison(next_, lines, true);
+        return {};
     }
     void release() {
         for (const Chunk& chunk : chunks_) {
@@ -98,6 +110,7 @@ private:
     }
 
     const std::size_t lines_;  // of a block
+    MemoryAccount& account_;
     std::size_t used_ = 0;
     std::vector<Chunk> chunks_;
     std::vector<Line*> free_;

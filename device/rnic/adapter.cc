@@ -15,7 +15,8 @@ namespace openmana::rnic {
 Adapter::Adapter(gdma::Function& function_, const RnicConfig& config, Network& network)
     : function(function_),
       datapath(function, config, network, qps),
-      qps(function.gate(), std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
+      qps(function.gate(), function.account(),
+          std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
       dispatcher(datapath, qps),
       inbox(datapath.executor, datapath.counters.rx_overflow,
             [this](std::span<const base::Frame> frames) { dispatcher.handle(frames); }) {}
@@ -39,6 +40,8 @@ void Adapter::free_qp(Qp& qp) {
     OM_DEBUG("qp destroy: nic={} qpn={:#x}", datapath.nic, qp.qpn().value());
     qp.end_connection();
     if (qp.type == QpType::kUd) datapath.datagrams.remove(qp.qpn());
+    datapath.events.forget_qp(qp.qpn());
+    datapath.scheduler.forget(qp);
     qps.destroy(qp);
 }
 
@@ -46,12 +49,17 @@ void Adapter::free_all(std::vector<Qp*>&& unlinked) {
     const base::Gate::Recess recess(function.gate());
     const std::vector<Qp*> all = std::move(unlinked);  // it ends with the gate open as well
     base::count_work(all.size());
-    datapath.datagrams.clear();  // at once, not one QP after the other
+    // At once, not one QP after the other.
+    datapath.datagrams.clear();
+    datapath.scheduler.clear();
     for (Qp* const qp : all)
         if (qp != nullptr) free_qp(*qp);
+    datapath.scratch.slots.clear();
     function.key_changes().end_windows(std::nullopt);
     srqs.clear();
     srq_ids.reset();
+    for (const auto& cq : cqs)
+        if (cq) datapath.events.forget_cq(cq->id().value());
     cqs.clear();
     dispatcher.clear();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "gdma/event_queue.h"
@@ -23,7 +24,17 @@ public:
     void extension(std::uint32_t id, std::uint32_t number);
     void extension(roce::Qpn qpn, std::uint32_t number) { extension(qpn.value(), number); }
 
+    // An object is going away, and with it what is held back of its events.
+    void forget_qp(roce::Qpn qpn);
+    void forget_cq(std::uint32_t id);
+    void forget_srq(std::uint32_t id);
+    /// Kinds of events that may be held back of one.
+    static constexpr std::uint64_t kOfQp = 7;
+    static constexpr std::uint64_t kOfSrq = 2;
+
 private:
+    void forget(std::uint32_t id, std::span<const std::uint32_t> numbers);
+
     RnicCounters& counters_;
     gdma::Handle<gdma::EventQueue> eq_;
 };

@@ -231,6 +231,7 @@ std::uint32_t Adapter::destroy_cq(const HwcRequest& request) {
     if (id >= cqs.size() || !cqs[id]) return gdma::kHwcNotFound;
     if (cqs[id]->holders() > 1) return gdma::kHwcBusy;
     cqs[id] = nullptr;
+    datapath.events.forget_cq(static_cast<std::uint32_t>(id));
     OM_DEBUG("cq destroy: nic={} cqn={:#x}", datapath.nic, id);
     return gdma::kHwcSuccess;
 }
@@ -258,9 +259,11 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
         if (ring && (length < least || length > 1ULL << 31)) return gdma::kHwcInvalidParameter;
         regions[i] = std::move(*region);
     }
+    auto charge = function.account().charge(Qp::growth());
     auto sqs = function.sqs().allocate(4, 4);
     auto rqs = function.rqs().allocate_public(4, 4);
-    if (!sqs || !rqs) return gdma::kHwcNoResources;
+    if (!charge || !sqs || !rqs || !qps.prepare(Qpn(rqs->first().value())))
+        return gdma::kHwcNoResources;
     StockQueues::Regions queues;
     queues.send = regions[MANA_HW_RNIC_REQUESTER_SQ].take();
     queues.read_scatter = regions[MANA_HW_RNIC_REQUESTER_RQ].take();
@@ -271,7 +274,8 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
     const Qp::Ids ids{sqs->first(), rqs->first(), rqs->at(1)};
     QpWith<StockQueues>& qp = qps.create<StockQueues>(
         datapath, QpType::kRc, ids,
-        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
+        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
+        std::move(queues));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect(qp, &qp.format.sends.read_doorbell());
@@ -303,18 +307,21 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
         (*receive)->length() < kMinReceiveRing || (*receive)->length() > limit)
         return gdma::kHwcInvalidParameter;
     if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
+    auto charge = function.account().charge(Qp::growth());
     auto sqs = function.sqs().allocate(1, 1);
-    if (!sqs) return gdma::kHwcNoResources;
+    if (!charge || !sqs) return gdma::kHwcNoResources;
     auto rqs =
         gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 1);
-    if (!rqs) return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
+    if (!rqs) return gdma::status_of(rqs.error());
+    if (!qps.prepare(Qpn(rqs->first().value()))) return gdma::kHwcNoResources;
     StockQueues::Regions queues;
     queues.send = send->take();
     queues.receive = receive->take();
     const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
     Qp& qp = qps.create<StockQueues>(
         datapath, gsi ? QpType::kGsi : QpType::kUd, ids,
-        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)}, std::move(queues));
+        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
+        std::move(queues));
     if (!gsi) datapath.datagrams.listen(qp.qpn());
     connect(qp);
     mana_hw_rnic_create_ud_qp_resp answer{};

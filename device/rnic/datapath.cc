@@ -16,6 +16,7 @@ Datapath::Datapath(gdma::Function& function, const RnicConfig& the_config, Netwo
       rqs(function.rqs()),
       nic(function.config().name),
       config(the_config),
+      scratch(function.account()),
       addresses(function.gate(), config.mac, network),
       events(counters),
       error_cqes{.unasked = config.error_cqes_unasked},

@@ -197,12 +197,14 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
         return gdma::kHwcInvalidParameter;
     if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
+    auto charge = function.account().charge(Qp::growth());
     auto sqs = function.sqs().allocate(1, 1);
-    if (!sqs) return gdma::kHwcNoResources;
+    if (!charge || !sqs) return gdma::kHwcNoResources;
     const bool gsi = type == QpType::kGsi;
     auto rqs =
         gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 1);
-    if (!rqs) return gsi ? gdma::kHwcBusy : gdma::kHwcNoResources;
+    if (!rqs) return gdma::status_of(rqs.error());
+    if (!qps.prepare(Qpn(rqs->first().value()))) return gdma::kHwcNoResources;
     ExtQueues::Layout layout;
     layout.region = region->take();
     layout.sq_bytes = message.sq_bytes;
@@ -211,9 +213,10 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     layout.srq = std::move(srq);
     layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
     const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
-    Qp& qp = qps.create<ExtQueues>(datapath, type, ids,
-                                   {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs)},
-                                   std::move(layout));
+    Qp& qp = qps.create<ExtQueues>(
+        datapath, type, ids,
+        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
+        std::move(layout));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect(qp);
@@ -292,6 +295,8 @@ std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply
         !valid_receive_ring(message.ring_bytes, message.stride) ||
         !holds(**region, message.ring_bytes) || message.limit > message.ring_bytes / message.stride)
         return gdma::kHwcInvalidParameter;
+    auto charge = function.account().charge(SharedReceiveQueue::cost());
+    if (!charge) return gdma::kHwcNoResources;
     if (!srq_ids) srq_ids.emplace(1, kMaxSrqs);
     const auto taken = srq_ids->take();
     if (!taken) return gdma::kHwcNoResources;
@@ -301,8 +306,9 @@ std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply
                                             .ring_bytes = message.ring_bytes,
                                             .stride = message.stride,
                                             .limit = message.limit};
-    srqs[id] = gdma::make_handle<SharedReceiveQueue>(
-        function.memory(), datapath.events, datapath.counters.bad_records, id, *pd, layout);
+    srqs[id] = gdma::make_handle<SharedReceiveQueue>(function.memory(), datapath.events,
+                                                     datapath.counters.bad_records, id, *pd, layout,
+                                                     std::move(*charge));
     mana_hw_ext_create_srq_resp answer{};
     answer.srq = kSrqHandle + id;
     answer.srq_id = id;

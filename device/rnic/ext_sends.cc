@@ -62,6 +62,8 @@ constexpr bool in_order() {
     return true;
 }
 static_assert(in_order());
+static_assert(kExtMaxSge <= kMostSges && kExtMaxInline <= kMostInline &&
+              gdma::Wqe::kMaxSge <= kMostSges);
 
 }  // namespace
 

@@ -13,6 +13,17 @@ Qp::Qp(Datapath& datapath_, QpType type_, Ids ids_, Uses uses)
     life = datapath.tasks.begin_life();
 }
 
+std::uint64_t Qp::growth() {
+    constexpr std::uint64_t kReceive = base::heap_cost(kMostSges * sizeof(gdma::Sge));
+    constexpr std::uint64_t kReads =
+        base::heap_cost(ResponderHistory::kReadEntries * sizeof(ReadEntry));
+    constexpr std::uint64_t kEvents = AdapterEvents::kOfQp * gdma::EventQueue::held_cost();
+    // Its few slots, and the datagram that is being sent.
+    constexpr std::uint64_t kSends = (SendSlots::kFew + 1) * SendSlots::kSlotCost;
+    return kReceive + kReads + kEvents + kSends + Responses::most_bytes() +
+           base::heap_cost(sizeof(Limiter));
+}
+
 roce::Packet Qp::packet() const {
     roce::Packet packet;
     packet.destination_mac = attributes.destination_mac;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/executor.h"
+#include "base/memory_account.h"
 #include "base/prefetch.h"
 #include "gdma/function.h"
 #include "rnic/congestion.h"
@@ -58,6 +59,7 @@ struct QpUses {
     gdma::Handle<gdma::PageGrant> page;  ///< of its doorbells
     gdma::SqIds sqs;
     gdma::RqIds rqs;
+    base::MemoryAccount::Charge charge;  ///< Qp::growth()
 };
 
 /// What a QP has that few requests need. Its end, the core of the responder, is what those of the
@@ -66,6 +68,7 @@ struct QpUpkeep {
     QpUpkeep(Qp& qp, QpUses& uses)
         : sqs(std::move(uses.sqs)),
           rqs(std::move(uses.rqs)),
+          charge(std::move(uses.charge)),
           page(std::move(uses.page)),
           responses(qp),
           receive_doorbell(qp),
@@ -76,6 +79,7 @@ struct QpUpkeep {
 
     const gdma::SqIds sqs;
     const gdma::RqIds rqs;
+    const base::MemoryAccount::Charge charge;
     const gdma::Handle<gdma::PageGrant> page;
     ErrorReport* errors = nullptr;     ///< how the host learns of errors
     std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
@@ -131,6 +135,9 @@ struct Qp : QpUpkeep, QpCore {
     using Ids = QpIds;
     using Uses = QpUses;
     ~Qp() override = default;
+    /// What one may take beside its own memory, whatever its owner and its peers do. Not its send
+    /// queue beyond a few slots: see SendQueue.
+    [[nodiscard]] static std::uint64_t growth();
 
     [[nodiscard]] Qpn qpn() const { return Qpn(ids.rq.value()); }
     /// What windows of type 2 are bound to.

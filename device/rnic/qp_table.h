@@ -12,6 +12,7 @@
 #include "base/block_pool.h"
 #include "base/gate.h"
 #include "base/hold_meter.h"
+#include "base/memory_account.h"
 #include "gdma/id_pool.h"
 #include "rnic/qp.h"
 
@@ -22,8 +23,9 @@ namespace openmana::rnic {
 /// while one is made and destroyed is for who calls.
 class QpTable {
 public:
-    /// `qp_bytes`: size of the largest.
-    QpTable(base::Gate& gate, std::size_t qp_bytes) : gate_(gate), memory_(qp_bytes) {}
+    /// `qp_bytes`: size of the largest. `account` pays, and outlives it.
+    QpTable(base::Gate& gate, base::MemoryAccount& account, std::size_t qp_bytes)
+        : gate_(gate), account_(account), memory_(qp_bytes, account) {}
     ~QpTable() {
         for (Qp* const qp : unlink_all())
             if (qp != nullptr) destroy(*qp);
@@ -39,6 +41,20 @@ public:
         const std::size_t place = place_of(qpn);
         return place < qps_.size() ? qps_[place] : nullptr;
     }
+    /// Makes sure that the next QP can be created, and linked by this number.
+    [[nodiscard]] base::Result<void> prepare(Qpn qpn) {
+        const std::size_t places = place_of(qpn) + 1;
+        if (places > qps_.capacity()) {
+            std::vector<Qp*> more;
+            base::MemoryAccount::Charge charge;
+            TRY_VOID(base::reserve(more, std::max(places, 2 * qps_.capacity()), account_, charge));
+            more = qps_;
+            const base::Gate::Exclusion exclusion(gate_, {"growth of the QP table"});
+            qps_.swap(more);
+            qps_charge_ = std::move(charge);
+        }
+        return memory_.prepare();
+    }
     /// A QP whose queues are of this format, which nobody finds before it is linked.
     template <typename Format, typename Layout>
     QpWith<Format>& create(Datapath& datapath, QpType type, const QpIds& ids, QpUses uses,
@@ -50,14 +66,8 @@ public:
     /// Its number is free.
     void link(Qp& qp) {
         const std::size_t place = place_of(qp.qpn());
-        std::vector<Qp*> more;
-        if (place >= qps_.size()) {
-            more.reserve(std::max(place + 1, 2 * qps_.size()));
-            more = qps_;
-            more.resize(place + 1);
-        }
         const base::Gate::Exclusion exclusion(gate_, {"link of a QP"});
-        if (!more.empty()) qps_.swap(more);
+        if (place >= qps_.size()) qps_.resize(place + 1);
         qps_[place] = &qp;
         generation_ = next_generation();
     }
@@ -72,6 +82,7 @@ public:
         std::vector<Qp*> all;
         const base::Gate::Exclusion exclusion(gate_, {"unlink of all QPs"});
         all.swap(qps_);
+        qps_charge_ = {};
         generation_ = next_generation();
         return all;
     }
@@ -105,8 +116,10 @@ private:
         return qpn.value() < kSmall ? qpn.value() : std::size_t{qpn.value() - first_} + kSmall;
     }
     base::Gate& gate_;
+    base::MemoryAccount& account_;
     base::BlockPool memory_;
     std::uint32_t first_ = gdma::QueueIdPool::kBlock;
+    base::MemoryAccount::Charge qps_charge_;
     std::vector<Qp*> qps_;  // by place
     std::uint64_t generation_ = next_generation();
     std::uint32_t count_ = 0;

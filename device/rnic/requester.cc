@@ -136,11 +136,12 @@ bool Requester::fetch() {
     // Behind a broken WQE nothing makes sense.
     if (!queue_.empty() && queue_.at(queue_.size() - 1).error != 0) return false;
     if (!qp_.sends->posted()) return false;
-    SendWqe& taken = queue_.push();
-    qp_.sends->fetch(taken, fetch_psn_);
-    if (!taken.local) {
-        fetch_psn_ = taken.last() + 1;
-        taken.ssn = credits_.next();
+    SendWqe* const taken = queue_.push();
+    if (taken == nullptr) return false;
+    qp_.sends->fetch(*taken, fetch_psn_);
+    if (!taken->local) {
+        fetch_psn_ = taken->last() + 1;
+        taken->ssn = credits_.next();
     }
     return true;
 }

@@ -20,6 +20,11 @@ public:
     void add(const Answer& answer);
     /// As many READs and atomics wait as a peer may ever have under way.
     [[nodiscard]] bool full() const { return queue_.size() >= kMost; }
+    /// What it takes at most: behind each of these an answer of another kind may wait.
+    [[nodiscard]] static constexpr std::uint64_t most_bytes() {
+        constexpr std::uint64_t kDeque = 1024;  // what is not answers
+        return kDeque + (2 * kMost + 1) * (sizeof(Answer) + sizeof(Answer) / 4);
+    }
     /// Sends what is due. True if READ data is left for another turn.
     bool send();
     [[nodiscard]] bool empty() const { return queue_.empty() && !ack_; }

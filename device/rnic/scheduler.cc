@@ -82,6 +82,11 @@ void Scheduler::serve_held() {
     if (!held_.empty()) held_timer_.arm(kHeldInterval);
 }
 
+void Scheduler::forget(const Qp& qp) {
+    // Of those that are ready the next round drops it.
+    if (qp.held) std::erase(held_, qp.qpn());
+}
+
 void Scheduler::clear() {
     ready_.clear();
     held_.clear();

@@ -25,6 +25,8 @@ public:
     void schedule(Qp& qp);
     /// True if the network has no room for frames of this QP; then it gets a turn when there is.
     [[nodiscard]] bool hold_back(Qp& qp);
+    /// The QP goes.
+    void forget(const Qp& qp);
     /// Forgets who waits.
     void clear();
 

@@ -13,6 +13,7 @@ namespace openmana::rnic {
 
 /// Reused buffers of one thread's work, so that no message allocates.
 struct Scratch {
+    explicit Scratch(base::MemoryAccount& account) : slots(account) {}
     gdma::SpanList from;
     gdma::SpanList to;
     gdma::SpanList cut;

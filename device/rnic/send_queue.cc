@@ -112,27 +112,43 @@ std::uint16_t scatter_error(gdma::MrFault fault) {
     }
 }
 
-std::vector<SendWqe> SendSlots::take() {
-    if (spare_.empty()) return std::vector<SendWqe>(2);
-    std::vector<SendWqe> slots = std::move(spare_.back());
+SendSlots::Run SendSlots::take() {
+    if (spare_.empty()) return {std::vector<SendWqe>(kFew), {}};
+    Run run = std::move(spare_.back());
     spare_.pop_back();
-    return slots;
+    spare_slots_ -= run.slots.size();
+    return run;
 }
 
-void SendSlots::give_back(std::vector<SendWqe>&& slots) {
-    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(slots));
+void SendSlots::give_back(Run run) {
+    if (spare_.size() == kMaxSpare || spare_slots_ + run.slots.size() > kMaxSpareSlots) return;
+    spare_slots_ += run.slots.size();
+    spare_.push_back(std::move(run));
 }
 
-void SendQueue::grow() {
-    if (slots_.empty()) {
-        slots_ = pool_.take();
+void SendSlots::clear() {
+    spare_.clear();
+    spare_slots_ = 0;
+}
+
+std::optional<SendSlots::Run> SendSlots::make(std::size_t count) {
+    auto charge = account_.charge(count * kSlotCost);
+    if (!charge) return std::nullopt;
+    return Run{std::vector<SendWqe>(count), std::move(*charge)};
+}
+
+bool SendQueue::grow() {
+    if (run_.slots.empty()) {
+        run_ = pool_.take();
         head_ = 0;
-        return;
+        return true;
     }
-    std::vector<SendWqe> bigger(slots_.size() * 2);
-    for (std::uint32_t i = 0; i < size_; ++i) bigger[i] = std::move(at(i));
-    slots_ = std::move(bigger);
+    auto bigger = pool_.make(run_.slots.size() * 2);
+    if (!bigger) return false;
+    for (std::uint32_t i = 0; i < size_; ++i) bigger->slots[i] = std::move(at(i));
+    run_ = std::move(*bigger);
     head_ = 0;
+    return true;
 }
 
 }  // namespace openmana::rnic

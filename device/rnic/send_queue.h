@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "gdma/memory_table.h"
 #include "gdma/wqe.h"
 #include "rnic/segment.h"
@@ -57,6 +59,10 @@ struct SendWqe {
     void parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu);
 };
 
+/// What a work request may have of any format.
+constexpr std::uint64_t kMostSges = 32;
+constexpr std::uint64_t kMostInline = 512;
+
 /// The vendor errors for a refused SGE of the requester, its READ scatter list and of a receive.
 [[nodiscard]] std::uint16_t gather_error(gdma::MrFault fault);
 [[nodiscard]] std::uint16_t scatter_error(gdma::MrFault fault);
@@ -65,47 +71,69 @@ struct SendWqe {
 /// that has work next gets those that were used last, which are still in the cache.
 class SendSlots {
 public:
-    [[nodiscard]] std::vector<SendWqe> take();
-    void give_back(std::vector<SendWqe>&& slots);
+    /// Those of one queue: a power of two. The first few of each its queue pair has paid for.
+    struct Run {
+        std::vector<SendWqe> slots;
+        base::MemoryAccount::Charge charge;
+    };
+    static constexpr std::size_t kFew = 2;
+    /// A slot with all that a work request may have.
+    static constexpr std::uint64_t kSlotCost = sizeof(SendWqe) +
+                                               base::heap_cost(kMostSges * sizeof(gdma::Sge)) +
+                                               base::heap_cost(kMostInline);
+
+    /// `account` pays for what is more than kFew, and outlives it.
+    explicit SendSlots(base::MemoryAccount& account) : account_(account) {}
+    [[nodiscard]] Run take();
+    void give_back(Run run);
+    /// Without a value: the account does not pay for so many.
+    [[nodiscard]] std::optional<Run> make(std::size_t count);
+    /// Gives back what nobody uses.
+    void clear();
 
 private:
+    // Runs that are kept, and what they have in all: the rest goes back to the account.
     static constexpr std::size_t kMaxSpare = 64;
-    std::vector<std::vector<SendWqe>> spare_;
+    static constexpr std::size_t kMaxSpareSlots = 1024;
+    base::MemoryAccount& account_;
+    std::vector<Run> spare_;
+    std::size_t spare_slots_ = 0;
 };
 
-/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding.
+/// Work requests from the oldest unfinished on. A ring that grows to what is outstanding, as far as
+/// that is paid for: then it is full until the oldest one ends.
 class SendQueue {
 public:
     explicit SendQueue(SendSlots& pool) : pool_(pool) {}
     [[nodiscard]] bool empty() const { return size_ == 0; }
     [[nodiscard]] std::uint32_t size() const { return size_; }
     [[nodiscard]] SendWqe& at(std::uint32_t index) {
-        return slots_[(head_ + index) & (slots_.size() - 1)];
+        return run_.slots[(head_ + index) & (run_.slots.size() - 1)];
     }
     [[nodiscard]] SendWqe& front() { return at(0); }
-    /// A slot as new: what used it before may have been of another format.
-    SendWqe& push() {
-        if (size_ == slots_.size()) grow();
+    /// A slot as new: what used it before may have been of another format. Null if it is full.
+    [[nodiscard]] SendWqe* push() {
+        if (size_ == run_.slots.size() && !grow()) return nullptr;
         SendWqe& slot = at(size_++);
         slot.clear();
-        return slot;
+        return &slot;
     }
     /// The batch has ended: an empty queue gives its slots back.
     void settle() {
-        if (size_ == 0 && !slots_.empty()) pool_.give_back(std::exchange(slots_, {}));
+        if (size_ == 0 && !run_.slots.empty()) pool_.give_back(std::exchange(run_, {}));
     }
     void pop() {
         --size_;
         // An empty queue starts at the first slot again, so that small work stays in warm memory.
-        head_ = size_ == 0 ? 0 : (head_ + 1) & static_cast<std::uint32_t>(slots_.size() - 1);
+        head_ = size_ == 0 ? 0 : (head_ + 1) & static_cast<std::uint32_t>(run_.slots.size() - 1);
     }
     void clear() { head_ = size_ = 0; }
 
 private:
-    void grow();
+    [[nodiscard]] bool grow();
 
     SendSlots& pool_;
-    std::vector<SendWqe> slots_;  // none, or a power of two
+    SendSlots::Run run_;  // empty while nothing is outstanding
     std::uint32_t head_ = 0;
     std::uint32_t size_ = 0;
 };

@@ -15,10 +15,12 @@ constexpr unsigned kSrqProducer = offsetof(mana_hw_ext_srq_record, producer) / 4
 
 SharedReceiveQueue::SharedReceiveQueue(const base::GuestMemory& memory, AdapterEvents& events,
                                        base::Counter& bad_records, std::uint32_t id,
-                                       gdma::Handle<gdma::Pd> pd, const Layout& layout)
+                                       gdma::Handle<gdma::Pd> pd, const Layout& layout,
+                                       base::MemoryAccount::Charge charge)
     : events_(events),
       bad_records_(bad_records),
       id_(id),
+      charge_(std::move(charge)),
       pd_(std::move(pd)),
       record_(memory, layout.region, layout.ring_bytes),
       receives_(gdma::Ring(memory, layout.region, layout.ring_bytes), layout.stride),

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/memory_account.h"
 #include "gdma/function.h"
 #include "gdma/handle.h"
 #include "gdma/ring.h"
@@ -27,7 +28,12 @@ public:
     };
     SharedReceiveQueue(const base::GuestMemory& memory, AdapterEvents& events,
                        base::Counter& bad_records, std::uint32_t id, gdma::Handle<gdma::Pd> pd,
-                       const Layout& layout);
+                       const Layout& layout, base::MemoryAccount::Charge charge);
+    ~SharedReceiveQueue() { events_.forget_srq(id_); }
+    [[nodiscard]] static constexpr std::uint64_t cost() {
+        return base::heap_cost(sizeof(SharedReceiveQueue)) +
+               AdapterEvents::kOfSrq * gdma::EventQueue::held_cost();
+    }
 
     [[nodiscard]] std::uint32_t id() const { return id_; }
     ReceiveFormat::Take take(Receive& receive);
@@ -40,6 +46,7 @@ private:
     AdapterEvents& events_;
     base::Counter& bad_records_;
     const std::uint32_t id_;
+    const base::MemoryAccount::Charge charge_;
     const gdma::Handle<gdma::Pd> pd_;
     const gdma::SharedWords record_;
     mutable std::mutex mutex_;  // protects all below

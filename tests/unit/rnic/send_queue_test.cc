@@ -139,12 +139,13 @@ TEST_F(SendWqeTest, NonsenseHasItsVendorError) {
 }
 
 TEST(SendQueueTest, GrowsAndKeepsOrder) {
-    rnic::SendSlots slots;
+    base::MemoryAccount account;
+    rnic::SendSlots slots(account);
     rnic::SendQueue queue(slots);
-    for (std::uint32_t i = 0; i < 5; ++i) queue.push().length = i;
+    for (std::uint32_t i = 0; i < 5; ++i) queue.push()->length = i;
     queue.pop();
     queue.pop();
-    for (std::uint32_t i = 5; i < 40; ++i) queue.push().length = i;
+    for (std::uint32_t i = 5; i < 40; ++i) queue.push()->length = i;
     for (std::uint32_t i = 2; i < 40; ++i) {
         EXPECT_EQ(queue.front().length, i);
         queue.pop();
@@ -153,30 +154,73 @@ TEST(SendQueueTest, GrowsAndKeepsOrder) {
 }
 
 TEST(SendQueueTest, EmptyQueuesShareTheirSlots) {
-    rnic::SendSlots slots;
+    base::MemoryAccount account;
+    rnic::SendSlots slots(account);
     rnic::SendQueue first(slots);
     rnic::SendQueue second(slots);
-    const rnic::SendWqe* const slot = &first.push();
+    const rnic::SendWqe* const slot = first.push();
     first.settle();
-    EXPECT_NE(&second.push(), slot) << "in use";
+    EXPECT_NE(second.push(), slot) << "in use";
     second.pop();
     first.pop();
     first.settle();
-    EXPECT_EQ(&first.push(), slot);
+    EXPECT_EQ(first.push(), slot);
     first.pop();
     first.settle();
     second.settle();
     rnic::SendQueue third(slots);
-    third.push();
-    EXPECT_EQ(&first.push(), slot);
+    ASSERT_NE(third.push(), nullptr);
+    EXPECT_EQ(first.push(), slot);
+}
+
+TEST(SendQueueTest, IsFullWhenNobodyPaysForMore) {
+    constexpr std::uint64_t kLimit = 12 * rnic::SendSlots::kSlotCost;
+    base::MemoryAccount account(kLimit);
+    rnic::SendSlots slots(account);
+    rnic::SendQueue queue(slots);
+    // Its own two, then four; to grow to eight takes both for a moment.
+    for (std::uint32_t i = 0; i < 8; ++i) {
+        rnic::SendWqe* const slot = queue.push();
+        ASSERT_NE(slot, nullptr) << i;
+        slot->length = i;
+    }
+    EXPECT_EQ(account.used(), 8 * rnic::SendSlots::kSlotCost);
+    EXPECT_EQ(queue.push(), nullptr);
+    EXPECT_GT(account.refused(), 0U);
+    queue.pop();
+    rnic::SendWqe* const next = queue.push();
+    ASSERT_NE(next, nullptr) << "as the oldest one ends it goes on";
+    next->length = 8;
+    for (std::uint32_t i = 1; i <= 8; ++i) {
+        EXPECT_EQ(queue.front().length, i);
+        queue.pop();
+    }
+    queue.settle();
+    EXPECT_EQ(account.used(), 8 * rnic::SendSlots::kSlotCost) << "spare ones are paid for";
+    slots.clear();
+    EXPECT_EQ(account.used(), 0U);
+}
+
+TEST(SendQueueTest, ManySpareSlotsAreNotKept) {
+    base::MemoryAccount account;
+    rnic::SendSlots slots(account);
+    rnic::SendQueue queues[] = {rnic::SendQueue(slots), rnic::SendQueue(slots)};
+    for (auto& queue : queues)
+        for (int i = 0; i < 600; ++i) ASSERT_NE(queue.push(), nullptr);
+    for (auto& queue : queues) {
+        while (!queue.empty()) queue.pop();
+        queue.settle();
+    }
+    EXPECT_EQ(account.used(), 1024 * rnic::SendSlots::kSlotCost) << "those of one";
 }
 
 // Queues of both formats use the slots by turns, and a stock one does not know all of their fields.
 TEST(SendQueueTest, SlotsComeAsNew) {
-    rnic::SendSlots slots;
+    base::MemoryAccount account;
+    rnic::SendSlots slots(account);
     rnic::SendQueue extended(slots);
     rnic::SendQueue stock(slots);
-    rnic::SendWqe& used = extended.push();
+    rnic::SendWqe& used = *extended.push();
     used.is_inline = true;
     used.inline_data.resize(100);
     used.local = used.signaled = used.fence = true;
@@ -184,7 +228,7 @@ TEST(SendQueueTest, SlotsComeAsNew) {
     used.sges.resize(3);
     extended.pop();
     extended.settle();
-    const rnic::SendWqe& slot = stock.push();
+    const rnic::SendWqe& slot = *stock.push();
     ASSERT_EQ(&slot, &used);
     EXPECT_FALSE(slot.is_inline || slot.local || slot.signaled || slot.fence);
     EXPECT_EQ(slot.error, 0U);

@@ -33,9 +33,14 @@ private:
 }  // namespace
 
 Spread::Spread(std::uint32_t fields, std::span<const std::byte, Toeplitz::kKeyBytes> key,
-               std::vector<ReceiveQueue*> table)
-    : fields_(fields), table_(std::move(table)) {
+               std::vector<ReceiveQueue*> table, base::MemoryAccount::Charge charge)
+    : fields_(fields), table_(std::move(table)), charge_(std::move(charge)) {
     toeplitz_.set_key(key);
+}
+
+std::uint64_t Spread::cost(std::size_t entries) {
+    return base::node_cost(sizeof(Spread)) + base::heap_cost(Toeplitz::kTableBytes) +
+           base::heap_cost(entries * sizeof(ReceiveQueue*));
 }
 
 ReceiveQueue* Spread::choose(const FlowFields& words) const {

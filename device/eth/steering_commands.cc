@@ -106,7 +106,10 @@ std::uint32_t SteeringCommands::create_spread(const HwcRequest& request, HwcRepl
     if ((in.fields & ~MANA_HW_EXT_SPREAD_FIELDS) != 0 || !std::has_single_bit(entries) ||
         entries > MANA_HW_EXT_SPREAD_ENTRIES)
         return gdma::kHwcInvalidParameter;
+    auto charge = function_.account().charge(Spread::cost(entries));
+    if (!charge) return gdma::kHwcNoResources;
     std::vector<ReceiveQueue*> queues;
+    queues.reserve(entries);
     for (std::uint32_t i = 0; i < MANA_HW_EXT_SPREAD_ENTRIES; ++i) {
         if (i >= entries) {
             if (in.rq[i] != 0) return gdma::kHwcInvalidParameter;
@@ -121,7 +124,7 @@ std::uint32_t SteeringCommands::create_spread(const HwcRequest& request, HwcRepl
     auto spread = std::make_unique<Spread>(
         in.fields,
         std::as_bytes(std::span<const std::uint8_t, MANA_HW_EXT_SPREAD_KEY_BYTES>(in.key)),
-        std::move(queues));
+        std::move(queues), std::move(*charge));
     if (!steering_.add_spread(handle, std::move(spread))) return gdma::kHwcNoResources;
     mana_hw_ext_create_spread_resp out{};
     out.spread = handle;

@@ -15,6 +15,7 @@ class Toeplitz {
 public:
     static constexpr std::size_t kKeyBytes = 40;
     static constexpr std::size_t kMaxInput = 36;  ///< IPv6 addresses and ports
+    static constexpr std::size_t kTableBytes = kMaxInput * 256 * sizeof(std::uint32_t);
 
     Toeplitz();
     void set_key(std::span<const std::byte, kKeyBytes> key);

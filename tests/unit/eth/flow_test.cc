@@ -6,8 +6,10 @@
 #include <mana/ext_eth.h>
 
 #include "base/hold_meter.h"
+#include "eth/toeplitz.h"
 #include "fixture.h"
 #include "support/hex.h"
+#include "support/scarcity.h"
 
 namespace openmana::eth::test {
 namespace {
@@ -482,6 +484,19 @@ TEST_F(EthFlows, PacketQueueSendsBesideTheInterfaceAndNeedsItsOwnPdAndPage) {
     guest.device = device;
     guest.device.page = 1000000;
     EXPECT_FALSE(guest.create_tx());
+}
+
+TEST_F(EthFlows, SpreadsArePaidForAndRefusedWithoutMemory) {
+    const EthRx rx = packet_rx();
+    std::uint64_t handle = 0;
+    openmana::test::expect_refusals_leave_nothing(function, driver, [&] {
+        const auto spread = create_spread(0xff, {rx.object});
+        handle = spread.get<std::uint64_t>(32);
+        return spread.ok();
+    });
+    const std::uint64_t used = function.account().used();
+    ASSERT_TRUE(destroy_spread(handle).ok());
+    EXPECT_LE(function.account().used(), used - Toeplitz::kTableBytes);
 }
 
 }  // namespace

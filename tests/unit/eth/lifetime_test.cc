@@ -4,6 +4,7 @@
 #include <mana/gdma.h>
 
 #include "fixture.h"
+#include "support/scarcity.h"
 
 namespace openmana::eth::test {
 namespace {
@@ -87,6 +88,24 @@ TEST_F(EthLifetime, AnotherDeviceThatAQueueNeedsIsNotDeregistered) {
     EXPECT_EQ(driver.last_status, gdma::kHwcBusy);
     EXPECT_TRUE(guest.destroy(MANA_HW_ETH_SQ, object).ok());
     EXPECT_TRUE(driver.deregister_device(3));
+}
+
+TEST_F(EthLifetime, QueuesAreRefusedWithoutMemoryAndTheirRegionsStay) {
+    ASSERT_TRUE(guest.config_tx(guest.device.pd, guest.device.page).ok());
+    for (const std::uint32_t type : {MANA_HW_ETH_SQ, MANA_HW_ETH_RQ}) {
+        const auto work = driver.create_region(driver.alloc_ring(8192));
+        const auto completions = driver.create_region(driver.alloc_ring(8192));
+        ASSERT_TRUE(work && completions);
+        openmana::test::expect_refusals_leave_nothing(
+            function, driver,
+            [&] {
+                return guest.create_wq(type, *work, *completions, 8192, 8192, MANA_HW_ETH_NO_EQ)
+                    .ok();
+            },
+            16384);
+    }
+    function.reset();
+    EXPECT_EQ(function.account().used(), 0U);
 }
 
 }  // namespace

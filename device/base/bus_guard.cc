@@ -7,14 +7,16 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <mutex>
+
+#include "base/hold_meter.h"
 
 namespace openmana::base {
 namespace {
 
-constexpr std::size_t kSlots = 65536;  // as many mappings as the system gives a process, by default
 constexpr std::size_t kFirstStep = 2U << 20;
 constexpr std::uintptr_t kFree = 0;
-constexpr std::uintptr_t kTaken = 1;
+constexpr std::uint32_t kNone = UINT32_MAX;
 
 /// `start` is set last and cleared first, so that the handler never sees a start with another's
 /// values.
@@ -23,9 +25,12 @@ struct Slot {
     std::atomic<std::size_t> length{0};
     std::atomic<std::size_t> step{0};  // of the next replacement
     std::atomic<MemoryLoss*> loss{nullptr};
+    std::uint32_t next_free = kNone;  // of one that is free again
 };
-Slot slots[kSlots];
-std::atomic<std::size_t> used_slots{0};  // none behind this was ever taken
+Slot slots[BusGuard::kMaxRanges];
+std::mutex places_mutex;                   // protects which places are free
+std::atomic<std::uint32_t> used_slots{0};  // none behind this was ever taken
+std::uint32_t first_free = kNone;
 std::atomic<std::uint64_t> replacements{0};
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
 
@@ -33,7 +38,7 @@ Slot* slot_of(std::uintptr_t address) {
     const std::size_t count = used_slots.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < count; ++i) {
         const std::uintptr_t start = slots[i].start.load(std::memory_order_acquire);
-        if (start > kTaken && address - start < slots[i].length.load(std::memory_order_relaxed))
+        if (start != kFree && address - start < slots[i].length.load(std::memory_order_relaxed))
             return &slots[i];
     }
     return nullptr;
@@ -89,34 +94,31 @@ Result<void> BusGuard::install() {
     return {};
 }
 
-bool BusGuard::add(const Range& range, MemoryLoss* loss) {
-    for (std::size_t i = 0; i < kSlots; ++i) {
-        Slot& slot = slots[i];
-        std::uintptr_t expected = kFree;
-        if (slot.start.load(std::memory_order_relaxed) != kFree ||
-            !slot.start.compare_exchange_strong(expected, kTaken))
-            continue;
-        slot.length.store(range.length, std::memory_order_relaxed);
-        slot.step.store(std::max<std::size_t>(kFirstStep, range.page), std::memory_order_relaxed);
-        slot.loss.store(loss, std::memory_order_relaxed);
-        slot.start.store(reinterpret_cast<std::uintptr_t>(range.start), std::memory_order_release);
-        std::size_t count = used_slots.load(std::memory_order_relaxed);
-        while (count <= i &&
-               !used_slots.compare_exchange_weak(count, i + 1, std::memory_order_release)) {
-        }
-        return true;
+std::optional<std::uint32_t> BusGuard::add(const Range& range, MemoryLoss* loss) {
+    const std::lock_guard lock(places_mutex);
+    count_work(1);
+    std::uint32_t place = first_free;
+    if (place != kNone) {
+        first_free = slots[place].next_free;
+    } else {
+        place = used_slots.load(std::memory_order_relaxed);
+        if (place == kMaxRanges) return std::nullopt;
+        used_slots.store(place + 1, std::memory_order_release);
     }
-    return false;
+    Slot& slot = slots[place];
+    slot.length.store(range.length, std::memory_order_relaxed);
+    slot.step.store(std::max<std::size_t>(kFirstStep, range.page), std::memory_order_relaxed);
+    slot.loss.store(loss, std::memory_order_relaxed);
+    slot.start.store(reinterpret_cast<std::uintptr_t>(range.start), std::memory_order_release);
+    return place;
 }
 
-void BusGuard::remove(const void* start) {
-    const auto address = reinterpret_cast<std::uintptr_t>(start);
-    const std::size_t count = used_slots.load(std::memory_order_acquire);
-    for (std::size_t i = 0; i < count; ++i) {
-        if (slots[i].start.load(std::memory_order_relaxed) != address) continue;
-        slots[i].start.store(kFree, std::memory_order_release);
-        return;
-    }
+void BusGuard::remove(std::uint32_t place) {
+    const std::lock_guard lock(places_mutex);
+    count_work(1);
+    slots[place].start.store(kFree, std::memory_order_release);
+    slots[place].next_free = first_free;
+    first_free = place;
 }
 
 std::uint64_t BusGuard::losses() {

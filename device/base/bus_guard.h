@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/memory_loss.h"
 #include "base/result.h"
@@ -20,7 +21,8 @@ namespace openmana::base {
 /// range is cut into more than some dozens of mappings, of which the system gives a process a
 /// limited number.
 ///
-/// The table is shared by all threads and read in the signal handler; it takes no lock.
+/// The table is shared by all threads, and takes a lock for a few steps; the signal handler, which
+/// reads it, takes none.
 class BusGuard {
 public:
     static constexpr std::uint64_t kPage = 4096;
@@ -33,10 +35,13 @@ public:
 
     /// Catches SIGBUS from now on. Once, before threads start.
     static Result<void> install();
-    /// False if the table is full. `loss`, if any, is told of each replacement.
-    [[nodiscard]] static bool add(const Range& range, MemoryLoss* loss);
+    /// Ranges of the process, of which each takes a mapping.
+    static constexpr std::size_t kMaxRanges = 65536;
+    /// Where it is in the table; nothing if that is full. `loss`, if any, is told of each
+    /// replacement.
+    [[nodiscard]] static std::optional<std::uint32_t> add(const Range& range, MemoryLoss* loss);
     /// Nobody accesses the range any more.
-    static void remove(const void* start);
+    static void remove(std::uint32_t place);
     /// Replacements since the start.
     [[nodiscard]] static std::uint64_t losses();
 };

@@ -63,11 +63,12 @@ Result<FileMapping> FileMapping::create(const UniqueFd& fd, const Part& part, Me
                          static_cast<off_t>(whole.offset));
     if (pages == MAP_FAILED)
         return fail(ErrorCode::kIo, "cannot map guest memory", static_cast<unsigned>(errno));
-    if (!BusGuard::add({pages, whole.length, page}, loss)) {
+    const auto guard = BusGuard::add({pages, whole.length, page}, loss);
+    if (!guard) {
         ::munmap(pages, whole.length);
         return fail(ErrorCode::kExhausted, "too many DMA maps in this process");
     }
-    return FileMapping(static_cast<std::byte*>(pages), whole, page);
+    return FileMapping(static_cast<std::byte*>(pages), whole, page, *guard);
 }
 
 void FileMapping::swap(FileMapping& other) noexcept {
@@ -75,11 +76,12 @@ void FileMapping::swap(FileMapping& other) noexcept {
     std::swap(length_, other.length_);
     std::swap(skip_, other.skip_);
     std::swap(page_, other.page_);
+    std::swap(guard_, other.guard_);
 }
 
 void FileMapping::reset() {
     if (pages_ == nullptr) return;
-    BusGuard::remove(pages_);
+    BusGuard::remove(guard_);
     const std::uint64_t step = std::max(kUnmapStep, page_);
     for (std::uint64_t done = 0; done < length_; done += step)
         ::munmap(pages_ + done, std::min(step, length_ - done));

@@ -52,8 +52,13 @@ public:
     [[nodiscard]] explicit operator bool() const { return pages_ != nullptr; }
 
 private:
-    FileMapping(std::byte* pages, const EnclosingPages& enclosing, std::uint64_t page)
-        : pages_(pages), length_(enclosing.length), skip_(enclosing.skip), page_(page) {}
+    FileMapping(std::byte* pages, const EnclosingPages& enclosing, std::uint64_t page,
+                std::uint32_t guard)
+        : pages_(pages),
+          length_(enclosing.length),
+          skip_(enclosing.skip),
+          page_(page),
+          guard_(guard) {}
     void swap(FileMapping& other) noexcept;
     void reset();
 
@@ -61,6 +66,7 @@ private:
     std::uint64_t length_ = 0;
     std::uint64_t skip_ = 0;
     std::uint64_t page_ = 0;
+    std::uint32_t guard_ = 0;  // BusGuard's name of it
 };
 
 }  // namespace openmana::base

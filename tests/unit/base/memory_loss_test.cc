@@ -20,6 +20,7 @@
 
 #include "base/bus_guard.h"
 #include "base/guest_memory.h"
+#include "base/hold_meter.h"
 
 namespace openmana::base {
 namespace {
@@ -110,6 +111,30 @@ TEST_F(MemoryLossTest, TheFirstAccessReplacesNoMoreThanItsNeighbourhood) {
     ASSERT_TRUE(memory.read(GuestAddr(0), std::span(buffer).first(5)));
     EXPECT_EQ(std::memcmp(buffer.data(), "still", 5), 0) << "the rest is the client's";
     EXPECT_EQ(loss->count(), 1U);
+}
+
+/// Who maps memory waits for nobody's many ranges.
+TEST(BusGuardTest, ARangeIsRegisteredInOneStepAmongMany) {
+    std::vector<std::uint32_t> places;
+    const auto add = [&](std::uint64_t number) {
+        const auto place = BusGuard::add(
+            {reinterpret_cast<const void*>((1ULL << 45) + number * kPage), kPage}, nullptr);
+        if (place) places.push_back(*place);
+        return place.has_value();
+    };
+    const std::uint64_t before = work_done;
+    std::uint64_t count = 0;
+    while (add(count)) ++count;
+    EXPECT_GT(count, BusGuard::kMaxRanges / 2) << "as many as there are, but for those of others";
+    EXPECT_EQ(work_done - before, count + 1);
+    EXPECT_FALSE(add(count));
+    const std::uint32_t middle = places[count / 2];
+    BusGuard::remove(middle);
+    places.erase(places.begin() + static_cast<std::ptrdiff_t>(count / 2));
+    ASSERT_TRUE(add(count));
+    EXPECT_EQ(places.back(), middle);
+    for (const std::uint32_t place : places) BusGuard::remove(place);
+    EXPECT_EQ(work_done - before, 2 * count + 4);
 }
 
 TEST(LostPieceTest, IsAnAlignedStepCutToItsRange) {

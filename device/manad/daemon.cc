@@ -10,6 +10,7 @@
 
 #include "base/heap.h"
 #include "base/log.h"
+#include "manad/dma_ranges.h"
 
 namespace openmana::manad {
 namespace {
@@ -40,8 +41,10 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
     subject = "event loop";
     TRY(auto loop, base::EventLoop::create());
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), patience));
-    for (const NicOptions& nic : options.nics) {
+    const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
+    for (NicOptions nic : options.nics) {
         subject = nic.socket;
+        nic.max_dma_ranges = ranges;
         TRY(auto server, NicServer::create(nic, daemon->switch_, patience));
         daemon->nics_.push_back(std::move(server));
         daemon->sockets_.push_back(nic.socket);

@@ -12,11 +12,12 @@
 namespace openmana::manad {
 namespace {
 
-pci::EndpointConfig endpoint_config(const fabric::NicConfig& nic) {
+pci::EndpointConfig endpoint_config(const NicOptions& options) {
     pci::EndpointConfig config;
-    config.name = nic.name;
+    config.name = options.nic.name;
+    config.max_dma_ranges = options.max_dma_ranges;
     // EUI-64 of the MAC, as real adapters report it.
-    const auto& mac = nic.mac;
+    const auto& mac = options.nic.mac;
     for (const std::uint8_t octet :
          {mac[0], mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
         config.serial = config.serial << 8 | octet;
@@ -31,7 +32,7 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
       thread_(std::move(thread)),
       loss_(std::move(loss)),
       memory_(std::make_unique<base::GuestMemory>(loss_.get())),
-      endpoint_(std::make_unique<pci::Endpoint>(*memory_, endpoint_config(options.nic))),
+      endpoint_(std::make_unique<pci::Endpoint>(*memory_, endpoint_config(options))),
       nic_(std::make_unique<fabric::Nic>(thread_->loop(), *memory_, *endpoint_, network,
                                          options.nic)) {
     endpoint_->attach(nic_->function(), nic_->function().gate());

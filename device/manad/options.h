@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "manad/account.h"
 #include "manad/network_options.h"
 #include "manad/sandbox.h"
+#include "pci/endpoint.h"
 
 namespace openmana::manad {
 
@@ -22,6 +24,7 @@ struct NicOptions {
     std::string socket;
     base::SocketAccess access;
     fabric::NicConfig nic;
+    std::size_t max_dma_ranges = pci::EndpointConfig().max_dma_ranges;  ///< not an option
 };
 
 struct Options {

@@ -23,8 +23,8 @@ struct EndpointConfig {
     std::string name = "nic";    ///< in log lines
     unsigned msix_vectors = 65;  ///< GDMA 1.4
     std::uint64_t serial = 0;    ///< device serial number (EUI-64), 0 for none
-    std::size_t max_dma_ranges =
-        8192;  ///< each costs the process a mapping, of which the system gives it some 65,000
+    /// Each costs the process a mapping, which all of its NICs share.
+    std::size_t max_dma_ranges = 8192;
 };
 
 /// A PCI Express function as its client sees it: config space, BAR0 (the model's), BAR4 (MSI-X

@@ -13,6 +13,7 @@ namespace {
 gdma::FunctionConfig function_config(const NicConfig& config) {
     gdma::FunctionConfig function;
     function.name = config.name;
+    function.max_memory = config.memory;
     function.seed = config.seed;
     return function;
 }

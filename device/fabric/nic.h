@@ -33,7 +33,8 @@ struct NicConfig {
     std::uint32_t link_speed_mbps = 100000;
     bool error_cqes_unasked = true;
     bool extensions = true;
-    bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
+    bool congestion = true;             ///< RoCE congestion control: ECN, CNP, DCQCN
+    std::uint64_t memory = 1ULL << 30;  ///< that the guest may have us allocate
     std::uint64_t seed = 0;  ///< decides about keys and QP numbers (gdma::FunctionConfig)
 };
 

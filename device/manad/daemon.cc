@@ -34,6 +34,10 @@ json objects(const gdma::ObjectCounts& counts) {
             {"regions", counts.regions}, {"doorbell_pages", counts.doorbell_pages}};
 }
 
+json memory(const base::MemoryAccount& account) {
+    return {{"used", account.used()}, {"limit", account.limit()}};
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std::string& subject,
@@ -156,6 +160,7 @@ json Daemon::status() {
                     {"mtu", config.max_mtu},
                     {"qps", nullptr},
                     {"objects", nullptr},
+                    {"memory", memory(nic.nic().function().account())},
                     {"socket", nic.socket()}};
         if (const auto status = nic.thread().get(std::move(answers[i]), start + patience_)) {
             row["client"] = status->client;

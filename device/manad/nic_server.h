@@ -61,6 +61,7 @@ public:
         thread_->watch().counters().visit(f);
         server_->counters().visit(f);
         endpoint_->counters().visit(f);
+        nic_->function().account().visit(f);
         nic_->visit_counters(f);
     }
 

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::uint16_t kMinMtu = 1500;
 constexpr std::uint16_t kMaxMtu = 9000;
+constexpr std::uint64_t kMinMemory = 16ULL << 20;
+constexpr std::uint64_t kMaxMemory = 1ULL << 40;
 
 /// An option that makes no sense, in words for the one who typed it.
 struct BadOption {
@@ -88,6 +90,11 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
             const auto speed = parse_number<std::uint32_t>(value, 1, 1000000);
             if (!speed) return bad(key, value, "a speed in Mbit/s from 1 to 1000000");
             options.nic.link_speed_mbps = *speed;
+        } else if (key == "memory") {
+            const auto memory = parse_size(value);
+            if (!memory || *memory < kMinMemory || *memory > kMaxMemory)
+                return bad(key, value, "a size from 16M to 1024G");
+            options.nic.memory = *memory;
         } else if (key == "error-cqes") {
             if (value != "always" && value != "asked")
                 return bad(key, value, "'always' or 'asked'");
@@ -186,8 +193,8 @@ void declare(CLI::App& app, Texts& texts) {
     };
     repeatable("--nic", texts.nics,
                "A NIC: id=NAME,socket=PATH[,access=USER:GROUP:MODE][,mac=XX:XX:XX:XX:XX:XX]"
-               "[,mtu=1500..9000][,speed=MBIT][,error-cqes=always|asked][,congestion=on|off][,ext="
-               "on|off]; repeatable")
+               "[,mtu=1500..9000][,speed=MBIT][,memory=SIZE][,error-cqes=always|asked]"
+               "[,congestion=on|off][,ext=on|off]; repeatable")
         ->required();
     repeatable("--uplink", texts.uplinks,
                "A way out of the switch: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -88,9 +89,18 @@ void print_table(const std::vector<std::string>& columns, const json& rows) {
         }
 }
 
+/// In MiB, rounded up.
+std::string mebibytes(const json& bytes) {
+    return std::to_string((bytes.get<std::uint64_t>() + (1U << 20) - 1) >> 20);
+}
+
 /// A NIC that hangs does not tell everything; then there is a line about it.
-void print_status(const json& nics) {
-    print_table({"nic", "mac", "link", "client", "mtu", "qps", "socket"}, nics);
+void print_status(json nics) {
+    for (json& nic : nics) {
+        const json memory = nic["memory"];
+        nic["memory"] = mebibytes(memory["used"]) + "/" + mebibytes(memory["limit"]) + "M";
+    }
+    print_table({"nic", "mac", "link", "client", "mtu", "qps", "memory", "socket"}, nics);
     for (const auto& nic : nics)
         if (nic.contains("hangs_s"))
             std::printf("%s does not answer for %.1f s; it is at: %s\n", cell(nic["nic"]).c_str(),

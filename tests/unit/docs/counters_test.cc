@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/memory_account.h"
 #include "eth/counters.h"
 #include "fabric/nic.h"
 #include "fabric/port_path.h"
@@ -31,6 +32,7 @@ struct Table {
 
 const Table kTables[] = {
     {"Threads", manad::LoopCounters::kInfo},
+    {"Memory", base::MemoryAccount::kInfo},
     {"vfio-user", vfio_user::Counters::kInfo},
     {"PCI", pci::Counters::kInfo},
     {"GDMA", gdma::FunctionCounters::kInfo},
@@ -51,7 +53,7 @@ std::string document() {
     std::ostringstream text;
     text << "# Counters\n\nFor those who watch a running `manad`. `manactl stats` prints them for "
             "each NIC, those of the switch\nonce. Counts start at zero when `manad` starts, and "
-            "only rise.\n";
+            "only rise, but for those of memory, which\nare what is now.\n";
     for (const Table& table : kTables) {
         text << "\n## " << table.title << "\n| counter | counts |\n|---|---|\n";
         for (const auto& line : table.lines)

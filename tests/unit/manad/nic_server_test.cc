@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/bus_guard.h"
 #include "base/clock.h"
@@ -65,6 +66,46 @@ TEST_F(NicServerTest, NoTwoNicsHaveTheSameChance) {
     const auto other = NicServer::create(options, network);
     ASSERT_TRUE(other);
     EXPECT_NE((*other)->nic().config().seed, server->nic().config().seed);
+}
+
+TEST_F(NicServerTest, ANicAtItsLimitsHarmsNoOther) {
+    NicOptions options;
+    options.socket = folder + "/b";
+    options.nic.name = "b";
+    options.nic.mac = {2, 0, 0, 0, 0, 2};
+    options.nic.memory = 16U << 20;
+    options.max_dma_ranges = 3;
+    const auto small = NicServer::create(options, network);
+    ASSERT_TRUE(small);
+    (*small)->start();
+    const auto greedy = test::RemoteNic::attach((*small)->socket());
+    const auto modest = test::RemoteNic::attach(server->socket());
+    ASSERT_TRUE(greedy && modest);
+    test::HwcDriver driver(*greedy, greedy->ram(), greedy->irq());
+    test::HwcDriver other(*modest, modest->ram(), modest->irq());
+    ASSERT_TRUE(driver.bring_up() && other.bring_up());
+
+    const auto pages = greedy->ram().alloc_scattered(500);
+    std::vector<std::uint64_t> regions;
+    while (const auto region = driver.create_region(pages, 500 * 4096)) regions.push_back(*region);
+    EXPECT_EQ(driver.last_status, gdma::kHwcNoResources);
+    EXPECT_GT(regions.size(), 1000U);
+    const auto& account = (*small)->nic().function().account();
+    EXPECT_GT(account.used(), account.limit() - 20000);
+    EXPECT_EQ(server->nic().function().account().limit(), 1U << 30);
+    EXPECT_TRUE(other.create_region(modest->ram().alloc(4096), 4096));
+    ASSERT_TRUE(driver.destroy_region(regions.back()));
+    EXPECT_TRUE(driver.create_region(pages, 500 * 4096)) << "it goes on with what it gives back";
+
+    // One range is the RAM that each has.
+    const auto map = [](test::RemoteNic& nic, std::uint64_t number) {
+        return nic.client().dma_map((1ULL << 40) + number * 4096, 4096, nic.memory_file().get());
+    };
+    EXPECT_TRUE(map(*greedy, 0) && map(*greedy, 1));
+    EXPECT_FALSE(map(*greedy, 2));
+    for (std::uint64_t i = 0; i < 10; ++i) EXPECT_TRUE(map(*modest, i));
+    EXPECT_EQ(counter("pci.dma.refused"), 0U);
+    (*small)->stop();
 }
 
 TEST_F(NicServerTest, ClientWhoseMemoryGoesAwayIsDroppedAndTheNextIsServed) {

@@ -86,6 +86,19 @@ TEST(Options, SayWhoMayConnect) {
     EXPECT_NE(refused("--nic", "id=b,socket=/tmp/b,access=x").find("access"), std::string::npos);
 }
 
+TEST(Options, SayHowMuchMemoryAGuestMayTake) {
+    const auto memory = [](const std::string& keys) {
+        const std::string nic = "id=a,socket=/tmp/a" + keys;
+        return parse({"--nic", nic.c_str()}).options.nics.at(0).nic.memory;
+    };
+    EXPECT_EQ(memory(""), 1ULL << 30);
+    EXPECT_EQ(memory(",memory=16M"), 16ULL << 20);
+    EXPECT_EQ(memory(",memory=2G"), 2ULL << 30);
+    for (const char* bad : {"id=a,socket=/tmp/a,memory=15M", "id=a,socket=/tmp/a,memory=lots",
+                            "id=a,socket=/tmp/a,memory=1025G"})
+        EXPECT_NE(refusal({"--nic", bad}).find("16M to 1024G"), std::string::npos);
+}
+
 TEST(Options, TheSandboxIsOnUnlessToldOtherwise) {
     const auto action = [](std::vector<const char*> more) {
         more.insert(more.begin(), {"--nic", "id=a,socket=/tmp/a"});

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients of a manad NIC in this process that leave without a word, hundreds of them, with all
 // kinds of objects in use: the memory that the device takes from the heap does not grow with them.
+// And one that takes all that it can: that is no more than its NIC may have.
 #include <gtest/gtest.h>
 #include <mana/ext.h>
+#include <mana/gdma.h>
 #include <mana/rnic_queue.h>
 #include <stdlib.h>
 
@@ -99,6 +101,7 @@ protected:
         options.socket = folder_ + "/a";
         options.nic.name = "a";
         options.nic.mac = test_mac(1);
+        options.nic.memory = memory_;
         auto server = manad::NicServer::create(options, switch_);
         ASSERT_TRUE(server.has_value());
         server_ = std::move(*server);
@@ -127,6 +130,7 @@ protected:
     /// Of the heap, while the server is idle.
     [[nodiscard]] std::optional<std::size_t> in_use() { return asked(&base::heap_bytes); }
 
+    std::uint64_t memory_ = fabric::NicConfig().memory;
     std::string folder_;
     base::SystemClock clock_;
     fabric::Switch switch_{clock_};
@@ -158,6 +162,80 @@ TEST_F(MemoryTest, ClientsThatLeaveTheirObjectsCostNoMemory) {
     EXPECT_LT(last, settled + kMost);
     RecordProperty("bytes_settled", std::to_string(settled));
     RecordProperty("bytes_last", std::to_string(last));
+}
+
+class GreedyTest : public MemoryTest {
+protected:
+    static constexpr std::uint64_t kLimit = 64U << 20;
+    GreedyTest() { memory_ = kLimit; }
+    [[nodiscard]] const base::MemoryAccount& account() {
+        return server_->nic().function().account();
+    }
+};
+
+/// Queue pairs whose requests nobody answers, so that their send queues grow.
+void post_into_the_void(RdmaHost& host, ExtHost& ext, const ExtCq& cq) {
+    const ExtQpOptions options{.sq_bytes = 65536, .rq_bytes = 1024};
+    const ExtPath patient{.timeout = 20};
+    const base::GuestAddr buffer = host.ram().alloc(4096);
+    const auto mr = host.hwc().create_mr(host.pd, buffer, 4096, 15);
+    for (int i = 0; i < 20; ++i) {
+        auto qp = ext.create_qp(cq, cq, options);
+        if (!mr || !qp ||
+            !ext.connect(*qp, 999, {ipv4_gid(99), test_mac(99), 0x777777, 4242}, patient))
+            return;
+        ExtWr send;
+        send.sges.assign(16, {buffer.value(), gdma::Key(mr->lkey), 64});
+        for (int n = 0; n < 200; ++n) ext.post(*qp, send);
+    }
+}
+
+TEST_F(GreedyTest, AGuestThatTakesAllItCanStaysWithinItsLimit) {
+    if (kSanitized) GTEST_SKIP() << "a sanitizer's own allocator does not tell what is in use";
+    // Half of what a NIC may have beside what is counted (docs/manad.md).
+    constexpr std::uint64_t kBeside = 8U << 20;
+    {
+        const auto client = RemoteNic::attach(folder_ + "/a");
+        ASSERT_NE(client, nullptr);
+        RdmaHost host(*client, client->ram(), client->irq(), test_mac(1), ipv4_gid(1));
+        host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
+        ASSERT_TRUE(host.bring_up());
+        ExtHost ext(host);
+        HwcDriver& hwc = host.hwc();
+        const auto at_first = in_use();
+        ASSERT_TRUE(at_first) << "the server hangs";
+        const std::uint64_t before = *at_first - account().used();
+        auto cq = ext.create_cq(16);
+        ASSERT_TRUE(cq);
+        post_into_the_void(host, ext, *cq);
+        for (int i = 0; i < 400; ++i)
+            ASSERT_TRUE(ext.create_qp(*cq, *cq, {.sq_bytes = 1024, .rq_bytes = 1024}));
+        for (int i = 0; i < 400; ++i) ASSERT_TRUE(ext.create_cq(16));
+        for (int i = 0; i < 300; ++i) ASSERT_TRUE(ext.create_srq(1024));
+        for (int i = 0; i < 20000; ++i) ASSERT_TRUE(ext.create_key(MANA_HW_MR_WINDOW_TYPE2)) << i;
+        for (int i = 0; i < 10000; ++i)
+            ASSERT_TRUE(hwc.call(Request(MANA_HW_ALLOC_DM, 56, 40).put<std::uint64_t>(40, 1)).ok());
+        const auto pages = host.ram().alloc_scattered(500);
+        while (hwc.create_region(pages, 500 * 4096)) {
+        }
+        EXPECT_EQ(hwc.last_status, gdma::kHwcNoResources);
+        while (hwc.create_pd()) {
+        }
+        EXPECT_EQ(hwc.last_status, gdma::kHwcNoResources);
+        EXPECT_TRUE(client->alive());
+        const std::uint64_t used = account().used();
+        const auto at_last = in_use();
+        ASSERT_TRUE(at_last) << "the server hangs";
+        const std::uint64_t taken = *at_last - before;
+        RecordProperty("bytes_counted", std::to_string(used));
+        RecordProperty("bytes_taken", std::to_string(taken));
+        EXPECT_LE(account().peak(), kLimit);
+        EXPECT_GT(used, kLimit - 4096);
+        EXPECT_LE(taken, kLimit + kBeside);
+        EXPECT_GE(taken, kLimit / 2) << "what is counted is there";
+    }
+    ASSERT_TRUE(client_gone());
+    EXPECT_EQ(account().used(), 0U);
 }
 
 }  // namespace

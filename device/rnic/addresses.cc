@@ -48,6 +48,7 @@ std::uint32_t Addresses::remove(const roce::Gid& gid) {
         const base::Gate::Exclusion exclusion(gate_, {"end of an address"});
         count_work_on(gids_);
         gids_.erase(found);
+        sends_from_.reset();
     }
     network_.release_address(gid);
     network_.addresses_changed();
@@ -79,6 +80,7 @@ void Addresses::clear() {
         const base::Gate::Exclusion exclusion(gate_, {"end of all addresses"});
         gone.swap(gids_);
         macs_.clear();
+        sends_from_.reset();
     }
     const base::Gate::Recess recess(gate_);
     base::count_work(gone.size());
@@ -98,6 +100,7 @@ void Addresses::review(std::span<Entry> entries) {
         if (served == entry.served) continue;
         const base::Gate::Exclusion exclusion(gate_, {"review of an address"});
         entry.served = served;
+        sends_from_.reset();
         changed = true;
     }
     if (changed) network_.addresses_changed();

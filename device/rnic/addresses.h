@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,13 @@ public:
     /// It was given the address, and serves it.
     [[nodiscard]] bool owns(const roce::Gid& gid) const;
     [[nodiscard]] bool owns(const base::MacAddr& mac) const;
+    /// As owns(), for who asks again and again: one compare then. Executor only.
+    [[nodiscard]] bool sends_from(const roce::Gid& gid) {
+        if (gid == sends_from_) return true;
+        if (!owns(gid)) return false;
+        sends_from_ = gid;
+        return true;
+    }
 
 private:
     struct Entry {
@@ -50,6 +58,7 @@ private:
     Network& network_;
     std::vector<Entry> gids_;
     std::vector<base::MacAddr> macs_;
+    std::optional<roce::Gid> sends_from_;  // until an address is not served any more
 };
 
 }  // namespace openmana::rnic

@@ -90,7 +90,8 @@ namespace openmana::rnic {
     X(record_posts, "rnic.record.posts", "times that sends were found without a doorbell")         \
     X(held_back, "rnic.qp.held_back",                                                              \
       "times that a QP waited for room in the queue of its NIC's rate limit")                      \
-    X(drop_source, "rnic.drop.source", "messages not sent: their source address is not ours")      \
+    X(drop_source, "rnic.drop.source",                                                             \
+      "messages and answers not sent: their source address is not ours, or another NIC serves it") \
     X(drop_datagram, "rnic.drop.datagram",                                                         \
       "datagrams not sent: too long, or a buffer that cannot be read")
 

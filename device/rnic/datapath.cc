@@ -21,7 +21,7 @@ Datapath::Datapath(gdma::Function& function, const RnicConfig& the_config, Netwo
       events(counters),
       error_cqes{.unasked = config.error_cqes_unasked},
       records(executor, counters.record_posts),
-      transmitter(network, counters),
+      transmitter(network, addresses, counters),
       scheduler(executor, network, qps, counters.held_back),
       tasks(executor, qps),
       datagrams(qps, counters, config.port_mtu),

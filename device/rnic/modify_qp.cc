@@ -21,6 +21,8 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
     base::count_work(1);
     QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
+    // What is owed is owed to the peer that asked for it, and goes to nobody else.
+    if (has(MANA_HW_RNIC_ATTR_ADDRESS) || has(MANA_HW_RNIC_ATTR_DEST_QPN)) qp.responses.clear();
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;
     if (has(MANA_HW_RNIC_ATTR_DEST_QPN))
         route.dest_qpn = Qpn(message.dest_qpn & MANA_HW_RNIC_24BIT);

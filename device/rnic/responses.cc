@@ -75,6 +75,13 @@ void Responses::implied(const Answer& answer) {
 }
 
 bool Responses::send() {
+    if (empty()) return false;
+    if (!qp_.datapath.addresses.sends_from(qp_.route.source)) {
+        // As if the network dropped them: the peer asks again.
+        qp_.datapath.counters.drop_source.add();
+        clear();
+        return false;
+    }
     std::uint64_t budget = kTurnBytes;
     // What waits says how many messages are done by now, so that the number never goes back
     // (ROCE 2.6).

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rnic/transmitter.h"
 
+#include "rnic/addresses.h"
+
 namespace openmana::rnic {
 
 std::size_t Transmitter::send(QpTraffic& own, const roce::Packet& packet, Spans payload) {
+    if (!addresses_.sends_from(packet.source)) {
+        counters_.drop_source.add();
+        return 0;
+    }
     roce::encode(packet, payload, frame_);
     const std::size_t bytes = frame_.size();
     counters_.tx_frames.add();

@@ -11,17 +11,22 @@
 
 namespace openmana::rnic {
 
-/// Packets to the network, as frames. Executor only.
+class Addresses;
+
+/// Packets to the network, as frames. Here all that an adapter sends leaves, so here is the last
+/// look at whether it speaks for itself. Executor only.
 class Transmitter {
 public:
-    Transmitter(Network& network, RnicCounters& counters)
-        : network_(network), counters_(counters) {}
+    Transmitter(Network& network, Addresses& addresses, RnicCounters& counters)
+        : network_(network), addresses_(addresses), counters_(counters) {}
 
-    /// `own`: of the queue pair that sends. The size of the frame.
+    /// `own`: of the queue pair that sends. The size of the frame; 0, and nothing sent, if its
+    /// source is not served.
     std::size_t send(QpTraffic& own, const roce::Packet& packet, Spans payload);
 
 private:
     Network& network_;
+    Addresses& addresses_;
     RnicCounters& counters_;
     base::Frame frame_;  // for its capacity
 };

@@ -61,7 +61,7 @@ void Qp::send_datagram(Datagram& datagram) {
         packet.deth.qkey = roce::kGsiQKey;
     else if (roce::is_controlled(packet.deth.qkey))
         packet.deth.qkey = attributes.qkey;
-    if (!datapath.addresses.owns(packet.source) ||
+    if (!datapath.addresses.sends_from(packet.source) ||
         roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {
         counters.drop_source.add();
         return;

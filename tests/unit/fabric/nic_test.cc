@@ -31,6 +31,7 @@ using ::openmana::test::GuestRam;
 using ::openmana::test::HostQp;
 using ::openmana::test::Peer;
 using ::openmana::test::RdmaHost;
+using ::openmana::test::Request;
 using ::openmana::test::SendWr;
 using ::openmana::test::SimExecutor;
 using ::openmana::test::SimWorld;
@@ -280,6 +281,15 @@ protected:
         EXPECT_EQ(b.nic.rdma().counters().rx_packets.value(), before);
         EXPECT_GT(counter(impostor, "fabric.port.foreign_source"), 0u);
     }
+    /// All of the buffer of `to`, by frames.
+    static void read(Machine& from, Machine& to) {
+        SendWr request;
+        request.opcode = MANA_HW_RNIC_WQE_READ;
+        request.sges = {{from.buffer.value(), gdma::Key(from.mr.lkey), kMr}};
+        request.remote_address = to.buffer.value();
+        request.rkey = to.mr.rkey;
+        ASSERT_TRUE(from.host.post_send(*from.qp, request));
+    }
     bool impostor_writes(Machine& impostor) {
         EXPECT_TRUE(impostor.host.reset(*impostor.qp));
         EXPECT_TRUE(b.host.reset(*b.qp));
@@ -352,6 +362,68 @@ TEST_F(ImpostorTest, APolicyThatNamesAnAddressGivesItBack) {
     connect(a, b);
     EXPECT_TRUE(wrote(5000));
     expect_no_write(squatter);
+}
+
+/// Counts RoCE frames from a NIC, and those that it had no right to send; all pass here.
+class FromTap final : public FrameTap {
+public:
+    explicit FromTap(Machine& machine) : machine_(machine) {}
+    void frame(std::span<const std::byte> frame) override {
+        const base::MacAddr& mac = machine_.nic.config().mac;
+        const FrameHeaders headers = read_headers(frame);
+        if (!headers.roce() || std::memcmp(frame.data() + 6, mac.data(), mac.size()) != 0) return;
+        if (!machine_.nic.rdma().owns(headers.source)) ++foreign;
+        // Not within its turn.
+        if (++all == kMiddle) machine_.executor.post([this] { in_the_middle(); });
+    }
+    static constexpr std::size_t kMiddle = 100;
+    std::function<void()> in_the_middle = [] {};
+    std::size_t all = 0;
+    std::size_t foreign = 0;
+
+private:
+    Machine& machine_;
+};
+
+/// Without a stage its own frames pass no guard.
+TEST_F(ImpostorTest, AnswersThatWereOwedToOneGoToNobodyAsAnothers) {
+    Machine impostor(world, network, 3);
+    Machine friendly(world, network, 4);
+    FromTap tap(impostor);
+    network.set_tap(tap);
+    connect(friendly, impostor);
+    tap.in_the_middle = [&] {
+        impostor.host.tamper = [&](Request& request) {
+            std::ranges::reverse_copy(a.host.gid(),
+                                      reinterpret_cast<std::uint8_t*>(request.bytes.data() + 104));
+        };
+        EXPECT_TRUE(impostor.host.set_path(*impostor.qp, b.as_peer(0x900), 0xc001));
+    };
+    read(friendly, impostor);
+    world.run_until_idle();
+    EXPECT_GE(tap.all, FromTap::kMiddle);
+    EXPECT_LT(tap.all, kMr / 1024);
+    EXPECT_EQ(tap.foreign, 0U);
+}
+
+TEST_F(ImpostorTest, AnswersEndWithTheRightToAnAddress) {
+    ASSERT_TRUE(a.host.config_address(a.host.gid(), false));
+    Machine squatter(world, network, 3, 1);
+    Machine friendly(world, network, 4);
+    FromTap tap(squatter);
+    network.set_tap(tap);
+    PolicyConfig config;
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    policy(a, config);
+    connect(friendly, squatter);
+    tap.in_the_middle = [&] { EXPECT_TRUE(a.host.config_address(a.host.gid(), true)); };
+    read(friendly, squatter);
+    world.run_until_idle();
+    EXPECT_FALSE(squatter.nic.rdma().owns(a.host.gid()));
+    EXPECT_GE(tap.all, FromTap::kMiddle);
+    EXPECT_LT(tap.all, kMr / 1024);
+    EXPECT_EQ(tap.foreign, 0U);
+    EXPECT_GT(counter(squatter, "rnic.drop.source"), 0U);
 }
 
 /// With ips= on the impostor's own NIC the frames are stopped, whoever has the address.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whom a queue pair reaches without packets is asked for when that may have changed, and not for
 // each message.
-#include "rnic_fixture.h"
+#include "wire_fixture.h"
 
 namespace openmana::test {
 namespace {
@@ -86,6 +86,66 @@ TEST_F(PathTest, AnAddressThatWaitsIsNeitherSentFromNorReached) {
         EXPECT_TRUE(link.run(done + 1)) << "it does not any more";
         EXPECT_EQ(link.a.done.back().vendor, 0U);
     }
+}
+
+/// A READ of B's memory over the wire, in the middle of whose answers something happens. It takes
+/// two turns.
+class AnswersTest : public WireCase {
+protected:
+    static constexpr std::uint32_t kLength = 2 << 20;
+    static constexpr std::size_t kMiddle = 100;
+    /// Calls `act` for B, on its executor, when so many answers have left.
+    void in_the_middle(const std::function<void(Node&)>& act) {
+        open();
+        link->network.on_send = [this, act](Node& from, const base::Frame&) {
+            if (&from == link->b.node && ++answers == kMiddle)
+                from.executor.post([&from, act] { act(from); });
+        };
+        read(0, kLength);
+        link->idle();
+    }
+    std::size_t answers = 0;
+};
+
+TEST_F(AnswersTest, OfAConnectionWhoseEndsChangeAreForgotten) {
+    constexpr std::uint16_t kPort = 0xc777;
+    in_the_middle([&](Node& node) {
+        const Peer to_a{link->a.node->host.gid(), link->a.node->host.mac(), link->a.qp->qpn(),
+                        Connection::kPsnA};
+        EXPECT_TRUE(node.host.set_path(*link->b.qp, to_a, kPort));
+    });
+    const auto by_the_new_path = [&] {
+        return std::ranges::count(sent(), kPort, &roce::Packet::udp_source_port);
+    };
+    EXPECT_GE(answers, kMiddle);
+    EXPECT_EQ(by_the_new_path(), 0) << "they were owed to the old peer";
+    ASSERT_TRUE(link->run(1)) << "this one asks again";
+    expect_ok(1);
+    EXPECT_GT(by_the_new_path(), 0);
+}
+
+TEST_F(AnswersTest, AreForgottenWhenTheQueuePairAtTheOtherEndChanges) {
+    constexpr std::uint32_t kOther = 0x4321;
+    in_the_middle([&](Node& node) {
+        node.host.tamper = [](Request& request) {
+            request.put<std::uint64_t>(56, MANA_HW_RNIC_ATTR_DEST_QPN)
+                .put<std::uint32_t>(80, kOther);
+        };
+        EXPECT_TRUE(node.host.to_state(*link->b.qp, MANA_HW_RNIC_QP_RTS));
+    });
+    EXPECT_GE(answers, kMiddle);
+    EXPECT_EQ(std::ranges::count(sent(), roce::Qpn(kOther), &roce::Packet::destination_qpn), 0);
+}
+
+TEST_F(AnswersTest, EndWhenTheirSourceIsTakenAway) {
+    in_the_middle(
+        [](Node& node) { EXPECT_TRUE(node.host.config_address(node.host.gid(), false)); });
+    EXPECT_GE(answers, kMiddle);
+    EXPECT_LE(answers, kLength / 2 / 1024) << "the turn in which it was taken away";
+    EXPECT_GT(at_b().drop_source.value(), 0U);
+    ASSERT_TRUE(link->b.node->host.config_address(link->b.node->host.gid(), true));
+    ASSERT_TRUE(link->run(1)) << "it came back";
+    expect_ok(1);
 }
 
 TEST_F(PathTest, AResetReleasesWhatWasClaimed) {

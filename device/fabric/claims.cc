@@ -6,25 +6,35 @@
 
 namespace openmana::fabric {
 
+auto Claims::held(const Address& address) -> Claim {
+    // All who look at the claims to one address look here.
+    base::count_work(1 + address.claims.size() / base::kSmallSteps);
+    for (const Claim& claim : address.claims)
+        if (claim.claimant == address.holder) return claim;
+    return {};
+}
+
 /// Who has it keeps it until somebody's claim is better. Others than who is asking are told.
-void Claims::settle(const roce::Gid& gid, Address& address, const Claimant& asking) {
-    const Claim* best = nullptr;
+/// `before`: what was held().
+void Claims::settle(const roce::Gid& gid, Address& address, const Claimant& asking,
+                    const Claim& before) {
+    Claim best = held(address);
     for (const Claim& claim : address.claims)
-        if (claim.claimant == address.holder) best = &claim;
-    for (const Claim& claim : address.claims)
-        if (best == nullptr || claim.standing > best->standing) best = &claim;
-    Claimant* const before = address.holder;
-    address.holder = best != nullptr ? best->claimant : nullptr;
-    if (address.holder == before) return;
-    for (Claimant* const one : {before, address.holder})
+        if (best.claimant == nullptr || claim.standing > best.standing) best = claim;
+    address.holder = best.claimant;
+    if (best == before) return;
+    reach_.changed();
+    if (best.claimant == before.claimant) return;
+    for (Claimant* const one : {before.claimant, best.claimant})
         if (one != nullptr && one != &asking) one->claim_changed(gid);
 }
 
 bool Claims::claim(Claimant& claimant, const roce::Gid& gid) {
     const std::lock_guard lock(mutex_);
     Address& address = addresses_[gid];
+    const Claim before = held(address);
     address.claims.push_back({&claimant, claimant.standing(gid)});
-    settle(gid, address, claimant);
+    settle(gid, address, claimant, before);
     return address.holder == &claimant;
 }
 
@@ -33,9 +43,9 @@ void Claims::release(Claimant& claimant, const roce::Gid& gid) {
     const auto found = addresses_.find(gid);
     if (found == addresses_.end()) return;
     Address& address = found->second;
+    const Claim before = held(address);
     std::erase_if(address.claims, [&](const Claim& claim) { return claim.claimant == &claimant; });
-    if (address.holder == &claimant) address.holder = nullptr;
-    settle(gid, address, claimant);
+    settle(gid, address, claimant, before);
     if (address.claims.empty()) addresses_.erase(found);
 }
 
@@ -57,9 +67,10 @@ bool Claims::review(Claimant& claimant, const roce::Gid& gid) {
     const auto found = addresses_.find(gid);
     if (found == addresses_.end()) return false;
     Address& address = found->second;
+    const Claim before = held(address);
     for (Claim& claim : address.claims)
         if (claim.claimant == &claimant) claim.standing = claimant.standing(gid);
-    settle(gid, address, claimant);
+    settle(gid, address, claimant, before);
     return address.holder == &claimant;
 }
 
@@ -68,9 +79,7 @@ bool Claims::foreign(const Claimant* claimant, const roce::Gid& gid) const {
     const auto found = addresses_.find(gid);
     if (found == addresses_.end() || found->second.holder == claimant) return false;
     // Nobody may be kept out by who must not use it himself.
-    return std::ranges::any_of(found->second.claims, [&](const Claim& claim) {
-        return claim.claimant == found->second.holder && claim.standing != Standing::kForbidden;
-    });
+    return held(found->second).standing != Standing::kForbidden;
 }
 
 std::string Claims::holder_name(const roce::Gid& gid) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/hold_meter.h"
+#include "fabric/reach.h"
 #include "roce/address.h"
 
 namespace openmana::fabric {
@@ -36,6 +37,9 @@ public:
         virtual void claim_changed(const roce::Gid& address) = 0;
     };
 
+    /// Counts in `reach`, which outlives it, what changes foreign().
+    explicit Claims(Reach& reach) : reach_(reach) {}
+
     /// True if the claimant serves the address now; else it waits.
     bool claim(Claimant& claimant, const roce::Gid& address);
     void release(Claimant& claimant, const roce::Gid& address);
@@ -50,14 +54,19 @@ public:
 private:
     struct Claim {
         Claimant* claimant = nullptr;
-        Standing standing = Standing::kFree;
+        Standing standing = Standing::kForbidden;
+        friend bool operator==(const Claim&, const Claim&) = default;
     };
     struct Address {
         std::vector<Claim> claims;  ///< in the order of their coming
         Claimant* holder = nullptr;
     };
-    static void settle(const roce::Gid& gid, Address& address, const Claimant& asking);
+    /// Who has it, and how good the claim is.
+    [[nodiscard]] static Claim held(const Address& address);
+    void settle(const roce::Gid& gid, Address& address, const Claimant& asking,
+                const Claim& before);
 
+    Reach& reach_;
     mutable base::SharedMutex mutex_{"claims"};  // protects addresses_
     std::map<roce::Gid, Address> addresses_;
 };

@@ -38,6 +38,12 @@ bool SourceGuard::foreign_mac(std::span<const std::byte> frame) const {
     return source != *own_mac_ && network_.peers().find(source) != nullptr;
 }
 
+/// Neighbours in a network have places of their own. Who chooses addresses that share one has but
+/// his own frames looked at more closely.
+std::size_t SourceGuard::place_of(const roce::Gid& address) {
+    return (address[13] ^ address[14] ^ address[15]) % kKept;
+}
+
 bool SourceGuard::passes(std::span<const std::byte> frame) {
     if (frame.size() < kEtherType + 2) return true;
     if (foreign_mac(frame)) return false;
@@ -45,10 +51,10 @@ bool SourceGuard::passes(std::span<const std::byte> frame) {
     const FrameHeaders headers = read_headers(frame);
     if (!headers.roce() && !headers.first_of_roce()) return true;
     const std::uint64_t reach = network_.reach();
-    if (reach == reach_ && headers.source == good_) return true;
+    Good& good = good_[place_of(headers.source)];
+    if (reach == good.reach && headers.source == good.address) return true;
     if (network_.claims().foreign(own_, headers.source)) return false;
-    good_ = headers.source;
-    reach_ = reach;
+    good = {headers.source, reach};
     return true;
 }
 

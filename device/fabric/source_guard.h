@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,6 +23,8 @@ public:
     SourceGuard(Switch& network, const Claims::Claimant* own, const base::MacAddr* own_mac)
         : network_(network), own_(own), own_mac_(own_mac) {}
     [[nodiscard]] bool passes(std::span<const std::byte> frame);
+    /// So many addresses at once cost no look at the claims, if they do not share a place.
+    static constexpr std::size_t kKept = 64;
 
 private:
     [[nodiscard]] bool foreign_mac(std::span<const std::byte> frame) const;
@@ -29,9 +32,13 @@ private:
     Switch& network_;
     const Claims::Claimant* const own_;
     const base::MacAddr* const own_mac_;
-    // The last address that was nobody else's, as long as the switch's count is this.
-    roce::Gid good_{};
-    std::uint64_t reach_ = 0;
+    /// An address that was nobody else's, as long as the switch's count is this.
+    struct Good {
+        roce::Gid address{};
+        std::uint64_t reach = 0;
+    };
+    [[nodiscard]] static std::size_t place_of(const roce::Gid& address);
+    std::array<Good, kKept> good_{};
 };
 
 }  // namespace openmana::fabric

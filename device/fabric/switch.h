@@ -17,6 +17,7 @@
 #include "fabric/capture.h"
 #include "fabric/claims.h"
 #include "fabric/peers.h"
+#include "fabric/reach.h"
 
 namespace openmana::fabric {
 
@@ -82,12 +83,9 @@ public:
     [[nodiscard]] Peers& peers() { return peers_; }
     /// Their addresses.
     [[nodiscard]] Claims& claims() { return claims_; }
-    /// Counts what may change who reaches whom without frames: links, stages, addresses, NICs.
-    /// Whoever asks for it, then finds a peer, finds the same one as long as it is the same. Any
-    /// thread.
-    [[nodiscard]] std::uint64_t reach() const { return reach_.load(std::memory_order_acquire); }
-    /// After such a change. Any thread.
-    void reach_changed() { reach_.fetch_add(1, std::memory_order_release); }
+    /// See Reach.
+    [[nodiscard]] std::uint64_t reach() const { return reach_.count(); }
+    void reach_changed() { reach_.changed(); }
     [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
     /// The most addresses that a look-up may compare. For tests: it looks at the whole table.
     [[nodiscard]] std::size_t longest_bucket() const;
@@ -118,8 +116,8 @@ private:
     std::map<Port*, Attached> attached_;
     std::vector<Port*> ports_;
     Peers peers_;
-    Claims claims_;
-    std::atomic<std::uint64_t> reach_{1};  // pairs with itself: release after a change
+    Reach reach_;
+    Claims claims_{reach_};
     SwitchCounters counters_;
 };
 

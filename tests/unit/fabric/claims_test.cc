@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <deque>
+#include <utility>
 
 #include "unit/fabric/frames.h"
 
@@ -24,8 +25,10 @@ struct Nic final : Claims::Claimant {
 
 class ClaimsTest : public ::testing::Test {
 protected:
+    [[nodiscard]] bool foreign(const Nic* nic) const { return claims.foreign(nic, address); }
     const roce::Gid address = gid("10.0.0.1");
-    Claims claims;
+    Reach reach;
+    Claims claims{reach};
     Nic a{"a"}, b{"b"}, c{"c"};
 };
 
@@ -48,9 +51,9 @@ TEST_F(ClaimsTest, TheFirstKeepsAnAddressUntilItGoes) {
 TEST_F(ClaimsTest, AddressesAreApart) {
     EXPECT_TRUE(claims.claim(a, address));
     EXPECT_TRUE(claims.claim(b, gid("10.0.0.2")));
-    EXPECT_TRUE(claims.foreign(&b, address));
-    EXPECT_TRUE(claims.foreign(nullptr, address));
-    EXPECT_FALSE(claims.foreign(&a, address));
+    EXPECT_TRUE(foreign(&b));
+    EXPECT_TRUE(foreign(nullptr));
+    EXPECT_FALSE(foreign(&a));
     EXPECT_FALSE(claims.foreign(nullptr, gid("10.0.0.3")));
 }
 
@@ -91,11 +94,58 @@ TEST_F(ClaimsTest, WhoseLinkIsDownKeepsAnAddressThatNobodyElseWants) {
 TEST_F(ClaimsTest, AForbiddenClaimIsTheLast) {
     a.its = Standing::kForbidden;
     EXPECT_TRUE(claims.claim(a, address)) << "its packets are stopped elsewhere";
-    EXPECT_FALSE(claims.foreign(nullptr, address)) << "and it stops nobody's";
-    EXPECT_FALSE(claims.foreign(&b, address));
+    EXPECT_FALSE(foreign(nullptr)) << "and it stops nobody's";
+    EXPECT_FALSE(foreign(&b));
     b.its = Standing::kDown;
     EXPECT_TRUE(claims.claim(b, address));
-    EXPECT_TRUE(claims.foreign(nullptr, address));
+    EXPECT_TRUE(foreign(nullptr));
+}
+
+/// Guards keep their answers as long as the count is the same.
+TEST_F(ClaimsTest, WhatChangesWhoIsKeptOutIsCounted) {
+    std::uint64_t before = reach.count();
+    const auto counted = [&] { return std::exchange(before, reach.count()) != before; };
+    a.its = Standing::kForbidden;
+    EXPECT_TRUE(claims.claim(a, address));
+    EXPECT_TRUE(counted());
+    EXPECT_FALSE(foreign(&b));
+    EXPECT_FALSE(counted()) << "a look";
+    a.its = Standing::kGranted;
+    EXPECT_TRUE(claims.review(a, address));
+    EXPECT_TRUE(foreign(&b));
+    EXPECT_TRUE(counted()) << "the same holder, but with more right";
+    EXPECT_TRUE(claims.review(a, address));
+    EXPECT_FALSE(counted()) << "as it was";
+    EXPECT_FALSE(claims.claim(b, address));
+    EXPECT_FALSE(counted()) << "it waits";
+    claims.release(a, address);
+    EXPECT_TRUE(counted());
+    claims.release(b, address);
+    EXPECT_TRUE(counted());
+}
+
+TEST(ClaimsBound, EachStepLooksAtTheClaimsToOneAddress) {
+    constexpr std::size_t kNics = 256;
+    base::HoldMeter meter;
+    Reach reach;
+    Claims claims(reach);
+    const auto other = [](int number) {
+        roce::Gid made = gid("fd00::");
+        made[14] = static_cast<std::uint8_t>(number >> 8);
+        made[15] = static_cast<std::uint8_t>(number);
+        return made;
+    };
+    const roce::Gid address = gid("10.0.0.1");
+    std::deque<Nic> nics;
+    for (std::size_t i = 0; i < kNics; ++i)
+        EXPECT_EQ(claims.claim(nics.emplace_back(std::to_string(i)), address), i == 0);
+    for (int i = 0; i < 1024; ++i) EXPECT_TRUE(claims.claim(nics[1], other(i)));
+    EXPECT_TRUE(claims.foreign(&nics[1], address));
+    EXPECT_TRUE(claims.review(nics[0], address));
+    for (Nic& nic : nics) claims.release(nic, address);
+    const auto largest = meter.largest(base::HoldKind::kLock);
+    EXPECT_GE(largest.work, kNics / base::kSmallSteps) << "all are looked at";
+    EXPECT_LE(largest.work, 2 * (1 + kNics / base::kSmallSteps)) << meter.report();
 }
 
 TEST_F(ClaimsTest, ANicThatGoesReleasesAll) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "base/hold_meter.h"
 #include "support/sim_executor.h"
 #include "unit/fabric/frames.h"
 
@@ -16,9 +19,10 @@ using test::kMacB;
 
 struct Nic final : Claims::Claimant {
     [[nodiscard]] const std::string& claimant_name() const override { return name; }
-    [[nodiscard]] Standing standing(const roce::Gid&) const override { return Standing::kFree; }
+    [[nodiscard]] Standing standing(const roce::Gid&) const override { return its; }
     void claim_changed(const roce::Gid&) override {}
     std::string name = "nic";
+    Standing its = Standing::kGranted;
 };
 
 /// B serves 10.0.0.2 and fd00::2; the guards are those of A's guest and of an uplink.
@@ -77,10 +81,36 @@ TEST_F(SourceGuardTest, AnAddressThatWasFreeIsLookedUpAgainWhenItIsClaimed) {
     const base::Frame frame = from("10.0.0.9").roce({}, 8);
     EXPECT_TRUE(guard.passes(frame));
     EXPECT_TRUE(network.claims().claim(b, gid("10.0.0.9")));
-    network.reach_changed();
     EXPECT_FALSE(guard.passes(frame));
     network.claims().release(b, gid("10.0.0.9"));
     EXPECT_TRUE(guard.passes(frame));
+}
+
+/// Another NIC may have the right address by then, but no other.
+TEST_F(SourceGuardTest, AnAddressThatAForbiddenClaimKeptNobodyFromIsLookedUpAgain) {
+    const base::Frame frame = from("10.0.0.9").roce({}, 8);
+    b.its = Standing::kForbidden;
+    EXPECT_TRUE(network.claims().claim(b, gid("10.0.0.9")));
+    EXPECT_TRUE(guard.passes(frame));
+    b.its = Standing::kGranted;
+    EXPECT_TRUE(network.claims().review(b, gid("10.0.0.9")));
+    EXPECT_FALSE(guard.passes(frame)) << "it serves the address as before, but by right";
+}
+
+TEST(SourceGuardCost, AddressesByTurnsAreLookedUpOnceEach) {
+    base::HoldMeter meter;
+    ::openmana::test::SimWorld world;
+    Switch network(world);
+    SourceGuard uplink(network, nullptr, nullptr);
+    std::vector<base::Frame> frames;
+    for (int i = 1; i <= 32; ++i) {
+        FrameMaker maker;
+        maker.source = gid("10.0.0." + std::to_string(i));
+        frames.push_back(maker.roce({}, 8));
+    }
+    for (int round = 0; round < 10; ++round)
+        for (const base::Frame& frame : frames) EXPECT_TRUE(uplink.passes(frame));
+    EXPECT_EQ(meter.holds(), frames.size()) << meter.report();
 }
 
 TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {

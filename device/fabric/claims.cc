@@ -74,12 +74,11 @@ bool Claims::review(Claimant& claimant, const roce::Gid& gid) {
     return address.holder == &claimant;
 }
 
-bool Claims::foreign(const Claimant* claimant, const roce::Gid& gid) const {
+bool Claims::foreign(const Claimant* claimant, const roce::Gid& gid, Standing least) const {
     const std::lock_guard lock(mutex_);
     const auto found = addresses_.find(gid);
     if (found == addresses_.end() || found->second.holder == claimant) return false;
-    // Nobody may be kept out by who must not use it himself.
-    return held(found->second).standing != Standing::kForbidden;
+    return held(found->second).standing >= least;
 }
 
 std::string Claims::holder_name(const roce::Gid& gid) const {

@@ -17,7 +17,8 @@ enum class Standing : std::uint8_t {
     kForbidden,  ///< the NIC's policy names other addresses
     kDown,       ///< its link is down
     kFree,       ///< nobody says anything against it
-    kGranted,    ///< the NIC's policy names the address, or it follows from the NIC's MAC address
+    kGranted,    ///< the NIC's policy names the address
+    kOwn,        ///< it follows from the NIC's MAC address
 };
 
 /// Which of the NICs of a switch speaks for an address, when the guests of several have given it to
@@ -46,8 +47,10 @@ public:
     void release_all(Claimant& claimant);
     /// The standing of a claim may be another. True if the claimant serves the address now.
     bool review(Claimant& claimant, const roce::Gid& address);
-    /// Whether somebody else than `claimant`, which may be null, serves the address, and may.
-    [[nodiscard]] bool foreign(const Claimant* claimant, const roce::Gid& address) const;
+    /// Whether somebody else than `claimant`, which may be null, serves the address, by a claim
+    /// that is as good as `least`.
+    [[nodiscard]] bool foreign(const Claimant* claimant, const roce::Gid& address,
+                               Standing least) const;
     /// Name of who serves the address; empty if it is nobody's.
     [[nodiscard]] std::string holder_name(const roce::Gid& address) const;
 

@@ -42,7 +42,7 @@ bool PortPath::passes_rdma(const rnic::Ends& ends) const {
 }
 
 Standing PortPath::standing(const roce::Gid& address) const {
-    if (address == own_link_local(mac_)) return Standing::kGranted;
+    if (address == own_link_local(mac_)) return Standing::kOwn;
     const auto policy = filter();
     if (!policy || !policy->names_addresses()) return Standing::kFree;
     return policy->grants(address) ? Standing::kGranted : Standing::kForbidden;

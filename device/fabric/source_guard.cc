@@ -53,7 +53,9 @@ bool SourceGuard::passes(std::span<const std::byte> frame) {
     const std::uint64_t reach = network_.reach();
     Good& good = good_[place_of(headers.source)];
     if (reach == good.reach && headers.source == good.address) return true;
-    if (network_.claims().foreign(own_, headers.source)) return false;
+    // Nobody is kept out by who must not use it himself.
+    const Standing least = own_ != nullptr ? Standing::kDown : Standing::kGranted;
+    if (network_.claims().foreign(own_, headers.source, least)) return false;
     good = {headers.source, reach};
     return true;
 }

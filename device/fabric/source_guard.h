@@ -16,6 +16,10 @@ namespace openmana::fabric {
 /// the adapter of another NIC of the switch serves, and whatever has the MAC address of another
 /// NIC. What adapters make themselves needs no such look: they send from what is theirs.
 ///
+/// Who comes in by an uplink is kept from the addresses that a policy gives to a NIC, and those
+/// that follow from MAC addresses: else a guest could cut a host off by taking its address. A guest
+/// is kept from all that others serve.
+///
 /// For one thread.
 class SourceGuard {
 public:

@@ -54,7 +54,7 @@ struct UplinkConfig {
     X(rx_frames, "fabric.uplink.rx_frames", "frames that came in through an uplink") \
     X(rx_bytes, "fabric.uplink.rx_bytes", "their bytes")                             \
     X(foreign_source, "fabric.uplink.foreign_source",                                \
-      "of these, dropped: RoCE from an address that a NIC here serves")              \
+      "of these, dropped: RoCE from an address that is a NIC's here by right")       \
     X(connects, "fabric.uplink.connects", "connections of a stream uplink")          \
     X(protocol_errors, "fabric.uplink.protocol_errors",                              \
       "connections ended because what came was no sequence of frames")

@@ -48,7 +48,8 @@ std::vector<std::string> open_ends(const Options& options) {
     std::vector<std::string> uplinks;
     for (const fabric::UplinkConfig& uplink : options.uplinks) uplinks.push_back(uplink.name);
     add(lines, "uplinks", uplinks,
-        "what=\"what comes in is believed, but for RDMA from addresses of NICs here\"");
+        "what=\"what comes in is believed, but for RDMA from addresses that are a NIC's here by "
+        "right\"");
     return lines;
 }
 

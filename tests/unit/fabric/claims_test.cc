@@ -25,7 +25,9 @@ struct Nic final : Claims::Claimant {
 
 class ClaimsTest : public ::testing::Test {
 protected:
-    [[nodiscard]] bool foreign(const Nic* nic) const { return claims.foreign(nic, address); }
+    [[nodiscard]] bool foreign(const Nic* nic, Standing least = Standing::kDown) const {
+        return claims.foreign(nic, address, least);
+    }
     const roce::Gid address = gid("10.0.0.1");
     Reach reach;
     Claims claims{reach};
@@ -54,7 +56,7 @@ TEST_F(ClaimsTest, AddressesAreApart) {
     EXPECT_TRUE(foreign(&b));
     EXPECT_TRUE(foreign(nullptr));
     EXPECT_FALSE(foreign(&a));
-    EXPECT_FALSE(claims.foreign(nullptr, gid("10.0.0.3")));
+    EXPECT_FALSE(claims.foreign(nullptr, gid("10.0.0.3"), Standing::kForbidden));
 }
 
 TEST_F(ClaimsTest, OneThatWaitsMayGo) {
@@ -101,6 +103,26 @@ TEST_F(ClaimsTest, AForbiddenClaimIsTheLast) {
     EXPECT_TRUE(foreign(nullptr));
 }
 
+/// A guest that merely takes an address keeps nobody outside from it.
+TEST_F(ClaimsTest, AClaimIsAsGoodAsItsStanding) {
+    EXPECT_TRUE(claims.claim(a, address));
+    EXPECT_TRUE(foreign(nullptr, Standing::kFree));
+    EXPECT_FALSE(foreign(nullptr, Standing::kGranted));
+    for (const Standing standing : {Standing::kGranted, Standing::kOwn}) {
+        a.its = standing;
+        EXPECT_TRUE(claims.review(a, address));
+        EXPECT_TRUE(foreign(nullptr, Standing::kGranted));
+    }
+}
+
+/// Policies may name prefixes that overlap.
+TEST_F(ClaimsTest, WhatFollowsFromAMacAddressGoesBeforeWhatAPolicyNames) {
+    a.its = Standing::kGranted;
+    EXPECT_TRUE(claims.claim(a, address));
+    b.its = Standing::kOwn;
+    EXPECT_TRUE(claims.claim(b, address));
+}
+
 /// Guards keep their answers as long as the count is the same.
 TEST_F(ClaimsTest, WhatChangesWhoIsKeptOutIsCounted) {
     std::uint64_t before = reach.count();
@@ -140,7 +162,7 @@ TEST(ClaimsBound, EachStepLooksAtTheClaimsToOneAddress) {
     for (std::size_t i = 0; i < kNics; ++i)
         EXPECT_EQ(claims.claim(nics.emplace_back(std::to_string(i)), address), i == 0);
     for (int i = 0; i < 1024; ++i) EXPECT_TRUE(claims.claim(nics[1], other(i)));
-    EXPECT_TRUE(claims.foreign(&nics[1], address));
+    EXPECT_TRUE(claims.foreign(&nics[1], address, Standing::kFree));
     EXPECT_TRUE(claims.review(nics[0], address));
     for (Nic& nic : nics) claims.release(nic, address);
     const auto largest = meter.largest(base::HoldKind::kLock);

@@ -454,6 +454,19 @@ TEST_F(ImpostorTest, TheLinkLocalAddressOfANicIsNobodyElses) {
     EXPECT_FALSE(squatter.nic.rdma().owns(own));
 }
 
+TEST_F(ImpostorTest, NorIsItByAPolicyThatNamesAll) {
+    const roce::Gid own = own_link_local(a.nic.config().mac);
+    Machine squatter(world, network, 3);
+    PolicyConfig config;
+    config.addresses = {*Prefix::parse("fe80::/10")};
+    policy(squatter, config);
+    ASSERT_TRUE(squatter.host.config_address(own, true));
+    ASSERT_TRUE(a.host.config_address(own, true));
+    world.run_until_idle();
+    EXPECT_TRUE(a.nic.rdma().owns(own));
+    EXPECT_FALSE(squatter.nic.rdma().owns(own));
+}
+
 TEST_F(NicTest, NumbersAndKeysOfTwoNicsDiffer) {
     EXPECT_NE(a.qp->qpn(), b.qp->qpn());
     EXPECT_NE(a.mr.rkey, b.mr.rkey);

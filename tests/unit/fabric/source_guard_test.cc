@@ -86,6 +86,18 @@ TEST_F(SourceGuardTest, AnAddressThatWasFreeIsLookedUpAgainWhenItIsClaimed) {
     EXPECT_TRUE(guard.passes(frame));
 }
 
+/// Else it could cut hosts off from all its neighbours.
+TEST_F(SourceGuardTest, AGuestThatMerelyTakesAnAddressKeepsNobodyOutsideFromIt) {
+    const base::Frame frame = from("10.0.0.9").roce({}, 8);
+    b.its = Standing::kFree;
+    EXPECT_TRUE(network.claims().claim(b, gid("10.0.0.9")));
+    EXPECT_TRUE(uplink.passes(frame));
+    EXPECT_FALSE(guard.passes(frame)) << "another guest";
+    b.its = Standing::kGranted;
+    EXPECT_TRUE(network.claims().review(b, gid("10.0.0.9")));
+    EXPECT_FALSE(uplink.passes(frame));
+}
+
 /// Another NIC may have the right address by then, but no other.
 TEST_F(SourceGuardTest, AnAddressThatAForbiddenClaimKeptNobodyFromIsLookedUpAgain) {
     const base::Frame frame = from("10.0.0.9").roce({}, 8);

@@ -144,11 +144,14 @@ TEST_F(UplinkTest, UdpCarriesFramesBothWaysAndTheSwitchLearns) {
 TEST_F(UplinkTest, NobodyOutsideSpeaksForANicHere) {
     struct : Claims::Claimant {
         [[nodiscard]] const std::string& claimant_name() const override { return name; }
-        [[nodiscard]] Standing standing(const roce::Gid&) const override { return Standing::kFree; }
+        [[nodiscard]] Standing standing(const roce::Gid&) const override { return its; }
         void claim_changed(const roce::Gid&) override {}
         std::string name = "far";
+        Standing its = Standing::kGranted;
     } nic;
     EXPECT_TRUE(far.claims().claim(nic, test::gid("10.0.0.1")));
+    nic.its = Standing::kFree;
+    EXPECT_TRUE(far.claims().claim(nic, test::gid("10.0.0.7")));
     join_streams();
     const auto roce_from = [](const char* source) {
         test::FrameMaker maker;

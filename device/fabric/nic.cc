@@ -173,6 +173,8 @@ std::uint64_t Nic::transmit_room() const {
 }
 
 const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) {
+    // No packet has ends of two families; a policy speaks of packets.
+    if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return nullptr;
     if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return nullptr;
     if (ends.destination_mac == config_.mac) return rdma_for(ends);
     Peer* const peer = switch_.peers().find(ends.destination_mac);

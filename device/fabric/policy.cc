@@ -111,6 +111,8 @@ bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte>
 
 bool Filter::passes_rdma(const rnic::Ends& ends) const {
     if (check_mac_ && ends.source_mac != mac_) return false;
+    // Rules of either family would miss the other end.
+    if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return false;
     FrameHeaders headers;
     headers.kind =
         roce::is_ipv4(ends.source) ? FrameHeaders::Kind::kIpv4 : FrameHeaders::Kind::kIpv6;

@@ -467,6 +467,25 @@ TEST_F(ImpostorTest, NorIsItByAPolicyThatNamesAll) {
     EXPECT_FALSE(squatter.nic.rdma().owns(own));
 }
 
+/// No packet is of both, so neither path carries what such a connection asks for.
+TEST_F(NicTest, EndsOfTwoFamiliesReachNobody) {
+    const roce::Gid other = ::openmana::test::ipv6_gid(2);
+    ASSERT_TRUE(b.host.config_address(other, true));
+    b.host.tamper = [&](Request& request) {
+        if (request.bytes.size() < 120) return;
+        std::ranges::reverse_copy(other,
+                                  reinterpret_cast<std::uint8_t*>(request.bytes.data() + 104));
+    };
+    ASSERT_TRUE(b.host.connect(*b.qp, 0x900, a.as_peer(0x100), 1024));
+    auto peer = b.as_peer(0x900);
+    peer.gid = other;
+    ASSERT_TRUE(a.host.connect(*a.qp, 0x100, peer, 1024));
+    ASSERT_TRUE(write(5000));
+    EXPECT_NE(a.done[0].vendor, 0U);
+    EXPECT_STREQ(a.nic.rdma().qp_status().at(0).path, "wire");
+    EXPECT_FALSE(std::ranges::equal(a.bytes(5000), b.bytes(5000)));
+}
+
 TEST_F(NicTest, NumbersAndKeysOfTwoNicsDiffer) {
     EXPECT_NE(a.qp->qpn(), b.qp->qpn());
     EXPECT_NE(a.mr.rkey, b.mr.rkey);

@@ -35,14 +35,12 @@ std::vector<std::string> open_ends(const Options& options) {
                 [](const auto&, const fabric::PolicyConfig& policy) {
                     return policy.addresses.empty();
                 }),
-        "what=\"any IP address as source, but for RDMA those of other NICs\" "
+        "what=\"any IP address as source, but for RDMA those that other NICs serve now\" "
         "cure=\"--policy nic=NAME,ips=ADDRESS\"");
-    // Without packet queues a NIC sends from its own address only (GDMA 6).
+    // By packet queues, and without the extension by the adapter, which may be given addresses.
     add(lines, "nics",
         nics_of(options,
-                [](const fabric::NicConfig& nic, const fabric::PolicyConfig& policy) {
-                    return nic.extensions && !policy.check_mac;
-                }),
+                [](const auto&, const fabric::PolicyConfig& policy) { return !policy.check_mac; }),
         "what=\"any MAC address as source, but those of other NICs\" "
         "cure=\"--policy nic=NAME,mac-check=on\"");
     std::vector<std::string> uplinks;

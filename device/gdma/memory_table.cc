@@ -78,7 +78,10 @@ std::uint32_t MemoryTable::some_first_index() {
 base::Result<void> MemoryTable::grow() {
     const std::size_t count = std::min<std::size_t>(std::max(2 * slots_.size(), kFirstSlots),
                                                     std::size_t{max_entries_} + 1);
-    TRY(auto charge, account_.charge(Slots::allocator_type::bytes(count)));
+    const std::uint64_t bytes = Slots::allocator_type::bytes(count);
+    // Without a larger table places that were freed rest for less long: nothing is refused.
+    if (resting() > 0 && account_.left() < bytes) return {};
+    TRY(auto charge, account_.charge(bytes));
     // Visitors look at the old table while the new one is made; nobody else changes it.
     Slots slots;
     {
@@ -121,9 +124,10 @@ base::Result<MemoryTable::Room> MemoryTable::make_room() {
     if (full())
         return base::fail(base::ErrorCode::kExhausted, "memory key table is full", max_entries_);
     TRY(auto charge, account_.charge(base::heap_cost(sizeof(MemoryRegion))));
-    if (fresh_ >= slots_.size() && fresh_ <= max_entries_) {
-        // Without a larger table places that were freed need not rest.
-        if (const auto grown = grow(); !grown && free_head_ == 0)
+    const bool may_grow = fresh_ >= slots_.size() && fresh_ <= max_entries_;
+    if (may_grow && resting() < kResting) {
+        // Another thread may have been faster with what was left.
+        if (const auto grown = grow(); !grown && resting() == 0)
             return tl::unexpected(grown.error());
     }
     return Room(std::move(charge));

@@ -120,13 +120,16 @@ private:
 };
 
 /// Keys to regions: (index << 8) + tag. The first index and the first tag of each are chance; the
-/// tag changes when an index is used again. Changed on the executor under an exclusion of the Gate;
-/// `resolve` also during a visit. No lock and no allocation on the data path.
+/// tag changes when an index is used again. An index that was freed rests until so many others have
+/// been: a key comes back after kResting * 256 more at the earliest, unless there is no memory for
+/// as many or the table may not be so large. Changed on the executor under an exclusion of the
+/// Gate; `resolve` also during a visit. No lock and no allocation on the data path.
 ///
 /// A change under the exclusion is that of one entry, or of which table there is. What takes long
 /// (another table, freeing, a walk of all windows) is done in a recess of it.
 class MemoryTable {
 public:
+    static constexpr std::size_t kResting = 4096;
     /// Gate, memory and `account`, which pays, outlive it. `seed` decides about first indices and
     /// tags, after each clear() anew.
     MemoryTable(base::Gate& gate, const base::GuestMemory& memory, base::MemoryAccount& account,
@@ -228,7 +231,9 @@ private:
     using Slots = std::vector<Slot, base::HugePageAllocator<Slot>>;
     [[nodiscard]] std::uint32_t some_first_index();
     base::Result<void> grow();
-    /// One that was never used, if there is any: a freed one rests.
+    /// Places that were used and are free.
+    [[nodiscard]] std::size_t resting() const { return fresh_ - 1 - used_; }
+    /// One that was never used, if there is any; else that which rests for longest.
     [[nodiscard]] std::uint32_t take_place();
     void link_scoped(MemoryRegion& window);
     void unlink_scoped(MemoryRegion& window);

@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "base/activity.h"
 #include "unit/gdma/fixture.h"
@@ -154,6 +157,44 @@ TEST_F(MemoryTableTest, KeysAreNeverTrivialAndChangeOnReuse) {
         EXPECT_FALSE(table.remove(*key));
     }
     EXPECT_EQ(table.size(), 0U);
+}
+
+/// What rests is paid for, so it is no more than that.
+TEST_F(MemoryTableTest, OneRegionAtATimeNeedsASmallTableWhoseKeysComeBackLate) {
+    MemoryTable table(gate, memory, account, 1 << 20);
+    std::set<Key> keys;
+    std::map<std::uint32_t, int> last;  // by index
+    std::uint64_t used = 0;
+    constexpr int kCycles = 1 << 16;
+    for (int i = 0; i < kCycles; ++i) {
+        const auto key = table.insert(gpa(1));
+        ASSERT_TRUE(key);
+        EXPECT_TRUE(keys.insert(*key).second) << "it is new";
+        const auto [before, first] = last.try_emplace(key->value() >> 8, i);
+        if (!first) {
+            ASSERT_GE(i - std::exchange(before->second, i),
+                      static_cast<int>(MemoryTable::kResting));
+        }
+        ASSERT_TRUE(table.remove(*key));
+        if (i == 1 << 14) used = account.used();
+    }
+    EXPECT_EQ(account.used(), used);
+    EXPECT_LE(used, std::uint64_t{64} * 2 * MemoryTable::kResting);
+}
+
+/// That freed places rest for less long is no refusal.
+TEST_F(MemoryTableTest, AnAccountThatPaysForNoLargerTableRefusesNothingWhileAPlaceIsFree) {
+    MemoryTable table(gate, memory, account, 1 << 20);
+    const Key kept = *table.insert(gpa(1));
+    const auto rest = account.charge(account.left() - 1024);
+    ASSERT_TRUE(rest);
+    for (int i = 0; i < 1000; ++i) {
+        const auto key = table.insert(gpa(1));
+        ASSERT_TRUE(key) << i;
+        ASSERT_TRUE(table.remove(*key));
+    }
+    EXPECT_EQ(account.refused(), 0U);
+    EXPECT_NE(table.find(kept), nullptr);
 }
 
 TEST_F(MemoryTableTest, HoldsAMillionAndNoMore) {

@@ -97,8 +97,9 @@ std::string mebibytes(const json& bytes) {
 /// A NIC that hangs does not tell everything; then there is a line about it.
 void print_status(json nics) {
     for (json& nic : nics) {
-        const json memory = nic["memory"];
-        nic["memory"] = mebibytes(memory["used"]) + "/" + mebibytes(memory["limit"]) + "M";
+        // An older manad has none.
+        if (const json memory = nic.value("memory", json()); memory.is_object())
+            nic["memory"] = mebibytes(memory["used"]) + "/" + mebibytes(memory["limit"]) + "M";
     }
     print_table({"nic", "mac", "link", "client", "mtu", "qps", "memory", "socket"}, nics);
     for (const auto& nic : nics)

@@ -30,7 +30,7 @@ Result<void> Devices::add_registration(Device& device) {
     const DeviceType type = device.client->device_type();
     if (device.registered) return fail(ErrorCode::kBusy, "device is registered", type);
     TRY(MemoryTable::Room room, tables_.keys.make_room());
-    TRY(Handle<Pd> pd, tables_.pds.create(type, true));
+    TRY(Handle<Pd> pd, tables_.pds.create(type, {.allows_gpa = true}));
     auto page = tables_.pages.allocate(type);
     if (!page) {
         tables_.pds.destroy(std::move(pd));

@@ -168,7 +168,7 @@ ObjectCounts Function::object_counts() const {
     return impl_->tables.counts();
 }
 
-const PdTable& Function::pds() const {
+PdTable& Function::pds() {
     return impl_->tables.pds;
 }
 const DoorbellPages& Function::pages() const {

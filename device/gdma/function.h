@@ -53,7 +53,7 @@ public:
     void notify_link(bool up);
 
     // What the guest has made. Who needs an object holds it; it does not go before.
-    [[nodiscard]] const PdTable& pds() const;
+    [[nodiscard]] PdTable& pds();
     [[nodiscard]] const DoorbellPages& pages() const;
     [[nodiscard]] const EqTable& eqs() const;
     [[nodiscard]] const MemoryTable& keys() const;  ///< also during a visit

@@ -61,7 +61,7 @@ Result<std::unique_ptr<Hwc>> Hwc::create(const Parts& parts, const Rings& rings)
     std::unique_ptr<Hwc> hwc(new Hwc(parts, Ring(memory, one_page(rings.sq), kQueueBytes),
                                      Ring(memory, one_page(rings.rq), kQueueBytes)));
     TRY(hwc->page_, tables.pages.allocate(kHwcDevice));
-    TRY(hwc->pd_, tables.pds.create(kHwcDevice, true));
+    TRY(hwc->pd_, tables.pds.create(kHwcDevice, {.allows_gpa = true}));
     MemoryRegion everything;
     everything.pd = hwc->pd_;
     everything.type = MrType::kGpa;

@@ -19,7 +19,7 @@ auto Commands::create_mr(const HwcRequest& request, HwcReply& reply) -> Status {
     base::Result<RegionClaim> region;
     switch (in.type) {
         case MANA_HW_MR_GPA:
-            if (!mr.pd->allows_gpa) return kHwcInvalidParameter;
+            if (!mr.pd->rights.allows_gpa) return kHwcInvalidParameter;
             // No flags are sent with it; kernel users expect these (RNIC 2.12).
             mr.access = kLocalRead | kLocalWrite;
             break;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <mana/ext.h>
 #include <mana/gdma.h>
 #include <mana/queue.h>
 
@@ -130,7 +131,9 @@ auto Commands::destroy_region(const HwcRequest& request, HwcReply&) -> Status {
 
 auto Commands::create_pd(const HwcRequest& request, HwcReply& reply) -> Status {
     const auto in = request.as<mana_hw_create_pd_req>();
-    const auto pd = tables_.pds.create(kGuest, (in.flags & MANA_HW_PD_ALLOW_GPA) != 0);
+    const auto pd = tables_.pds.create(
+        kGuest, {.allows_gpa = (in.flags & MANA_HW_PD_ALLOW_GPA) != 0,
+                 .any_source = (in.flags & MANA_HW_EXT_PD_GRANTED_SOURCES) == 0});
     if (!pd) return status_of(pd.error());
     mana_hw_create_pd_resp out{};
     out.pd = (*pd)->handle.value();

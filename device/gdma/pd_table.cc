@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gdma/pd_table.h"
 
+#include <bit>
 #include <utility>
+
+#include "base/hold_meter.h"
 
 namespace openmana::gdma {
 
 using base::ErrorCode;
 using base::fail;
 using base::Result;
+
+bool Pd::granted(const SourceAddress& address) const {
+    for (std::uint32_t left = granted_; left != 0; left &= left - 1)
+        if (sources_[static_cast<std::size_t>(std::countr_zero(left))] == address) return true;
+    return false;
+}
 
 PdTable::PdTable(std::uint32_t max_pds, HandleNumbers& handles, base::MemoryAccount& account)
     : max_pds_(max_pds), handles_(handles), account_(account), ids_(fresh_ids(max_pds)) {}
@@ -17,7 +26,7 @@ IdPool PdTable::fresh_ids(std::uint32_t max_pds) {
     return {1, max_pds + 8};
 }
 
-Result<Handle<Pd>> PdTable::create(DeviceType owner, bool allows_gpa) {
+Result<Handle<Pd>> PdTable::create(DeviceType owner, PdRights rights) {
     const bool of_guest = owner == kGuest;
     if (of_guest && of_guest_.size() >= max_pds_)
         return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
@@ -28,7 +37,7 @@ Result<Handle<Pd>> PdTable::create(DeviceType owner, bool allows_gpa) {
     if (*id >= pds_.size()) pds_.resize(*id + 1);
     const PdHandle handle = of_guest ? PdHandle(handles_.take()) : PdHandle{};
     if (of_guest) of_guest_.emplace(handle.value(), Pdn(*id));
-    pds_[*id] = {make_handle<Pd>(Pdn(*id), handle, owner, allows_gpa), std::move(charge)};
+    pds_[*id] = {make_handle<Pd>(Pdn(*id), handle, owner, rights), std::move(charge)};
     return pds_[*id].pd;
 }
 
@@ -65,6 +74,23 @@ Result<Handle<Pd>> PdTable::find(Pdn id, DeviceType device) const {
     if (pd->owner != kGuest && pd->owner != device)
         return fail(ErrorCode::kNotFound, "PD of another device", id.value(), pd->owner);
     return pd;
+}
+
+Result<void> PdTable::grant_source(PdHandle handle, const SourceAddress& address,
+                                   std::uint32_t number) {
+    TRY(const Handle<Pd> pd, find(handle));
+    if (pd->rights.any_source || number >= MANA_HW_EXT_PD_SOURCES)
+        return fail(ErrorCode::kInvalidArgument, "no such source of a PD", handle.value(), number);
+    pd->sources_[number] = address;
+    pd->granted_ |= 1U << number;
+    return {};
+}
+
+void PdTable::revoke_source(std::uint32_t number) {
+    if (number >= MANA_HW_EXT_PD_SOURCES) return;
+    base::count_work(pds_.size());
+    for (const Slot& slot : pds_)
+        if (slot.pd) slot.pd->granted_ &= ~(1U << number);
 }
 
 void PdTable::reset() {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mana/ext.h>
+
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -13,15 +16,36 @@
 
 namespace openmana::gdma {
 
+/// An address that datagrams may come from: an IPv6 address, or an IPv4 one in the mapped form.
+using SourceAddress = std::array<std::uint8_t, 16>;
+
+/// What is asked of a protection domain when it is made.
+struct PdRights {
+    bool allows_gpa = false;
+    bool any_source = true;  ///< datagrams come from any address of the adapter
+};
+
 /// A protection domain. Whoever has objects in it holds it, so that its number means no other one
 /// as long as they live.
 struct Pd final : Held {
-    Pd(Pdn pdn, PdHandle pd_handle, DeviceType pd_owner, bool gpa)
-        : id(pdn), handle(pd_handle), owner(pd_owner), allows_gpa(gpa) {}
+    Pd(Pdn pdn, PdHandle pd_handle, DeviceType pd_owner, PdRights pd_rights)
+        : id(pdn), handle(pd_handle), owner(pd_owner), rights(pd_rights) {}
+    /// Whether its datagrams may come from an address, as far as it is concerned.
+    [[nodiscard]] bool may_send_from(const SourceAddress& address) const {
+        return rights.any_source || granted(address);
+    }
     const Pdn id;
     const PdHandle handle;   ///< of those of the guest
     const DeviceType owner;  ///< kGuest, or who got it by its registration
-    const bool allows_gpa;
+    const PdRights rights;
+
+private:
+    friend class PdTable;
+    [[nodiscard]] bool granted(const SourceAddress& address) const;
+
+    // The executor's: what it was granted, and by which numbers.
+    std::array<SourceAddress, MANA_HW_EXT_PD_SOURCES> sources_{};
+    std::uint32_t granted_ = 0;
 };
 
 /// The protection domains of a function: those that the guest creates, and one for each device and
@@ -31,7 +55,7 @@ public:
     /// Takes handles from `handles`; `account` pays. Both outlive the table.
     PdTable(std::uint32_t max_pds, HandleNumbers& handles, base::MemoryAccount& account);
 
-    [[nodiscard]] base::Result<Handle<Pd>> create(DeviceType owner, bool allows_gpa);
+    [[nodiscard]] base::Result<Handle<Pd>> create(DeviceType owner, PdRights rights);
     /// One of the guest's; kBusy while anybody holds it.
     base::Result<void> destroy(PdHandle handle);
     /// One of a device's. The caller is the last who holds it.
@@ -40,6 +64,11 @@ public:
     [[nodiscard]] base::Result<Handle<Pd>> find(PdHandle handle) const;
     /// One of the guest's, or that of the device.
     [[nodiscard]] base::Result<Handle<Pd>> find(Pdn id, DeviceType device) const;
+    /// GRANT_SOURCE of the extension (docs/extensions.md), for one of the guest's.
+    base::Result<void> grant_source(PdHandle handle, const SourceAddress& address,
+                                    std::uint32_t number);
+    /// No PD may send from what it was granted by this number. A walk of all.
+    void revoke_source(std::uint32_t number);
     [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
     /// Forgets all: who holds one has its objects elsewhere.
     void reset();

@@ -88,6 +88,8 @@ private:
     std::uint32_t ext_multicast(const gdma::HwcRequest& request);
     std::uint32_t ext_modify_mr(const gdma::HwcRequest& request);
     std::uint32_t ext_copy_dm(const gdma::HwcRequest& request);
+    std::uint32_t ext_grant_source(const gdma::HwcRequest& request);
+    std::uint32_t ext_revoke_source(const gdma::HwcRequest& request);
     void cq_overrun(std::uint32_t id);
     /// Null if there is no such QP.
     [[nodiscard]] Qp* qp_of(std::uint64_t handle) const;

@@ -92,6 +92,8 @@ namespace openmana::rnic {
       "times that a QP waited for room in the queue of its NIC's rate limit")                      \
     X(drop_source, "rnic.drop.source",                                                             \
       "messages and answers not sent: their source address is not ours, or another NIC serves it") \
+    X(drop_foreign_source, "rnic.drop.foreign_source",                                             \
+      "datagrams of a program that were not sent: their source address was not granted to it")     \
     X(drop_datagram, "rnic.drop.datagram",                                                         \
       "datagrams not sent: too long, or a buffer that cannot be read")
 

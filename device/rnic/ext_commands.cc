@@ -46,7 +46,7 @@ std::uint32_t Adapter::ext_command(const HwcRequest& request, HwcReply& reply) {
         ext_query_caps(reply);
         return gdma::kHwcSuccess;
     }
-    if (opcode > MANA_HW_EXT_COPY_DM) return gdma::kHwcUnsupported;
+    if (opcode > MANA_HW_EXT_REVOKE_SOURCE) return gdma::kHwcUnsupported;
     if (!created || request.get<std::uint64_t>(40) != kAdapterHandle) return gdma::kHwcNotFound;
     switch (opcode) {
         case MANA_HW_EXT_CREATE_CQ:
@@ -72,6 +72,10 @@ std::uint32_t Adapter::ext_command(const HwcRequest& request, HwcReply& reply) {
             return ext_modify_mr(request);
         case MANA_HW_EXT_COPY_DM:
             return ext_copy_dm(request);
+        case MANA_HW_EXT_GRANT_SOURCE:
+            return ext_grant_source(request);
+        case MANA_HW_EXT_REVOKE_SOURCE:
+            return ext_revoke_source(request);
         default:
             return ext_query_qp_counters(request, reply);
     }
@@ -84,7 +88,7 @@ void Adapter::ext_query_caps(HwcReply& reply) const {
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
                     MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION |
                     MANA_HW_EXT_PACKETS | MANA_HW_EXT_PACKET_SPREAD | MANA_HW_EXT_PACKET_CHECKSUMS |
-                    MANA_HW_EXT_DM_COPIES;
+                    MANA_HW_EXT_DM_COPIES | MANA_HW_EXT_SOURCES;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;
@@ -283,6 +287,24 @@ std::uint32_t Adapter::ext_copy_dm(const HwcRequest& request) {
                                        .length = message.length,
                                        .to_dm = message.direction == MANA_HW_EXT_COPY_TO_DM});
     return copied ? gdma::kHwcSuccess : gdma::status_of(copied.error());
+}
+
+std::uint32_t Adapter::ext_grant_source(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_grant_source_req>(request);
+    gdma::SourceAddress address{};
+    std::copy(std::begin(message.gid), std::end(message.gid), address.begin());
+    const auto granted =
+        function.pds().grant_source(gdma::PdHandle(message.pd), address, message.number);
+    return granted ? gdma::kHwcSuccess : gdma::status_of(granted.error());
+}
+
+std::uint32_t Adapter::ext_revoke_source(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_revoke_source_req>(request);
+    if (message.number >= MANA_HW_EXT_PD_SOURCES) return gdma::kHwcInvalidParameter;
+    // Nobody but the executor looks at what PDs were granted.
+    const base::Gate::Recess recess(function.gate());
+    function.pds().revoke_source(message.number);
+    return gdma::kHwcSuccess;
 }
 
 std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply) {

@@ -66,6 +66,10 @@ void Qp::send_datagram(Datagram& datagram) {
         counters.drop_source.add();
         return;
     }
+    if (!pd->may_send_from(packet.source)) {
+        counters.drop_foreign_source.add();
+        return;
+    }
     ++requester.messages;
     tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
     const LocalPeer* const peer = find_peer(

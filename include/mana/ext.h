@@ -31,7 +31,9 @@ enum mana_hw_ext_opcode {
 	MANA_HW_EXT_DETACH_MULTICAST = 0x3800b,
 	MANA_HW_EXT_QUERY_QP_COUNTERS = 0x3800c,
 	MANA_HW_EXT_MODIFY_MR = 0x3800d,
-	MANA_HW_EXT_COPY_DM = 0x3800e
+	MANA_HW_EXT_COPY_DM = 0x3800e,
+	MANA_HW_EXT_GRANT_SOURCE = 0x3800f,
+	MANA_HW_EXT_REVOKE_SOURCE = 0x38010
 };
 
 #define MANA_HW_EXT_VERSION 1
@@ -53,6 +55,7 @@ enum mana_hw_ext_opcode {
 #define MANA_HW_EXT_PACKET_SPREAD (1ULL << 13) /* MANA_HW_EXT_CREATE_SPREAD */
 #define MANA_HW_EXT_PACKET_CHECKSUMS (1ULL << 14) /* MANA_HW_EXT_TX_CHECKSUMS */
 #define MANA_HW_EXT_DM_COPIES (1ULL << 15) /* MANA_HW_EXT_COPY_DM */
+#define MANA_HW_EXT_SOURCES (1ULL << 16) /* MANA_HW_EXT_GRANT_SOURCE */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -269,6 +272,41 @@ struct mana_hw_ext_copy_dm_req {
 MANA_HW_SIZE(struct mana_hw_ext_copy_dm_req, 80);
 MANA_HW_AT(struct mana_hw_ext_copy_dm_req, address, 64);
 MANA_HW_AT(struct mana_hw_ext_copy_dm_req, direction, 76);
+
+/*
+ * A program writes its datagrams itself, with the address that they come from. So that
+ * it is one of its own, CREATE_PD (GDMA) knows one more flag with the extension: from a
+ * PD that has it, datagrams leave only if their source was granted to it. That is so
+ * for queue pairs of both formats; connected ones have the source that the driver set.
+ *
+ * GRANT_SOURCE: the PD may send from an address, which the driver knows by a number.
+ * The same number once more: another address takes the place of the first. The adapter
+ * still has to have the address (CONFIG_ADDRESS).
+ * REVOKE_SOURCE: no PD may by this number any more; done when the answer comes.
+ */
+#define MANA_HW_EXT_PD_GRANTED_SOURCES (1u << 31)
+#define MANA_HW_EXT_PD_SOURCES 16 /* numbers are below */
+
+struct mana_hw_ext_grant_source_req {
+	struct mana_hw_rnic_req_head head;
+	uint64_t adapter;
+	uint64_t pd;
+	uint8_t gid[16];
+	uint32_t number;
+	uint32_t reserved;
+};
+MANA_HW_SIZE(struct mana_hw_ext_grant_source_req, 80);
+MANA_HW_AT(struct mana_hw_ext_grant_source_req, gid, 56);
+MANA_HW_AT(struct mana_hw_ext_grant_source_req, number, 72);
+
+struct mana_hw_ext_revoke_source_req {
+	struct mana_hw_rnic_req_head head;
+	uint64_t adapter;
+	uint32_t number;
+	uint32_t reserved;
+};
+MANA_HW_SIZE(struct mana_hw_ext_revoke_source_req, 56);
+MANA_HW_AT(struct mana_hw_ext_revoke_source_req, number, 48);
 
 /*
  * Event on the adapter's event EQ, of type MANA_HW_EQE_QP_FATAL (older parents

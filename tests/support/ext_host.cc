@@ -357,6 +357,20 @@ bool ExtHost::multicast(const ExtQp& qp, const roce::Gid& gid, bool attach) {
     return call(attach ? MANA_HW_EXT_ATTACH_MULTICAST : MANA_HW_EXT_DETACH_MULTICAST, message).ok();
 }
 
+bool ExtHost::grant_source(const DriverPd& pd, const roce::Gid& gid, std::uint32_t number) {
+    mana_hw_ext_grant_source_req message{};
+    message.pd = pd.handle;
+    std::copy(gid.begin(), gid.end(), message.gid);
+    message.number = number;
+    return call(MANA_HW_EXT_GRANT_SOURCE, message).ok();
+}
+
+bool ExtHost::revoke_source(std::uint32_t number) {
+    mana_hw_ext_revoke_source_req message{};
+    message.number = number;
+    return call(MANA_HW_EXT_REVOKE_SOURCE, message).ok();
+}
+
 std::optional<DriverMr> ExtHost::create_key(std::uint32_t type, std::uint64_t pages) {
     Request request(MANA_HW_CREATE_MR, 80, 48);
     request.put<std::uint64_t>(40, host_.pd.handle)

@@ -134,6 +134,8 @@ public:
     std::optional<mana_hw_ext_query_srq_resp> query_srq(const ExtSrq& srq);
     bool destroy_srq(const ExtSrq& srq);
     bool multicast(const ExtQp& qp, const roce::Gid& gid, bool attach);
+    bool grant_source(const DriverPd& pd, const roce::Gid& gid, std::uint32_t number);
+    bool revoke_source(std::uint32_t number);
     /// A window or a fast-register key (`pages` of it).
     std::optional<DriverMr> create_key(std::uint32_t type, std::uint64_t pages = 0);
     bool to_state(const ExtQp& qp, std::uint32_t state);

@@ -435,9 +435,10 @@ bool HwcDriver::destroy_eq(std::uint16_t device_type, const DriverEq& eq) {
     return call(request).ok();
 }
 
-std::optional<DriverPd> HwcDriver::create_pd(bool allow_gpa) {
-    const auto response = call(Request(MANA_HW_CREATE_PD, 48, 48)
-                                   .put<std::uint32_t>(40, allow_gpa ? MANA_HW_PD_ALLOW_GPA : 0));
+std::optional<DriverPd> HwcDriver::create_pd(bool allow_gpa, std::uint32_t flags) {
+    const auto response =
+        call(Request(MANA_HW_CREATE_PD, 48, 48)
+                 .put<std::uint32_t>(40, flags | (allow_gpa ? MANA_HW_PD_ALLOW_GPA : 0)));
     if (!response.ok()) return std::nullopt;
     return DriverPd{response.get<std::uint64_t>(32), response.get<std::uint32_t>(40)};
 }

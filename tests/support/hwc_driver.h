@@ -242,7 +242,7 @@ public:
                                       std::uint32_t vector, std::uint32_t bytes = 32768);
     bool test_eq(std::uint16_t device_type, DriverEq& eq);
     bool destroy_eq(std::uint16_t device_type, const DriverEq& eq);
-    std::optional<DriverPd> create_pd(bool allow_gpa = false);
+    std::optional<DriverPd> create_pd(bool allow_gpa = false, std::uint32_t flags = 0);
     bool destroy_pd(const DriverPd& pd);
     /// Type 2: `[address, address + length)` known as `va` (default: the address itself).
     std::optional<DriverMr> create_mr(const DriverPd& pd, base::GuestAddr address,

@@ -89,6 +89,29 @@ TEST(AbiExt, CopyOfDeviceMemory) {
     EXPECT_EQ(MANA_HW_EXT_COPY_DM, 0x3800e);
 }
 
+TEST(AbiExt, SourcesOfAPd) {
+    mana_hw_ext_grant_source_req grant{};
+    grant.adapter = 1;
+    grant.pd = 2;
+    grant.gid[0] = 0xfd;
+    grant.gid[15] = 3;
+    grant.number = 4;
+    const auto granted = bytes_of(grant);
+    const std::vector<std::uint8_t> want{1, 0, 0,    0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0,
+                                         0, 0, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                         0, 0, 0,    3, 4, 0, 0, 0, 0, 0, 0, 0};
+    EXPECT_EQ(std::vector<std::uint8_t>(granted.begin() + 40, granted.end()), want);
+    mana_hw_ext_revoke_source_req revoke{};
+    revoke.adapter = 1;
+    revoke.number = 5;
+    const auto revoked = bytes_of(revoke);
+    EXPECT_EQ(std::vector<std::uint8_t>(revoked.begin() + 40, revoked.end()),
+              (std::vector<std::uint8_t>{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(MANA_HW_EXT_GRANT_SOURCE, 0x3800f);
+    EXPECT_EQ(MANA_HW_EXT_REVOKE_SOURCE, 0x38010);
+    EXPECT_EQ(MANA_HW_EXT_PD_GRANTED_SOURCES, 0x80000000U);
+}
+
 TEST(AbiExt, RecordsShareTheirPlaces) {
     mana_hw_ext_qp_record record{};
     record.sq_producer = 1;

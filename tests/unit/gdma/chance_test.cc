@@ -99,7 +99,7 @@ class ChanceTest : public testing::Test {
 protected:
     static MemoryRegion region() {
         MemoryRegion region;
-        region.pd = make_handle<Pd>(Pdn(1), PdHandle(), kGuest, true);
+        region.pd = make_handle<Pd>(Pdn(1), PdHandle(), kGuest, PdRights{.allows_gpa = true});
         region.type = MrType::kGpa;
         region.access = kLocalRead;
         return region;

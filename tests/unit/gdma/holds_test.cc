@@ -32,7 +32,7 @@ protected:
     }
     base::Gate gate;
     base::GuestMemory memory;
-    Handle<Pd> pd = make_handle<Pd>(Pdn(1), PdHandle(), kGuest, true);
+    Handle<Pd> pd = make_handle<Pd>(Pdn(1), PdHandle(), kGuest, PdRights{.allows_gpa = true});
     base::MemoryAccount account;
     MemoryTable table{gate, memory, account, 1 << 20};
 };

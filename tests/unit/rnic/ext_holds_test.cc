@@ -107,6 +107,14 @@ TEST_P(ExtHoldsTest, AVisitIsAFewRequestsAndBytes) {
     EXPECT_LE(meter.largest(base::HoldKind::kVisit).work, 130U) << meter.report();
 }
 
+TEST_P(ExtHoldsTest, ASourceIsRevokedFromManyPdsWithTheGateOpen) {
+    open();
+    for (int i = 0; i < 300; ++i) ASSERT_TRUE(link->a.node->host.hwc().create_pd());
+    meter.clear();
+    ASSERT_TRUE(link->a.host->revoke_source(3));
+    EXPECT_LE(meter.largest().work, 1U) << meter.report();
+}
+
 TEST_P(ExtHoldsTest, AStateIsSetForOneQueuePairAtOnce) {
     open();
     meter.clear();

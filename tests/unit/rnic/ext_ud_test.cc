@@ -30,6 +30,37 @@ protected:
         wr.ud->qkey = qkey;
         return wr;
     }
+    /// A's queue pair and memory are those of a program from here on, whose PD this is.
+    DriverPd become_program() {
+        RdmaHost& host = link->a.node->host;
+        const auto pd = host.hwc().create_pd(false, MANA_HW_EXT_PD_GRANTED_SOURCES);
+        OM_CHECK(pd.has_value());
+        host.pd = *pd;
+        ExtQpOptions options;
+        options.type = MANA_HW_EXT_QP_UD;
+        const auto qp = link->a.host->create_qp(link->a.send_cq, link->a.recv_cq, options);
+        const auto mr = host.hwc().create_mr(*pd, link->a.buffer, ExtLink::kMr, ExtLink::kAll);
+        OM_CHECK(qp.has_value() && mr.has_value());
+        link->a.qp = *qp;
+        link->a.mr = *mr;
+        OM_CHECK(link->a.host->start_datagrams(link->a.qp, 0x1234));
+        return *pd;
+    }
+    /// Whether a datagram from that address arrives.
+    bool arrives_from(const roce::Gid& source) {
+        link->b.recv(1, 0x80000, 1000);
+        ExtWr wr = datagram(0, 10);
+        std::ranges::copy(source, wr.ud->source_gid);
+        const std::size_t sent = link->sent.size(), received = link->received.size();
+        link->a.post(wr);
+        EXPECT_TRUE(link->run(sent + 1));
+        link->idle();
+        EXPECT_EQ(link->sent.back().status, 0);
+        return link->received.size() > received;
+    }
+    [[nodiscard]] std::uint64_t foreign_sources() const {
+        return link->a.node->rnic.counters().drop_foreign_source.value();
+    }
 };
 
 INSTANTIATE_TEST_SUITE_P(Paths, ExtUdTest, ::testing::Values(true, false),
@@ -165,6 +196,65 @@ TEST_P(ExtUdTest, MulticastReachesMembersOnBothNics) {
     EXPECT_EQ(own[0].source_qpn, link->a.qp.qpn);
     ASSERT_TRUE(link->a.host->multicast(link->a.qp, group, false));
     EXPECT_FALSE(link->a.host->multicast(link->a.qp, group, false));
+}
+
+TEST_P(ExtUdTest, AProgramSendsFromAddressesThatItWasGranted) {
+    open_ud();
+    ExtHost& host = *link->a.host;
+    const roce::Gid own = link->a.node->host.gid();
+    const roce::Gid others = ipv4_gid(9);
+    ASSERT_TRUE(link->a.node->host.config_address(others, true));
+    EXPECT_TRUE(arrives_from(others)) << "the kernel sends from any address of the adapter";
+
+    const DriverPd pd = become_program();
+    EXPECT_FALSE(arrives_from(own)) << "not one without a grant";
+    EXPECT_EQ(foreign_sources(), 1U);
+    ASSERT_TRUE(host.grant_source(pd, own, 3));
+    EXPECT_TRUE(arrives_from(own));
+    EXPECT_FALSE(arrives_from(others));
+    EXPECT_EQ(foreign_sources(), 2U);
+    ASSERT_TRUE(host.grant_source(pd, others, 15));
+    EXPECT_TRUE(arrives_from(others));
+    EXPECT_TRUE(arrives_from(own)) << "a second one takes the place of none";
+    ASSERT_TRUE(host.revoke_source(15));
+    EXPECT_FALSE(arrives_from(others));
+    EXPECT_TRUE(arrives_from(own));
+    ASSERT_TRUE(host.grant_source(pd, others, 3));
+    EXPECT_FALSE(arrives_from(own)) << "one number, one address";
+    EXPECT_TRUE(arrives_from(others));
+}
+
+TEST_P(ExtUdTest, AGrantIsForOnePdAndDoesNotMakeAnAddress) {
+    open_ud();
+    ExtHost& host = *link->a.host;
+    const roce::Gid own = link->a.node->host.gid();
+    const DriverPd first = become_program();
+    ASSERT_TRUE(host.grant_source(first, own, 0));
+    ASSERT_TRUE(arrives_from(own));
+    ASSERT_TRUE(host.grant_source(first, ipv4_gid(7), 1));
+    EXPECT_FALSE(arrives_from(ipv4_gid(7))) << "the adapter does not have it";
+    const DriverPd second = become_program();
+    EXPECT_FALSE(arrives_from(own)) << "granted to another PD";
+    ASSERT_TRUE(host.grant_source(second, own, 0));
+    EXPECT_TRUE(arrives_from(own));
+    ASSERT_TRUE(host.revoke_source(0));
+    EXPECT_FALSE(arrives_from(own)) << "revoked from all PDs";
+}
+
+TEST_P(ExtUdTest, ABadGrantIsRefused) {
+    open_ud();
+    ExtHost& host = *link->a.host;
+    const roce::Gid own = link->a.node->host.gid();
+    EXPECT_FALSE(host.grant_source(link->a.node->host.pd, own, 0)) << "a PD of the kernel";
+    EXPECT_EQ(host.status, gdma::kHwcInvalidParameter);
+    const DriverPd pd = become_program();
+    EXPECT_FALSE(host.grant_source(pd, own, MANA_HW_EXT_PD_SOURCES));
+    EXPECT_EQ(host.status, gdma::kHwcInvalidParameter);
+    EXPECT_FALSE(host.revoke_source(MANA_HW_EXT_PD_SOURCES));
+    EXPECT_EQ(host.status, gdma::kHwcInvalidParameter);
+    EXPECT_FALSE(host.grant_source({.handle = pd.handle + 1000}, own, 0));
+    EXPECT_EQ(host.status, gdma::kHwcNotFound);
+    EXPECT_FALSE(arrives_from(own));
 }
 
 TEST_P(ExtUdTest, SrqReceiveKeptByAnEndingQpComesBack) {

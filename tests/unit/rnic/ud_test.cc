@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GSI QP and UD QPs (RNIC 7), each case on the local path and on the wire.
+#include <mana/ext.h>
+
 #include "rnic_fixture.h"
 #include "roce/icrc.h"
 
@@ -221,6 +223,18 @@ TEST_P(UdTest, ForeignSourceAddressIsNotSent) {
     EXPECT_TRUE(from.cq.poll());
     EXPECT_FALSE(to.cq.poll());
     EXPECT_EQ(a.rnic.counters().drop_source.value(), 1U);
+}
+
+/// The address vector is in memory of the program.
+TEST_P(UdTest, AProgramSendsFromNoAddressThatItWasNotGranted) {
+    UdQp to = create(b, 4, 0x11);
+    a.host.pd = *a.host.hwc().create_pd(false, MANA_HW_EXT_PD_GRANTED_SOURCES);
+    UdQp from = create(a, 4, 0x11);
+    recv(to, 0, 200);
+    send(from, a, b, to.recv.id, 10, 0x11);
+    EXPECT_TRUE(from.cq.poll());
+    EXPECT_FALSE(to.cq.poll());
+    EXPECT_EQ(a.rnic.counters().drop_foreign_source.value(), 1U);
 }
 
 TEST_P(UdTest, PacketsAreCountedOnce) {

@@ -2,6 +2,7 @@
 /* Address handles. */
 #include "ah.h"
 #include "device.h"
+#include "source.h"
 #include "udata.h"
 
 #include <linux/dma-mapping.h>
@@ -87,6 +88,10 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	ah->attr.grh.sgid_attr = NULL;
 	mana_ib_fill_ud(ah, attr);
 	if (udata) {
+		err = mana_ib_grant_source(to_mana_pd(ibah->pd),
+					   attr->grh.sgid_attr);
+		if (err)
+			return err;
 		memcpy(response.dest_mac, attr->roce.dmac, ETH_ALEN);
 		return mana_ib_udata_out(udata, &response, sizeof(response));
 	}

@@ -39,6 +39,9 @@ void mana_ib_cmd_free_doorbell_page(struct mana_ib_dev *dev, u32 page);
 int mana_ib_cmd_create_pd(struct mana_ib_dev *dev, bool kernel, u64 *handle,
 			  u32 *id);
 void mana_ib_cmd_destroy_pd(struct mana_ib_dev *dev, u64 handle);
+int mana_ib_cmd_grant_source(struct mana_ib_dev *dev, u64 pd,
+			     const union ib_gid *gid, u32 number);
+int mana_ib_cmd_revoke_source(struct mana_ib_dev *dev, u32 number);
 
 /**
  * struct mana_ib_mr_params - a key to make

@@ -45,7 +45,7 @@ void mana_ib_cmd_free_doorbell_page(struct mana_ib_dev *dev, u32 page)
 /**
  * mana_ib_cmd_create_pd - makes a protection domain
  * @dev: device
- * @kernel: it may have a key to all bus addresses
+ * @kernel: it may have a key to all bus addresses, and send from any address
  * @handle: for memory and RDMA QPs
  * @id: for Ethernet queues
  */
@@ -58,6 +58,8 @@ int mana_ib_cmd_create_pd(struct mana_ib_dev *dev, bool kernel, u64 *handle,
 	struct mana_hw_create_pd_resp response;
 	int err;
 
+	if (!kernel && mana_ib_has(dev, MANA_HW_EXT_SOURCES))
+		request.flags |= MANA_HW_EXT_PD_GRANTED_SOURCES;
 	err = mana_ib_hwc_send(dev, MANA_HW_CREATE_PD, MANA_IB_TO_GDMA,
 			       &request, sizeof(request), &response,
 			       sizeof(response));
@@ -79,4 +81,41 @@ void mana_ib_cmd_destroy_pd(struct mana_ib_dev *dev, u64 handle)
 
 	mana_ib_hwc_destroy(dev, MANA_HW_DESTROY_PD, MANA_IB_TO_GDMA, &request,
 			    sizeof(request));
+}
+
+/**
+ * mana_ib_cmd_grant_source - datagrams of a user's PD may come from an address
+ * @dev: device with MANA_HW_EXT_SOURCES
+ * @pd: handle of the PD
+ * @gid: of the address
+ * @number: that it is known by from now on, in each PD
+ */
+int mana_ib_cmd_grant_source(struct mana_ib_dev *dev, u64 pd,
+			     const union ib_gid *gid, u32 number)
+{
+	struct mana_hw_ext_grant_source_req request = {
+		.adapter = dev->adapter,
+		.pd = pd,
+		.number = number,
+	};
+
+	memcpy(request.gid, gid->raw, sizeof(request.gid));
+	return mana_ib_hwc_tell(dev, MANA_HW_EXT_GRANT_SOURCE,
+				MANA_IB_TO_DEVICE, &request, sizeof(request));
+}
+
+/**
+ * mana_ib_cmd_revoke_source - takes an address away from all PDs
+ * @dev: device with MANA_HW_EXT_SOURCES
+ * @number: that it was granted by
+ */
+int mana_ib_cmd_revoke_source(struct mana_ib_dev *dev, u32 number)
+{
+	struct mana_hw_ext_revoke_source_req request = {
+		.adapter = dev->adapter,
+		.number = number,
+	};
+
+	return mana_ib_hwc_tell(dev, MANA_HW_EXT_REVOKE_SOURCE,
+				MANA_IB_TO_DEVICE, &request, sizeof(request));
 }

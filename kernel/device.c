@@ -3,6 +3,7 @@
 #include "device.h"
 #include "cmd.h"
 #include "parent.h"
+#include "source.h"
 #include "udata.h"
 
 #include <linux/etherdevice.h>
@@ -293,8 +294,10 @@ int mana_ib_add_gid(const struct ib_gid_attr *attr, void **context)
 
 int mana_ib_del_gid(const struct ib_gid_attr *attr, void **context)
 {
-	return mana_ib_cmd_remove_address(to_mana_dev(attr->device),
-					  &attr->gid);
+	struct mana_ib_dev *dev = to_mana_dev(attr->device);
+
+	mana_ib_revoke_source(dev, attr);
+	return mana_ib_cmd_remove_address(dev, &attr->gid);
 }
 
 static int mana_ib_associate_netdev(struct mana_ib_dev *dev, u32 port)

@@ -9,6 +9,7 @@
 #include "pd.h"
 #include "post.h"
 #include "raw.h"
+#include "source.h"
 #include "srq.h"
 #include "stats.h"
 
@@ -273,6 +274,7 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	mutex_init(&dev->counter_lock);
 	mutex_init(&dev->hook_lock);
 	mutex_init(&dev->raw_lock);
+	mana_ib_init_sources(dev);
 	ida_init(&dev->packet_qpns);
 }
 

@@ -12,6 +12,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
+#include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -144,6 +145,8 @@ struct mana_ib_function {
  *	destroyed: what CQs and WQs say of them
  * @raw_eqs: the same for raw packet queues, as long as there are any
  * @raw_users: raw packet QPs
+ * @source_lock: protects @sources: held for reading while one is granted
+ * @sources: by GID index: counts how often what was granted has ended
  * @qps: QP number to event target of the QP
  * @sqs: SQ id to the same, stock UD QPs of the kernel only
  * @srqs: SRQ id to event target of the SRQ
@@ -188,6 +191,8 @@ struct mana_ib_dev {
 	struct mutex raw_lock; /* raw_eqs and raw packet queues */
 	struct mana_ib_eq *raw_eqs;
 	u32 raw_users;
+	struct rw_semaphore source_lock; /* sources */
+	u32 sources[MANA_IB_GID_ENTRIES];
 	struct xarray qps;
 	struct xarray sqs;
 	struct xarray srqs;

@@ -15,6 +15,7 @@ struct mana_ib_ucontext {
  * @ibpd: that of the core
  * @handle: for memory and RDMA QPs
  * @id: for Ethernet queues
+ * @sources: of a user, by GID index: the device's count when it was granted
  * @vport_lock: protects what follows
  * @vport: Ethernet port this PD's raw packet QPs send on
  * @vport_users: raw packet QPs there
@@ -23,6 +24,7 @@ struct mana_ib_pd {
 	struct ib_pd ibpd;
 	u64 handle;
 	u32 id;
+	u32 sources[MANA_IB_GID_ENTRIES];
 	struct mutex vport_lock; /* vport, vport_users */
 	struct mana_port_context *vport;
 	u32 vport_users;

@@ -3,6 +3,7 @@
 #include "pd.h"
 #include "post.h"
 #include "raw.h"
+#include "source.h"
 #include "trace.h"
 #include "udata.h"
 
@@ -83,6 +84,11 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 			return err;
 		if (request.reserved)
 			return -EOPNOTSUPP;
+		err = attr->qp_type == IB_QPT_UD ?
+			      mana_ib_check_datagrams(dev) :
+			      0;
+		if (err)
+			return err;
 	}
 	extended = mana_ib_wants_extended(dev, &request, attr->qp_type,
 					  qp->kernel);

@@ -3,6 +3,7 @@
 #include "device.h"
 #include "post.h"
 #include "raw.h"
+#include "source.h"
 #include "trace.h"
 #include "udata.h"
 
@@ -31,6 +32,11 @@ static int mana_ib_find_path(const struct mana_ib_qp *qp,
 
 	if (ah->type != RDMA_AH_ATTR_TYPE_ROCE || !sgid)
 		return -EINVAL;
+	if (!qp->kernel) {
+		err = mana_ib_check_source(sgid);
+		if (err)
+			return err;
+	}
 	err = mana_ib_source_mac(sgid, path->source_mac);
 	if (err)
 		return err;

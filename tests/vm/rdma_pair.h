@@ -299,8 +299,8 @@ static inline void pair_open(struct pair* pair) {
     pair_find_gid(pair, (uint32_t)port.gid_tbl_len);
 }
 
-static const struct retry_rules usual_rules = {
-    .timeout = 17, .retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 12};
+static const struct retry_rules usual_rules
+    __attribute__((unused)) = {.timeout = 17, .retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 12};
 
 static inline void qp_init(struct ibv_qp* qp, unsigned access) {
     struct ibv_qp_attr attr = {

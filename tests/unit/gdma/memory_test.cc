@@ -127,7 +127,8 @@ class MemoryTableTest : public MemoryTest {
 protected:
     Handle<Pd> pd(std::uint32_t id) {
         if (id >= pds.size()) pds.resize(id + 1);
-        if (!pds[id]) pds[id] = make_handle<Pd>(Pdn(id), PdHandle(), kGuest, PdRights{.allows_gpa = true});
+        if (!pds[id])
+            pds[id] = make_handle<Pd>(Pdn(id), PdHandle(), kGuest, PdRights{.allows_gpa = true});
         return pds[id];
     }
     std::vector<Handle<Pd>> pds;

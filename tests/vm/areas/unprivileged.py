@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process without privileges may do to others of its guest: to another network namespace,
+and to other users of what all share. It is refused or limited, and the others go on."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+from collections.abc import Iterator
+
+from areas.lifecycle import works
+from harness import Area, Context, Peer, check
+
+AREA = Area("unprivileged", needs=("driver", "provider", "ext"))
+APART = "apart"  # a network namespace
+DEVICE = "apart0"
+MOVES = "/tmp/address-moves"
+
+
+def gid_of(address: str) -> str:
+    """The GID of an IPv4 address, as sysfs has it."""
+    digits = f"{int(ipaddress.IPv4Address(address)):08x}"
+    return f"0000:0000:0000:0000:0000:ffff:{digits[:4]}:{digits[4:]}"
+
+
+def wait_gid(peer: Peer, address: str, there: bool = True) -> None:
+    """Until the port has the GID of an address, or has it no more."""
+    look = f"grep -qsF {gid_of(address)} /sys/class/infiniband/{peer.rdma}/ports/1/gids/*"
+    peer.until(look if there else f"! {look}",
+               f"the GID of {address} does not {'come' if there else 'go'}", 20)
+
+
+def another(peer: Peer, number: int) -> tuple[str, str]:
+    """A further address of the NIC's network, and how `ip` wants it."""
+    shown = json.loads(peer.out(f"ip -j -4 address show dev {peer.interface}"))
+    address = str(ipaddress.ip_address(peer.ip()) + number)
+    return address, f"{address}/{shown[0]['addr_info'][0]['prefixlen']}"
+
+
+@contextlib.contextmanager
+def apart(peer: Peer) -> Iterator[str]:
+    """A network namespace of the guest that has an address of its own on the NIC: that address."""
+    address, words = another(peer, 100)
+    peer.run(f"ip netns add {APART}")
+    try:
+        peer.run(f"ip link add link {peer.interface} name {DEVICE} type ipvlan mode l2")
+        peer.run(f"ip link set {DEVICE} netns {APART}")
+        peer.run(f"ip -n {APART} address add {words} dev {DEVICE}")
+        peer.run(f"ip -n {APART} link set {DEVICE} up")
+        wait_gid(peer, address)
+        yield address
+    finally:
+        peer.run(f"ip netns delete {APART}")
+        wait_gid(peer, address, there=False)
+
+
+def dropped(peer: Peer) -> int:
+    """Datagrams that the device did not send since their source was another's."""
+    return peer.counters()["rnic.drop.foreign_source"]
+
+
+def forge(context: Context, own: str, foreign: str, *before: str) -> None:
+    """The program at both ends: of its datagrams the one with the foreign source does not come."""
+    a, b = context.a, context.b
+    port = str(context.port())
+    count = dropped(b)
+    server = a.spawn([context.program(a, "foreign_source.c"), "--server", "--dev", a.rdma, "--port",
+                      port])
+    a.wait_listening(int(port), server)
+    b.run([*before, context.program(b, "foreign_source.c"), "--host", a.ip(), "--dev", b.rdma,
+           "--port", port, "--own", own, "--foreign", foreign])
+    a.finish(server, 40)
+    check(server.stdout == f"1 from {own}\n3 from {own}\n", f"what came: {server.stdout!r}")
+    check(dropped(b) - count == 1, f"{dropped(b) - count} datagrams were dropped, expected 1")
+
+
+@AREA.case("a source of another network namespace", smoke=True)
+def from_outside(context: Context) -> None:
+    b = context.b
+    with apart(b) as address:
+        forge(context, b.ip(), address)
+    works(context)
+
+
+@AREA.case("a source of the first network namespace, by a process of another one")
+def from_inside(context: Context) -> None:
+    b = context.b
+    with apart(b) as address:
+        forge(context, address, b.ip(), "ip", "netns", "exec", APART)
+    works(context)
+
+
+@AREA.case("an address that goes to another network namespace")
+def moving(context: Context) -> None:
+    a, b = context.a, context.b
+    moved, words = another(b, 101)
+    port = str(context.port())
+    with apart(b):
+        b.run(f"rm -f {MOVES}; ip address add {words} dev {b.interface}")
+        wait_gid(b, moved)
+        count = dropped(b)
+        server = a.spawn([context.program(a, "foreign_source.c"), "--server", "--dev", a.rdma,
+                          "--port", port])
+        a.wait_listening(int(port), server)
+        client = b.spawn([context.program(b, "foreign_source.c"), "--host", a.ip(), "--dev",
+                          b.rdma, "--port", port, "--own", moved, "--foreign", b.ip(), "--moves",
+                          MOVES])
+        b.until(f"test -e {MOVES}", "the first datagram was not sent", 30)
+        b.run(f"ip address delete {words} dev {b.interface}")
+        wait_gid(b, moved, there=False)
+        b.run(f"ip -n {APART} address add {words} dev {DEVICE}")
+        wait_gid(b, moved)
+        b.run(f"rm {MOVES}")
+        b.finish(client, 40)
+        a.finish(server, 40)
+        check(server.stdout == f"1 from {moved}\n3 from {b.ip()}\n", f"what came: {server.stdout}")
+        check(dropped(b) - count == 1, f"{dropped(b) - count} datagrams were dropped, expected 1")
+    wait_gid(b, moved, there=False)
+    works(context)

@@ -563,6 +563,7 @@ class Runner:
         while (figures := self.figures()) != self._baseline:
             if time.monotonic() > deadline:
                 changes = [f"{nic}: {name} {before.get(name)} -> {after.get(name)}"
+            manad.check_rights()
                            for nic, before in self._baseline.items()
                            for after in (figures.get(nic, {}),)
                            for name in sorted({*before, *after})

@@ -136,12 +136,18 @@ class FakeManad:
         self.log = log_dir / "manad.log"
         self.log.write_text("ready\n")
         self.dead: LabError | None = None
+        self.rights: LabError | None = None
         self.qps = 1
 
     def check(self) -> None:
         """Raises when it has died."""
         if self.dead is not None:
             raise self.dead
+
+    def check_rights(self) -> None:
+        """Raises when it has too many rights."""
+        if self.rights is not None:
+            raise self.rights
 
     def ctl(self, *words: str, check: bool = True) -> str:
         """status and stats."""
@@ -375,6 +381,12 @@ class HarnessTest(unittest.TestCase):
         finally:
             harness.CLEAN_PATIENCE = patience
         self.assertRegex(said, r"(?m)^not ok 2 - .*: left behind in manad: g0n0: qps 1 -> 3$")
+
+    def test_rights_that_manad_should_not_have_fail_the_area(self) -> None:
+        self.lab.manads[0].rights = LabError("manad's thread nic-a: Seccomp is 0, not 2")
+        self.area.add("writes", lambda _: None)
+        self.assertRegex(self.run_area(),
+                         r"(?m)^not ok 2 - .*: manad's thread nic-a: Seccomp is 0, not 2$")
 
     def test_a_program_has_each_of_its_headers_once(self) -> None:
         with tempfile.TemporaryDirectory() as temp:

@@ -16,7 +16,6 @@ import argparse
 import importlib
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -36,9 +35,9 @@ from lab.evidence import Evidence, Recorder, Setup, commit, key_of, sources  # n
 from lab.guest import MEMORY, PATIENCE, GuestSpec  # noqa: E402
 from lab.image import cached_image  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
-from lab.manad import find_binary  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
 from lab.progress import set_quiet  # noqa: E402
+from lab.rights import User, find_user  # noqa: E402
 from lab.session import Lab  # noqa: E402
 
 PAIRS = {"trixie": ("trixie", "trixie"), "forky": ("forky", "forky"), "mixed": ("trixie", "forky")}
@@ -85,6 +84,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--manad", type=Path, metavar="PATH",
                         default=os.environ.get("OPENMANA_MANAD"),
                         help="this manad instead of the build's (or set OPENMANA_MANAD)")
+    parser.add_argument("--manad-user", metavar="USER",
+                        default=os.environ.get("OPENMANA_MANAD_USER") or None,
+                        help="start manad as its package does: as this user (a name, or a number "
+                        "that need not be anybody's), without a capability, and see that it stays "
+                        "so; only for root (or set OPENMANA_MANAD_USER)")
     parser.add_argument("--manad-arg", action="append", default=[], metavar="ARG",
                         help="one more argument for manad; repeatable")
     parser.add_argument("--evidence", type=Path, metavar="DIR",
@@ -115,6 +119,11 @@ def parse() -> argparse.Namespace:
     if arguments.evidence is None and (arguments.resume or arguments.missing):
         parser.error("--resume and --missing need --evidence, and neither --manad, --manad-arg "
                      "nor --append")
+    if arguments.manad_user is not None:
+        try:
+            find_user(arguments.manad_user)
+        except LabError as error:
+            parser.error(f"--manad-user {arguments.manad_user}: {error}")
     if arguments.manad is not None and not os.access(arguments.manad, os.X_OK):
         parser.error(f"--manad {arguments.manad}: no such program")
     return arguments
@@ -133,6 +142,7 @@ def setup_of(area: str, arguments: argparse.Namespace) -> Setup:
     variant = [arguments.wire] if arguments.wire else []
     variant += [f"{name}-{getattr(arguments, name)}" for name, usual in (("cpus", 1), ("rounds", 3))
                 if getattr(arguments, name) != usual]
+    variant += ["packaged"] if arguments.manad_user is not None else []
     return Setup(area, arguments.pair, arguments.driver, arguments.provider, arguments.ext,
                  arguments.kernel, "-".join(variant))
 
@@ -150,7 +160,11 @@ def not_shown(area: Area, arguments: argparse.Namespace, guests: list[str] | Non
 def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, tally: Tally,
                runner_number: int) -> int:
     """Boots the guests of a layout and runs its areas. Returns the number of the last case."""
-    if layout == "tap" and not own_network():
+    user = None
+    if arguments.manad_user is not None:  # as debian/examples/tap.conf has it
+        user = find_user(arguments.manad_user, ("net_admin",) if layout == "tap" else ())
+    before = own_network(user) if layout == "tap" else []
+    if layout == "tap" and not before:
         for area in areas:
             for case in chosen(area, arguments):
                 tally.skipped += 1
@@ -208,36 +222,34 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         return folder[0]
 
     with tempfile.TemporaryDirectory(prefix="openmana-vm-") as temp:
+        place = Path(temp)  # for what manad makes
+        if user is not None:
+            place.chmod(0o711)
+            place = user.folder(place / "manad", 0o711)
         if layout == "soft":
-            pcap = Path(temp) / "switch.pcap"
-        manad = arguments.manad
+            pcap = place / "switch.pcap"
         manad_args = [*arguments.manad_arg, *(("--pcap", str(pcap)) if pcap else ())]
         if layout == "tap":
             ends = ((0, 0), (0, 0))
-            binary = (manad or find_binary("manad")).absolute()
-            manad = script_of([*own_network(), str(binary)], Path(temp) / "manad")
             manad_args += ["--uplink", "tap=omtap%d"]
-        return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=manad,
+        return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
-                           ext=arguments.ext == "on"),
+                           ext=arguments.ext == "on", manad_user=user, manad_before=before),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap),
                        keep, [(area, todo[area.name]) for area in areas], tally, runner_number,
                        recorder, arguments.until)
 
 
-def own_network() -> list[str]:
+def own_network(user: User | None = None) -> list[str]:
     """Words that run a program with a network of its own, as root or as anybody; none if that
-    cannot be, or it could have no TAP device there."""
+    cannot be, or it could have no TAP device there. A `user` that manad becomes may open the
+    device, as udev has it."""
     words = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--user", "--map-root-user"))]
+    if user is not None:
+        words += ["--mount", "sh", "-ec", "mount -t tmpfs tmpfs /dev/net; "
+                  "mknod -m 666 /dev/net/tun c 10 200; exec \"$@\"", "own_network"]
     done = subprocess.run([*words, "test", "-w", "/dev/net/tun"], check=False, capture_output=True)
     return words if done.returncode == 0 else []
-
-
-def script_of(words: list[str], path: Path) -> Path:
-    """A program that runs a command with the arguments that it gets."""
-    path.write_text(f"#!/bin/sh\nexec {shlex.join(words)} \"$@\"\n")
-    path.chmod(0o755)
-    return path
 
 
 def run_lab(lab: Lab, make_context: Callable[[Lab], Context], keep: Callable[[], Path],

@@ -16,12 +16,16 @@ KEEP_LOGS = 30
 
 
 class RunDirectory:
-    """A directory of sockets, mode 0700, held by a lock file; `close` removes it."""
+    """A directory of sockets, mode 0700, held by a lock file; `close` removes it. A `passable` one
+    has directories that other users can go to if they know the names."""
 
-    def __init__(self, prefix: str = "run-") -> None:
-        base = run_base()
+    def __init__(self, prefix: str = "run-", passable: bool = False) -> None:
+        base = run_base(passable)
         sweep(base)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+        if passable:
+            for path in (base, self.path):
+                path.chmod(0o711)
         self._lock = (self.path / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._lock.write(f"{os.getpid()}\n")

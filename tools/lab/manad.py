@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from .errors import LabError
 from .paths import BUILD, IS_SOURCE_TREE, ROOT
 from .proc import end_group, kill_group, spawn, tail
+from .rights import UMASK, User, check_rights, how_it_ended
 
 # It works for microseconds at a time, and a guest that computes waits for what it does.
 NICE = -20
@@ -50,21 +52,25 @@ def find_binary(name: str) -> Path:
 
 
 class Manad:
-    """A running manad. `stop` ends it and gives its exit status."""
+    """A running manad. `stop` ends it and gives its exit status. With a `user` it is started as
+    its package does it; the directory of `control` has to be that user's. `before`: words that
+    begin its command line, of a program that becomes manad."""
 
     def __init__(self, nics: list[Nic], control: Path, log: Path, args: tuple[str, ...] = (),
-                 binary: Path | None = None) -> None:
+                 binary: Path | None = None, user: User | None = None,
+                 before: tuple[str, ...] = ()) -> None:
         self.nics = nics
         self.control = control
         self.log = log
         self._args = args
         self._binary = binary
+        self._user = user
+        self._before = before
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Starts it and waits for its `ready`."""
-        binary = self._binary or find_binary("manad")
-        argv = [os.fspath(binary)]
+        argv = self._program()
         for nic in self.nics:
             argv += ["--nic", nic.argument()]
         argv += ["--control", os.fspath(self.control), *self._args]
@@ -72,7 +78,8 @@ class Manad:
             log.write((" ".join(argv) + "\n").encode())
             log.flush()
             self._process = spawn(argv, nice=NICE, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=log)
+                                  stdout=subprocess.PIPE, stderr=log,
+                                  umask=-1 if self._user is None else UMASK)
         assert self._process.stdout is not None
         deadline = time.monotonic() + START_TIMEOUT
         seen = b""
@@ -87,10 +94,27 @@ class Manad:
                     continue
                 data = os.read(self._process.stdout.fileno(), 4096)
                 if not data:
-                    status = self._process.wait(timeout=10)
-                    raise LabError(f"manad ended with status {status}: {tail(self.log)[:200]}",
-                                   self.log)
+                    self._process.wait(timeout=10)
+                    self.check()
                 seen += data
+        self.check_rights()
+
+    def _program(self) -> list[str]:
+        """What starts manad. Its user may not reach where the build is, so it gets a copy."""
+        binary = self._binary or find_binary("manad")
+        if self._user is None:
+            return [*self._before, os.fspath(binary)]
+        copy = self.control.parent / "bin" / "manad"
+        if not copy.exists():
+            copy.parent.mkdir(mode=0o755, exist_ok=True)
+            shutil.copy(binary, copy)
+            copy.chmod(0o755)
+        return [*self._before, *self._user.words(), os.fspath(copy), *self._user.options]
+
+    def check_rights(self) -> None:
+        """Raises when it has rights that its user should not have."""
+        if self._user is not None:
+            check_rights(self.pid, self._user, self.log)
 
     @property
     def pid(self) -> int:
@@ -107,7 +131,7 @@ class Manad:
     def check(self) -> None:
         """Raises when it has died."""
         if self._process is not None and self._process.poll() is not None:
-            raise LabError(f"manad ended with status {self._process.returncode}: "
+            raise LabError(f"{how_it_ended(self._process.returncode, self._process.pid)}: "
                            f"{tail(self.log)[:200]}", self.log)
 
     def ctl(self, *args: str, check: bool = True, timeout: float = 20.0) -> str:

@@ -50,8 +50,11 @@ def private_dir(path: Path) -> Path:
     return path
 
 
-def run_base() -> Path:
-    """The directory that holds run directories (sockets). Short, for the limit of AF_UNIX."""
+def run_base(passable: bool = False) -> Path:
+    """The directory that holds run directories (sockets). Short, for the limit of AF_UNIX. A
+    `passable` one is where others can go to: not below what is this user's alone."""
+    if passable:
+        return private_dir(Path("/tmp") / f"openmana-{os.getuid()}")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and len(runtime) < 50 and os.path.isdir(runtime) and os.access(runtime, os.W_OK):
         return private_dir(Path(runtime) / "openmana")

@@ -21,6 +21,7 @@ from .manad import Manad, Nic
 from .ours import guest_initrd
 from .progress import Step, say
 from .qemu import Machine, Qemu, find_qemu, free_memory
+from .rights import User, how_it_ended
 
 MAX_NICS = 16
 MAX_VIRTIO = 8
@@ -62,8 +63,9 @@ class Lab:
     2 and 3, and so on. `mtu` is set on the guests' interfaces by `configure_network`; `nic_options`
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
     needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
-    UDP uplink. Logs are kept when the block ends by an exception (or with `keep_logs`), in
-    `lab.log_dir`.
+    UDP uplink. With `manad_user` each manad is started as its package does it, and what it writes
+    is in `lab.output_dir`; `manad_before` are words that begin its command line. Logs are kept when
+    the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,
@@ -71,7 +73,8 @@ class Lab:
                  nic_options: str = "", ext: bool = True, name: str = "lab",
                  boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
                  keep_logs: bool = False, manad: Path | None = None,
-                 shared_memory: bool = True, modules: bool = True, split: bool = False) -> None:
+                 shared_memory: bool = True, modules: bool = True, split: bool = False,
+                 manad_user: User | None = None, manad_before: Sequence[str] = ()) -> None:
         self.specs = list(guests)
         self._nics = nics
         self._virtio = virtio
@@ -84,6 +87,8 @@ class Lab:
         self._accel = accel
         self._keep_logs = keep_logs
         self._manad_binary = manad
+        self._manad_user = manad_user
+        self._manad_before = tuple(manad_before)
         self._shared_memory = shared_memory
         self._modules = modules
         self._split = split
@@ -135,6 +140,11 @@ class Lab:
         return self._log_dir
 
     @property
+    def output_dir(self) -> Path:
+        """Where manad can write files."""
+        return self.log_dir if self._manad_user is None else self.run_dir / "manad" / "files"
+
+    @property
     def run_dir(self) -> Path:
         """Where the sockets of this lab are."""
         if self._run is None:
@@ -171,13 +181,18 @@ class Lab:
         qemu = find_qemu()
         accel = self._accel or choose_accel(qemu, get_image(self.specs[0].suite))
         self._log_dir = new_log_dir(self._name)
-        self._run = RunDirectory()
+        user = self._manad_user
+        self._run = RunDirectory(passable=user is not None)
         run = self._run.path
+        served = run  # where manad makes sockets
+        if user is not None:
+            served = user.folder(run / "manad", 0o711)
+            user.folder(served / "files", 0o700)
         nics: list[list[Nic]] = []
         args: list[list[str]] = []
         for number, spec in enumerate(self.specs):
             name = f"g{number}"
-            mine = [Nic(f"{name}n{i}", run / f"{name}n{i}.sock", mac_address(0, number, i),
+            mine = [Nic(f"{name}n{i}", served / f"{name}n{i}.sock", mac_address(0, number, i),
                         self._nic_options)
                     for i in range(self._nics if spec.nics is None else spec.nics)]
             if self._split or not nics:
@@ -188,7 +203,7 @@ class Lab:
             virtio_macs = [mac_address(1, number, i) for i in range(wires)]
             virtio = [(self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)]
             for i in range(spec.uplinks):
-                path = run / f"{name}u{i}.sock"
+                path = served / f"{name}u{i}.sock"
                 args[-1] += ["--uplink", f"stream={path},listen"]
                 virtio_macs.append(mac_address(2, number, i))
                 virtio.append((connected(path), virtio_macs[-1]))
@@ -217,9 +232,9 @@ class Lab:
                 continue
             suffix = str(index) if self._split else ""
             say(f"starting manad with {len(mine)} NICs")
-            self.manads.append(Manad(mine, run / f"control{suffix}.sock",
+            self.manads.append(Manad(mine, served / f"control{suffix}.sock",
                                      self._log_dir / f"manad{suffix}.log", tuple(args[index]),
-                                     self._manad_binary))
+                                     self._manad_binary, user, self._manad_before))
             self.manads[-1].start()
         self._qemu = qemu
         suites = ", ".join(spec.suite + " debug" * (spec.kernel == "debug") for spec in self.specs)
@@ -262,20 +277,30 @@ class Lab:
 
     def stop(self) -> None:
         """Ends the guests and manad, removes the sockets. Logs stay after a failure."""
-        statuses = []
+        statuses: list[tuple[int | None, Manad]] = []
+        bad: list[tuple[int, Manad]] = []
         try:
             for guest in self.guests:
                 guest.stop()
-            statuses = [(manad.stop(), manad.log) for manad in self.manads]
+            statuses = [(manad.stop(), manad) for manad in self.manads]
         finally:
+            bad = [(status, manad) for status, manad in statuses if status]
+            keep = self._failed or self._keep_logs or bool(bad)
             if self._run is not None:
+                if keep:
+                    self._keep_output()
                 self._run.close()
                 self._run = None
-            bad = [(status, log) for status, log in statuses if status not in (None, 0)]
-            if self._log_dir is not None and not (self._failed or self._keep_logs or bad):
+            if self._log_dir is not None and not keep:
                 shutil.rmtree(self._log_dir, ignore_errors=True)
         if bad and not self._failed:
-            raise LabError(f"manad ended with status {bad[0][0]}", bad[0][1])
+            status, manad = bad[0]
+            raise LabError(how_it_ended(status, manad.pid), manad.log)
+
+    def _keep_output(self) -> None:
+        """What manad wrote goes to the logs."""
+        if self._manad_user is not None and self._log_dir is not None and self.output_dir.exists():
+            shutil.copytree(self.output_dir, self._log_dir, dirs_exist_ok=True)
 
     def each(self, action: Any) -> list[Any]:
         """Calls `action(guest)` for all guests at once; the first error is raised when all are

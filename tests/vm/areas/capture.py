@@ -23,7 +23,7 @@ OPERATIONS = {"ib_write_bw": ("WRITE first", "WRITE "), "ib_send_bw": ("SEND fir
 
 def both_links(context: Context, version: int, action: Callable[[], object]) -> list[Packet]:
     """Captures both links during an action; returns the packets, the same on both."""
-    with captured(context.a, context.b, folder=context.lab.log_dir) as files:
+    with captured(context.a, context.b, folder=context.lab.output_dir) as files:
         action()
     found = [check_capture(path) for path in files]
     keys = [sorted((one.qpn, one.psn, one.opcode, one.size) for one in packets)
@@ -89,7 +89,7 @@ def toggled(context: Context) -> None:
     errors: list[Exception] = []
 
     def toggle() -> None:
-        path = context.lab.log_dir / "toggled.pcap"
+        path = context.lab.output_dir / "toggled.pcap"
         try:
             while not stop.is_set():
                 peer = (context.a, context.b)[len(switched) % 2]

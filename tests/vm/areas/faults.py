@@ -507,13 +507,13 @@ def logged(tool: str, receives: bool, fault: str, version: int, context: Context
     a, b = (context.b, context.a) if receives else (context.a, context.b)
     payload = "rx_payload" if receives != (tool == "ib_read_bw") else "tx_payload"
     requests = "rx_operations" if receives else "tx_operations"
-    log = context.lab.log_dir / f"flows-{tool}-{len(fault)}-{version}.jsonl"
+    log = context.lab.output_dir / f"flows-{tool}-{len(fault)}-{version}.jsonl"
     size, count, pairs = 32768, 60, 2
     words = ("-s", str(size), "-n", str(count), "-q", str(pairs))
     gid = gid_index(b, version)
     b.manactl("policy", "set", b.in_manad, f"flow-log={log}")
     try:
-        with captured(b, folder=context.lab.log_dir) as files:
+        with captured(b, folder=context.lab.output_dir) as files:
             if fault:
                 with faulty(a, fault):
                     perftest(context, tool, *words, gid=gid)
@@ -566,7 +566,7 @@ def logged_tcp(version: int, context: Context) -> None:
     a, b = context.a, context.b
     peer, other = (b, a) if version == 4 else (a, b)
     sent, got = ("tx", "rx") if version == 4 else ("rx", "tx")
-    log = context.lab.log_dir / f"flows-tcp-{version}.jsonl"
+    log = context.lab.output_dir / f"flows-tcp-{version}.jsonl"
     size = 1 << 20
     again = segments_again(b)
     peer.manactl("policy", "set", peer.in_manad, f"flow-log={log}")
@@ -601,7 +601,7 @@ for _version in (4, 6):
 @AREA.case("the flow log says of a connection that its peer died")
 def logged_death(context: Context) -> None:
     b = context.b
-    log = context.lab.log_dir / "flows-death.jsonl"
+    log = context.lab.output_dir / "flows-death.jsonl"
     with under_policy(b, f"flow-log={log}"):
         errors.stream("killed-peer", 0x1c6, context)
     ends = [entry for entry in lines_of(log) if entry["protocol"] == "rdma-rc"]

@@ -23,7 +23,7 @@
 #include "base/hold_meter.h"
 #include "base/log.h"
 #include "fabric/nic.h"
-#include "support/ext_host.h"
+#include "support/heavy_attack.h"
 #include "support/hostile_driver.h"
 
 namespace openmana::test {
@@ -617,27 +617,20 @@ TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
     for (Machine* machine : {&hostile, &left, &right}) machine->stop();
 }
 
-/// A guest that makes its NIC work as long as a command can: a CQ of the largest size with all of
-/// its entries waiting is resized, a million pages are registered, a QP of many goes with many
-/// windows bound to it, all is reset, and addresses are made up meanwhile.
-class HeavyAttack {
+/// Heavy commands, one kind after the other, and addresses made up in between.
+class HeavyWork {
 public:
-    HeavyAttack(Machine& machine, fabric::Switch& network, std::uint64_t seed)
-        : machine_(machine), network_(network), random_(seed) {}
-    bool begin() {
-        machine_.ram.free_all();
-        host_.emplace(machine_.nic.function(), machine_.ram, machine_.irq,
-                      machine_.nic.config().mac, ipv4_gid(1));
-        host_->features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
-        if (!host_->bring_up()) return false;
-        ext_.emplace(*host_);
-        page_ = machine_.ram.alloc(GuestRam::kPage).value();
-        return true;
-    }
+    HeavyWork(Machine& machine, fabric::Switch& network, std::uint64_t seed)
+        : machine_(machine),
+          network_(network),
+          random_(seed),
+          attack_(machine.nic.function(), machine.ram, machine.irq, machine.nic.config().mac,
+                  ipv4_gid(1), kSanitized ? kLight : HeavyAttack::Load()) {}
+    bool begin() { return attack_.begin(); }
     void slice() {
         if (ended_) return;
-        if (binding_) {
-            bind_more();
+        if (attack_.binding()) {
+            EXPECT_TRUE(attack_.bind_more());
             machine_.loop->post([this] { slice(); });
             return;
         }
@@ -646,13 +639,13 @@ public:
                 flood();
                 break;
             case 1:
-                resize();
+                EXPECT_TRUE(attack_.resize());
                 break;
             case 2:
-                regions();
+                EXPECT_TRUE(attack_.regions());
                 break;
             case 3:
-                windows();
+                EXPECT_TRUE(attack_.start_windows());
                 break;
             default:
                 machine_.nic.function().reset();
@@ -666,19 +659,8 @@ public:
     [[nodiscard]] std::uint64_t rounds() const { return rounds_; }
 
 private:
-    static constexpr std::uint32_t kEntries = kSanitized ? 1U << 16 : 1U << 22;
-    static constexpr std::size_t kPages = kSanitized ? 1U << 14 : 1U << 20;
-    static constexpr int kWindows = kSanitized ? 1024 : 51200;
-    static constexpr int kNeighbours = kSanitized ? 100 : 500;
-    static constexpr int kBatch = 32;  ///< windows bound before the device gets its turn
-    static_assert(kWindows % kBatch == 0);
-    struct Binding {
-        ExtQp qp;
-        ExtCq cq;
-        DriverMr mr;
-        int left = kWindows;
-        int under_way = 0;
-    };
+    static constexpr HeavyAttack::Load kLight{
+        .entries = 1U << 16, .pages = 1U << 14, .windows = 1024, .neighbours = 100};
 
     void flood() {
         base::Frame frame(60);
@@ -689,98 +671,11 @@ private:
             network_.forward(machine_.nic, frame);
         }
     }
-    /// A region for a CQ whose ring is one page again and again.
-    std::optional<std::uint64_t> ring_region(std::uint64_t record_page) {
-        std::vector<std::uint64_t> pages(std::uint64_t{kEntries} * 64 / GuestRam::kPage, page_);
-        pages.push_back(record_page);
-        return host_->hwc().create_region(pages, pages.size() * GuestRam::kPage);
-    }
-    void resize() {
-        const std::uint64_t record = machine_.ram.alloc(GuestRam::kPage).value();
-        const auto region = ring_region(record);
-        if (!region) return;
-        mana_hw_ext_create_cq_req create{};
-        create.region = *region;
-        create.entries = kEntries;
-        create.eq_id = host_->eq.id;
-        create.doorbell_page = host_->device.page;
-        const Response made = ext_->call(MANA_HW_EXT_CREATE_CQ, create);
-        EXPECT_TRUE(made.ok());
-        const std::uint64_t cq = made.get<std::uint64_t>(32);
-        for (int i = 0; i < 2; ++i) {
-            const auto next = ring_region(record);
-            // Nothing was taken, says the consumer: the first index of a new ring is its size.
-            machine_.ram.write<std::uint32_t>(base::GuestAddr(record), i == 0 ? 0 : kEntries);
-            mana_hw_ext_resize_cq_req resize{};
-            resize.cq = cq;
-            resize.region = next.value_or(0);
-            resize.entries = kEntries;
-            EXPECT_TRUE(ext_->call(MANA_HW_EXT_RESIZE_CQ, resize).ok());
-        }
-        mana_hw_rnic_destroy_cq_req destroy{};
-        destroy.cq = cq;
-        EXPECT_TRUE(ext_->call(MANA_HW_RNIC_DESTROY_CQ, destroy).ok());
-        machine_.ram.free(base::GuestAddr(record), GuestRam::kPage);
-    }
-    void regions() {
-        std::vector<std::uint64_t> pages(kPages);
-        for (std::size_t i = 0; i < kPages; ++i) pages[i] = page_ + (kPages - i) * GuestRam::kPage;
-        const auto region = host_->hwc().create_region(pages, kPages * GuestRam::kPage);
-        EXPECT_TRUE(region.has_value());
-        const auto mr = host_->hwc().create_mr_of(host_->pd, region.value_or(0), 0, 3);
-        EXPECT_TRUE(mr && host_->hwc().destroy_mr(*mr));
-    }
-    void windows() {
-        const auto cq = ext_->create_cq(64);
-        ExtQpOptions small;
-        small.sq_bytes = small.rq_bytes = 1024;
-        for (int i = 0; i < kNeighbours; ++i)
-            EXPECT_TRUE(ext_->create_qp(*cq, *cq, small).has_value());
-        auto qp = ext_->create_qp(*cq, *cq);
-        const auto mr = host_->hwc().create_mr(
-            host_->pd, base::GuestAddr(page_), GuestRam::kPage,
-            gdma::kLocalRead | gdma::kLocalWrite | gdma::kRemoteWrite | gdma::kBindWindow);
-        // There is no such peer, but local operations need none.
-        if (!qp || !mr || !ext_->connect(*qp, 0, {ipv4_gid(2), test_mac(2), 0x77, 0})) {
-            ADD_FAILURE() << "no queue pair to bind windows to";
-            return;
-        }
-        binding_ = {.qp = *qp, .cq = *cq, .mr = *mr};
-    }
-    void bind_more() {
-        for (; binding_->under_way > 0; --binding_->under_way) {
-            const auto cqe = binding_->cq.poll();
-            if (!cqe) return;
-            EXPECT_EQ(cqe->status, 0);
-        }
-        if (binding_->left == 0) {
-            EXPECT_TRUE(ext_->destroy_qp(binding_->qp));
-            binding_.reset();
-            return;
-        }
-        for (; binding_->under_way < kBatch; ++binding_->under_way) bind();
-        binding_->left -= kBatch;
-    }
-    void bind() {
-        const auto window = ext_->create_key(MANA_HW_MR_WINDOW_TYPE2);
-        ExtWr wr;
-        wr.opcode = MANA_HW_EXT_WQE_BIND_MW;
-        wr.bind.emplace();
-        wr.bind->mw_key = wr.bind->new_key = window.value_or(DriverMr()).rkey;
-        wr.bind->mr_key = binding_->mr.lkey;
-        wr.bind->access = gdma::kRemoteWrite;
-        wr.bind->address = page_;
-        wr.bind->length = GuestRam::kPage;
-        ext_->post(binding_->qp, wr);
-    }
 
     Machine& machine_;
     fabric::Switch& network_;
     base::Random random_;
-    std::optional<RdmaHost> host_;
-    std::optional<ExtHost> ext_;
-    std::optional<Binding> binding_;
-    std::uint64_t page_ = 0;
+    HeavyAttack attack_;
     unsigned step_ = 0;
     std::uint64_t rounds_ = 0;
     bool ended_ = false;
@@ -829,7 +724,7 @@ TEST(HostileGuest, KeepsNobodyWaitingByHeavyCommands) {
     Machine hostile(network, 1);
     Machine other(network, 2);
     for (Machine* machine : {&hostile, &other}) machine->start();
-    HeavyAttack attack(hostile, network, seed);
+    HeavyWork attack(hostile, network, seed);
     ASSERT_TRUE(hostile.on_loop([&] { return attack.begin(); }));
     Broadcaster broadcaster(other, network);
     hostile.loop->post([&] { attack.slice(); });

@@ -22,12 +22,13 @@ public:
     static constexpr unsigned kVectors = 4;
 
     /// Null if the server does not answer as it should.
-    static std::unique_ptr<RemoteNic> attach(const std::string& path) {
+    static std::unique_ptr<RemoteNic> attach(const std::string& path,
+                                             std::uint64_t ram_bytes = kRamBytes) {
         auto client = VfioUserClient::connect(path);
         if (!client) return nullptr;
-        std::unique_ptr<RemoteNic> nic(new RemoteNic(std::move(*client)));
+        std::unique_ptr<RemoteNic> nic(new RemoteNic(std::move(*client), ram_bytes));
         if (!nic->client_->negotiate() ||
-            !nic->client_->dma_map(nic->ram_.start().value(), kRamBytes, nic->memfd_.get()))
+            !nic->client_->dma_map(nic->ram_.start().value(), ram_bytes, nic->memfd_.get()))
             return nullptr;
         for (unsigned i = 0; i < kVectors; ++i)
             if (!nic->client_->set_eventfd(i, nic->eventfds_[i])) return nullptr;
@@ -65,10 +66,10 @@ public:
     std::function<void()> on_access;
 
 private:
-    explicit RemoteNic(std::unique_ptr<VfioUserClient> client)
+    RemoteNic(std::unique_ptr<VfioUserClient> client, std::uint64_t ram_bytes)
         : client_(std::move(client)),
-          memfd_(make_memfd(kRamBytes)),
-          ram_(memory_, kRamBytes, base::GuestAddr(0x1'0000'0000ULL), memfd_.get()) {
+          memfd_(make_memfd(ram_bytes)),
+          ram_(memory_, ram_bytes, base::GuestAddr(0x1'0000'0000ULL), memfd_.get()) {
         for (auto& eventfd : eventfds_) eventfd = make_eventfd();
     }
     void count_access() const {

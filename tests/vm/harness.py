@@ -102,9 +102,9 @@ class Case:
 class Area:
     """A topic. `layout` says which guests it needs: "pair", "one" (one guest with two NICs),
     "split" (each guest has a manad of its own, joined by UDP), "soft" (the second has Soft-RoCE
-    on a virtio NIC), "headers" (modules can be built in the second) or "tap" (one guest, and the
-    host's stack behind a TAP device). `needs`: what the cases use that stock software lacks, among
-    driver, provider and ext."""
+    on a virtio NIC), "headers" (modules can be built in the second), "third" (manad has one more
+    NIC, without a guest) or "tap" (one guest, and the host's stack behind a TAP device). `needs`:
+    what the cases use that stock software lacks, among driver, provider and ext."""
 
     name: str
     layout: str = "pair"
@@ -296,13 +296,28 @@ class SoftPeer(Peer):
         return str(ipaddress.ip_address(self.guest.uplink_ip(self.nic, version)))
 
 
+@dataclass(frozen=True)
+class ThirdNic:
+    """A NIC without a guest, on the switch of the others."""
+
+    socket: Path
+    name: str = "third"
+    mac: str = "02:4d:41:03:00:00"
+    host: int = 77  # the last byte of its IPv4 address
+
+    def argument(self) -> str:
+        """The value of manad's --nic."""
+        return f"id={self.name},socket={self.socket},mac={self.mac}"
+
+
 class Context:
     """What a case works with: `a` and `b`, its two ends, on a running lab."""
 
     def __init__(self, lab: Any, pair: str, options: Any = None, ends: Sequence[tuple[int, int]]
                  = ((0, 0), (1, 0)), kinds: dict[int, type[Peer]] | None = None,
-                 pcap: Path | None = None) -> None:
+                 pcap: Path | None = None, third: ThirdNic | None = None) -> None:
         self._kinds = kinds or {}
+        self.third = third
         self.pcap = pcap  # what manad captures all the time
         self.lab = lab
         self.pair = pair
@@ -548,6 +563,7 @@ class Runner:
         lab = self.context.lab
         for manad in lab.manads:
             manad.check()
+            manad.check_rights()
         wrong = self._check_debug_kernel() if self._checkers is not None else []
         told = self._checkers.lines if self._checkers is not None else set()
         self._read_kernel_logs()
@@ -563,7 +579,6 @@ class Runner:
         while (figures := self.figures()) != self._baseline:
             if time.monotonic() > deadline:
                 changes = [f"{nic}: {name} {before.get(name)} -> {after.get(name)}"
-            manad.check_rights()
                            for nic, before in self._baseline.items()
                            for after in (figures.get(nic, {}),)
                            for name in sorted({*before, *after})

@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE))
 import checkers  # noqa: E402
 import harness  # noqa: E402
 import pyverbs_table  # noqa: E402
-from areas import dpdk, errors, pyverbs  # noqa: E402
+from areas import dpdk, errors, neighbours, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
                      check, with_headers)
 from programs import perftest, rows_of  # noqa: E402
@@ -692,6 +692,31 @@ class PiecesTest(unittest.TestCase):
                         good.replace("0x162", "0x163"), good[:-40]):
                 with self.assertRaises(CaseFailed):
                     errors.compare(peer, "client", "send", bad, plan)
+
+    def test_the_median_of_pairs_decides(self) -> None:
+        def phase(messages: int) -> neighbours.Phase:
+            return neighbours.Phase(messages, 1.0, neighbours.Used(0.4, 0.5))
+
+        ratios = (0.7, 0.95, 0.79, 0.9, 0.81)
+        pairs = [(phase(round(1000 * ratio)), phase(1000)) for ratio in ratios]
+        self.assertEqual(neighbours.median_ratio(pairs), 0.81)
+        neighbours.judge(pairs)
+        pairs[4] = (phase(799), phase(1000))
+        with self.assertRaisesRegex(CaseFailed, "0.799 .* below 0.8"):
+            neighbours.judge(pairs)
+
+    def test_a_control_that_burns_less_is_no_control(self) -> None:
+        used = neighbours.Used(0.4, 0.5)
+        neighbours.check_burnt(used, neighbours.Used(0.38, 0.49))
+        neighbours.check_burnt(used, neighbours.Used(0.6, 0.7))
+        with self.assertRaisesRegex(CaseFailed, "burnt 0.75 CPUs beside 0.90"):
+            neighbours.check_burnt(used, neighbours.Used(0.3, 0.45))
+
+    def test_what_a_hostile_client_has_done(self) -> None:
+        first = '{"rounds": 3, "frames": 640}\n'
+        self.assertEqual(neighbours.last_line(first + '{"rounds": 4, "fra'),
+                         {"rounds": 3, "frames": 640})
+        self.assertEqual(neighbours.last_line("{"), {})
 
     def test_figures_of_testpmd(self) -> None:
         text = """

@@ -27,7 +27,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from harness import Area, Case, Context, LabError, Runner, SoftPeer, Tally  # noqa: E402
+from harness import (Area, Case, Context, LabError, Runner, SoftPeer, Tally,  # noqa: E402
+                     ThirdNic)
 
 from lab.build import build_for_evidence  # noqa: E402
 from lab.debug_kernel import KERNELS, kernel_image  # noqa: E402
@@ -211,7 +212,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         return runner_number
     recorder = None
     if arguments.evidence is not None:
-        build_for_evidence()
+        build_for_evidence(*(("hostile_client",) if layout == "third" else ()))
         recorder = Recorder({area.name: setup_of(area.name, arguments) for area in areas},
                             arguments.evidence, commit())
     folder: list[Path] = []
@@ -232,10 +233,13 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         if layout == "tap":
             ends = ((0, 0), (0, 0))
             manad_args += ["--uplink", "tap=omtap%d"]
+        third = ThirdNic(place / "third.sock") if layout == "third" else None
+        manad_args += ["--nic", third.argument()] if third is not None else []
         return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
                            ext=arguments.ext == "on", manad_user=user, manad_before=before),
-                       lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap),
+                       lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,
+                                           third),
                        keep, [(area, todo[area.name]) for area in areas], tally, runner_number,
                        recorder, arguments.until)
 
@@ -305,7 +309,7 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     number = 0
-    for layout in ("pair", "split", "soft", "headers", "one", "tap"):
+    for layout in ("pair", "third", "split", "soft", "headers", "one", "tap"):
         mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
         if not mine:
             continue

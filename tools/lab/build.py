@@ -47,17 +47,20 @@ def configure_and_build(preset: str, targets: tuple[str, ...] = (), jobs: int | 
         run_logged(argv, log, f"building preset {preset}", cwd=ROOT)
 
 
-def build_for_evidence() -> None:
-    """Brings the build that a test uses up to its sources, so that the evidence is of these."""
+def build_for_evidence(*more: str) -> None:
+    """Brings the build that a test uses up to its sources, so that the evidence is of these, with
+    `more` programs that it uses besides manad."""
     folder = os.environ.get("OPENMANA_BUILD")
     if not folder:
         ensure_manad()
+        if more:
+            configure_and_build("release", more)
         return
     cmake = find_program("cmake")
     if cmake is None:
         raise LabError("the package cmake is missing")
     with Step(f"building manad in {folder}"):
-        run_logged([cmake, "--build", folder, "--target", "manad", "manactl"],
+        run_logged([cmake, "--build", folder, "--target", "manad", "manactl", *more],
                    logs_dir() / "build-evidence.log", "building manad")
 
 

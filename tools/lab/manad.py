@@ -43,7 +43,7 @@ def find_binary(name: str) -> Path:
     than build/release."""
     base = Path(os.environ.get("OPENMANA_BUILD")
                 or (BUILD / "release" if IS_SOURCE_TREE else BUILD))
-    for folder in ("bin", "", "device/manad", "device", "tools", f"tools/{name}"):
+    for folder in ("bin", "", "device/manad", "device", "tools", f"tools/{name}", "tests/hostile"):
         path = base / folder / name
         if path.is_file() and os.access(path, os.X_OK):
             return path

@@ -27,19 +27,20 @@ PACKAGES_TIMEOUT = 3600
 BUILD_TIMEOUT = 3600
 
 
-def packages(suite: str) -> tuple[Path, Path]:
-    """The driver's package, and that of an upgrade."""
+def packages(suite: str, name: str = PACKAGE, parts: tuple[str, ...] = ("kernel", "include")
+             ) -> tuple[Path, Path]:
+    """A package that is made from these parts, the driver's or another, and that of an upgrade."""
     output = BUILD / "packages" / suite
-    stamp = output / "sources"
-    digest = sources_digest("kernel", "include", "debian")
+    stamp = output / f"sources-{name}"
+    digest = sources_digest(*parts, "debian")
     if not stamp.exists() or stamp.read_text() != digest:
         with Step(f"{suite}: building and trying the packages"):
             subprocess.run([sys.executable, "-B", ROOT / "tools" / "package", suite, "--test",
                             "--output", output], check=True, timeout=PACKAGES_TIMEOUT,
                            stdout=subprocess.DEVNULL)
         stamp.write_text(digest)
-    first, second = (next(folder.glob(f"{PACKAGE}_*.deb")) for folder in (output,
-                                                                        output / "upgrade"))
+    first, second = (next(folder.glob(f"{name}_*.deb"))
+                     for folder in (output, output / "upgrade"))
     return first, second
 
 

@@ -93,6 +93,11 @@ TEST(MessageTest, ErrorsBecomeErrnos) {
     EXPECT_EQ(errno_of(Error{ErrorCode::kExhausted}), static_cast<unsigned>(ENOSPC));
     EXPECT_EQ(errno_of(Error{ErrorCode::kIo, "", ENOMEM}), static_cast<unsigned>(ENOMEM));
     EXPECT_EQ(errno_of(Error{ErrorCode::kIo, "", 0}), static_cast<unsigned>(EIO));
+    EXPECT_EQ(errno_of(Error{ErrorCode::kIo, "", 4096}), static_cast<unsigned>(EIO));
+    EXPECT_EQ(errno_of(Error{ErrorCode::kPermission}), static_cast<unsigned>(EACCES));
+    EXPECT_EQ(errno_of(Error{ErrorCode::kBusy}), static_cast<unsigned>(EBUSY));
+    EXPECT_EQ(errno_of(Error{ErrorCode::kProtocol}), static_cast<unsigned>(EPROTO));
+    EXPECT_EQ(errno_of(Error{ErrorCode::kClosed}), static_cast<unsigned>(ENOTCONN));
     EXPECT_EQ(errno_of(Error{ErrorCode::kIo, "", 1ULL << 40}), static_cast<unsigned>(EIO));
 }
 

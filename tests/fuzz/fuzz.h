@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -81,6 +82,10 @@ private:
     End left_;
     End right_;
 };
+
+/// Told of the device's answer to each command that the target `hwc` makes of its input; for
+/// hwc_reach.cc.
+inline std::function<void(std::uint32_t opcode, std::uint32_t status)> on_answer;
 
 /// A bug of the target: ends the process, so that the fuzzer keeps the input.
 inline void require(bool condition, const char* what) {

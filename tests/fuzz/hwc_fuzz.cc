@@ -14,6 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::FuzzNic nic(world, network, 1);
     test::HostileDriver driver(nic.nic.function(), nic.ram, nic.irq,
                                {test::test_mac(1), test::ipv4_gid(1), {}, 16, false});
+    driver.on_answer = fuzz::on_answer;
     const std::uint8_t setup = choices.byte();
     if (!driver.bring_up((setup & 1) != 0)) fuzz::require(false, "bring-up without hostility");
     if ((setup & 2) != 0) fuzz::require(driver.make_pair(), "set-up without hostility");

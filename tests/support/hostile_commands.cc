@@ -59,7 +59,11 @@ struct Followed {
 std::vector<Command> gdma_commands() {
     return {
         COMMAND(MANA_HW_VERIFY_DRIVER_VERSION, 0, 1, (Bytes<256>), (Bytes<296>),
-                (AT(offsetof(mana_hw_verify_version_req, protocol_min), 8, kNumber)), ()),
+                (AT(offsetof(mana_hw_verify_version_req, protocol_min), 8, kSmall, 1),
+                 AT(offsetof(mana_hw_verify_version_req, protocol_max), 8, kSmall, 1)),
+                ()),
+        COMMAND(MANA_HW_QUERY_HWC_TIMEOUT, 0, 1, (mana_hw_hwc_timeout_req),
+                (mana_hw_hwc_timeout_resp), (IN(timeout_ms, kNumber)), ()),
         COMMAND(MANA_HW_QUERY_MAX_RESOURCES, 0, 1, (Plain), (mana_hw_max_resources_resp), (), ()),
         COMMAND(MANA_HW_LIST_DEVICES, 0, 1, (Plain), (mana_hw_list_devices_resp), (), ()),
         COMMAND(MANA_HW_REGISTER_DEVICE, kRnic, 1, (Plain), (mana_hw_register_device_resp), (),
@@ -93,12 +97,24 @@ std::vector<Command> gdma_commands() {
                  IN(head.pages_here, kSmall, 2), IN(more[0], kAddress), IN(more[1], kAddress),
                  IN(more[2], kAddress)),
                 (OUT(region, kRegion))),
+        // The addresses come later.
+        COMMAND(MANA_HW_CREATE_DMA_REGION, 0, 1, (mana_hw_create_region_req),
+                (mana_hw_create_region_resp),
+                (IN(length, kSmall, 8192), IN(first_offset, kSmall, 0), IN(page_type, kSmall, 0),
+                 IN(page_count, kSmall, 2), IN(pages_here, kSmall, 0)),
+                (OUT(region, kRegion))),
         COMMAND(MANA_HW_DMA_REGION_ADD_PAGES, 0, 1, (Followed<mana_hw_add_pages_req, 2>), (Done),
                 (IN(head.region, kRegion), IN(head.pages_here, kSmall, 2), IN(more[0], kAddress),
                  IN(more[1], kAddress)),
                 ()),
         COMMAND(MANA_HW_DESTROY_DMA_REGION, 0, 1, (mana_hw_destroy_region_req), (Done),
                 (IN(region, kRegion)), ()),
+    };
+}
+
+/// GDMA 5.14 to 5.18: protection domains, memory regions, device memory.
+std::vector<Command> memory_commands() {
+    return {
         COMMAND(MANA_HW_CREATE_PD, 0, 1, (mana_hw_create_pd_req), (mana_hw_create_pd_resp),
                 (IN(flags, kSmall, 0)), (OUT(pd, kPd), OUT(pd_id, kPdId))),
         COMMAND(MANA_HW_CREATE_PD, 0, 1, (mana_hw_create_pd_req), (mana_hw_create_pd_resp),
@@ -120,6 +136,10 @@ std::vector<Command> gdma_commands() {
                 (OUT(mr, kMr))),
         COMMAND(MANA_HW_CREATE_MR, 0, 2, (mana_hw_create_mr_req), (mana_hw_create_mr_resp),
                 (IN(pd, kPd), IN(type, kSmall, 6)), (OUT(mr, kMr))),
+        COMMAND(MANA_HW_CREATE_MR, 0, 2, (mana_hw_create_mr_req), (mana_hw_create_mr_resp),
+                (IN(pd, kPd), IN(type, kSmall, MANA_HW_EXT_MR_FAST_REGISTER),
+                 IN(u.gva.region, kSmall, 8)),
+                (OUT(mr, kMr))),
         COMMAND(MANA_HW_DESTROY_MR, 0, 1, (mana_hw_destroy_mr_req), (Done), (IN(mr, kMr)), ()),
         COMMAND(MANA_HW_ALLOC_DM, 0, 1, (mana_hw_alloc_dm_req), (mana_hw_alloc_dm_resp),
                 (IN(length, kSmall, 8192), IN(log2_alignment, kSmall, 12)), (OUT(dm, kDm))),
@@ -244,8 +264,15 @@ std::vector<Command> extension_commands() {
         COMMAND(MANA_HW_EXT_CREATE_QP, kRnic, 1, (mana_hw_ext_create_qp_req),
                 (mana_hw_ext_create_qp_resp),
                 (IN(adapter, kAdapter), IN(pd, kPd), IN(send_cq, kCq), IN(recv_cq, kCq),
-                 IN(srq, kSrq), IN(region, kRegion), IN(type, kSmall, 2), IN(doorbell_page, kPage),
-                 IN(sq_bytes, kSmall, 1024), IN(rq_bytes, kSmall, 1024), IN(rq_stride, kSmall, 64)),
+                 IN(srq, kSmall, 0), IN(region, kRegion), IN(type, kSmall, 2), IN(flags, kSmall, 0),
+                 IN(doorbell_page, kPage), IN(sq_bytes, kSmall, 1024), IN(rq_bytes, kSmall, 1024),
+                 IN(rq_stride, kSmall, 64)),
+                (OUT(qp, kQp))),
+        COMMAND(MANA_HW_EXT_CREATE_QP, kRnic, 1, (mana_hw_ext_create_qp_req),
+                (mana_hw_ext_create_qp_resp),
+                (IN(adapter, kAdapter), IN(pd, kPd), IN(send_cq, kCq), IN(recv_cq, kCq),
+                 IN(srq, kSrq), IN(region, kRegion), IN(type, kSmall, 4), IN(flags, kSmall, 1),
+                 IN(doorbell_page, kPage), IN(sq_bytes, kSmall, 1024), IN(rq_bytes, kSmall, 0)),
                 (OUT(qp, kQp))),
         COMMAND(MANA_HW_EXT_DESTROY_QP, kRnic, 1, (mana_hw_rnic_destroy_qp_req), (Done),
                 (IN(adapter, kAdapter), IN(qp, kQp)), ()),
@@ -278,13 +305,15 @@ std::vector<Command> extension_commands() {
         COMMAND(MANA_HW_EXT_DESTROY_SRQ, kRnic, 1, (mana_hw_ext_srq_req), (Done),
                 (IN(adapter, kAdapter), IN(srq, kSrq)), ()),
         COMMAND(MANA_HW_EXT_ATTACH_MULTICAST, kRnic, 1, (mana_hw_ext_multicast_req), (Done),
-                (IN(adapter, kAdapter), IN(qp, kQp), IN_BYTES(gid, 8, kNumber),
-                 IN_BYTES(gid[8], 8, kNumber)),
-                ()),
+                (IN(adapter, kAdapter), IN(qp, kQp), IN(gid, kGroup)), ()),
         COMMAND(MANA_HW_EXT_DETACH_MULTICAST, kRnic, 1, (mana_hw_ext_multicast_req), (Done),
-                (IN(adapter, kAdapter), IN(qp, kQp), IN_BYTES(gid, 8, kNumber),
-                 IN_BYTES(gid[8], 8, kNumber)),
-                ()),
+                (IN(adapter, kAdapter), IN(qp, kQp), IN(gid, kGroup)), ()),
+    };
+}
+
+/// The same, of the Ethernet device.
+std::vector<Command> packet_commands() {
+    return {
         COMMAND(MANA_HW_EXT_CREATE_PACKET_WQ, kEth, 1, (mana_hw_ext_create_packet_wq_req),
                 (mana_hw_eth_create_wq_resp),
                 (IN(vport, kVport), IN(wq_region, kRegion), IN(cq_region, kRegion),
@@ -293,19 +322,25 @@ std::vector<Command> extension_commands() {
                 (OUT(wq_object, kWq))),
         COMMAND(MANA_HW_EXT_ADD_FLOW, kEth, 1, (mana_hw_ext_add_flow_req),
                 (mana_hw_ext_add_flow_resp),
-                (IN(rq, kWq), IN(priority, kSmall, 3), IN(value.dest_mac, kMac),
-                 IN(value.tagged, kSmall, 1), IN_BYTES(mask.dest_mac, 8, kNumber),
+                (IN(rq, kWq), IN(priority, kSmall, 3), IN(value.dest_mac, kWireMac),
+                 IN(value.tagged, kSmall, 0), IN(mask.dest_mac, kOnes), IN(mask.source_mac, kSmall),
                  IN(mask.tagged, kSmall, 1)),
-                ()),
+                (OUT(flow, kFlow))),
+        COMMAND(
+            MANA_HW_EXT_ADD_FLOW, kEth, 1, (mana_hw_ext_add_flow_req), (mana_hw_ext_add_flow_resp),
+            (IN(rq, kSpread), IN(priority, kSmall, 3), IN(value.protocol, kSmall, 17),
+             IN_BYTES(value.dest_port, 2, kNumber), IN_BYTES(value.dest_ip, 8, kNumber),
+             IN(mask.protocol, kOnes), IN(mask.dest_port, kOnes), IN_BYTES(mask.dest_ip, 8, kOnes)),
+            (OUT(flow, kFlow))),
         COMMAND(MANA_HW_EXT_REMOVE_FLOW, kEth, 1, (mana_hw_ext_remove_flow_req), (Done),
-                (IN(flow, kSmall, 64)), ()),
+                (IN(flow, kFlow)), ()),
         COMMAND(MANA_HW_EXT_CREATE_SPREAD, kEth, 1, (mana_hw_ext_create_spread_req),
                 (mana_hw_ext_create_spread_resp),
                 (IN_BYTES(fields, 1, kNumber), IN(entries, kSmall, 2), IN_BYTES(key, 8, kNumber),
                  IN(rq[0], kWq), IN(rq[1], kWq)),
-                (OUT(spread, kWq))),
+                (OUT(spread, kSpread))),
         COMMAND(MANA_HW_EXT_DESTROY_SPREAD, kEth, 1, (mana_hw_ext_destroy_spread_req), (Done),
-                (IN(spread, kWq)), ()),
+                (IN(spread, kSpread)), ()),
     };
 }
 
@@ -314,8 +349,8 @@ std::vector<Command> extension_commands() {
 const std::vector<Command>& HostileDriver::commands() {
     static const std::vector<Command> table = [] {
         std::vector<Command> all;
-        for (const auto& some :
-             {gdma_commands(), ethernet_commands(), rnic_commands(), extension_commands()})
+        for (const auto& some : {gdma_commands(), memory_commands(), ethernet_commands(),
+                                 rnic_commands(), extension_commands(), packet_commands()})
             all.insert(all.end(), some.begin(), some.end());
         return all;
     }();

@@ -230,6 +230,8 @@ std::uint64_t HostileDriver::value_of(const Field& field, Choices& choices) {
             return how < 200 ? data_.value() + how % 64 * 4096 : any_address(choices);
         case kAccess:
             return how < 128 ? 15 : how;
+        case kOnes:
+            return how < 200 ? UINT64_MAX : choices.number();
         case kIpType:
             return how < 128 ? 1 : how % 4;
         default:
@@ -237,7 +239,31 @@ std::uint64_t HostileDriver::value_of(const Field& field, Choices& choices) {
     }
 }
 
+/// A GID or MAC: one that is in use, zero, or any bytes.
+std::vector<std::uint8_t> HostileDriver::address_of(const Field& field, Choices& choices) const {
+    const std::uint8_t how = choices.byte();
+    std::vector<std::uint8_t> bytes(field.bytes);
+    if (how >= 192) {
+        for (auto& byte : bytes) byte = choices.byte();
+        return bytes;
+    }
+    if (how >= 128) return bytes;
+    // Commands of the RDMA device have them the other way round.
+    if (field.kind == kGid)
+        std::reverse_copy(config_.gid.begin(), config_.gid.end(), bytes.begin());
+    if (field.kind == kMac)
+        std::reverse_copy(config_.mac.begin(), config_.mac.end(), bytes.begin());
+    if (field.kind == kWireMac) std::ranges::copy(config_.mac, bytes.begin());
+    if (field.kind == kGroup) {
+        bytes.front() = 0xff;
+        bytes[1] = 0x0e;
+        bytes.back() = how % 4;
+    }
+    return bytes;
+}
+
 void HostileDriver::take_results(const Command& command, const Response& response) {
+    if (response.arrived && on_answer) on_answer(command.opcode, response.status);
     if (!response.arrived ||
         (response.status != 0 && response.status != MANA_HW_STATUS_MORE_ENTRIES))
         return;
@@ -294,16 +320,9 @@ void HostileDriver::request(Choices& choices) {
     Request request(command.opcode, command.size, command.room, command.device, command.version,
                     command.version);
     for (const Field& field : command.fields) {
-        if (field.kind == kGid || field.kind == kMac) {
-            const std::uint8_t how = choices.byte();
-            std::vector<std::uint8_t> bytes(field.bytes);
-            const auto plain = [&](const auto& from) {
-                std::copy(from.rbegin(), from.rend(), bytes.begin());
-            };
-            if (how < 128 && field.kind == kGid) plain(config_.gid);
-            if (how < 128 && field.kind == kMac) plain(config_.mac);
-            if (how >= 192)
-                for (auto& byte : bytes) byte = choices.byte();
+        if (field.kind == kGid || field.kind == kMac || field.kind == kWireMac ||
+            field.kind == kGroup) {
+            const std::vector<std::uint8_t> bytes = address_of(field, choices);
             request.put_bytes(field.offset, std::as_bytes(std::span(bytes)));
             continue;
         }

@@ -61,11 +61,14 @@ public:
     /// Called with each page of guest memory that the device reads or writes for us, HWC rings
     /// excepted.
     std::function<void(std::uint64_t page)> on_page;
+    /// Called with the answer of the device to each `request`; not if there was none.
+    std::function<void(std::uint32_t opcode, std::uint32_t status)> on_answer;
     /// Called before guest memory is used for something else: all pages named so far are void.
     std::function<void()> on_restart;
 
     [[nodiscard]] RdmaHost& host() { return *host_; }
     [[nodiscard]] std::vector<std::unique_ptr<HostQp>>& qps() { return qps_; }
+    [[nodiscard]] const std::vector<ExtQp>& ext_qps() const { return ext_qps_; }
     [[nodiscard]] std::vector<DriverMr>& mrs() { return mrs_; }
     [[nodiscard]] std::vector<DriverCq>& cqs() { return cqs_; }
     [[nodiscard]] base::GuestAddr data() const { return data_; }
@@ -90,6 +93,8 @@ public:
         kVport,
         kWq,
         kSrq,
+        kFlow,
+        kSpread,
         kPools,
         kZero = kPools,
         kSmall,
@@ -98,6 +103,9 @@ public:
         kAccess,
         kGid,
         kMac,
+        kWireMac,  ///< a MAC as it is in frames
+        kGroup,    ///< the GID of a multicast group
+        kOnes,     ///< a mask
         kIpType,
     };
     struct Field {
@@ -124,6 +132,7 @@ private:
 
     void remember(Kind kind, std::uint64_t value);
     std::uint64_t value_of(const Field& field, Choices& choices);
+    std::vector<std::uint8_t> address_of(const Field& field, Choices& choices) const;
     void take_results(const Command& command, const Response& response);
     bool eth_up();
     void note(const RingMemory& ring);

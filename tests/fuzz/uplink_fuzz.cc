@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the other end of an uplink sends: a stream of frames behind their lengths, cut anywhere and
+// with lengths that are lies, or datagrams; through real sockets, guard, switch and the stages of a
+// port to a NIC at work. What the uplink counts must be what was sent, however the stream was cut.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/unix_socket.h"
+#include "fabric/capture.h"
+#include "fabric/uplink.h"
+#include "frame_rig.h"
+
+using namespace openmana;
+
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+constexpr unsigned kMaxTurns = 64;
+
+/// Where sockets are; goes with the process.
+struct Folder {
+    Folder() {
+        char name[] = "/tmp/openmana-fuzz-XXXXXX";
+        fuzz::require(::mkdtemp(name) != nullptr, "mkdtemp");
+        path = name;
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::string path;
+};
+
+base::EventLoop& shared_loop() {
+    static const std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
+    return *loop;
+}
+
+const std::string& socket_path() {
+    static const Folder folder;
+    static const std::string path = folder.path + "/uplink";
+    return path;
+}
+
+fabric::SocketAddress address_of(const base::UniqueFd& fd) {
+    fabric::SocketAddress address;
+    address.length = sizeof address.storage;
+    fuzz::require(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage),
+                                &address.length) == 0,
+                  "getsockname");
+    return address;
+}
+
+/// A UDP socket on any port of the loopback.
+base::UniqueFd udp_socket() {
+    base::UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    fuzz::require(fd && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0,
+                  "UDP socket");
+    return fd;
+}
+
+/// What a stream uplink makes of bytes, in the plainest way: how many frames, and whether the
+/// connection lives.
+class Expectation {
+public:
+    void restart() {
+        pending_.clear();
+        ended_ = false;
+    }
+    void bytes(std::span<const std::byte> bytes) {
+        if (ended_) return;
+        pending_.insert(pending_.end(), bytes.begin(), bytes.end());
+        while (pending_.size() >= kLengthBytes) {
+            std::array<std::byte, kLengthBytes> word;
+            std::copy_n(pending_.begin(), word.size(), word.begin());
+            const std::size_t length = base::load_be<std::uint32_t>(word.data());
+            if (length == 0 || length > fuzz::kMaxFrame) {
+                ended_ = true;
+                ++errors;
+                return;
+            }
+            if (pending_.size() - kLengthBytes < length) return;
+            const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length);
+            pending_.erase(pending_.begin(), end);
+            ++frames;
+        }
+    }
+    [[nodiscard]] bool ended() const { return ended_; }
+    std::uint64_t frames = 0;
+    std::uint64_t errors = 0;
+
+private:
+    std::deque<std::byte> pending_;
+    bool ended_ = false;
+};
+
+/// Takes what captures and flow logs would write.
+class Nowhere final : public fabric::FlowSink, public fabric::FrameTap {
+public:
+    void line(std::string_view) override {}
+    void frame(std::span<const std::byte>) override {}
+};
+
+/// Rules and stages of the NIC's port, all of which read frames that come from outside.
+void set_stages(fuzz::FrameRig& rig, std::uint8_t which) {
+    fabric::PortPath& path = rig.nic.nic.path();
+    const auto sink = std::make_shared<Nowhere>();
+    if ((which & 1) != 0) {
+        fabric::PolicyConfig policy;
+        policy.check_mac = true;
+        if ((which & 2) != 0) policy.flow_log = "-";
+        auto acl = fabric::Acl::parse(
+            "deny rx icmp; allow rx rdma from 10.0.0.0/8; deny rx udp to any port 1-1024");
+        fuzz::require(acl.has_value(), "access rules");
+        policy.acl = std::move(*acl);
+        path.set_policy(policy, sink, base::WallTime());
+    }
+    if ((which & 4) != 0) path.set_capture(sink);
+    if ((which & 8) != 0) {
+        fabric::FaultConfig faults;
+        faults.duplicate_ppm = 100000;
+        faults.reorder_ppm = 100000;
+        faults.corrupt_ppm = 100000;
+        path.set_faults(fabric::Direction::kReceive, faults);
+    }
+}
+
+/// One uplink of the rig's switch with the fuzzer at its other end.
+class Wire {
+public:
+    explicit Wire(fuzz::FrameRig& rig) : rig_(rig) {}
+    virtual ~Wire() = default;
+    virtual void send(test::Choices& choices, const base::Frame& frame) = 0;
+    virtual void nonsense(test::Choices& choices) = 0;
+    virtual void take() = 0;
+    virtual void restart() {}
+    virtual void check() const = 0;
+
+protected:
+    /// One look of the uplink at its descriptors, then all that follows from it.
+    void turn() {
+        shared_loop().post([] { shared_loop().stop(); });
+        shared_loop().run();
+        rig_.world.run_until_idle();
+    }
+    void make(const fabric::UplinkConfig& config) {
+        auto made = fabric::Uplink::create(shared_loop(), rig_.network, config);
+        fuzz::require(made.has_value(), "uplink");
+        uplink_ = std::move(*made);
+    }
+    /// Reads and forgets what the uplink sent.
+    static void drain(const base::UniqueFd& fd) {
+        static std::vector<std::byte> buffer(256U << 10);
+        for (int i = 0; i < 64; ++i)
+            if (::recv(fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT) <= 0) return;
+    }
+    fuzz::FrameRig& rig_;
+    std::unique_ptr<fabric::Uplink> uplink_;
+};
+
+class StreamWire final : public Wire {
+public:
+    explicit StreamWire(fuzz::FrameRig& rig) : Wire(rig) {
+        fabric::UplinkConfig config;
+        config.kind = fabric::UplinkConfig::Kind::kStream;
+        config.name = "fuzz";
+        config.path = socket_path();
+        config.listen = true;
+        make(config);
+        connect();
+    }
+    void send(test::Choices& choices, const base::Frame& frame) override {
+        std::vector<std::byte> bytes(kLengthBytes + frame.size());
+        base::store_be(bytes.data(), static_cast<std::uint32_t>(frame.size()));
+        std::ranges::copy(frame, bytes.begin() + kLengthBytes);
+        // Cut where it likes; the rest may never come.
+        const std::size_t cut = choices.chance(64) ? choices.below(bytes.size()) : 0;
+        if (cut != 0) put(std::span(bytes).first(cut));
+        if (cut == 0 || !choices.chance(32)) put(std::span(bytes).subspan(cut));
+    }
+    void nonsense(test::Choices& choices) override {
+        std::vector<std::byte> bytes;
+        if (choices.chance(128)) {
+            static constexpr std::uint32_t kLengths[] = {
+                0, 1, 13, 14, fuzz::kMaxFrame, fuzz::kMaxFrame + 1, 0x7fffffff, 0xffffffff};
+            bytes.resize(kLengthBytes);
+            base::store_be(bytes.data(), choices.pick(kLengths));
+        }
+        for (std::uint64_t n = choices.byte(); n > 0; --n)
+            bytes.push_back(static_cast<std::byte>(choices.byte()));
+        put(bytes);
+    }
+    void take() override { drain(other_); }
+    void restart() override {
+        other_.reset();
+        for (unsigned i = 0; i < kMaxTurns && uplink_->connected(); ++i) turn();
+        fuzz::require(!uplink_->connected(), "the end of the connection was not seen");
+        connect();
+    }
+    void check() const override {
+        const fabric::UplinkCounters& counters = uplink_->counters();
+        fuzz::require(counters.rx_frames.value() == expected_.frames, "frames of the stream");
+        fuzz::require(counters.protocol_errors.value() == expected_.errors, "ends of the stream");
+    }
+
+private:
+    void connect() {
+        auto connected = base::connect_unix(socket_path());
+        fuzz::require(connected.has_value(), "connect");
+        other_ = std::move(*connected);
+        expected_.restart();
+        for (unsigned i = 0; i < kMaxTurns && !uplink_->connected(); ++i) turn();
+        fuzz::require(uplink_->connected(), "the connection was not seen");
+    }
+    void put(std::span<const std::byte> bytes) {
+        while (!bytes.empty() && !expected_.ended()) {
+            const ssize_t n =
+                ::send(other_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+            fuzz::require(n > 0 || errno == EAGAIN, "the connection ended");
+            if (n > 0) {
+                expected_.bytes(bytes.first(static_cast<std::size_t>(n)));
+                bytes = bytes.subspan(static_cast<std::size_t>(n));
+            }
+            settle();
+        }
+        if (expected_.ended()) restart();
+    }
+    /// Until it has taken what was sent.
+    void settle() {
+        const auto behind = [this] {
+            const fabric::UplinkCounters& counters = uplink_->counters();
+            return counters.rx_frames.value() != expected_.frames ||
+                   counters.protocol_errors.value() != expected_.errors;
+        };
+        turn();
+        for (unsigned i = 0; i < kMaxTurns && behind(); ++i) turn();
+        check();
+    }
+    base::UniqueFd other_;
+    Expectation expected_;
+};
+
+class UdpWire final : public Wire {
+public:
+    explicit UdpWire(fuzz::FrameRig& rig) : Wire(rig), other_(udp_socket()) {
+        fabric::UplinkConfig config;
+        config.name = "fuzz";
+        config.remote = address_of(other_);
+        {
+            // Any port, which the uplink then has for its own.
+            const base::UniqueFd free = udp_socket();
+            config.local = address_of(free);
+        }
+        make(config);
+        fuzz::require(::connect(other_.get(), config.local.get(), config.local.length) == 0,
+                      "connect");
+    }
+    void send(test::Choices&, const base::Frame& frame) override { put(frame); }
+    void nonsense(test::Choices& choices) override {
+        put(std::vector<std::byte>(choices.chance(32) ? 65507 : choices.below(40)));
+    }
+    void take() override { drain(other_); }
+    void check() const override {
+        fuzz::require(uplink_->counters().rx_frames.value() <= sent_, "frames that nobody sent");
+    }
+
+private:
+    void put(std::span<const std::byte> frame) {
+        // What is too long for a datagram does not come.
+        if (::send(other_.get(), frame.data(), frame.size(), MSG_DONTWAIT) >= 0) ++sent_;
+        turn();
+        check();
+    }
+    base::UniqueFd other_;
+    std::uint64_t sent_ = 0;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    test::InputChoices choices({data, size});
+    fuzz::FrameRig rig;
+    const std::uint8_t setup = choices.byte();
+    set_stages(rig, setup >> 1);
+    std::unique_ptr<Wire> wire;
+    if ((setup & 1) != 0)
+        wire = std::make_unique<UdpWire>(rig);
+    else
+        wire = std::make_unique<StreamWire>(rig);
+    for (unsigned step = 0; step < fuzz::kMaxSteps && choices.more(); ++step) {
+        switch (choices.below(8)) {
+            case 0:
+            case 1:
+            case 2: {
+                base::Frame frame = rig.any(choices);
+                if (choices.chance(24))
+                    frame[choices.below(frame.size())] ^= static_cast<std::byte>(choices.byte());
+                wire->send(choices, frame);
+                break;
+            }
+            case 3:
+                wire->nonsense(choices);
+                break;
+            case 4:
+                wire->take();
+                break;
+            case 5:
+                if (choices.chance(64))
+                    rig.driver.ethernet_work(choices);
+                else
+                    rig.work(choices);
+                rig.world.run_until_idle();
+                break;
+            case 6:
+                if (choices.chance(64)) wire->restart();
+                break;
+            default:
+                rig.time.pass(std::chrono::milliseconds(choices.byte()));
+                break;
+        }
+    }
+    rig.time.pass(std::chrono::seconds(1));
+    wire->check();
+    fuzz::require(rig.driver.canary_alive(), "memory outside all MRs was written");
+    return 0;
+}

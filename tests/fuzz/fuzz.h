@@ -46,8 +46,8 @@ private:
 /// A whole NIC with guest memory, on virtual time.
 struct FuzzNic : test::SimNic {
     FuzzNic(test::SimWorld& world, fabric::Switch& network, std::uint8_t number,
-            std::uint64_t ram_bytes = 8U << 20)
-        : SimNic(world, network, number, ram_bytes) {}
+            std::uint64_t ram_bytes = 8U << 20, int file = -1, base::MemoryLoss* loss = nullptr)
+        : SimNic(world, network, number, ram_bytes, file, loss) {}
 };
 
 /// A cable between two switches: what is behind it is no NIC of ours, so that traffic takes the

@@ -15,9 +15,12 @@ namespace openmana::test {
 
 /// A whole NIC on a switch, and the memory of its guest, on virtual time.
 struct SimNic {
-    SimNic(SimWorld& world, fabric::Switch& network, std::uint8_t number, std::uint64_t ram_bytes)
+    /// With a file: its memory is the guest's. `loss` is told when that goes away.
+    SimNic(SimWorld& world, fabric::Switch& network, std::uint8_t number, std::uint64_t ram_bytes,
+           int file = -1, base::MemoryLoss* loss = nullptr)
         : executor(world),
-          ram(memory, ram_bytes),
+          memory(loss),
+          ram(memory, ram_bytes, base::GuestAddr(0x1'0000'0000ULL), file),
           nic(executor, memory, irq, network, config(number)) {}
 
     static fabric::NicConfig config(std::uint8_t number) {

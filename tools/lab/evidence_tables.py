@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from . import fuzz_evidence
 from .evidence import CLOSING, FOLDER, Evidence, read_all
 from .paths import ROOT
 
@@ -164,9 +165,24 @@ def pyverbs_part(modules: dict[str, Any]) -> list[str]:
     return lines
 
 
+def fuzz(folder: Path) -> list[str]:
+    """The CPU time of each fuzz target, with the sources that it had last and with all since it
+    found something."""
+    lines = head("target", "CPU minutes", "pieces", "runs", "findings", "without a finding, all "
+                 "sources", "commit", "date")
+    for target, sums in fuzz_evidence.read_all(folder).items():
+        last = list(sums.values())[-1]
+        dates = [last["first"], last["last"]]
+        lines.append(row(f"`{target}`", f"{last['cpu_seconds'] / 60:.1f}", last["pieces"],
+                         last["executions"], last["findings"],
+                         f"{fuzz_evidence.since_finding(sums) / 60:.1f} min",
+                         f"`{last['commit']}`", " to ".join(dict.fromkeys(dates))))
+    return lines
+
+
 TABLES: dict[str, Callable[[list[Evidence], dict[str, Any]], list[str]]] = {
     "matrix": matrix, "debug-kernel": debug_kernel, "pyverbs": pyverbs}
-DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel"), "docs/pyverbs.md": ("pyverbs",)}
+DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel", "fuzz"), "docs/pyverbs.md": ("pyverbs",)}
 
 
 def updated(text: str, table: str, lines: list[str]) -> str:
@@ -187,6 +203,8 @@ def documents(folder: Path = FOLDER, root: Path = ROOT) -> dict[Path, tuple[str,
     for name, tables in DOCUMENTS.items():
         old = new = (root / name).read_text()
         for table in tables:
-            new = updated(new, table, TABLES[table](files, before.get(table, {})))
+            lines = fuzz(folder) if table == "fuzz" \
+                else TABLES[table](files, before.get(table, {}))
+            new = updated(new, table, lines)
         found[root / name] = (old, new)
     return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from . import fuzz_evidence
+from . import run_evidence
 from .evidence import CLOSING, FOLDER, Evidence, read_all
 from .paths import ROOT
 
@@ -170,19 +170,35 @@ def fuzz(folder: Path) -> list[str]:
     found something."""
     lines = head("target", "CPU minutes", "pieces", "runs", "findings", "without a finding, all "
                  "sources", "commit", "date")
-    for target, sums in fuzz_evidence.read_all(folder).items():
+    for target, sums in run_evidence.FUZZ.read_all(folder).items():
         last = list(sums.values())[-1]
         dates = [last["first"], last["last"]]
         lines.append(row(f"`{target}`", f"{last['cpu_seconds'] / 60:.1f}", last["pieces"],
                          last["executions"], last["findings"],
-                         f"{fuzz_evidence.since_finding(sums) / 60:.1f} min",
+                         f"{run_evidence.since_finding(sums) / 60:.1f} min",
                          f"`{last['commit']}`", " to ".join(dict.fromkeys(dates))))
     return lines
 
 
+def simulation(folder: Path) -> list[str]:
+    """The runs of each simulation, with the sources that it had last."""
+    lines = head("simulation", "seeds", "runs", "operations", "failures", "CPU minutes", "commit",
+                 "date")
+    for program, sums in run_evidence.SIMULATION.read_all(folder).items():
+        last = list(sums.values())[-1]
+        dates = [last["first"], last["last"]]
+        lines.append(row(f"`{program}`", last["seeds"], last["runs"], last["operations"],
+                         last["findings"], f"{last['cpu_seconds'] / 60:.1f}", f"`{last['commit']}`",
+                         " to ".join(dict.fromkeys(dates))))
+    return lines
+
+
+# Of files of their own.
+OF_RUNS: dict[str, Callable[[Path], list[str]]] = {"fuzz": fuzz, "simulation": simulation}
 TABLES: dict[str, Callable[[list[Evidence], dict[str, Any]], list[str]]] = {
     "matrix": matrix, "debug-kernel": debug_kernel, "pyverbs": pyverbs}
-DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel", "fuzz"), "docs/pyverbs.md": ("pyverbs",)}
+DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel", "simulation", "fuzz"),
+             "docs/pyverbs.md": ("pyverbs",)}
 
 
 def updated(text: str, table: str, lines: list[str]) -> str:
@@ -203,7 +219,7 @@ def documents(folder: Path = FOLDER, root: Path = ROOT) -> dict[Path, tuple[str,
     for name, tables in DOCUMENTS.items():
         old = new = (root / name).read_text()
         for table in tables:
-            lines = fuzz(folder) if table == "fuzz" \
+            lines = OF_RUNS[table](folder) if table in OF_RUNS \
                 else TABLES[table](files, before.get(table, {}))
             new = updated(new, table, lines)
         found[root / name] = (old, new)

@@ -4,6 +4,7 @@
 #include "device.h"
 #include "source.h"
 #include "udata.h"
+#include "user.h"
 
 #include <linux/dma-mapping.h>
 
@@ -92,8 +93,17 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 					   attr->grh.sgid_attr);
 		if (err)
 			return err;
+		ah->user = mana_ib_caller(udata);
+		err = mana_ib_take_share(dev, ah->user, MANA_IB_SHARE_HANDLES,
+					 1);
+		if (err)
+			return err;
 		memcpy(response.dest_mac, attr->roce.dmac, ETH_ALEN);
-		return mana_ib_udata_out(udata, &response, sizeof(response));
+		err = mana_ib_udata_out(udata, &response, sizeof(response));
+		if (err)
+			mana_ib_give_share(dev, ah->user,
+					   MANA_IB_SHARE_HANDLES, 1);
+		return err;
 	}
 	if (mana_ib_has(dev, MANA_HW_EXT_UD))
 		return 0;
@@ -119,5 +129,6 @@ int mana_ib_destroy_ah(struct ib_ah *ibah, u32 flags)
 				 DMA_TO_DEVICE);
 		kfree(ah->av);
 	}
+	mana_ib_give_share(dev, ah->user, MANA_IB_SHARE_HANDLES, 1);
 	return 0;
 }

@@ -11,6 +11,7 @@ struct mana_ib_ah {
 	struct mana_hw_ext_ud ud; /* qpn and qkey are of the work request */
 	struct mana_hw_rnic_av *av; /* stock sends: read by the device */
 	dma_addr_t av_dma;
+	struct mana_ib_user *user; /* of a process */
 };
 
 static inline struct mana_ib_ah *to_mana_ah(struct ib_ah *ibah)

@@ -21,6 +21,7 @@ int mana_ib_cmd_query_limits(struct mana_ib_dev *dev,
 			     struct mana_ib_limits *limits);
 int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev,
 				      struct mana_ib_limits *limits);
+int mana_ib_cmd_query_doorbell_pages(struct mana_ib_dev *dev, u32 *pages);
 int mana_ib_cmd_query_ext_limits(struct mana_ib_dev *dev,
 				 struct mana_ib_ext_limits *ext);
 int mana_ib_cmd_create_adapter(struct mana_ib_dev *dev, u32 event_eq,

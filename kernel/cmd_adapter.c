@@ -69,6 +69,25 @@ int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev,
 }
 
 /**
+ * mana_ib_cmd_query_doorbell_pages - asks how many doorbell pages the function has
+ * @dev: device
+ * @pages: answer
+ */
+int mana_ib_cmd_query_doorbell_pages(struct mana_ib_dev *dev, u32 *pages)
+{
+	struct mana_hw_max_resources_resp max;
+	struct mana_hw_request request = {};
+	int err;
+
+	err = mana_ib_hwc_send(dev, MANA_HW_QUERY_MAX_RESOURCES,
+			       MANA_IB_TO_GDMA, &request, sizeof(request), &max,
+			       sizeof(max));
+	if (!err)
+		*pages = max.max_doorbell_pages;
+	return err;
+}
+
+/**
  * mana_ib_cmd_query_ext_limits - asks what the extension can do
  * @dev: device with an adapter
  * @ext: answer; untouched if this fails

@@ -5,6 +5,7 @@
  */
 #include "cmd.h"
 #include "mr.h"
+#include "pd.h"
 #include "region.h"
 #include "udata.h"
 
@@ -47,18 +48,25 @@ static void mana_ib_free_bounce(struct mana_ib_dev *dev,
 }
 
 /* The pieces before one that fails have been copied. */
-static int mana_ib_copy_dm(struct mana_ib_dev *dev, struct mana_ib_dm *dm,
-			   u64 offset, u64 at, u64 length,
-			   u32 direction)
+static int mana_ib_copy_dm(struct mana_ib_ucontext *context,
+			   struct mana_ib_dm *dm, u64 offset, u64 at,
+			   u64 length, u32 direction)
 {
+	struct mana_ib_dev *dev = to_mana_dev(dm->ibdm.device);
 	bool to_dm = direction == MANA_UAPI_COPY_TO_DM;
 	struct mana_ib_bounce bounce;
 	u32 piece;
 	int err;
 
+	/*
+	 * However many threads ask: none of these buffers counts as theirs. Memory of
+	 * the process may fault for as long as it likes, so no other waits for it.
+	 */
+	if (down_killable(&context->copies))
+		return -EINTR;
 	err = mana_ib_alloc_bounce(dev, length, &bounce);
 	if (err)
-		return err;
+		goto out;
 	for (; length; length -= piece, offset += piece, at += piece) {
 		piece = min_t(u64, length, bounce.bytes);
 		if (to_dm) {
@@ -77,6 +85,8 @@ static int mana_ib_copy_dm(struct mana_ib_dev *dev, struct mana_ib_dm *dm,
 		}
 	}
 	mana_ib_free_bounce(dev, &bounce);
+out:
+	up(&context->copies);
 	return err;
 }
 
@@ -116,7 +126,8 @@ UVERBS_HANDLER(MANA_UAPI_METHOD_COPY_DM)(struct uverbs_attr_bundle *attrs)
 		return -EINVAL;
 	if (!length)
 		return 0;
-	return mana_ib_copy_dm(dev, to_mana_dm(ibdm), offset, address, length,
+	return mana_ib_copy_dm(to_user_context(&attrs->driver_udata),
+			       to_mana_dm(ibdm), offset, address, length,
 			       direction);
 }
 

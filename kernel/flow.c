@@ -256,7 +256,7 @@ struct ib_flow *mana_ib_create_flow(struct ib_qp *ibqp,
 		return ERR_PTR(err);
 	if (qp->format != MANA_IB_QP_PACKET)
 		return ERR_PTR(-EOPNOTSUPP);
-	flow = kzalloc(sizeof(*flow), GFP_KERNEL);
+	flow = kzalloc(sizeof(*flow), GFP_KERNEL_ACCOUNT);
 	if (!flow)
 		return ERR_PTR(-ENOMEM);
 	flow->qp = qp;

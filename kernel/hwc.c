@@ -167,6 +167,8 @@ static struct mana_ib_function *mana_ib_make_function(struct mana_ib_dev *dev)
 		function->waiting = MANA_IB_WAITING_MS;
 	mutex_init(&function->lock);
 	INIT_LIST_HEAD(&function->devices);
+	spin_lock_init(&function->users_lock);
+	INIT_LIST_HEAD(&function->users);
 	list_add(&function->entry, &mana_ib_functions);
 	return function;
 }

@@ -249,6 +249,8 @@ static int mana_ib_identify(struct mana_ib_dev *dev)
 		err = mana_ib_cmd_query_limits(dev, &dev->limits);
 	else
 		err = mana_ib_cmd_query_ethernet_limits(dev, &dev->limits);
+	if (!err)
+		err = mana_ib_cmd_query_doorbell_pages(dev, &dev->max_contexts);
 	if (err) {
 		dev_err(dev->parent, "mana_ib: no capabilities: %pe\n",
 			ERR_PTR(err));

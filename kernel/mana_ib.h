@@ -96,6 +96,8 @@ struct mana_ib_ext_limits {
  * @keeps: memory was kept, and that was said
  * @waiting: how long requests waited when the first device came, in ms
  * @activity: of the last request whose answer must not be another's
+ * @users_lock: protects @users, and what each has taken
+ * @users: users of the system who have contexts
  */
 struct mana_ib_function {
 	struct list_head entry;
@@ -106,6 +108,8 @@ struct mana_ib_function {
 	bool keeps;
 	u32 waiting;
 	u32 activity;
+	spinlock_t users_lock; /* users, and what they have */
+	struct list_head users;
 };
 
 /**
@@ -131,6 +135,7 @@ struct mana_ib_function {
  * @announced: the core takes events
  * @adapter: handle of the RDMA adapter
  * @ports: number of ports
+ * @max_contexts: doorbell pages that the function has
  * @page_sizes: of DMA regions, a bit each
  * @limits: of the stock interface
  * @ext: of the extension
@@ -180,6 +185,7 @@ struct mana_ib_dev {
 	bool announced;
 	u64 adapter;
 	u32 ports;
+	u32 max_contexts;
 	unsigned long page_sizes;
 	struct mana_ib_limits limits;
 	struct mana_ib_ext_limits ext;

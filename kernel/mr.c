@@ -121,7 +121,7 @@ static struct ib_mr *mana_ib_new_mr(struct ib_pd *ibpd, struct ib_umem *umem,
 	struct mana_ib_mr *mr;
 	int err = -ENOMEM;
 
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)
 		goto err_release;
 	mr->umem = umem;
@@ -183,7 +183,7 @@ static struct ib_mr *mana_ib_replace_key(struct mana_ib_mr *mr,
 
 	if (!mana_ib_access_valid(dev, access))
 		return ERR_PTR(-EOPNOTSUPP);
-	new = kzalloc(sizeof(*new), GFP_KERNEL);
+	new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
 	if (!new)
 		return ERR_PTR(-ENOMEM);
 	err = mana_ib_cmd_destroy_mr(dev, mr->handle);
@@ -307,7 +307,7 @@ struct ib_mr *mana_ib_get_dma_mr(struct ib_pd *ibpd, int access)
 
 	if (access & ~(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_OPTIONAL))
 		return ERR_PTR(-EOPNOTSUPP);
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	err = mana_ib_create_key(dev, mr, &params);
@@ -336,7 +336,7 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	if (!max_pages || max_pages > dev->ext.max_fast_reg_pages)
 		return ERR_PTR(-EINVAL);
 
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->max_pages = max_pages;
@@ -396,6 +396,7 @@ int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 		dma_free_coherent(dev->parent, mr->max_pages * sizeof(u64),
 				  mr->pages, mr->pages_dma);
 	mana_ib_release_umem(dev, mr->umem);
+	mana_ib_give_share(dev, mr->user, MANA_IB_SHARE_KEYS, 1);
 	kfree(mr);
 	return 0;
 }
@@ -405,6 +406,7 @@ struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
 			       struct ib_dm_alloc_attr *attr,
 			       struct uverbs_attr_bundle *attrs)
 {
+	struct mana_ib_dev *dev = to_mana_dev(ibdev);
 	struct mana_ib_dm *dm;
 	int err;
 
@@ -412,23 +414,35 @@ struct ib_dm *mana_ib_alloc_dm(struct ib_device *ibdev,
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!attr->length || attr->length > MANA_IB_MAX_DM)
 		return ERR_PTR(-EINVAL);
-	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
+	dm = kzalloc(sizeof(*dm), GFP_KERNEL_ACCOUNT);
 	if (!dm)
 		return ERR_PTR(-ENOMEM);
-	err = mana_ib_cmd_alloc_dm(to_mana_dev(ibdev), attr->length,
-				   attr->alignment, &dm->handle);
-	if (err) {
-		kfree(dm);
-		return ERR_PTR(err);
-	}
+	dm->user = to_mana_ucontext(ibcontext)->user;
+	/* Many small pieces cost the device more than their bytes. */
+	dm->taken = ALIGN(attr->length, MANA_HW_PAGE_BYTES);
+	err = mana_ib_take_share(dev, dm->user, MANA_IB_SHARE_DM, dm->taken);
+	if (err)
+		goto err_free;
+	err = mana_ib_cmd_alloc_dm(dev, attr->length, attr->alignment,
+				   &dm->handle);
+	if (err)
+		goto err_give;
 	return &dm->ibdm;
+
+err_give:
+	mana_ib_give_share(dev, dm->user, MANA_IB_SHARE_DM, dm->taken);
+err_free:
+	kfree(dm);
+	return ERR_PTR(err);
 }
 
 int mana_ib_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs)
 {
+	struct mana_ib_dev *dev = to_mana_dev(ibdm->device);
 	struct mana_ib_dm *dm = to_mana_dm(ibdm);
 
-	mana_ib_cmd_free_dm(to_mana_dev(ibdm->device), dm->handle);
+	mana_ib_cmd_free_dm(dev, dm->handle);
+	mana_ib_give_share(dev, dm->user, MANA_IB_SHARE_DM, dm->taken);
 	kfree(dm);
 	return 0;
 }
@@ -451,15 +465,23 @@ struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 
 	if (!mana_ib_access_valid(dev, attr->access_flags))
 		return ERR_PTR(-EOPNOTSUPP);
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
+	mr->user = to_mana_pd(ibpd)->user;
+	err = mana_ib_take_share(dev, mr->user, MANA_IB_SHARE_KEYS, 1);
+	if (err)
+		goto err_free;
 	err = mana_ib_create_key(dev, mr, &params);
-	if (err) {
-		kfree(mr);
-		return ERR_PTR(err);
-	}
+	if (err)
+		goto err_give;
 	mr->access = attr->access_flags;
 	mr->ibmr.length = attr->length;
 	return &mr->ibmr;
+
+err_give:
+	mana_ib_give_share(dev, mr->user, MANA_IB_SHARE_KEYS, 1);
+err_free:
+	kfree(mr);
+	return ERR_PTR(err);
 }

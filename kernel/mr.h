@@ -3,13 +3,14 @@
 #ifndef MANA_IB_MR_H
 #define MANA_IB_MR_H
 
-#include "mana_ib.h"
+#include "user.h"
 
 struct mana_ib_mr {
 	struct ib_mr ibmr;
 	struct ib_umem *umem;
 	u64 handle;
 	int access;
+	struct mana_ib_user *user; /* of device memory: whose share it is of */
 	/* fast registration: the page list the device reads */
 	u64 *pages;
 	dma_addr_t pages_dma;
@@ -20,11 +21,14 @@ struct mana_ib_mr {
 struct mana_ib_mw {
 	struct ib_mw ibmw;
 	u64 handle;
+	struct mana_ib_user *user; /* whose share it is of */
 };
 
 struct mana_ib_dm {
 	struct ib_dm ibdm;
 	u64 handle;
+	struct mana_ib_user *user; /* whose share it is of */
+	u64 taken; /* bytes of that */
 };
 
 static inline struct mana_ib_mr *to_mana_mr(struct ib_mr *ibmr)

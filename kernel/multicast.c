@@ -2,6 +2,7 @@
 /* Multicast groups of UD QPs. */
 #include "cmd.h"
 #include "qp.h"
+#include "user.h"
 
 static int mana_ib_multicast(struct ib_qp *ibqp, const union ib_gid *gid,
 			     bool attach)
@@ -18,7 +19,17 @@ static int mana_ib_multicast(struct ib_qp *ibqp, const union ib_gid *gid,
 
 int mana_ib_attach_multicast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 {
-	return mana_ib_multicast(ibqp, gid, true);
+	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_user *user = to_mana_qp(ibqp)->user;
+	int err;
+
+	err = mana_ib_take_share(dev, user, MANA_IB_SHARE_GROUPS, 1);
+	if (err)
+		return err;
+	err = mana_ib_multicast(ibqp, gid, true);
+	if (err)
+		mana_ib_give_share(dev, user, MANA_IB_SHARE_GROUPS, 1);
+	return err;
 }
 
 /*
@@ -34,5 +45,7 @@ int mana_ib_detach_multicast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 	if (err)
 		ibdev_dbg(ibqp->device, "qp[%u]: not in the group: %pe\n",
 			  ibqp->qp_num, ERR_PTR(err));
+	mana_ib_give_share(to_mana_dev(ibqp->device), to_mana_qp(ibqp)->user,
+			   MANA_IB_SHARE_GROUPS, 1);
 	return 0;
 }

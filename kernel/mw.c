@@ -28,9 +28,15 @@ int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 	default:
 		return -EINVAL;
 	}
-	err = mana_ib_cmd_create_mr(dev, &params, &result);
+	mw->user = mana_ib_caller(udata);
+	err = mana_ib_take_share(dev, mw->user, MANA_IB_SHARE_KEYS, 1);
 	if (err)
 		return err;
+	err = mana_ib_cmd_create_mr(dev, &params, &result);
+	if (err) {
+		mana_ib_give_share(dev, mw->user, MANA_IB_SHARE_KEYS, 1);
+		return err;
+	}
 	mw->handle = result.handle;
 	ibmw->rkey = result.rkey;
 	return 0;
@@ -39,11 +45,13 @@ int mana_ib_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 int mana_ib_dealloc_mw(struct ib_mw *ibmw)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibmw->device);
+	struct mana_ib_mw *mw = to_mana_mw(ibmw);
 	int err;
 
-	err = mana_ib_cmd_destroy_mr(dev, to_mana_mw(ibmw)->handle);
+	err = mana_ib_cmd_destroy_mr(dev, mw->handle);
 	if (err && !mana_ib_is_gone(dev))
 		ibdev_warn_ratelimited(&dev->ibdev, "mw: not destroyed: %pe\n",
 				       ERR_PTR(err));
+	mana_ib_give_share(dev, mw->user, MANA_IB_SHARE_KEYS, 1);
 	return 0;
 }

@@ -110,7 +110,7 @@ int mana_ib_create_packet_qp(struct mana_ib_qp *qp,
 	    cap->max_recv_wr > dev->limits.max_recv_wr ||
 	    cap->max_recv_sge > dev->limits.max_recv_sge)
 		return -EINVAL;
-	packets = kzalloc(sizeof(*packets), GFP_KERNEL);
+	packets = kzalloc(sizeof(*packets), GFP_KERNEL_ACCOUNT);
 	if (!packets)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&packets->flows);
@@ -357,7 +357,7 @@ int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
 		return -EINVAL;
 	mutex_init(&wq->mutex);
 	wq->object = MANA_IB_NO_HANDLE;
-	wq->packet = kzalloc(sizeof(*wq->packet), GFP_KERNEL);
+	wq->packet = kzalloc(sizeof(*wq->packet), GFP_KERNEL_ACCOUNT);
 	if (!wq->packet)
 		return -ENOMEM;
 	err = mana_ib_init_packet_queue(dev, attr->cq, from, wq->packet);
@@ -449,7 +449,7 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 	BUILD_BUG_ON(MANA_UAPI_RSS_KEY_BYTES != MANA_HW_EXT_SPREAD_KEY_BYTES);
 	if (request->port)
 		return -EOPNOTSUPP;
-	packets = kzalloc(sizeof(*packets), GFP_KERNEL);
+	packets = kzalloc(sizeof(*packets), GFP_KERNEL_ACCOUNT);
 	spread = kzalloc(sizeof(*spread), GFP_KERNEL);
 	if (!packets || !spread)
 		goto err_free;

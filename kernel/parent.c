@@ -357,7 +357,7 @@ int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
 
 	if (id >= gc->max_num_cqs || gc->cq_table[id])
 		return -EPROTO;
-	made = kzalloc(sizeof(*made), GFP_KERNEL);
+	made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT);
 	if (!made)
 		return -ENOMEM;
 	spin_lock_init(&made->lock);

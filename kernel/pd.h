@@ -5,8 +5,14 @@
 
 #include "mana_ib.h"
 
+#include <linux/semaphore.h>
+
+struct mana_ib_user;
+
 struct mana_ib_ucontext {
 	struct ib_ucontext ibcontext;
+	struct mana_ib_user *user; /* who opened it */
+	struct semaphore copies; /* of device memory: a buffer of the kernel each */
 	u32 doorbell_page;
 };
 
@@ -15,6 +21,7 @@ struct mana_ib_ucontext {
  * @ibpd: that of the core
  * @handle: for memory and RDMA QPs
  * @id: for Ethernet queues
+ * @user: whose it is, NULL: the kernel's
  * @sources: of a user, by GID index: the device's count when it was granted
  * @vport_lock: protects what follows
  * @vport: Ethernet port this PD's raw packet QPs send on
@@ -24,6 +31,7 @@ struct mana_ib_pd {
 	struct ib_pd ibpd;
 	u64 handle;
 	u32 id;
+	struct mana_ib_user *user;
 	u32 sources[MANA_IB_GID_ENTRIES];
 	struct mutex vport_lock; /* vport, vport_users */
 	struct mana_port_context *vport;
@@ -41,6 +49,12 @@ static inline struct mana_ib_ucontext *to_user_context(struct ib_udata *udata)
 {
 	return rdma_udata_to_drv_context(udata, struct mana_ib_ucontext,
 					 ibcontext);
+}
+
+/* The user whose context that is, NULL: the kernel. */
+static inline struct mana_ib_user *mana_ib_caller(struct ib_udata *udata)
+{
+	return udata ? to_user_context(udata)->user : NULL;
 }
 
 static inline struct mana_ib_pd *to_mana_pd(struct ib_pd *ibpd)

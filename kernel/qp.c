@@ -201,6 +201,7 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 		return -EOPNOTSUPP;
 
 	qp->kernel = !udata;
+	qp->user = mana_ib_caller(udata);
 	qp->signal_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR;
 	qp->state = IB_QPS_RESET;
 	qp->handle = MANA_IB_NO_HANDLE;

@@ -104,6 +104,7 @@ struct mana_ib_rss_qp {
  * @ibqp: that of the core
  * @format: of its queues: which member of the union there is
  * @kernel: posted to by us
+ * @user: whose it is, NULL: the kernel's
  * @handle: of the device
  * @sq_id: for doorbells
  * @target: references of event handlers
@@ -123,6 +124,7 @@ struct mana_ib_qp {
 	struct ib_qp ibqp;
 	enum mana_ib_qp_format format;
 	bool kernel;
+	struct mana_ib_user *user;
 	u64 handle;
 	u32 sq_id;
 	struct mana_ib_event_target target;

@@ -8,6 +8,7 @@
 #include "parent.h"
 #include "pd.h"
 #include "udata.h"
+#include "user.h"
 
 #include <linux/log2.h>
 
@@ -225,7 +226,7 @@ struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
 				    !is_power_of_2(request.bytes)))
 		return ERR_PTR(-EINVAL);
 
-	wq = kzalloc(sizeof(*wq), GFP_KERNEL);
+	wq = kzalloc(sizeof(*wq), GFP_KERNEL_ACCOUNT);
 	if (!wq)
 		return ERR_PTR(-ENOMEM);
 	if (request.recv.bytes) {
@@ -286,6 +287,7 @@ int mana_ib_create_rwq_table(struct ib_rwq_ind_table *ibtable,
 			     struct ib_rwq_ind_table_init_attr *attr,
 			     struct ib_udata *udata)
 {
+	struct mana_ib_rwq_table *table = to_mana_rwq_table(ibtable);
 	int err;
 
 	err = mana_ib_udata_empty(udata);
@@ -293,11 +295,16 @@ int mana_ib_create_rwq_table(struct ib_rwq_ind_table *ibtable,
 		return err;
 	if (attr->log_ind_tbl_size > ilog2(MANA_UAPI_RSS_QUEUES))
 		return -EINVAL;
-	return 0;
+	table->user = mana_ib_caller(udata);
+	return mana_ib_take_share(to_mana_dev(ibtable->device), table->user,
+				  MANA_IB_SHARE_HANDLES, 1);
 }
 
 int mana_ib_destroy_rwq_table(struct ib_rwq_ind_table *ibtable)
 {
+	mana_ib_give_share(to_mana_dev(ibtable->device),
+			   to_mana_rwq_table(ibtable)->user,
+			   MANA_IB_SHARE_HANDLES, 1);
 	return 0;
 }
 

@@ -65,7 +65,14 @@ struct mana_ib_wq {
 
 struct mana_ib_rwq_table {
 	struct ib_rwq_ind_table ibtable;
+	struct mana_ib_user *user;
 };
+
+static inline struct mana_ib_rwq_table *
+to_mana_rwq_table(struct ib_rwq_ind_table *ibtable)
+{
+	return container_of(ibtable, struct mana_ib_rwq_table, ibtable);
+}
 
 static inline struct mana_ib_wq *to_mana_wq(struct ib_wq *ibwq)
 {

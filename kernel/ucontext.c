@@ -4,8 +4,11 @@
 #include "parent.h"
 #include "pd.h"
 #include "udata.h"
+#include "user.h"
 
 #include <linux/mm.h>
+
+#define MANA_IB_COPIES 2 /* of device memory, at once */
 
 /**
  * mana_ib_describe_context - what a provider has to know
@@ -49,16 +52,26 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 	err = mana_ib_udata_empty(udata);
 	if (err)
 		return err;
+	sema_init(&context->copies, MANA_IB_COPIES);
+	context->user = mana_ib_get_user(dev);
+	if (IS_ERR(context->user))
+		return PTR_ERR(context->user);
 	err = mana_ib_cmd_alloc_doorbell_page(dev, &context->doorbell_page);
 	if (err) {
 		ibdev_dbg(&dev->ibdev, "no doorbell page: %pe\n", ERR_PTR(err));
-		return err;
+		goto err_put;
 	}
 	if (udata->outlen > MANA_UAPI_CONTEXT_STOCK_BYTES)
 		mana_ib_describe_context(dev, &response);
 	err = mana_ib_udata_out(udata, &response, sizeof(response));
 	if (err)
-		mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);
+		goto err_free;
+	return 0;
+
+err_free:
+	mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);
+err_put:
+	mana_ib_put_user(dev, context->user);
 	return err;
 }
 
@@ -68,6 +81,7 @@ void mana_ib_dealloc_ucontext(struct ib_ucontext *ibcontext)
 	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
 
 	mana_ib_cmd_free_doorbell_page(dev, context->doorbell_page);
+	mana_ib_put_user(dev, context->user);
 }
 
 /* The core takes the doorbell page away from the process; nothing else is left. */

@@ -5,6 +5,7 @@ and to other users of what all share. It is refused or limited, and the others g
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import json
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ AREA = Area("unprivileged", needs=("driver", "provider", "ext"))
 APART = "apart"  # a network namespace
 DEVICE = "apart0"
 MOVES = "/tmp/address-moves"
+HELD = "/tmp/greedy-holds"
 
 
 def gid_of(address: str) -> str:
@@ -118,3 +120,38 @@ def moving(context: Context) -> None:
         check(dropped(b) - count == 1, f"{dropped(b) - count} datagrams were dropped, expected 1")
     wait_gid(b, moved, there=False)
     works(context)
+
+
+def taken(words: str) -> dict[str, tuple[int, int]]:
+    """What the program got of each kind, and the error of the next."""
+    lines = [line.split() for line in words.splitlines()]
+    return {kind: (int(count), int(error)) for kind, count, error in lines}
+
+
+@AREA.case("what all users share: each has its part", timeout=300, smoke=True)
+def shares(context: Context) -> None:
+    b = context.b
+    # Handles take long on a slow kernel. On the usual one more than any guest here may have.
+    most = 1_000_000 if context.kernel == "stock" else 5_000
+    memory = int(b.out("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"))
+    program = context.program(b, "greedy.c")
+    b.run(f"rm -f {HELD}")
+    taker = b.spawn([program, b.rdma, "nobody", str(most), HELD])
+    b.until(f"test -e {HELD}", "the greedy process does not come to its end", 120)
+    got = taken(taker.stdout)
+    limits = {"dm": 4, "groups": 256, "pds": 8192, "handles": memory // 16, "contexts": 512}
+    full = {kind: (limit, errno.EDQUOT) if limit < most else (most, 0)
+            for kind, limit in limits.items()}
+    check(got == full, f"a user got {got}, expected {full}")
+    for other in ("nobody", "subordinate"):
+        said = b.out([program, b.rdma, other, "2"])
+        check(taken(said) == {"contexts": (0, errno.EDQUOT)}, f"another process of it got {said}")
+    everything = {kind: (2, 0) for kind in limits}
+    said = b.out([program, b.rdma, "root", "2"])
+    check(taken(said) == everything, f"another user got {said}")
+    works(context)
+    b.run(f"rm {HELD}")
+    b.finish(taker, 120)
+    said = b.out([program, b.rdma, "nobody", "2"])
+    check(taken(said) == everything, f"the user got {said} after all had been given back")
+    context.note(f"{got['handles'][0]} handles")

@@ -225,10 +225,8 @@ int mana_ib_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 		mana_ib_untrack(&dev->cqs, cq->id);
 		mana_ib_target_release(&cq->target);
 		mana_ib_mute_cq(cq);
-		mutex_lock(&dev->hook_lock);
 		mana_ib_cmd_destroy_cq(dev, cq->handle);
 		mana_ib_unhook_cq(dev, cq);
-		mutex_unlock(&dev->hook_lock);
 	}
 	mana_ib_free_cq_memory(dev, cq);
 	return 0;

@@ -23,11 +23,8 @@ int mana_ib_hook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
 {
 	int err;
 
-	/* Who has just destroyed a CQ of this id may not have unhooked it. */
-	mutex_lock(&dev->hook_lock);
 	err = mana_ib_parent_hook_cq(dev, cq->id, mana_ib_completion, cq,
 				     &cq->hook);
-	mutex_unlock(&dev->hook_lock);
 	if (err == -EPROTO)
 		ibdev_err_ratelimited(&dev->ibdev, "cq[%u]: impossible id\n",
 				      cq->id);
@@ -47,13 +44,12 @@ void mana_ib_mute_cq(struct mana_ib_cq *cq)
 /**
  * mana_ib_unhook_cq - takes a CQ out of the table that the device has no more
  * @dev: device
- * @cq: it was muted before, and hook_lock is held since
+ * @cq: it was muted before
  *
  * The parent warns of events of a CQ that is not in the table.
  */
 void mana_ib_unhook_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
 {
-	lockdep_assert_held(&dev->hook_lock);
 	if (!cq->hook)
 		return;
 	mana_ib_parent_unhook_cq(dev, cq->hook);

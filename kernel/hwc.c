@@ -160,6 +160,11 @@ static struct mana_ib_function *mana_ib_make_function(struct mana_ib_dev *dev)
 	function = kzalloc(sizeof(*function), GFP_KERNEL);
 	if (!function)
 		return NULL;
+	function->hooks = mana_ib_parent_make_hooks(dev);
+	if (!function->hooks) {
+		kfree(function);
+		return NULL;
+	}
 	function->parent = dev->parent;
 	function->waiting = mana_ib_parent_waiting(dev);
 	/* Somebody else has given up already, or the parent does not say. */
@@ -167,6 +172,7 @@ static struct mana_ib_function *mana_ib_make_function(struct mana_ib_dev *dev)
 		function->waiting = MANA_IB_WAITING_MS;
 	mutex_init(&function->lock);
 	INIT_LIST_HEAD(&function->devices);
+	spin_lock_init(&function->hooks_lock);
 	spin_lock_init(&function->users_lock);
 	INIT_LIST_HEAD(&function->users);
 	list_add(&function->entry, &mana_ib_functions);
@@ -245,6 +251,7 @@ void mana_ib_leave_function(struct mana_ib_dev *dev)
 		if (function->cut_off)
 			mana_ib_let_in(dev);
 		mutex_destroy(&function->lock);
+		kvfree(function->hooks);
 		kfree(function);
 	}
 	mutex_unlock(&mana_ib_functions_lock);

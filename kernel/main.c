@@ -274,7 +274,6 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 	INIT_WORK(&dev->lost_work, mana_ib_end_qps);
 	mutex_init(&dev->counter_lock);
-	mutex_init(&dev->hook_lock);
 	mutex_init(&dev->raw_lock);
 	mana_ib_init_sources(dev);
 	ida_init(&dev->packet_qpns);
@@ -290,7 +289,6 @@ static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->counters);
 	mutex_destroy(&dev->counter_lock);
-	mutex_destroy(&dev->hook_lock);
 	mutex_destroy(&dev->raw_lock);
 	ida_destroy(&dev->packet_qpns);
 }

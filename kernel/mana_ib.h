@@ -82,6 +82,8 @@ struct mana_ib_ext_limits {
 	u32 clock_khz;
 };
 
+struct mana_ib_hook;
+
 /**
  * struct mana_ib_function - what the IB devices of one function share
  * @entry: in the list of all functions
@@ -96,6 +98,8 @@ struct mana_ib_ext_limits {
  * @keeps: memory was kept, and that was said
  * @waiting: how long requests waited when the first device came, in ms
  * @activity: of the last request whose answer must not be another's
+ * @hooks_lock: protects @hooks, and our entries in the parent's table of CQs
+ * @hooks: which entries of that are ours, by CQ id; parent.c
  * @users_lock: protects @users, and what each has taken
  * @users: users of the system who have contexts
  */
@@ -108,6 +112,8 @@ struct mana_ib_function {
 	bool keeps;
 	u32 waiting;
 	u32 activity;
+	spinlock_t hooks_lock; /* hooks */
+	struct mana_ib_hook **hooks;
 	spinlock_t users_lock; /* users, and what they have */
 	struct list_head users;
 };
@@ -144,8 +150,6 @@ struct mana_ib_function {
  * @event_eq: events of QPs, CQs and SRQs
  * @eqs: one for each completion vector
  * @eq_count: how many
- * @hook_lock: taken before the device's CQ goes, until its hook is gone too;
- *	inside @raw_lock
  * @raw_lock: protects @raw_eqs, and raw packet queues while they are made and
  *	destroyed: what CQs and WQs say of them
  * @raw_eqs: the same for raw packet queues, as long as there are any
@@ -193,7 +197,6 @@ struct mana_ib_dev {
 	struct mana_ib_eq event_eq;
 	struct mana_ib_eq *eqs;
 	unsigned int eq_count;
-	struct mutex hook_lock; /* hooks of CQs that go */
 	struct mutex raw_lock; /* raw_eqs and raw packet queues */
 	struct mana_ib_eq *raw_eqs;
 	u32 raw_users;

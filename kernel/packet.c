@@ -193,10 +193,8 @@ static void mana_ib_stop_packet_queue(struct mana_ib_dev *dev, bool send,
 				      struct mana_ib_packet_queue *queue)
 {
 	mana_ib_mute_cq(&queue->cq);
-	mutex_lock(&dev->hook_lock);
 	mana_ib_cmd_destroy_packet_wq(dev, send, queue->object);
 	mana_ib_unhook_cq(dev, &queue->cq);
-	mutex_unlock(&dev->hook_lock);
 	queue->object = MANA_IB_NO_HANDLE;
 	queue->cq.id = MANA_IB_NO_ID;
 }

@@ -339,12 +339,49 @@ static void mana_ib_parent_completion(void *context, struct gdma_queue *queue)
 }
 
 /**
+ * mana_ib_parent_make_hooks - a table beside the parent's: which entries are ours
+ * @dev: first device of a function
+ *
+ * Return: to be freed with kvfree(); NULL if there is no memory.
+ */
+struct mana_ib_hook **mana_ib_parent_make_hooks(const struct mana_ib_dev *dev)
+{
+	return kvcalloc(dev->gc->max_num_cqs, sizeof(struct mana_ib_hook *),
+			GFP_KERNEL);
+}
+
+/*
+ * Puts an entry where there is none, or where one of ours is whose CQ is destroyed,
+ * or about to be. Ethernet frees its entries at once: no other is looked into. The
+ * function's hooks_lock is held.
+ */
+static bool mana_ib_enter_hook(struct mana_ib_dev *dev,
+			       struct mana_ib_hook *made)
+{
+	struct mana_ib_hook **ours = &dev->function->hooks[made->entry.id];
+	struct gdma_queue **place = &dev->gc->cq_table[made->entry.id];
+	struct gdma_queue *old = READ_ONCE(*place);
+
+	if (old && (!*ours || old != &(*ours)->entry ||
+		    READ_ONCE((*ours)->callback)))
+		return false;
+	/* The parent's reader finds a whole entry: the exchange is a barrier. */
+	if (cmpxchg(place, old, &made->entry) != old)
+		return false;
+	*ours = made;
+	return true;
+}
+
+/**
  * mana_ib_parent_hook_cq - enters a CQ into the table that Ethernet uses too
- * @dev: device, its hook_lock held
+ * @dev: device
  * @id: of the CQ
  * @callback: for completion events, in hard interrupt context
  * @context: for @callback
  * @hook: the entry
+ *
+ * Who has destroyed a CQ of this id may not have taken its entry out yet. Then this
+ * one takes its place: nobody waits for a request of somebody else.
  *
  * Return: -EPROTO if the device has given an id that cannot be.
  */
@@ -352,10 +389,11 @@ int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
 			   void (*callback)(void *context), void *context,
 			   struct mana_ib_hook **hook)
 {
-	struct gdma_context *gc = dev->gc;
+	struct mana_ib_function *function = dev->function;
 	struct mana_ib_hook *made;
+	bool entered;
 
-	if (id >= gc->max_num_cqs || gc->cq_table[id])
+	if (id >= dev->gc->max_num_cqs)
 		return -EPROTO;
 	made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT);
 	if (!made)
@@ -368,9 +406,14 @@ int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
 	made->entry.id = id;
 	made->entry.cq.context = made;
 	made->entry.cq.callback = mana_ib_parent_completion;
+	spin_lock(&function->hooks_lock);
+	entered = mana_ib_enter_hook(dev, made);
+	spin_unlock(&function->hooks_lock);
+	if (!entered) {
+		kfree(made);
+		return -EPROTO;
+	}
 	*hook = made;
-	/* The parent's reader finds a whole entry. */
-	smp_store_release(&gc->cq_table[id], &made->entry);
 	return 0;
 }
 
@@ -386,20 +429,27 @@ void mana_ib_parent_mute_cq(struct mana_ib_hook *hook)
 	unsigned long flags;
 
 	spin_lock_irqsave(&hook->lock, flags);
-	hook->callback = NULL;
+	WRITE_ONCE(hook->callback, NULL);
 	spin_unlock_irqrestore(&hook->lock, flags);
 }
 
 /**
  * mana_ib_parent_unhook_cq - takes a CQ out of the table
- * @dev: device, its hook_lock held
- * @hook: entry of the CQ
+ * @dev: device
+ * @hook: entry of the CQ, which was muted before
  */
 void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev,
 			      struct mana_ib_hook *hook)
 {
-	/* Unless the device has given the id to Ethernet meanwhile. */
-	cmpxchg(&dev->gc->cq_table[hook->entry.id], &hook->entry, NULL);
+	struct mana_ib_function *function = dev->function;
+	u32 id = hook->entry.id;
+
+	/* Unless the device has given the id to another CQ meanwhile. */
+	spin_lock(&function->hooks_lock);
+	cmpxchg(&dev->gc->cq_table[id], &hook->entry, NULL);
+	if (function->hooks[id] == hook)
+		function->hooks[id] = NULL;
+	spin_unlock(&function->hooks_lock);
 	kfree_rcu(hook, rcu);
 }
 

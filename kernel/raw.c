@@ -103,10 +103,8 @@ static void mana_ib_destroy_object(struct mana_ib_dev *dev,
 				   struct mana_ib_cq *cq, u64 object)
 {
 	mana_ib_mute_cq(cq);
-	mutex_lock(&dev->hook_lock);
 	mana_ib_port_destroy_wq(port, send, object);
 	mana_ib_unhook_cq(dev, cq);
-	mutex_unlock(&dev->hook_lock);
 	cq->id = MANA_IB_NO_ID;
 }
 

@@ -145,7 +145,7 @@ void mana_ib_cmd_destroy_packet_wq(struct mana_ib_dev *dev, bool send,
 		.wq_object = object,
 	};
 
-	mana_ib_hwc_tell(dev, MANA_HW_ETH_DESTROY_WQ_OBJ, MANA_IB_TO_ETHERNET,
+	mana_ib_hwc_undo(dev, MANA_HW_ETH_DESTROY_WQ_OBJ, MANA_IB_TO_ETHERNET,
 			 &request, sizeof(request));
 }
 
@@ -185,7 +185,7 @@ void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow)
 {
 	struct mana_hw_ext_remove_flow_req request = { .flow = flow };
 
-	mana_ib_hwc_tell(dev, MANA_HW_EXT_REMOVE_FLOW, MANA_IB_TO_ETHERNET,
+	mana_ib_hwc_undo(dev, MANA_HW_EXT_REMOVE_FLOW, MANA_IB_TO_ETHERNET,
 			 &request, sizeof(request));
 }
 
@@ -227,6 +227,6 @@ void mana_ib_cmd_destroy_spread(struct mana_ib_dev *dev, u64 spread)
 {
 	struct mana_hw_ext_destroy_spread_req request = { .spread = spread };
 
-	mana_ib_hwc_tell(dev, MANA_HW_EXT_DESTROY_SPREAD, MANA_IB_TO_ETHERNET,
+	mana_ib_hwc_undo(dev, MANA_HW_EXT_DESTROY_SPREAD, MANA_IB_TO_ETHERNET,
 			 &request, sizeof(request));
 }

@@ -95,7 +95,7 @@ int mana_ib_cmd_destroy_mr(struct mana_ib_dev *dev, u64 handle)
 {
 	struct mana_hw_destroy_mr_req request = { .mr = handle };
 
-	return mana_ib_hwc_tell(dev, MANA_HW_DESTROY_MR, MANA_IB_TO_GDMA,
+	return mana_ib_hwc_undo(dev, MANA_HW_DESTROY_MR, MANA_IB_TO_GDMA,
 				&request, sizeof(request));
 }
 

@@ -260,7 +260,7 @@ int mana_ib_cmd_reset_qp(struct mana_ib_dev *dev, u64 handle)
 	struct mana_hw_rnic_set_qp_state_req request;
 
 	mana_ib_fill_reset(dev, handle, &request);
-	return mana_ib_hwc_tell(dev, MANA_HW_RNIC_SET_QP_STATE,
+	return mana_ib_hwc_undo(dev, MANA_HW_RNIC_SET_QP_STATE,
 				MANA_IB_TO_DEVICE, &request, sizeof(request));
 }
 
@@ -345,8 +345,10 @@ int mana_ib_cmd_multicast(struct mana_ib_dev *dev, u64 handle,
 						     .qp = handle };
 
 	memcpy(request.gid, gid->raw, sizeof(request.gid));
-	return mana_ib_hwc_tell(dev,
-				attach ? MANA_HW_EXT_ATTACH_MULTICAST :
-					 MANA_HW_EXT_DETACH_MULTICAST,
+	if (!attach)
+		return mana_ib_hwc_undo(dev, MANA_HW_EXT_DETACH_MULTICAST,
+					MANA_IB_TO_DEVICE, &request,
+					sizeof(request));
+	return mana_ib_hwc_tell(dev, MANA_HW_EXT_ATTACH_MULTICAST,
 				MANA_IB_TO_DEVICE, &request, sizeof(request));
 }

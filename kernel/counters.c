@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Counters: of ports, of the device, and of sets of QPs. */
+/*
+ * Counters: of ports, of the device, and of sets of QPs. Whoever reads or binds them
+ * holds a lock of the core and mostly ours, which others wait for who make QPs: these
+ * requests wait for no turn.
+ */
 #include "cmd.h"
 #include "qp.h"
 #include "stats.h"
+#include "turn.h"
 
 /* Marks what the device counts for a port alone, not for a QP. */
 static const char mana_ib_port_only[] = "port";
@@ -153,9 +158,11 @@ int mana_ib_get_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 		      u32 port, int index)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibdev);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	u64 values[MANA_IB_VF_COUNTERS];
 	int err;
 
+	mana_ib_skip_turns(dev, true, &turn);
 	if (!port)
 		return mana_ib_get_device_stats(dev, stats);
 	err = mana_ib_cmd_vf_counters(dev, values);
@@ -207,12 +214,14 @@ int mana_ib_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_counter *own;
 	int err;
 
 	if (qp->format != MANA_IB_QP_EXTENDED)
 		return -EOPNOTSUPP;
 
+	mana_ib_skip_turns(dev, true, &turn);
 	mutex_lock(&dev->counter_lock);
 	err = mana_ib_cmd_qp_counters(dev, qp->handle, qp->ext.counter_base);
 	if (err)
@@ -234,10 +243,12 @@ int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	u64 counted[MANA_IB_VF_COUNTERS] = {};
 	struct mana_ib_counter *own;
 	unsigned int i;
 
+	mana_ib_skip_turns(dev, true, &turn);
 	mutex_lock(&dev->counter_lock);
 	if (qp->format == MANA_IB_QP_EXTENDED &&
 	    !list_empty(&qp->ext.counter_entry)) {
@@ -258,9 +269,11 @@ int mana_ib_counter_unbind_qp(struct ib_qp *ibqp)
 int mana_ib_counter_update(struct rdma_counter *counter)
 {
 	struct mana_ib_dev *dev = to_mana_dev(counter->device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_counter *own;
 	int err;
 
+	mana_ib_skip_turns(dev, true, &turn);
 	mutex_lock(&dev->counter_lock);
 	own = xa_load(&dev->counters, counter->id);
 	if (!own) {

@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "pd.h"
 #include "post.h"
+#include "turn.h"
 #include "udata.h"
 
 #include <linux/log2.h>
@@ -163,6 +164,7 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
 	struct mana_uapi_create_cq_resp response = {};
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	bool ethernet = !dev->rdma;
 	u64 region = 0;
 	int err;
@@ -174,6 +176,7 @@ int mana_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	if (!udata && (ethernet || attr->flags))
 		return -EOPNOTSUPP;
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	cq->handle = MANA_IB_NO_HANDLE;
 	cq->id = MANA_IB_NO_ID;
 	cq->vector = attr->comp_vector % dev->ibdev.num_comp_vectors;
@@ -219,8 +222,10 @@ err_free:
 int mana_ib_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);
 
+	mana_ib_skip_turns(dev, cq->kernel, &turn);
 	if (cq->handle != MANA_IB_NO_HANDLE) {
 		mana_ib_untrack(&dev->cqs, cq->id);
 		mana_ib_target_release(&cq->target);

@@ -6,6 +6,7 @@
 #include "hwc.h"
 #include "parent.h"
 #include "trace.h"
+#include "turn.h"
 
 /* How often a request is sent that answers to earlier ones are taken for. */
 #define MANA_IB_TRIES 4
@@ -175,6 +176,7 @@ static struct mana_ib_function *mana_ib_make_function(struct mana_ib_dev *dev)
 	spin_lock_init(&function->hooks_lock);
 	spin_lock_init(&function->users_lock);
 	INIT_LIST_HEAD(&function->users);
+	INIT_LIST_HEAD(&function->turns);
 	list_add(&function->entry, &mana_ib_functions);
 	return function;
 }
@@ -313,6 +315,33 @@ static int mana_ib_exchange(struct mana_ib_dev *dev, u32 opcode,
 	return err;
 }
 
+/* A request that must not fail for the process's sake if it @undoes something. */
+static int mana_ib_ask(struct mana_ib_dev *dev, bool undoes, u32 opcode,
+		       enum mana_ib_hwc_target target, void *request,
+		       u32 request_bytes, void *response, u32 response_bytes)
+{
+	struct mana_ib_turn turn;
+	int err;
+
+	if (mana_ib_is_gone(dev))
+		return -ENODEV;
+	err = mana_ib_take_turn(dev, undoes, &turn);
+	if (err)
+		return err;
+	err = -ENODEV;
+	if (!mana_ib_is_gone(dev))
+		err = mana_ib_exchange(dev, opcode, target, request,
+				       request_bytes, response,
+				       response_bytes);
+	/* Before the next one has a turn: it would wait for an answer as well. */
+	if (err == -ETIMEDOUT) {
+		trace_device_lost(dev, opcode);
+		mana_ib_lost(dev);
+	}
+	mana_ib_end_turn(&turn);
+	return err;
+}
+
 /**
  * mana_ib_hwc_send - sends a request and waits for the answer
  * @dev: device
@@ -324,23 +353,14 @@ static int mana_ib_exchange(struct mana_ib_dev *dev, u32 opcode,
  * @response_bytes: size
  *
  * Return: 0, or what the device's refusal is among errnos; -ETIMEDOUT or -ENODEV
- * if the device is, or was, given up.
+ * if the device is, or was, given up; -EINTR if the process is killed before.
  */
 int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 		     enum mana_ib_hwc_target target, void *request,
 		     u32 request_bytes, void *response, u32 response_bytes)
 {
-	int err;
-
-	if (mana_ib_is_gone(dev))
-		return -ENODEV;
-	err = mana_ib_exchange(dev, opcode, target, request, request_bytes,
-			       response, response_bytes);
-	if (err == -ETIMEDOUT) {
-		trace_device_lost(dev, opcode);
-		mana_ib_lost(dev);
-	}
-	return err;
+	return mana_ib_ask(dev, false, opcode, target, request, request_bytes,
+			   response, response_bytes);
 }
 
 /*
@@ -418,6 +438,26 @@ int mana_ib_hwc_tell(struct mana_ib_dev *dev, u32 opcode,
 }
 
 /**
+ * mana_ib_hwc_undo - the same of a request that undoes something
+ * @dev: device
+ * @opcode: of the request
+ * @target: who it is for
+ * @request: as for mana_ib_hwc_send()
+ * @request_bytes: size
+ *
+ * Return: as mana_ib_hwc_send(), but that a process which is killed waits.
+ */
+int mana_ib_hwc_undo(struct mana_ib_dev *dev, u32 opcode,
+		     enum mana_ib_hwc_target target, void *request,
+		     u32 request_bytes)
+{
+	struct mana_hw_response response;
+
+	return mana_ib_ask(dev, true, opcode, target, request, request_bytes,
+			   &response, sizeof(response));
+}
+
+/**
  * mana_ib_hwc_destroy - sends a request that undoes something
  * @dev: device
  * @opcode: of the request
@@ -433,7 +473,7 @@ void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
 {
 	int err;
 
-	err = mana_ib_hwc_tell(dev, opcode, target, request, request_bytes);
+	err = mana_ib_hwc_undo(dev, opcode, target, request, request_bytes);
 	if (err && !mana_ib_is_gone(dev))
 		dev_warn_ratelimited(dev->parent,
 				     "mana_ib: request %#x failed: %pe\n",

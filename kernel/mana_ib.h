@@ -100,8 +100,9 @@ struct mana_ib_hook;
  * @activity: of the last request whose answer must not be another's
  * @hooks_lock: protects @hooks, and our entries in the parent's table of CQs
  * @hooks: which entries of that are ours, by CQ id; parent.c
- * @users_lock: protects @users, and what each has taken
- * @users: users of the system who have contexts
+ * @users_lock: protects @users, what each has taken, and @turns
+ * @users: users of the system who have contexts or requests
+ * @turns: threads that wait for no turn; turn.c
  */
 struct mana_ib_function {
 	struct list_head entry;
@@ -114,8 +115,9 @@ struct mana_ib_function {
 	u32 activity;
 	spinlock_t hooks_lock; /* hooks */
 	struct mana_ib_hook **hooks;
-	spinlock_t users_lock; /* users, and what they have */
+	spinlock_t users_lock; /* users, what they have, turns */
 	struct list_head users;
+	struct list_head turns;
 };
 
 /**

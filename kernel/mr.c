@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "pd.h"
 #include "region.h"
+#include "turn.h"
 #include "udata.h"
 
 #include <linux/dma-mapping.h>
@@ -302,6 +303,7 @@ struct ib_mr *mana_ib_get_dma_mr(struct ib_pd *ibpd, int access)
 		.pd = to_mana_pd(ibpd)->handle,
 		.type = MANA_HW_MR_GPA,
 	};
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_mr *mr;
 	int err;
 
@@ -310,6 +312,7 @@ struct ib_mr *mana_ib_get_dma_mr(struct ib_pd *ibpd, int access)
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
+	mana_ib_skip_turns(dev, true, &turn);
 	err = mana_ib_create_key(dev, mr, &params);
 	if (err) {
 		kfree(mr);
@@ -328,6 +331,7 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 		.type = MANA_HW_EXT_MR_FAST_REGISTER,
 		.max_pages = max_pages,
 	};
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_mr *mr;
 	int err = -ENOMEM;
 
@@ -345,6 +349,7 @@ struct ib_mr *mana_ib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	if (!mr->pages)
 		goto err_free;
 
+	mana_ib_skip_turns(dev, true, &turn);
 	err = mana_ib_create_key(dev, mr, &params);
 	if (err)
 		goto err_free_pages;
@@ -378,9 +383,11 @@ int mana_ib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
 int mana_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibmr->device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_mr *mr = to_mana_mr(ibmr);
 	int err = 0;
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	if (mr->handle != MANA_IB_NO_HANDLE)
 		err = mana_ib_cmd_destroy_mr(dev, mr->handle);
 	/*

@@ -2,6 +2,7 @@
 /* Protection domains. */
 #include "pd.h"
 #include "cmd.h"
+#include "turn.h"
 #include "udata.h"
 #include "user.h"
 
@@ -9,8 +10,10 @@ int mana_ib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
 	struct mana_ib_pd *pd = to_mana_pd(ibpd);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	int err;
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	err = mana_ib_udata_empty(udata);
 	if (err)
 		return err;
@@ -31,8 +34,10 @@ int mana_ib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 int mana_ib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibpd->device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_pd *pd = to_mana_pd(ibpd);
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	mana_ib_cmd_destroy_pd(dev, pd->handle);
 	mana_ib_give_share(dev, pd->user, MANA_IB_SHARE_PDS, 1);
 	mutex_destroy(&pd->vport_lock);

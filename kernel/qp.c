@@ -5,6 +5,7 @@
 #include "raw.h"
 #include "source.h"
 #include "trace.h"
+#include "turn.h"
 #include "udata.h"
 
 static int mana_ib_check_caps(const struct mana_ib_dev *dev,
@@ -192,6 +193,7 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	int err;
 
 	if (attr->create_flags)
@@ -200,6 +202,7 @@ int mana_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 	if (udata && compat_names_queues(udata))
 		return -EOPNOTSUPP;
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	qp->kernel = !udata;
 	qp->user = mana_ib_caller(udata);
 	qp->signal_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR;
@@ -268,8 +271,10 @@ static void mana_ib_return_receives(struct mana_ib_dev *dev,
 int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
 
+	mana_ib_skip_turns(dev, qp->kernel, &turn);
 	switch (qp->format) {
 	case MANA_IB_QP_RAW:
 		mana_ib_destroy_raw_qp(qp);

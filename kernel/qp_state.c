@@ -5,6 +5,7 @@
 #include "raw.h"
 #include "source.h"
 #include "trace.h"
+#include "turn.h"
 #include "udata.h"
 
 #include <linux/etherdevice.h>
@@ -206,6 +207,8 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 		err = mana_ib_cmd_query_qp(dev, qp->handle, &now);
 		if (!err)
 			WRITE_ONCE(qp->state, now.state);
+		else if (err == -EINTR)
+			return err;
 	}
 	state = qp->state;
 	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != state)
@@ -248,6 +251,7 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
 	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	enum ib_qp_state from;
 	int err;
 
@@ -258,6 +262,7 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		return -EOPNOTSUPP;
 	if (mask & (IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_CAP))
 		return -EOPNOTSUPP;
+	mana_ib_skip_turns(dev, qp->kernel, &turn);
 	mutex_lock(&qp->mutex);
 	from = qp->state;
 	err = mana_ib_modify_locked(qp, attr, mask, udata);
@@ -270,14 +275,15 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	return err;
 }
 
-int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
-		     struct ib_qp_init_attr *init)
+/* What the device says of a QP, or what is known of one that is gone. */
+static int mana_ib_ask_qp(struct mana_ib_qp *qp, struct ib_qp_attr *attr)
 {
-	struct mana_ib_dev *dev = to_mana_dev(ibqp->device);
-	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_qp_now now;
 	int err = 0;
 
+	mana_ib_skip_turns(dev, qp->kernel, &turn);
 	mutex_lock(&qp->mutex);
 	*attr = qp->attr;
 	attr->qp_state = qp->state;
@@ -297,6 +303,38 @@ int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		}
 	}
 	mutex_unlock(&qp->mutex);
+	return err;
+}
+
+/*
+ * The same for who asks for no attribute: the core does so of all QPs for everybody
+ * who lists them. Their users wait neither for a request of that one nor for its
+ * turn, and the QP may change meanwhile.
+ */
+static void mana_ib_recall_qp(const struct mana_ib_qp *qp,
+			      struct ib_qp_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->qp_state = READ_ONCE(qp->state);
+	if (qp->format == MANA_IB_QP_EXTENDED &&
+	    attr->qp_state != IB_QPS_RESET &&
+	    mana_ib_is_gone(to_mana_dev(qp->ibqp.device)))
+		attr->qp_state = IB_QPS_ERR;
+	attr->dest_qp_num = READ_ONCE(qp->attr.dest_qp_num);
+	attr->rq_psn = READ_ONCE(qp->attr.rq_psn);
+	attr->sq_psn = READ_ONCE(qp->attr.sq_psn);
+}
+
+int mana_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		     struct ib_qp_init_attr *init)
+{
+	struct mana_ib_qp *qp = to_mana_qp(ibqp);
+	int err = 0;
+
+	if (mask)
+		err = mana_ib_ask_qp(qp, attr);
+	else
+		mana_ib_recall_qp(qp, attr);
 	if (err)
 		return err;
 

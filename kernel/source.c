@@ -8,6 +8,7 @@
  */
 #include "source.h"
 #include "cmd.h"
+#include "turn.h"
 
 #include <linux/capability.h>
 #include <linux/nsproxy.h>
@@ -79,36 +80,63 @@ int mana_ib_check_datagrams(struct mana_ib_dev *dev)
 	return err;
 }
 
+/*
+ * Grants an address that was not granted yet, or says with -EAGAIN that the caller is
+ * to take a turn for that before it locks. A GID that goes is told of after it has
+ * become invalid: so with the lock held for reading, whatever is granted was valid,
+ * and is revoked after that.
+ */
+static int mana_ib_try_grant(struct mana_ib_pd *pd,
+			     const struct ib_gid_attr *sgid, bool has_turn)
+{
+	struct mana_ib_dev *dev = to_mana_dev(pd->ibpd.device);
+	u32 number = sgid->index;
+	int err;
+
+	down_read(&dev->source_lock);
+	err = mana_ib_check_source(sgid);
+	if (err || READ_ONCE(pd->sources[number]) == dev->sources[number])
+		goto unlock;
+	err = -EAGAIN;
+	if (!has_turn)
+		goto unlock;
+	/* Twice is as good as once: several threads may come here. */
+	err = mana_ib_cmd_grant_source(dev, pd->handle, &sgid->gid, number);
+	if (!err)
+		WRITE_ONCE(pd->sources[number], dev->sources[number]);
+unlock:
+	up_read(&dev->source_lock);
+	return err;
+}
+
 /**
  * mana_ib_grant_source - datagrams of a user's PD may come from an address
  * @pd: of the calling process
  * @sgid: of the address
  *
  * It is granted until the address goes, not just as long as the process has a handle
- * with it. A GID that goes is told of after it has become invalid: so with the lock
- * held for reading, whatever is granted was valid, and is revoked after that.
+ * with it. Whose address goes, and with it all others, waits for the device alone, not
+ * for turns of this user.
  */
 int mana_ib_grant_source(struct mana_ib_pd *pd, const struct ib_gid_attr *sgid)
 {
 	struct mana_ib_dev *dev = to_mana_dev(pd->ibpd.device);
-	u32 number = sgid->index;
+	struct mana_ib_turn turn;
 	int err;
 
 	BUILD_BUG_ON(MANA_IB_GID_ENTRIES > MANA_HW_EXT_PD_SOURCES);
 	if (!mana_ib_has(dev, MANA_HW_EXT_SOURCES))
 		return mana_ib_check_source(sgid);
-	if (sgid->port_num != 1 || number >= MANA_IB_GID_ENTRIES)
+	if (sgid->port_num != 1 || sgid->index >= MANA_IB_GID_ENTRIES)
 		return -EOPNOTSUPP;
-	down_read(&dev->source_lock);
-	err = mana_ib_check_source(sgid);
-	if (!err && READ_ONCE(pd->sources[number]) != dev->sources[number]) {
-		/* Twice is as good as once: several threads may come here. */
-		err = mana_ib_cmd_grant_source(dev, pd->handle, &sgid->gid,
-					       number);
-		if (!err)
-			WRITE_ONCE(pd->sources[number], dev->sources[number]);
-	}
-	up_read(&dev->source_lock);
+	err = mana_ib_try_grant(pd, sgid, false);
+	if (err != -EAGAIN)
+		return err;
+	err = mana_ib_take_turn(dev, false, &turn);
+	if (err)
+		return err;
+	err = mana_ib_try_grant(pd, sgid, true);
+	mana_ib_end_turn(&turn);
 	return err;
 }
 

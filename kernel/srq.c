@@ -5,6 +5,7 @@
 #include "pd.h"
 #include "post.h"
 #include "trace.h"
+#include "turn.h"
 #include "udata.h"
 
 #include <linux/log2.h>
@@ -123,6 +124,7 @@ int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 	struct mana_ib_dev *dev = to_mana_dev(ibsrq->device);
 	struct mana_uapi_create_srq_resp response = {};
 	struct mana_ib_srq *srq = to_mana_srq(ibsrq);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	int err;
 
 	if (attr->srq_type != IB_SRQT_BASIC)
@@ -131,6 +133,7 @@ int mana_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr,
 	    attr->attr.max_sge > dev->ext.max_srq_sge)
 		return -EINVAL;
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	srq->max_wr = attr->attr.max_wr;
 	srq->max_sge = max(1U, attr->attr.max_sge);
 	spin_lock_init(&srq->lock);
@@ -172,6 +175,7 @@ int mana_ib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibsrq->device);
 	struct mana_ib_srq *srq = to_mana_srq(ibsrq);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	int err;
 
 	err = mana_ib_udata_empty(udata);
@@ -183,6 +187,7 @@ int mana_ib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		return 0;
 	if (attr->srq_limit > srq->max_wr)
 		return -EINVAL;
+	mana_ib_skip_turns(dev, !udata, &turn);
 	return mana_ib_cmd_modify_srq(dev, srq->handle, attr->srq_limit);
 }
 
@@ -199,8 +204,10 @@ int mana_ib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 int mana_ib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(ibsrq->device);
+	struct mana_ib_turn turn __cleanup(mana_ib_end_turn) = {};
 	struct mana_ib_srq *srq = to_mana_srq(ibsrq);
 
+	mana_ib_skip_turns(dev, !udata, &turn);
 	mana_ib_untrack(&dev->srqs, srq->id);
 	mana_ib_target_release(&srq->target);
 	mana_ib_cmd_destroy_srq(dev, srq->handle);

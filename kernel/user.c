@@ -16,6 +16,7 @@
 
 #define MANA_IB_USER_CONTEXTS 64 /* at least, whatever the device says */
 #define MANA_IB_USER_DM SZ_4M
+#define MANA_IB_USER_TURNS 2
 /* Handles are half a KiB each, and take a 32nd of the memory at most. */
 #define MANA_IB_HANDLE_SHIFT (9 + 5)
 
@@ -134,6 +135,64 @@ static struct mana_ib_user *mana_ib_find_user(struct mana_ib_function *function,
 }
 
 /**
+ * mana_ib_get_account - the account of the calling process
+ * @dev: device
+ *
+ * Return: to be given back with mana_ib_put_account(); NULL if there is no memory.
+ */
+struct mana_ib_user *mana_ib_get_account(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function = dev->function;
+	struct mana_ib_user *made = NULL, *user;
+	/* Nothing is refused, so nobody is to be told of those who have not. */
+	struct mana_ib_user like = {
+		.uid = mana_ib_account_id(),
+		.privileged = ns_capable_noaudit(&init_user_ns,
+						 CAP_SYS_RESOURCE),
+	};
+
+	for (;;) {
+		spin_lock(&function->users_lock);
+		user = mana_ib_find_user(function, &like);
+		if (!user && made) {
+			list_add(&made->entry, &function->users);
+			user = made;
+			made = NULL;
+		}
+		if (user)
+			user->references++;
+		spin_unlock(&function->users_lock);
+		if (user)
+			break;
+		made = kmemdup(&like, sizeof(like), GFP_KERNEL);
+		if (!made)
+			break;
+		sema_init(&made->turns, MANA_IB_USER_TURNS);
+	}
+	kfree(made);
+	return user;
+}
+
+/**
+ * mana_ib_put_account - undoes mana_ib_get_account()
+ * @dev: device
+ * @user: account
+ */
+void mana_ib_put_account(struct mana_ib_dev *dev, struct mana_ib_user *user)
+{
+	struct mana_ib_function *function = dev->function;
+	bool last;
+
+	spin_lock(&function->users_lock);
+	last = !--user->references;
+	if (last)
+		list_del(&user->entry);
+	spin_unlock(&function->users_lock);
+	if (last)
+		kfree(user);
+}
+
+/**
  * mana_ib_get_user - the user of a context that the calling process makes
  * @dev: device
  *
@@ -142,30 +201,16 @@ static struct mana_ib_user *mana_ib_find_user(struct mana_ib_function *function,
  */
 struct mana_ib_user *mana_ib_get_user(struct mana_ib_dev *dev)
 {
-	struct mana_ib_function *function = dev->function;
-	u64 most = mana_ib_most_of(dev, MANA_IB_SHARE_CONTEXTS);
-	struct mana_ib_user *made, *user;
+	struct mana_ib_user *user = mana_ib_get_account(dev);
+	int err;
 
-	made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT);
-	if (!made)
+	if (!user)
 		return ERR_PTR(-ENOMEM);
-	made->uid = mana_ib_account_id();
-	/* Nothing is refused yet, so nothing is to be told of those who have not. */
-	made->privileged = ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
-	spin_lock(&function->users_lock);
-	user = mana_ib_find_user(function, made);
-	if (!user) {
-		user = made;
-		made = NULL;
-		list_add(&user->entry, &function->users);
+	err = mana_ib_take_share(dev, user, MANA_IB_SHARE_CONTEXTS, 1);
+	if (err) {
+		mana_ib_put_account(dev, user);
+		return ERR_PTR(err);
 	}
-	if (user->privileged ||
-	    mana_ib_share_fits(user, MANA_IB_SHARE_CONTEXTS, 1, most))
-		user->used[MANA_IB_SHARE_CONTEXTS]++;
-	else
-		user = ERR_PTR(-EDQUOT);
-	spin_unlock(&function->users_lock);
-	kfree(made);
 	return user;
 }
 
@@ -176,14 +221,6 @@ struct mana_ib_user *mana_ib_get_user(struct mana_ib_dev *dev)
  */
 void mana_ib_put_user(struct mana_ib_dev *dev, struct mana_ib_user *user)
 {
-	struct mana_ib_function *function = dev->function;
-	bool last;
-
-	spin_lock(&function->users_lock);
-	last = !--user->used[MANA_IB_SHARE_CONTEXTS];
-	if (last)
-		list_del(&user->entry);
-	spin_unlock(&function->users_lock);
-	if (last)
-		kfree(user);
+	mana_ib_give_share(dev, user, MANA_IB_SHARE_CONTEXTS, 1);
+	mana_ib_put_account(dev, user);
 }

@@ -5,6 +5,7 @@
 
 #include "mana_ib.h"
 
+#include <linux/semaphore.h>
 #include <linux/uidgid.h>
 
 /* What is shared, and costs a process no memory that counts as pinned. */
@@ -19,20 +20,26 @@ enum mana_ib_share {
 };
 
 /**
- * struct mana_ib_user - account of a user of a function, as long as it has contexts
+ * struct mana_ib_user - account of a user of a function
  * @entry: in the function's list
- * @uid: who opened the contexts
- * @privileged: who opened them had CAP_SYS_RESOURCE: an account apart, so that a
- *	container's root is not limited by what the host's has
- * @used: of each share; the first keeps this
+ * @uid: of its processes
+ * @privileged: they have CAP_SYS_RESOURCE: an account apart, so that a container's
+ *	root is not limited by what the host's has
+ * @references: contexts, and requests under way
+ * @used: of each share
+ * @turns: requests that it may have under way
  */
 struct mana_ib_user {
 	struct list_head entry;
 	kuid_t uid;
 	bool privileged;
+	u32 references;
 	u64 used[MANA_IB_SHARES];
+	struct semaphore turns;
 };
 
+struct mana_ib_user *mana_ib_get_account(struct mana_ib_dev *dev);
+void mana_ib_put_account(struct mana_ib_dev *dev, struct mana_ib_user *user);
 struct mana_ib_user *mana_ib_get_user(struct mana_ib_dev *dev);
 void mana_ib_put_user(struct mana_ib_dev *dev, struct mana_ib_user *user);
 int mana_ib_take_share(struct mana_ib_dev *dev, struct mana_ib_user *user,

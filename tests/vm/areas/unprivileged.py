@@ -9,6 +9,7 @@ import errno
 import ipaddress
 import json
 from collections.abc import Iterator
+from functools import partial
 
 from areas.lifecycle import works
 from harness import Area, Context, Peer, check
@@ -18,6 +19,8 @@ APART = "apart"  # a network namespace
 DEVICE = "apart0"
 MOVES = "/tmp/address-moves"
 HELD = "/tmp/greedy-holds"
+RUNS = "/tmp/flood-runs"
+FLOOD = 64  # threads
 
 
 def gid_of(address: str) -> str:
@@ -155,3 +158,28 @@ def shares(context: Context) -> None:
     said = b.out([program, b.rdma, "nobody", "2"])
     check(taken(said) == everything, f"the user got {said} after all had been given back")
     context.note(f"{got['handles'][0]} handles")
+
+
+def beside(kind: str, context: Context) -> None:
+    """A thread of root beside many of nobody: of 3 requests that wait for the device it has one.
+    First come, first served would give it one of 65; what is asked for has room for a guest with
+    one CPU and a busy host."""
+    b = context.b
+    program = context.program(b, "flood.c")
+    b.run(f"rm -f {RUNS}")
+    flood = b.spawn([program, b.rdma, "nobody", kind, str(FLOOD), "100", RUNS])
+    b.until(f"test -e {RUNS}", "the flood does not begin", 60)
+    own = int(b.out([program, b.rdma, "root", kind, "1", "3"]))
+    b.run(f"rm {RUNS}")
+    b.finish(flood, 60)
+    others = int(flood.stdout)
+    context.note(f"{own} a second beside {others} of {FLOOD} threads")
+    check(0 < others < 16 * own, f"root has {own} requests a second, {FLOOD} threads of a user "
+          f"{others}")
+    works(context)
+
+
+AREA.add("many threads of a user query queue pairs: others have their turns",
+         partial(beside, "query"), smoke=True)
+AREA.add("many threads of a user make and destroy CQs: others have their turns",
+         partial(beside, "cq"))

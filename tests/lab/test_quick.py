@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -344,6 +345,35 @@ class DebugKernelTest(unittest.TestCase):
                                   "CONFIG_DEBUG_ATOMIC_SLEEP", "CONFIG_DEBUG_KMEMLEAK",
                                   "CONFIG_MICROSOFT_MANA"}, set(names))
 
+    def test_kcsan_has_a_kernel_of_its_own(self) -> None:
+        for suite in image.SUITES:
+            lines = [line for line in debug_kernel.settings(suite, "kcsan").splitlines()
+                     if line.startswith("CONFIG_")]
+            names = [line.partition("=")[0] for line in lines]
+            self.assertEqual(len(names), len(set(names)))
+            self.assertLessEqual({"CONFIG_KCSAN=y", "CONFIG_KCSAN_STRICT=y", "CONFIG_KASAN=n",
+                                  "CONFIG_MICROSOFT_MANA=m"}, set(lines))
+        self.assertIn("CONFIG_KASAN=y\n", debug_kernel.settings("trixie"))
+        configure, build = debug_kernel.scripts("kcsan")
+        self.assertIn("drivers/infiniband/%", configure)
+        self.assertIn("-openmana-kcsan", build)
+        self.assertNotIn("KCSAN", "".join(debug_kernel.scripts("debug")))
+        self.assertEqual(cli.make_parser().parse_args(["kernel", "--variant", "kcsan"]).variant,
+                         "kcsan")
+
+    def test_a_module_that_kcsan_cannot_see_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as temp:
+            (Path(temp) / "config").write_text("CONFIG_KCSAN=y\n")
+            guest = replace(self.kernel("6.12.1-k"), kernel=Path(temp) / "vmlinuz",
+                            modules=Path(temp))
+            module = Path(temp) / "mana_ib.ko"
+            module.write_bytes(b"vermagic=6.12.1-k \0__tsan_read8\0")
+            ours._check_module(module, guest)
+            module.write_bytes(b"vermagic=6.12.1-k \0")
+            with self.assertRaisesRegex(LabError, "not instrumented"):
+                ours._check_module(module, guest)
+            ours._check_module(module, replace(guest, modules=None))
+
     def test_version_of_the_source_is_part_of_the_key(self) -> None:
         with tempfile.TemporaryDirectory() as temp:
             root = roots.Root("trixie", "k", Path(temp), "")
@@ -402,6 +432,12 @@ class DebugKernelTest(unittest.TestCase):
         self.assertGreater(spec.patience, GuestSpec().patience)
         args = cli.make_parser().parse_args(["up", "--kernel", "debug", "--memory", "2000"])
         self.assertEqual(cli.guest_specs(args)[0].memory, 2000)
+
+    def test_data_races_take_two_cpus(self) -> None:
+        for words, cpus in ((["up"], 1), (["up", "--kernel", "kcsan"], 2),
+                            (["up", "--kernel", "kcsan", "--cpus", "4"], 4)):
+            args = cli.make_parser().parse_args(words)
+            self.assertEqual(cli.guest_specs(args)[0].cpus, cpus)
 
 
 class QemuTest(unittest.TestCase):

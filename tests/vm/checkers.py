@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a debug kernel finds: reports of its checkers on the console (of earlier boots too), memory
-that nothing points to any more, and checkers that have given up.
+that nothing points to any more, data races, and checkers that have given up.
 
 Nothing is left out in silence: a report that is not about our code may be known (`KNOWN`), is then
 named with its reason, and fails nothing."""
@@ -25,14 +25,18 @@ TITLE = re.compile(
     r"|DMA-API: (?!preallocated|debugging|dma_debug_entry pool)|Oops: |kernel BUG at |Kernel panic"
     r"|general protection fault|refcount_t: |list_(?:add|del)\S* corruption"
     r"|kmemleak: .*(?:disabled|Cannot|exceeded)|unregister_netdevice: waiting")
-# Its last one: KASAN shows the memory at the end, a warning its own end, lockdep a trace.
-ENDS = ((re.compile(r"BUG: KASAN"), re.compile(r"={40,}$")),
+# Its last one: KASAN shows the memory at the end, KCSAN a machine, a warning its own end, lockdep a
+# trace.
+ENDS = ((re.compile(r"BUG: K[AC]SAN"), re.compile(r"={40,}$")),
         (re.compile(r"WARNING: (?:CPU: \d|(?:\S+ )?at )|UBSAN|ODEBUG|DMA-API|refcount|list_"),
          re.compile(r"---\[ end trace")),
         (re.compile(""), re.compile(r" *</TASK>")))
 REPORT_LINES = 200
 # What DMA-API says behind the end of a report: where the other mapping was made.
 BEHIND = "DMA-API: Mapped at:"
+# What KCSAN counts, and a line of a stack that is in the module of RDMA.
+COUNTS = "/sys/kernel/debug/kcsan"
+DRIVER = re.compile(r"^ *\S+\+0x\w+/0x\w+ \[mana_ib\]", re.M)
 # (pattern of a whole report, why it is no failure). docs/testing.md names them.
 KNOWN: tuple[tuple[str, str], ...] = (
     (r"DMA-API: (?:mana \S+ cacheline tracking EEXIST, overlapping|exceeded \d+ overlapping) .*"
@@ -190,7 +194,7 @@ class Checkers:
             peer.run(f"echo 1 >{DMA_ERRORS}")
         if any(report.reason and "locking" in report.title for report in fresh):
             self._excused.add(peer.index)
-        return self._judge(fresh)
+        return self._judge(fresh, peer)
 
     def follow(self, peer: Peer) -> None:
         """What a reboot would end is looked for before it."""
@@ -208,12 +212,16 @@ class Checkers:
         found, self._lost = self._lost, []
         return found
 
-    def _judge(self, reports: list[Report]) -> list[str]:
+    def excuse(self, report: Report, _peer: Peer) -> str:
+        """Why a report of a guest fails nothing, or nothing."""
+        return report.reason
+
+    def _judge(self, reports: list[Report], peer: Peer) -> list[str]:
         wrong = []
         for report in reports:
             self.lines.update(line.strip() for line in report.lines)
-            if report.reason:
-                self.known.add(f"{report.title}: {report.reason}")
+            if why := self.excuse(report, peer):
+                self.known.add(f"{report.title}: {why}")
             else:
                 wrong.append(report.title)
         return wrong
@@ -231,9 +239,35 @@ class Checkers:
         """What the scans have found since it was last asked."""
         text = peer.out(f"cat {LEAKS}", timeout=SCAN_TIMEOUT)
         peer.run(f"echo clear >{LEAKS}")
-        return self._judge(split_leaks(text))
+        return self._judge(split_leaks(text), peer)
 
     def given_up(self, peer: Peer) -> list[str]:
         """Checkers that are not at work any more, unless a known report ended them."""
         on = re.search(r"debug_locks:\s+1$", peer.out("cat /proc/lockdep_stats"), re.M)
         return [] if on or peer.index in self._excused else ["lockdep has given up"]
+
+
+class Races(Checkers):
+    """Follows what KCSAN says. It sees the core, the parent and our driver; a data race is ours if
+    either of its two sides is in our driver, or in what that has called. Others are named."""
+
+    def excuse(self, report: Report, peer: Peer) -> str:
+        """Why a report of a guest fails nothing, or nothing."""
+        if report.reason or "KCSAN" not in report.title:
+            return report.reason
+        ours = peer.guest.spec.driver == "ours" and DRIVER.search(report.text)
+        return "" if ours else "neither side is in our driver"
+
+    @staticmethod
+    def scan(peers: Sequence[Peer]) -> None:
+        """This kernel does not look for leaks."""
+
+    def leaks(self, peer: Peer) -> list[str]:
+        """This kernel does not look for leaks."""
+        return []
+
+    def given_up(self, peer: Peer) -> list[str]:
+        """KCSAN that watches nothing."""
+        counts = dict(re.findall(r"^(\w+): (\d+)$", peer.out(f"cat {COUNTS}"), re.M))
+        on = counts.get("enabled") == "1" and int(counts.get("setup_watchpoints", 0))
+        return [] if on else ["KCSAN watches nothing"]

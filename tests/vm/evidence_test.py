@@ -72,6 +72,7 @@ class SourcesTest(unittest.TestCase):
     def test_only_what_the_case_uses_counts(self) -> None:
         stock = Setup("rdma", "trixie")
         debug = Setup("rdma", "trixie", "ours", "ours", "on", "debug")
+        kcsan = Setup("rdma", "trixie", "ours", "ours", "on", "kcsan")
         for name, setup, counts in (
                 ("device/a.cc", stock, True), ("device/new.cc", stock, True),
                 ("device/" "words.md", stock, False), ("docs/evidence/x.json", stock, False),
@@ -79,6 +80,9 @@ class SourcesTest(unittest.TestCase):
                 ("providers/mana/p.c", stock, False), ("providers/mana/p.c", OURS, True),
                 ("tools/lab/kernel/config", OURS, False),
                 ("tools/lab/kernel/config", debug, True),
+                ("tools/lab/kernel/config", kcsan, True),
+                ("tools/lab/kernel/config-kcsan", debug, False),
+                ("tools/lab/kernel/config-kcsan", kcsan, True),
                 ("tests/vm/areas/rdma.py", stock, True), ("tests/vm/areas/cm.py", stock, False),
                 ("tests/vm/pair.h", stock, True)):
             with self.subTest(name=name, setup=setup):
@@ -172,6 +176,16 @@ class EvidenceTest(unittest.TestCase):
                                                       {"trixie": [old]}))
         self.assertIn("| trixie | rdma | 1 | 0 | 0 | `c0ffee` |", text)
         self.assertIn("| trixie | cm |  |  |  | `dead` | 2026-01-02 |", text)
+
+    def test_results_of_the_debug_kernels_are_kept_apart(self) -> None:
+        self.add({"a": "passed"}, setup=Setup("rdma", "trixie", "ours", "ours", "on", "debug"))
+        self.add({"a": "passed", "b": "passed"},
+                 setup=Setup("cm", "trixie", "ours", "ours", "on", "kcsan"))
+        files = evidence.read_all(self.folder)
+        debug = "\n".join(evidence_tables.debug_kernel(files, {}))
+        kcsan = "\n".join(evidence_tables.kcsan(files, {}))
+        self.assertTrue("| trixie | rdma | 1 |" in debug and "| cm |" not in debug, debug)
+        self.assertTrue("| trixie | cm | 2 |" in kcsan and "| rdma |" not in kcsan, kcsan)
 
     def test_python_tests_are_summed_with_their_reasons(self) -> None:
         one = Evidence(Setup("pyverbs", "forky"), self.folder)

@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from checkers import Checkers, plain  # noqa: E402
+from checkers import Checkers, Races, plain  # noqa: E402
 from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
 from lab.evidence import CLOSING, Recorder  # noqa: E402
 
@@ -530,7 +530,8 @@ class Runner:
         self._baseline: dict[str, Any] = {}
         self._warnings: list[tuple[str, str]] = []  # guest and message, since the last clean check
         context.read_kernel_logs = self._read_kernel_logs
-        self._checkers = Checkers() if context.kernel == "debug" else None
+        kind = {"debug": Checkers, "kcsan": Races}.get(context.kernel)
+        self._checkers = kind() if kind else None
 
     # -- health
 

@@ -432,6 +432,21 @@ DMA = """[   14.000000] ------------[ cut here ]------------
 [   14.000006]  debug_dma_map_sg+0x5/0x6
 [   14.000007] eth0: link up
 """
+RACE = """[   15.000000] ==================================================================
+[   15.000001] BUG: KCSAN: data-race in {one} / ib_uverbs_write [ib_uverbs]
+[   15.000002]
+[   15.000003] write to 0xffff888100000000 of 4 bytes by task 161 on cpu 0:
+[   15.000004]  {one}+0x1/0x2 [{module}]
+[   15.000005]  entry_SYSCALL_64_after_hwframe+0x3/0x4
+[   15.000006]
+[   15.000007] read to 0xffff888100000000 of 4 bytes by task 162 on cpu 1:
+[   15.000008]  ib_uverbs_write+0x5/0x6 [ib_uverbs]
+[   15.000009]
+[   15.000010] Reported by Kernel Concurrency Sanitizer on:
+[   15.000011] CPU: 1 UID: 0 PID: 162 Comm: test
+[   15.000012] ==================================================================
+[   15.000013] eth0: link up
+"""
 LEAK = """unreferenced object 0xffff888100000000 (size 64):
   comm "modprobe", pid 1, jiffies 4294900000
   hex dump (first 32 bytes):
@@ -454,8 +469,10 @@ UNLOCKED = """\
 """
 
 
-class DebugKernelTest(unittest.TestCase):
-    """Reports of a debug kernel fail the case in which they come, and are never passed over."""
+class DebugKernelCase(unittest.TestCase):
+    """Guests with a debug kernel, and an area."""
+
+    KERNEL = "debug"
 
     def setUp(self) -> None:
         temp = tempfile.TemporaryDirectory()
@@ -463,9 +480,9 @@ class DebugKernelTest(unittest.TestCase):
         self.folder = Path(temp.name)
         self.lab = FakeLab(self.folder)
         for guest in self.lab.guests:
-            guest.spec = GuestSpec(guest.spec.suite, kernel="debug")
+            guest.spec = GuestSpec(guest.spec.suite, kernel=self.KERNEL)
             guest.answers["cat /proc/lockdep_stats"] = Result(" debug_locks:        1\n", "", 0)
-        self.context = Context(self.lab, "mixed", argparse.Namespace(kernel="debug"))
+        self.context = Context(self.lab, "mixed", argparse.Namespace(kernel=self.KERNEL))
         self.lines: list[str] = []
         self.tally = Tally()
         self.area = Area("demo")
@@ -482,6 +499,10 @@ class DebugKernelTest(unittest.TestCase):
         """A guest's kernel says something."""
         with self.lab.guests[guest].console_log.open("a") as console:
             console.write(text)
+
+
+class DebugKernelTest(DebugKernelCase):
+    """Reports of a debug kernel fail the case in which they come, and are never passed over."""
 
     def test_reports_are_told_apart(self) -> None:
         found = checkers.split_reports(("[ 1.0] nothing\n" + LOCKS + KASAN).splitlines())
@@ -653,6 +674,59 @@ class DebugKernelTest(unittest.TestCase):
         self.assertTrue(by_case)
         self.assertAlmostEqual(left, 10, delta=1)
         self.assertGreater(self.context._seconds, 10)
+
+
+class RacesTest(DebugKernelCase):
+    """Data races are failures where our driver has a part in them, and named where not."""
+
+    KERNEL = "kcsan"
+
+    def setUp(self) -> None:
+        super().setUp()
+        for guest in self.lab.guests:
+            guest.answers[f"cat {checkers.COUNTS}"] = Result("enabled: 1\nsetup_watchpoints: 7\n",
+                                                             "", 0)
+
+    def race(self, one: str, module: str, driver: str) -> str:
+        """Runs an area in which a guest reports a race; returns what was printed."""
+        text = RACE.format(one=one, module=module)
+
+        def case(_context: Context) -> None:
+            self.say(text)
+            self.lab.guests[0].kernel_messages += text.splitlines()[:-1]
+
+        for guest in self.lab.guests:
+            guest.spec = GuestSpec(guest.spec.suite, kernel="kcsan", driver=driver)
+        self.area.add("case", case)
+        return self.run_area()
+
+    def test_a_race_of_our_driver_fails_the_case(self) -> None:
+        self.assertRegex(self.race("mana_ib_modify_qp", "mana_ib", "ours"),
+                         "not ok 1 .*g0: kernel: BUG: KCSAN: data-race in mana_ib_modify_qp / ib")
+        self.assertEqual(self.tally.failed, 1)
+
+    def test_a_race_of_others_is_named(self) -> None:
+        text = self.race("mana_poll", "mana", "ours")
+        self.assertEqual(self.tally.failed, 0, text)
+        self.assertRegex(text, "known: BUG: KCSAN: .* mana_poll / .*neither side is in our driver")
+
+    def test_a_race_of_the_stock_driver_is_named(self) -> None:
+        self.assertIn("known: BUG: KCSAN: ", self.race("mana_ib_poll_cq", "mana_ib", "stock"))
+        self.assertEqual(self.tally.failed, 0)
+
+    def test_a_report_ends_with_its_last_line(self) -> None:
+        found = checkers.split_reports(RACE.format(one="mana_poll", module="mana").splitlines())
+        self.assertEqual(len(found), 1)
+        self.assertTrue(found[0].whole)
+        self.assertIn("CPU: 1", found[0].text)
+        self.assertNotIn("link up", found[0].text)
+
+    def test_a_kernel_that_watches_nothing_fails_the_area(self) -> None:
+        self.area.add("good", lambda context: None)
+        for words in ("enabled: 0\nsetup_watchpoints: 7\n",
+                      "enabled: 1\nsetup_watchpoints: 0\n", ""):
+            self.lab.guests[1].answers[f"cat {checkers.COUNTS}"] = Result(words, "", 0)
+            self.assertRegex(self.run_area(), "not ok .*g1: kernel: KCSAN watches nothing")
 
 
 class PiecesTest(unittest.TestCase):

@@ -33,7 +33,7 @@ from harness import (Area, Case, Context, LabError, Runner, SoftPeer, Tally,  # 
 from lab.build import build_for_evidence  # noqa: E402
 from lab.debug_kernel import KERNELS, kernel_image  # noqa: E402
 from lab.evidence import Evidence, Recorder, Setup, commit, key_of, sources  # noqa: E402
-from lab.guest import MEMORY, PATIENCE, GuestSpec  # noqa: E402
+from lab.guest import CPUS, MEMORY, PATIENCE, GuestSpec  # noqa: E402
 from lab.image import cached_image  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
@@ -64,8 +64,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--wire", choices=("capture", "udp"),
                         help="take the local path away: capture all frames, or give each guest a "
                         "manad of its own, joined by UDP")
-    parser.add_argument("--cpus", type=int, default=1, metavar="N",
-                        help="CPUs of each guest (default 1; 2 give two Ethernet queues)")
+    parser.add_argument("--cpus", type=int, metavar="N",
+                        help=f"CPUs of each guest (default {CPUS['stock']}, with --kernel kcsan "
+                        f"{CPUS['kcsan']}; 2 give two Ethernet queues)")
     for side, what in (("driver", "RDMA driver"), ("provider", "libibverbs provider")):
         parser.add_argument(f"--{side}", choices=("stock", "ours"),
                             default=os.environ.get(f"OPENMANA_{side.upper()}", "stock"),
@@ -76,10 +77,10 @@ def parse() -> argparse.Namespace:
                         help="whether the NICs offer the extensions (default: on, or "
                         "OPENMANA_EXT)")
     parser.add_argument("--kernel", choices=KERNELS, default="stock",
-                        help="the guests' kernel: Debian's, or one with KASAN, lockdep and the "
-                        "kernel's other checkers, whose reports fail the run; it is some times "
-                        f"slower, so time-outs are {PATIENCE['debug']:.0f} times as long "
-                        "(default: stock)")
+                        help="the guests' kernel: Debian's, debug with KASAN, lockdep and the "
+                        "kernel's other checkers, or kcsan with the detector of data races, whose "
+                        "reports fail the run; these are some times slower, so time-outs are "
+                        f"{PATIENCE['debug']:.0f} times as long (default: stock)")
     parser.add_argument("--append", metavar="WORDS", default="",
                         help="more words for the guests' kernel command line")
     parser.add_argument("--manad", type=Path, metavar="PATH",
@@ -108,6 +109,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--keep-logs", action="store_true", help="keep the logs of a good run too")
     parser.add_argument("--quiet", action="store_true", help="no progress lines")
     arguments = parser.parse_args()
+    arguments.cpus = arguments.cpus or CPUS[arguments.kernel]
     if arguments.rounds < 1:
         parser.error("--rounds needs a number above 0")
     if arguments.case is not None:
@@ -141,8 +143,9 @@ def chosen(area: Area, arguments: argparse.Namespace) -> list[Case]:
 def setup_of(area: str, arguments: argparse.Namespace) -> Setup:
     """Of which file of the evidence a run is."""
     variant = [arguments.wire] if arguments.wire else []
-    variant += [f"{name}-{getattr(arguments, name)}" for name, usual in (("cpus", 1), ("rounds", 3))
-                if getattr(arguments, name) != usual]
+    usual = {"cpus": CPUS[arguments.kernel], "rounds": 3}
+    variant += [f"{name}-{getattr(arguments, name)}" for name in usual
+                if getattr(arguments, name) != usual[name]]
     variant += ["packaged"] if arguments.manad_user is not None else []
     return Setup(area, arguments.pair, arguments.driver, arguments.provider, arguments.ext,
                  arguments.kernel, "-".join(variant))

@@ -11,7 +11,7 @@ from pathlib import Path
 from . import progress
 from .debug_kernel import KERNELS
 from .errors import LabError
-from .guest import MEMORY, GuestSpec
+from .guest import CPUS, MEMORY, GuestSpec
 from .image import SUITES, get_image
 from .ours import SIDES, check_side
 from .proc import exit_on_signals
@@ -56,8 +56,8 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
             check_side(what, value)
         if len(values) > count:
             raise LabError(f"--{what} names {len(values)} guests, there are {count}")
-    return [GuestSpec(names[index % len(names)], args.cpus, args.memory or MEMORY[args.kernel],
-                      driver=drivers[index % len(drivers)],
+    return [GuestSpec(names[index % len(names)], args.cpus or CPUS[args.kernel],
+                      args.memory or MEMORY[args.kernel], driver=drivers[index % len(drivers)],
                       provider=providers[index % len(providers)], kernel=args.kernel)
             for index in range(count)]
 
@@ -69,10 +69,13 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
                         "give a,b to name each guest (default: trixie)")
     parser.add_argument("--guests", type=positive, metavar="N",
                         help="how many guests (default: 2)")
-    parser.add_argument("--cpus", type=positive, default=1, help="CPUs of a guest (default: 1)")
+    parser.add_argument("--cpus", type=positive,
+                        help=f"CPUs of a guest (default: {CPUS['stock']}, {CPUS['kcsan']} with "
+                        "--kernel kcsan)")
     parser.add_argument("--memory", type=positive, metavar="MIB",
                         help="memory of a guest in MiB (default: "
-                        f"{MEMORY['stock']}, {MEMORY['debug']} with the debug kernel)")
+                        f"{MEMORY['stock']}, {MEMORY['debug']} with --kernel debug, "
+                        f"{MEMORY['kcsan']} with kcsan)")
     parser.add_argument("--mtu", type=positive, help="MTU of the interfaces (default: 1500)")
     parser.add_argument("--driver", default="stock", metavar="WHOSE",
                         help="the guests' RDMA driver: stock or ours, or a,b for each guest "
@@ -82,8 +85,9 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
     parser.add_argument("--ext", choices=("on", "off"), default="on",
                         help="whether the NICs offer the extensions (default: on)")
     parser.add_argument("--kernel", choices=KERNELS, default="stock",
-                        help="Debian's kernel, or one built from Debian's source with KASAN, "
-                        "lockdep and the kernel's other checkers (default: stock)")
+                        help="Debian's kernel, or one built from Debian's source: debug with "
+                        "KASAN, lockdep and the kernel's other checkers, kcsan with the detector "
+                        "of data races (default: stock)")
     if virtio:
         parser.add_argument("--nics", type=int, default=1, metavar="N",
                             help="MANA NICs of a guest (default: 1; 0: none)")
@@ -191,11 +195,13 @@ def make_parser() -> argparse.ArgumentParser:
         prepare.add_argument(f"--{side}", choices=SIDES, default="stock",
                              help=f"whose {side} (default: stock)")
 
-    kernel = commands.add_parser("kernel", help="build the debug kernel of a suite",
-                                 description="Builds the kernel of --kernel debug, if the cache "
-                                 "does not have it, and prints where it is.")
+    kernel = commands.add_parser("kernel", help="build a debug kernel of a suite",
+                                 description="Builds the kernel of --kernel debug (or kcsan), if "
+                                 "the cache does not have it, and prints where it is.")
     kernel.add_argument("suite", choices=SUITES, nargs="?", default=SUITES[0],
                         help=f"whose kernel source (default: {SUITES[0]})")
+    kernel.add_argument("--variant", choices=KERNELS[1:], default=KERNELS[1],
+                        help=f"which of them (default: {KERNELS[1]})")
 
     serve = commands.add_parser("_serve")
     add_guest_options(serve)
@@ -225,7 +231,7 @@ def dispatch(args: argparse.Namespace) -> int:
         return prepare.run(list(dict.fromkeys(args.suites or SUITES)), args.driver, args.provider)
     if args.command == "kernel":
         from . import debug_kernel
-        print(debug_kernel.build_kernel(get_image(args.suite)))
+        print(debug_kernel.build_kernel(get_image(args.suite), args.variant))
         return 0
     from . import supervisor
     if args.command == "up":

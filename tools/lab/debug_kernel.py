@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debug kernel of a suite: Debian's own kernel source with the kernel's checkers (KASAN, UBSAN,
-lockdep, kmemleak and more) and little else, built once and kept in the cache.
+"""The debug kernels of a suite: Debian's own kernel source with the kernel's checkers and little
+else, built once and kept in the cache. `debug` has KASAN, UBSAN, lockdep, kmemleak and more;
+`kcsan` the detector of data races, which cannot be in one kernel with KASAN.
 
-Its configuration is `kernel/config` with `kernel/config-SUITE`, and nothing besides. A cache entry
-has `vmlinuz`, `modules` (as `modules_install` writes them), `build` (what other modules are built
-against), `config`, `version`, and `initrd`, the initramfs that brings the modules to the guest.
-What the configuration asks for and the kernel does not have fails the build: a checker that is
-absent would find nothing."""
+The configuration is `kernel/config` with `kernel/config-SUITE`, for `kcsan` with the changes of
+`kernel/config-kcsan`, and nothing besides. A cache entry has `vmlinuz`, `modules` (as
+`modules_install` writes them), `build` (what other modules are built against), `config`, `version`,
+and `initrd`, the initramfs that brings the modules to the guest. What the configuration asks for
+and the kernel does not have fails the build: a checker that is absent would find nothing."""
 
 from __future__ import annotations
 
@@ -22,21 +23,29 @@ from .image import Image, cache_lock, cpio, digest, get_image, package_list
 from .paths import cache_dir, logs_dir
 from .roots import Root, make_root
 
-KERNELS = ("stock", "debug")
+KERNELS = ("stock", "debug", "kcsan")
 FILES = Path(__file__).resolve().parent / "kernel"
 # KASAN goes on after its first report.
-COMMAND_LINE = "kasan_multi_shot"
+COMMAND_LINE = {"debug": "kasan_multi_shot", "kcsan": ""}
 PREPARE = "mkdir -p \"$1/build\" \"$1/ccache\""
 # The kernel contains who built it, and when; always the same words make the same kernel.
 MAKE = ('make CC="ccache gcc" HOSTCC="ccache gcc" ARCH=x86_64 KBUILD_BUILD_TIMESTAMP=2026-01-01 '
-        "KBUILD_BUILD_USER=manalab KBUILD_BUILD_HOST=openmana LOCALVERSION=-openmana-debug")
-CONFIGURE = f"""set -e
+        "KBUILD_BUILD_USER=manalab KBUILD_BUILD_HOST=openmana LOCALVERSION=-openmana-")
+# KCSAN watches a sample of what is instrumented: the RDMA core, the parent, and modules that are
+# built later, as ours. What other code writes is still seen, by the value that changes. The memory
+# model needs the barriers of those whose locks and pages all of them use.
+INSTRUMENTED = ("drivers/infiniband/%", "drivers/net/ethernet/microsoft/%")
+BARRIERS = ("kernel/locking/%", "kernel/sched/%", "kernel/rcu/%", "mm/%")
+MAKE_MORE = {"debug": "", "kcsan": "".join(
+    f" {name}='$(if $(filter {' '.join(folders)},$(obj)/),y,n)'" for name, folders in
+    (("KCSAN_SANITIZE", INSTRUMENTED), ("KCSAN_INSTRUMENT_BARRIERS", BARRIERS)))}
+CONFIGURE = """set -e
 mkdir /build/linux
 cd /build/linux
 tar -xf /usr/src/linux-source-*.tar.xz --strip-components=1
 {MAKE} KCONFIG_ALLCONFIG=/build/wanted allnoconfig
 """
-BUILD = f"""set -e
+BUILD = """set -e
 cd /build/linux
 {MAKE} -j"$1" bzImage modules
 {MAKE} INSTALL_MOD_PATH=/build/out INSTALL_MOD_STRIP=1 modules_install
@@ -47,6 +56,12 @@ cp arch/x86/boot/bzImage /build/out/vmlinuz
 """
 
 
+def scripts(kernel: str) -> tuple[str, str]:
+    """What configures one of the debug kernels, and what builds it."""
+    make = MAKE + kernel + MAKE_MORE[kernel]
+    return CONFIGURE.replace("{MAKE}", make), BUILD.replace("{MAKE}", make)
+
+
 def source_package(image: Image) -> str:
     """Debian's package with the source of an image's kernel."""
     match = re.match(r"\d+\.\d+", image.version)
@@ -55,9 +70,15 @@ def source_package(image: Image) -> str:
     return f"linux-source-{match.group(0)}"
 
 
-def settings(suite: str) -> str:
+def settings(suite: str, kernel: str = "debug") -> str:
     """What the configuration of a suite's debug kernel asks for."""
-    return (FILES / "config").read_text() + (FILES / f"config-{suite}").read_text()
+    base = (FILES / "config").read_text() + (FILES / f"config-{suite}").read_text()
+    if kernel == "debug":
+        return base
+    changes = (FILES / f"config-{kernel}").read_text()
+    changed = set(re.findall(r"^(CONFIG_\w+)=", changes, re.M))
+    return "".join(line for line in base.splitlines(keepends=True)
+                   if line.partition("=")[0] not in changed) + changes
 
 
 def missing_settings(wanted: str, config: str) -> list[str]:
@@ -89,25 +110,26 @@ def _source_version(root: Root, package: str) -> str:
     return match.group(1)
 
 
-def build_kernel(image: Image) -> Path:
-    """The cache entry of the debug kernel for the suite of an image."""
+def build_kernel(image: Image, kernel: str = "debug") -> Path:
+    """The cache entry of one of the debug kernels for the suite of an image."""
     root = _root(image)
     package = source_package(image)
     source = f"{package} {_source_version(root, package)}"
-    wanted = settings(image.suite)
-    what = f"the debug kernel of {image.suite} ({source})"
+    wanted = settings(image.suite, kernel)
+    configure, build = scripts(kernel)
+    what = f"the {kernel} kernel of {image.suite} ({source})"
 
     def make(temp: Path, log: Path) -> None:
         work = temp / "work"
         work.mkdir()
         (work / "wanted").write_text(wanted)
         binds = {work: "/build"}
-        root.run(["sh", "-c", CONFIGURE], log, f"configuring {what}", binds)
+        root.run(["sh", "-c", configure], log, f"configuring {what}", binds)
         missing = missing_settings(wanted, (work / "linux" / ".config").read_text())
         if missing:
             raise LabError(f"{source} cannot have {', '.join(missing)}, which "
                            f"{FILES / 'config'}* ask for", log)
-        root.run(["sh", "-c", BUILD, "make", jobs()], log, f"building {what}", binds,
+        root.run(["sh", "-c", build, "make", jobs()], log, f"building {what}", binds,
                  timeout=4 * 3600)
         out = work / "out"
         for part in ("vmlinuz", "config", "version", "build"):
@@ -117,8 +139,9 @@ def build_kernel(image: Image) -> Path:
         (temp / "modules" / _version(temp) / "build").unlink(missing_ok=True)
         shutil.rmtree(work)
 
-    key = digest("kernel-1", root.key, source, wanted, CONFIGURE, BUILD)
-    return built(f"kernel-{image.suite}", key, what, make)
+    key = digest("kernel-1", root.key, source, wanted, configure, build)
+    name = f"kernel-{image.suite}" if kernel == "debug" else f"kernel-{kernel}-{image.suite}"
+    return built(name, key, what, make)
 
 
 def _version(kernel: Path) -> str:
@@ -126,22 +149,27 @@ def _version(kernel: Path) -> str:
 
 
 def headers(image: Image) -> Root:
-    """The root in which modules for the debug kernel are built."""
-    kernel = build_kernel(image)
+    """The root in which modules for the debug kernel of an image are built."""
+    kernel = image.kernel.parent
     version = _version(kernel)
     root = _root(image)
     return Root(root.suite, kernel.name, root.path, version,
                 ((kernel / "build", f"/lib/modules/{version}/build"),))
 
 
-def debug_image(suite: str) -> Image:
-    """The image of a suite with the debug kernel in the place of Debian's. Builds what is
+def has_kcsan(image: Image) -> bool:
+    """Whether the kernel of an image watches for data races."""
+    return bool(image.modules) and "CONFIG_KCSAN=y" in (image.kernel.parent / "config").read_text()
+
+
+def debug_image(suite: str, which: str = "debug") -> Image:
+    """The image of a suite with one of the debug kernels in the place of Debian's. Builds what is
     missing."""
     image = get_image(suite)
-    kernel = build_kernel(image)
+    kernel = build_kernel(image, which)
     version = _version(kernel)
     modules = kernel / "modules" / version
-    name = f"initrd-debug-{suite}"
+    name = f"initrd-{which}-{suite}"
     final = entry(name, digest("initrd-debug-1", image.initrd.name, kernel.name))
     if not final.exists():
         with cache_lock(name):
@@ -157,10 +185,10 @@ def debug_image(suite: str) -> Image:
             os.rename(whole, final)
         sweep_files(name, final)
     return replace(image, kernel=kernel / "vmlinuz", initrd=final, version=version,
-                   modules=modules, append=COMMAND_LINE)
+                   modules=modules, append=COMMAND_LINE[which])
 
 
 def kernel_image(suite: str, kernel: str, headers: bool = False) -> Image:
     """The image of a suite with one of KERNELS; with the headers of Debian's, if they are asked
     for."""
-    return debug_image(suite) if kernel == "debug" else get_image(suite, headers)
+    return get_image(suite, headers) if kernel == "stock" else debug_image(suite, kernel)

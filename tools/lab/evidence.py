@@ -25,11 +25,12 @@ from .paths import ROOT
 
 FOLDER = ROOT / "docs" / "evidence"
 TESTS = Path("tests/vm")
-# What all cases are built from, and what those with our driver, our provider, the debug kernel are.
+# What all cases are built from, and what those with our driver, our provider, a debug kernel are.
 COMMON = ("device", "include", "CMakeLists.txt", "CMakePresets.json", "tools/lab/guest",
           "tests/vm/run.py", "tests/vm/harness.py")
 OURS = {"driver": ("kernel",), "provider": ("providers", "tools/lab/patches")}
-DEBUG_KERNEL = ("tools/lab/kernel",)
+DEBUG_KERNEL = {"stock": (), "debug": ("tools/lab/kernel", ":!tools/lab/kernel/config-kcsan"),
+                "kcsan": ("tools/lab/kernel",)}
 # The last case of each area; what came before it is shown only if it passed.
 CLOSING = "no kernel warning, manad alive, nothing left behind"
 SHOWN = ("passed", "skipped")
@@ -90,7 +91,7 @@ def sources(setup: Setup, root: Path = ROOT) -> str:
     paths = [*COMMON]
     for side, more in OURS.items():
         paths += more if getattr(setup, side) == "ours" else ()
-    paths += DEBUG_KERNEL if setup.kernel == "debug" else ()
+    paths += DEBUG_KERNEL[setup.kernel]
     listed = git("ls-files", "-co", "--exclude-standard", "--", *paths, root=root).splitlines()
     state = hashlib.sha256()
     for name in sorted({*listed, *files_of_area(setup.area, root)}):

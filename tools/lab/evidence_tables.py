@@ -98,11 +98,12 @@ def matrix_row(of: tuple[str, ...], mine: list[Evidence], old: dict[str, Any] | 
     return row(*of, "", "", "", "", "", "not run")
 
 
-def debug_kernel(files: list[Evidence], before: dict[str, Any]) -> list[str]:
-    """What the kernel with the checkers has seen, area by area."""
+def debug_kernel(files: list[Evidence], before: dict[str, Any], kernel: str = "debug"
+                 ) -> list[str]:
+    """What a kernel with checkers has seen, area by area."""
     lines = head("suite", "areas", "passed", "skipped", "failed", "commit", "date", "remark")
     for pair in ("trixie", "forky"):
-        mine = [one for one in files if one.setup.kernel == "debug" and one.setup.pair == pair
+        mine = [one for one in files if one.setup.kernel == kernel and one.setup.pair == pair
                 and one.setup.driver == "ours" and one.setup.provider == "ours"]
         for one in mine:
             counts = counted([one], True)
@@ -118,6 +119,11 @@ def debug_kernel(files: list[Evidence], before: dict[str, Any]) -> list[str]:
                 lines.append(row(pair, ", ".join(areas), count, "", "", f"`{old['commit']}`",
                                  old["date"], "of other sources, written down by hand"))
     return lines
+
+
+def kcsan(files: list[Evidence], before: dict[str, Any]) -> list[str]:
+    """The same of the kernel that looks for data races."""
+    return debug_kernel(files, before, "kcsan")
 
 
 def pyverbs(files: list[Evidence], before: dict[str, Any]) -> list[str]:
@@ -196,8 +202,8 @@ def simulation(folder: Path) -> list[str]:
 # Of files of their own.
 OF_RUNS: dict[str, Callable[[Path], list[str]]] = {"fuzz": fuzz, "simulation": simulation}
 TABLES: dict[str, Callable[[list[Evidence], dict[str, Any]], list[str]]] = {
-    "matrix": matrix, "debug-kernel": debug_kernel, "pyverbs": pyverbs}
-DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel", "simulation", "fuzz"),
+    "matrix": matrix, "debug-kernel": debug_kernel, "kcsan": kcsan, "pyverbs": pyverbs}
+DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel", "kcsan", "simulation", "fuzz"),
              "docs/pyverbs.md": ("pyverbs",)}
 
 

@@ -23,7 +23,7 @@ from .qemu import Machine, Qemu, command_line
 BOOT_TIMEOUT = 180.0
 # Kernel messages that mean the end; stalls and lockups under load on a slow host do not.
 # nor do the reports of a debug kernel, which says all it finds before the run fails.
-FATAL = re.compile(r"Kernel panic|Oops:|BUG: (?!soft lockup|workqueue lockup|scheduling|KASAN: |"
+FATAL = re.compile(r"Kernel panic|Oops:|BUG: (?!soft lockup|workqueue lockup|scheduling|K[AC]SAN: |"
                    r"sleeping function|invalid wait context|key |MAX_LOCK)"
                    r"|kernel BUG at|general protection fault")
 BASE_MODULES = ("mana", "mana_ib", "ib_uverbs", "rdma_ucm")
@@ -31,18 +31,19 @@ BASE_MODULES = ("mana", "mana_ib", "ib_uverbs", "rdma_ucm")
 # kernel has done with it, and knows it no more.
 OWN_PATCH = re.compile(r"Oops: int3: .*?Modules linked in:\s*\n", re.DOTALL)
 CONSOLE_GRACE = 2.0
-# Debian's kernel, or the one with the kernel's checkers: MiB of memory of a guest that nothing else
-# is said of, and by how much each time-out is longer.
-MEMORY = {"stock": 1024, "debug": 3072}
-PATIENCE = {"stock": 1.0, "debug": 6.0}
+# Debian's kernel, or one of those with the kernel's checkers: CPUs and MiB of memory of a guest
+# that nothing else is said of, and by how much each time-out is longer. A data race takes two CPUs.
+CPUS = {"stock": 1, "debug": 1, "kcsan": 2}
+MEMORY = {"stock": 1024, "debug": 3072, "kcsan": 1536}
+PATIENCE = {"stock": 1.0, "debug": 6.0, "kcsan": 6.0}
 
 
 @dataclass(frozen=True)
 class GuestSpec:
     """What a guest is: its suite, and what it has. `nics` and `virtio` None: the lab's default.
     `uplinks` are virtio NICs on manad's switch, by QEMU's stream netdev. `driver` and
-    `provider`: "stock" or "ours"; `kernel`: "stock" or "debug". `disk`: MiB of an empty disk,
-    /dev/vdb, that outlives the guest and is there for the next one in its place. `headers`:
+    `provider`: "stock" or "ours"; `kernel`: "stock", "debug" or "kcsan". `disk`: MiB of an empty
+    disk, /dev/vdb, that outlives the guest and is there for the next one in its place. `headers`:
     modules for Debian's kernel can be built in it, with DKMS."""
 
     suite: str = "trixie"

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from .building import built, entry, jobs, sweep_files, tree_files
-from .debug_kernel import headers
+from .debug_kernel import has_kcsan, headers
 from .errors import LabError
 from .image import Image, cache_lock, cpio, digest, get_image
 from .paths import ROOT, cache_dir, logs_dir
@@ -275,6 +275,8 @@ def _check_module(path: Path, image: Image) -> None:
     version = found.group(1).decode() if found else "nothing"
     if version != image.version:
         raise LabError(f"mana_ib.ko was built for {version}, the guest runs {image.version}")
+    if has_kcsan(image) and b"__tsan_read" not in path.read_bytes():
+        raise LabError("mana_ib.ko is not instrumented: KCSAN would see nothing of it")
 
 
 def guest_initrd(image: Image, driver: str = "stock", provider: str = "stock") -> Path:

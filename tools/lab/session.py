@@ -237,7 +237,8 @@ class Lab:
                                      self._manad_binary, user, self._manad_before))
             self.manads[-1].start()
         self._qemu = qemu
-        suites = ", ".join(spec.suite + " debug" * (spec.kernel == "debug") for spec in self.specs)
+        suites = ", ".join(spec.suite + f" {spec.kernel}" * (spec.kernel != "stock")
+                           for spec in self.specs)
         with Step(f"booting {len(self.guests)} guest(s) ({suites}; {accel})"):
             for guest in self.guests:
                 guest.start(qemu)

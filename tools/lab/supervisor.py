@@ -206,7 +206,7 @@ def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
     log = logs_dir() / f"lab-{args.name}.log"
     argv = ["/usr/bin/python3", str(Path(__file__).resolve().parents[1] / "manalab"), "_serve",
             "--name", args.name, "--guests", str(len(specs)),
-            "--guest", ",".join(spec.suite for spec in specs), "--cpus", str(args.cpus),
+            "--guest", ",".join(spec.suite for spec in specs), "--cpus", str(specs[0].cpus),
             "--memory", str(specs[0].memory), "--nics", str(args.nics),
             "--virtio", str(args.virtio), "--kernel", args.kernel]
     argv += ["--driver", args.driver, "--provider", args.provider, "--ext", args.ext]

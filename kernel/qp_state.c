@@ -177,10 +177,11 @@ static void mana_ib_follow_state(struct mana_ib_dev *dev,
 
 /* Whether the end of a drain is told: asked for with the step to SQD, and until the next. */
 static bool mana_ib_tells_drained(const struct mana_ib_qp *qp,
+				  enum ib_qp_state from,
 				  const struct ib_qp_attr *attr, int mask)
 {
 	if (!(mask & IB_QP_STATE) ||
-	    (qp->state == IB_QPS_SQD && attr->qp_state == IB_QPS_SQD))
+	    (from == IB_QPS_SQD && attr->qp_state == IB_QPS_SQD))
 		return qp->attr.en_sqd_async_notify;
 	return attr->qp_state == IB_QPS_SQD &&
 	       mask & IB_QP_EN_SQD_ASYNC_NOTIFY && attr->en_sqd_async_notify;
@@ -193,13 +194,26 @@ static bool mana_ib_device_knows_state(const struct mana_ib_qp *qp)
 	       qp->state != IB_QPS_RESET && qp->state != IB_QPS_INIT;
 }
 
+/*
+ * The event of a fatal error comes without the mutex: a QP that the device has ended
+ * meanwhile stays in ERR, unless it starts anew.
+ */
+static void mana_ib_enter_state(struct mana_ib_qp *qp, enum ib_qp_state from,
+				enum ib_qp_state state)
+{
+	if (state == IB_QPS_RESET)
+		WRITE_ONCE(qp->state, state);
+	else
+		cmpxchg(&qp->state, from, state);
+}
+
 static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 				 int mask, struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 	struct mana_ib_qp_now now;
 	bool told = qp->attr.en_sqd_async_notify;
-	enum ib_qp_state state;
+	enum ib_qp_state from, state;
 	int err;
 
 	/* The device ends a QP by itself, and would take it back to life. */
@@ -210,19 +224,20 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 		else if (err == -EINTR)
 			return err;
 	}
-	state = qp->state;
+	from = READ_ONCE(qp->state);
+	state = from;
 	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != state)
 		return -EINVAL;
 	if (mask & IB_QP_STATE)
 		state = attr->qp_state;
-	if (!ib_modify_qp_is_ok(qp->state, state, qp->ibqp.qp_type, mask))
+	if (!ib_modify_qp_is_ok(from, state, qp->ibqp.qp_type, mask))
 		return -EINVAL;
 	err = mana_ib_check_attr(dev, qp, attr, mask);
 	if (err)
 		return err;
 	/* The event may come before the answer. */
 	WRITE_ONCE(qp->attr.en_sqd_async_notify,
-		   mana_ib_tells_drained(qp, attr, mask));
+		   mana_ib_tells_drained(qp, from, attr, mask));
 	if (!mana_ib_on_ethernet(qp)) {
 		err = mana_ib_send_attr(dev, qp, attr, mask, state);
 		/* A device that is gone has no objection to the end. */
@@ -240,7 +255,7 @@ static int mana_ib_modify_locked(struct mana_ib_qp *qp, struct ib_qp_attr *attr,
 	mana_ib_store_attr(qp, attr, mask);
 	if (mask & IB_QP_STATE && qp->kernel)
 		mana_ib_follow_state(dev, qp, state);
-	WRITE_ONCE(qp->state, state);
+	mana_ib_enter_state(qp, from, state);
 	if (mana_ib_is_gone(dev) && qp->kernel && state == IB_QPS_ERR)
 		mana_ib_end_by_software(qp);
 	return 0;
@@ -264,7 +279,7 @@ int mana_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		return -EOPNOTSUPP;
 	mana_ib_skip_turns(dev, qp->kernel, &turn);
 	mutex_lock(&qp->mutex);
-	from = qp->state;
+	from = READ_ONCE(qp->state);
 	err = mana_ib_modify_locked(qp, attr, mask, udata);
 	if (mask & IB_QP_STATE)
 		trace_qp_state(dev, ibqp->qp_num, from, attr->qp_state, err);
@@ -286,7 +301,7 @@ static int mana_ib_ask_qp(struct mana_ib_qp *qp, struct ib_qp_attr *attr)
 	mana_ib_skip_turns(dev, qp->kernel, &turn);
 	mutex_lock(&qp->mutex);
 	*attr = qp->attr;
-	attr->qp_state = qp->state;
+	attr->qp_state = READ_ONCE(qp->state);
 	if (qp->format == MANA_IB_QP_EXTENDED && qp->state != IB_QPS_RESET &&
 	    qp->handle != MANA_IB_NO_HANDLE) {
 		err = mana_ib_cmd_query_qp(dev, qp->handle, &now);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors as the stock providers report them (RNIC 3.9), by rdma_errors.c, and one of the kernel's,
-by qkey.c."""
+"""Errors as the stock providers report them (RNIC 3.9), by rdma_errors.c, and two of the kernel's,
+by qkey.c and qp_ends.c."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness import Area, CaseFailed, Context, Peer, check
+from harness import Area, CaseFailed, Context, Peer, check, skip
 
 AREA = Area("errors")
 
@@ -310,3 +310,17 @@ def privileged_qkey(context: Context) -> None:
 
 
 AREA.add("a Q_Key with the high bit without CAP_NET_RAW", privileged_qkey, smoke=True)
+
+
+def ends_meanwhile(context: Context) -> None:
+    """A queue pair that its peer's error ends is in ERR, whatever is asked of it at the same time:
+    the driver learns of the end of one in the public format by an event, in an interrupt."""
+    if not context.has("driver"):
+        skip("stock drivers know no states of queue pairs")
+    peer = context.b
+    said = peer.out([context.program(peer, "qp_ends.c"), peer.rdma, "20"], timeout=90)
+    context.note(said.strip())
+
+
+AREA.add("a queue pair that ends while it is modified and queried is in ERR", ends_meanwhile,
+         timeout=100)

@@ -278,7 +278,8 @@ int mana_ib_resize_cq(struct ib_cq *ibcq, unsigned int entries,
 	if (!err) {
 		swap(cq->umem, umem);
 		cq->entries = request.entries;
-		ibcq->cqe = request.entries;
+		/* Who lists CQs reads it at any time. */
+		WRITE_ONCE(ibcq->cqe, request.entries);
 	}
 	mutex_unlock(&cq->resize_lock);
 	if (err)

@@ -236,12 +236,13 @@ static int mana_ib_modify_mr(struct mana_ib_mr *mr, int flags, u64 start,
 	err = mana_ib_cmd_modify_mr(dev, &change);
 	if (err)
 		goto err_destroy_region;
-	mr->access = access;
+	/* Who lists regions reads them at any time. */
+	WRITE_ONCE(mr->access, access);
 	if (umem) {
 		mana_ib_release_umem(dev, mr->umem);
 		mr->umem = umem;
 		mr->ibmr.iova = iova;
-		mr->ibmr.length = umem->length;
+		WRITE_ONCE(mr->ibmr.length, umem->length);
 	}
 	return 0;
 

@@ -80,13 +80,14 @@ static int mana_ib_create_object(struct mana_ib_dev *dev,
 		goto err_cq_region;
 	*object = result.object;
 	*id = result.wq_id;
-	cq->id = result.cq_id;
+	/* Who lists CQs reads it at any time. */
+	WRITE_ONCE(cq->id, result.cq_id);
 
 	/* Both regions are the device's now. */
 	err = mana_ib_hook_cq(dev, cq);
 	if (err) {
 		mana_ib_port_destroy_wq(port, send, *object);
-		cq->id = MANA_IB_NO_ID;
+		WRITE_ONCE(cq->id, MANA_IB_NO_ID);
 	}
 	return err;
 
@@ -105,7 +106,7 @@ static void mana_ib_destroy_object(struct mana_ib_dev *dev,
 	mana_ib_mute_cq(cq);
 	mana_ib_port_destroy_wq(port, send, object);
 	mana_ib_unhook_cq(dev, cq);
-	cq->id = MANA_IB_NO_ID;
+	WRITE_ONCE(cq->id, MANA_IB_NO_ID);
 }
 
 /**

@@ -52,7 +52,7 @@ int mana_ib_fill_cq(struct sk_buff *msg, struct ib_cq *ibcq)
 {
 	const struct mana_ib_cq *cq = to_mana_cq(ibcq);
 	const struct mana_ib_detail details[] = {
-		{ "cq_id", cq->id },
+		{ "cq_id", READ_ONCE(cq->id) },
 		{ "extended", cq->extended },
 		{ "vector", cq->vector },
 	};
@@ -64,7 +64,7 @@ int mana_ib_fill_mr(struct sk_buff *msg, struct ib_mr *ibmr)
 {
 	const struct mana_ib_mr *mr = to_mana_mr(ibmr);
 	const struct mana_ib_detail details[] = {
-		{ "access", mr->access },
+		{ "access", READ_ONCE(mr->access) },
 		{ "max_pages", mr->max_pages },
 	};
 

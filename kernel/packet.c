@@ -383,18 +383,25 @@ err_free:
 /**
  * mana_ib_modify_packet_wq - the queue becomes ready, or ends
  * @wq: with a data path
- * @state: that it enters
+ * @attr: states
+ * @mask: which of them count
  *
  * What is posted in RESET is refused by the provider. In ERR the device has no queue
  * any more, and makes no other: who wants one makes another work queue.
  */
-int mana_ib_modify_packet_wq(struct mana_ib_wq *wq, enum ib_wq_state state)
+int mana_ib_modify_packet_wq(struct mana_ib_wq *wq,
+			     const struct ib_wq_attr *attr, u32 mask)
 {
 	struct mana_ib_dev *dev = to_mana_dev(wq->ibwq.device);
+	enum ib_wq_state state = attr->wq_state;
 	int err = 0;
 
 	mutex_lock(&wq->mutex);
-	if (state == wq->ibwq.state)
+	if (mask & IB_WQ_CUR_STATE && attr->curr_wq_state != wq->ibwq.state) {
+		err = -EINVAL;
+		goto out;
+	}
+	if (!(mask & IB_WQ_STATE) || state == wq->ibwq.state)
 		goto out;
 	if (state == IB_WQS_ERR) {
 		mana_ib_stop_packet_queue(dev, false, wq->packet);
@@ -461,7 +468,9 @@ int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 		if (!wq->packet)
 			goto err_free;
 		/* One in ERR has no object: the device refuses the table. */
-		spread->objects[i] = READ_ONCE(wq->packet->object);
+		mutex_lock(&wq->mutex);
+		spread->objects[i] = wq->packet->object;
+		mutex_unlock(&wq->mutex);
 	}
 	err = mana_ib_number_packet_qp(dev, qp);
 	if (err)

@@ -263,11 +263,7 @@ int mana_ib_modify_wq(struct ib_wq *ibwq, struct ib_wq_attr *attr, u32 mask,
 		return err;
 	if (!wq->packet || mask & ~(IB_WQ_STATE | IB_WQ_CUR_STATE))
 		return -EOPNOTSUPP;
-	if (mask & IB_WQ_CUR_STATE && attr->curr_wq_state != ibwq->state)
-		return -EINVAL;
-	if (!(mask & IB_WQ_STATE))
-		return 0;
-	return mana_ib_modify_packet_wq(wq, attr->wq_state);
+	return mana_ib_modify_packet_wq(wq, attr, mask);
 }
 
 int mana_ib_destroy_wq(struct ib_wq *ibwq, struct ib_udata *udata)

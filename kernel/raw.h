@@ -51,7 +51,7 @@ struct mana_ib_packets {
  * @id: for doorbells
  * @bytes: size of the ring
  * @packet: the queue, if it has a data path; then the above are not used
- * @mutex: protects the states of @packet
+ * @mutex: protects the states, and @packet's object
  */
 struct mana_ib_wq {
 	struct ib_wq ibwq;
@@ -60,7 +60,7 @@ struct mana_ib_wq {
 	u32 id;
 	u32 bytes;
 	struct mana_ib_packet_queue *packet;
-	struct mutex mutex; /* states */
+	struct mutex mutex; /* states, packet's object */
 };
 
 struct mana_ib_rwq_table {
@@ -109,7 +109,8 @@ int mana_ib_create_packet_wq(struct mana_ib_wq *wq, struct ib_pd *ibpd,
 			     struct ib_wq_init_attr *attr,
 			     const struct mana_uapi_packet_queue *from,
 			     struct ib_udata *udata);
-int mana_ib_modify_packet_wq(struct mana_ib_wq *wq, enum ib_wq_state state);
+int mana_ib_modify_packet_wq(struct mana_ib_wq *wq,
+			     const struct ib_wq_attr *attr, u32 mask);
 void mana_ib_destroy_packet_wq(struct mana_ib_wq *wq);
 int mana_ib_create_spread_qp(struct mana_ib_qp *qp,
 			     struct ib_rwq_ind_table *table,

@@ -198,7 +198,7 @@ static inline struct net_device *compat_port_netdev(struct mana_context *ac,
 		return NULL;
 	rcu_read_lock();
 	ndev = ac->ports[index];
-	if (ndev && ndev->flags & IFF_SLAVE)
+	if (ndev && READ_ONCE(ndev->flags) & IFF_SLAVE)
 		ndev = netdev_master_upper_dev_get_rcu(ndev);
 	dev_hold(ndev);
 	rcu_read_unlock();

@@ -179,7 +179,8 @@ int mana_ib_query_port(struct ib_device *ibdev, u32 port,
 	running = netif_running(ndev);
 	up = running && netif_carrier_ok(ndev);
 	attr->max_mtu = mana_ib_max_mtu(dev);
-	attr->active_mtu = mana_ib_mtu(ndev->mtu);
+	/* It changes under a lock that is not held here. */
+	attr->active_mtu = mana_ib_mtu(READ_ONCE(ndev->mtu));
 	knows_speed = ndev->ethtool_ops &&
 		      ndev->ethtool_ops->get_link_ksettings;
 	dev_put(ndev);
@@ -371,7 +372,7 @@ u32 mana_ib_netdev_mtu(struct mana_ib_dev *dev, u32 port)
 
 	ndev = ib_device_get_netdev(&dev->ibdev, port);
 	if (ndev) {
-		mtu = mana_ib_mtu(ndev->mtu);
+		mtu = mana_ib_mtu(READ_ONCE(ndev->mtu));
 		dev_put(ndev);
 	}
 	return ib_mtu_enum_to_int(mtu);

@@ -173,7 +173,7 @@ static bool mana_ib_ext_completion(struct mana_ib_dev *dev,
 	if (!qp || !qp->kernel)
 		return false;
 	wc->qp = &qp->ibqp;
-	wc->port_num = qp->attr.port_num;
+	wc->port_num = READ_ONCE(qp->attr.port_num);
 	wc->status = mana_ib_wc_status(cqe->status);
 	wc->vendor_err = cqe->vendor_error;
 	wc->byte_len = cqe->length;
@@ -195,7 +195,7 @@ static bool mana_ib_stock_send(struct mana_ib_dev *dev, u32 sq_id,
 	if (mana_ib_ring_empty(ring))
 		return false;
 	wc->qp = &qp->ibqp;
-	wc->port_num = qp->attr.port_num;
+	wc->port_num = READ_ONCE(qp->attr.port_num);
 	return mana_ib_complete_send(ring,
 				     mana_ib_ring_request(ring, ring->tail)
 					     ->start,
@@ -214,7 +214,7 @@ static bool mana_ib_stock_receive(struct mana_ib_dev *dev,
 	    !mana_ib_complete_receive(&qp->work.rq, wc))
 		return false;
 	wc->qp = &qp->ibqp;
-	wc->port_num = qp->attr.port_num;
+	wc->port_num = READ_ONCE(qp->attr.port_num);
 	wc->opcode = IB_WC_RECV;
 	wc->byte_len = cqe->length;
 	wc->src_qp = cqe->source_qpn & MANA_HW_RNIC_24BIT;
@@ -266,7 +266,8 @@ static int mana_ib_poll_flush(struct mana_ib_cq *cq, int count,
 			wc[done].opcode = request->opcode;
 			wc[done].status = IB_WC_WR_FLUSH_ERR;
 			wc[done].qp = &flush->qp->ibqp;
-			wc[done].port_num = flush->qp->attr.port_num;
+			wc[done].port_num =
+				READ_ONCE(flush->qp->attr.port_num);
 			mana_ib_retire(ring, request);
 			done++;
 		}

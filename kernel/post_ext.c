@@ -111,7 +111,7 @@ static void mana_ib_write_ud(struct mana_ib_writer *writer,
 	if (qp->ibqp.qp_type == IB_QPT_GSI)
 		ud.qkey = IB_QP1_QKEY;
 	else if (wr->remote_qkey & BIT(31))
-		ud.qkey = qp->attr.qkey; /* IBTA 10.2.5: the QP's own */
+		ud.qkey = READ_ONCE(qp->attr.qkey); /* IBTA 10.2.5: its own */
 	else
 		ud.qkey = wr->remote_qkey;
 	mana_ib_write(writer, &ud, sizeof(ud));

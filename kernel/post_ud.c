@@ -88,7 +88,7 @@ int mana_ib_post_send_ud(struct mana_ib_qp *qp, const struct ib_send_wr *wr)
 	if (qp->ibqp.qp_type == IB_QPT_GSI)
 		oob.u.ud.qkey = IB_QP1_QKEY;
 	else if (ud->remote_qkey & BIT(31))
-		oob.u.ud.qkey = qp->attr.qkey; /* IBTA 10.2.5: the QP's own */
+		oob.u.ud.qkey = READ_ONCE(qp->attr.qkey); /* IBTA 10.2.5: its own */
 	else
 		oob.u.ud.qkey = ud->remote_qkey;
 	qp->ud.send_psn = (qp->ud.send_psn + 1) & MANA_HW_RNIC_24BIT;

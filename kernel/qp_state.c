@@ -108,10 +108,11 @@ static void mana_ib_store_attr(struct mana_ib_qp *qp,
 
 	if (mask & IB_QP_ACCESS_FLAGS)
 		own->qp_access_flags = attr->qp_access_flags;
+	/* Those who poll and post read these two meanwhile. */
 	if (mask & IB_QP_PORT)
-		own->port_num = attr->port_num;
+		WRITE_ONCE(own->port_num, attr->port_num);
 	if (mask & IB_QP_QKEY)
-		own->qkey = attr->qkey;
+		WRITE_ONCE(own->qkey, attr->qkey);
 	if (mask & IB_QP_AV) {
 		own->ah_attr = attr->ah_attr;
 		/* The core owns the reference to the GID. */

@@ -57,7 +57,8 @@ static inline void mana_ib_ring_doorbell(struct mana_ib_dev *dev, u32 offset,
 
 static inline u32 mana_ib_ring_outstanding(const struct mana_ib_ring *ring)
 {
-	return READ_ONCE(ring->head) - READ_ONCE(ring->tail);
+	/* Pairs with the store of those who poll: they have read the requests. */
+	return READ_ONCE(ring->head) - smp_load_acquire(&ring->tail);
 }
 
 static inline struct mana_ib_request *

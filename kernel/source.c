@@ -52,7 +52,8 @@ int mana_ib_check_source(const struct ib_gid_attr *sgid)
 
 	rcu_read_lock();
 	ndev = rdma_read_gid_attr_ndev_rcu(sgid);
-	err = IS_ERR(ndev) ? PTR_ERR(ndev) : mana_ib_check_namespace(ndev);
+	/* Of one that goes, kernels differ in what they say. */
+	err = IS_ERR(ndev) ? -ENODEV : mana_ib_check_namespace(ndev);
 	rcu_read_unlock();
 	return err;
 }

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -28,6 +27,7 @@
 #include "base/short_slice.h"
 #include "base/unix_socket.h"
 #include "support/faulty_calls.h"
+#include "support/temp_dir.h"
 
 namespace openmana::base {
 namespace {
@@ -51,17 +51,12 @@ std::size_t open_descriptors() {
 class RefusalsTest : public ::testing::Test {
 protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "refusals-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder = pattern;
         path = folder + "/s";
         before_ = open_descriptors();
     }
-    void TearDown() override {
-        EXPECT_EQ(open_descriptors(), before_);
-        std::filesystem::remove_all(folder);
-    }
-    std::string folder;
+    void TearDown() override { EXPECT_EQ(open_descriptors(), before_); }
+    const openmana::test::TempDir made{"refusals"};
+    const std::string& folder = made.path();
     std::string path;
 
 private:

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include "fabric/stream_uplink.h"
 #include "fabric/uplink.h"
 #include "support/faulty_calls.h"
+#include "support/temp_dir.h"
 #include "unit/fabric/frames.h"
 
 namespace openmana::fabric {
@@ -33,9 +33,6 @@ public:
 class UplinkRefusalsTest : public ::testing::Test {
 protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "uplink-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        directory = pattern;
         network.attach(port, &test::kMacA);
         base::set_log_level(base::LogLevel::kOff);
     }
@@ -43,7 +40,6 @@ protected:
         base::set_log_level(base::LogLevel::kInfo);
         uplink.reset();
         network.detach(port);
-        std::filesystem::remove_all(directory);
     }
     static UplinkConfig udp() {
         UplinkConfig config;
@@ -124,7 +120,8 @@ protected:
         return other;
     }
 
-    std::string directory;
+    const openmana::test::TempDir made{"uplink"};
+    const std::string& directory = made.path();
     base::SystemClock clock;
     std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
     Switch network{clock};

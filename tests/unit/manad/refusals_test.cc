@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -19,6 +18,7 @@
 #include "manad/uplink_server.h"
 #include "support/eventually.h"
 #include "support/faulty_calls.h"
+#include "support/temp_dir.h"
 
 namespace openmana::manad {
 namespace {
@@ -30,16 +30,10 @@ using test::FaultyCalls;
 class RefusalsTest : public ::testing::Test {
 protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "refusals-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder = pattern;
         base::set_log_level(base::LogLevel::kOff);
         (void)base::EventSignal::shared();  // which keeps its descriptors
     }
-    void TearDown() override {
-        base::set_log_level(base::LogLevel::kInfo);
-        std::filesystem::remove_all(folder);
-    }
+    void TearDown() override { base::set_log_level(base::LogLevel::kInfo); }
     fabric::UplinkConfig uplink() const {
         fabric::UplinkConfig config;
         config.kind = fabric::UplinkConfig::Kind::kStream;
@@ -65,7 +59,8 @@ protected:
         const std::filesystem::directory_iterator all("/proc/self/fd");
         return static_cast<std::size_t>(std::distance(begin(all), end(all)));
     }
-    std::string folder;
+    const test::TempDir made{"refusals"};
+    const std::string& folder = made.path();
 };
 
 TEST_F(RefusalsTest, ADaemonNeedsAllThatItAsksTheSystemFor) {

@@ -4,13 +4,12 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 
 #include "base/log.h"
 #include "base/unix_socket.h"
 #include "support/faulty_calls.h"
+#include "support/temp_dir.h"
 #include "unit/vfio_user/fake_backend.h"
 #include "vfio_user/message.h"
 #include "vfio_user/server.h"
@@ -23,16 +22,12 @@ using test::FaultyCalls;
 class ServerRefusalsTest : public testing::Test {
 protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "vfio-user-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        directory_ = pattern;
         server = Server::create(*loop, backend, directory_ + "/nic", "nic").value();
         base::set_log_level(base::LogLevel::kOff);
     }
     void TearDown() override {
         base::set_log_level(base::LogLevel::kInfo);
         server.reset();
-        std::filesystem::remove_all(directory_);
     }
     /// One look of the loop at its descriptors.
     void turn() {
@@ -74,7 +69,8 @@ protected:
     std::unique_ptr<Server> server;
 
 private:
-    std::string directory_;
+    const test::TempDir made_{"vfio-user"};
+    const std::string& directory_ = made_.path();
 };
 
 TEST_F(ServerRefusalsTest, AClientThatCannotBeWatchedIsLetGo) {

@@ -38,6 +38,16 @@ int mana_ib_cmd_query_limits(struct mana_ib_dev *dev,
 	return 0;
 }
 
+static int mana_ib_cmd_query_max_resources(struct mana_ib_dev *dev,
+					   struct mana_hw_max_resources_resp *max)
+{
+	struct mana_hw_request request = {};
+
+	return mana_ib_hwc_send(dev, MANA_HW_QUERY_MAX_RESOURCES,
+				MANA_IB_TO_GDMA, &request, sizeof(request), max,
+				sizeof(*max));
+}
+
 /**
  * mana_ib_cmd_query_ethernet_limits - the same of the Ethernet device
  * @dev: device
@@ -47,12 +57,8 @@ int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev,
 				      struct mana_ib_limits *limits)
 {
 	struct mana_hw_max_resources_resp max;
-	struct mana_hw_request request = {};
-	int err;
+	int err = mana_ib_cmd_query_max_resources(dev, &max);
 
-	err = mana_ib_hwc_send(dev, MANA_HW_QUERY_MAX_RESOURCES,
-			       MANA_IB_TO_GDMA, &request, sizeof(request), &max,
-			       sizeof(max));
 	if (err)
 		return err;
 
@@ -76,12 +82,8 @@ int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev,
 int mana_ib_cmd_query_doorbell_pages(struct mana_ib_dev *dev, u32 *pages)
 {
 	struct mana_hw_max_resources_resp max;
-	struct mana_hw_request request = {};
-	int err;
+	int err = mana_ib_cmd_query_max_resources(dev, &max);
 
-	err = mana_ib_hwc_send(dev, MANA_HW_QUERY_MAX_RESOURCES,
-			       MANA_IB_TO_GDMA, &request, sizeof(request), &max,
-			       sizeof(max));
 	if (!err)
 		*pages = max.max_doorbell_pages;
 	return err;

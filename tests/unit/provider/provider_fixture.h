@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "support/provider_host.h"
@@ -79,12 +80,13 @@ public:
     /// arms.
     void resize(std::uint32_t entries) {
         auto memory = std::make_unique<QueueMemory>(entries * 64 + 64);
-        const mana_dp_cq old = dp;
+        // Not all of it: who waits for a lock of it writes to that.
+        const auto [ring, old_entries, consumer] = std::tuple(dp.ring, dp.entries, dp.consumer);
         auto* record = reinterpret_cast<mana_hw_ext_cq_record*>(memory->data() + entries * 64);
         mana_dp_cq_replace(&dp, memory->data(), entries, record, entries);
-        const std::uint32_t left = produced_ - old.consumer;
+        const std::uint32_t left = produced_ - consumer;
         for (std::uint32_t i = 0; i < left; ++i) {
-            const mana_hw_cqe& cqe = old.ring[(old.consumer + i) & (old.entries - 1)];
+            const mana_hw_cqe& cqe = ring[(consumer + i) & (old_entries - 1)];
             write_cqe(dp, entries + i, cqe.data, cqe.word & MANA_HW_CQE_QUEUE_ID,
                       (cqe.word & MANA_HW_CQE_IS_SQ) != 0);
         }

@@ -62,7 +62,8 @@ TEST_F(SandboxTest, ThreadsMemoryAndFilesAreThere) {
 }
 
 TEST_F(SandboxTest, NoProgramIsStarted) {
-    EXPECT_TRUE(killed([] { ::execl("/bin/true", "true", nullptr); }));
+    // Of no file: a program that starts would be ended by its own first calls.
+    EXPECT_TRUE(killed([] { ::execl("/absent", "absent", nullptr); }));
     EXPECT_TRUE(killed([] { (void)::fork(); }));
     EXPECT_TRUE(killed([] { (void)::vfork(); }));
     // What fork() does, with the number that the C library tries first.

@@ -301,8 +301,6 @@ std::uint32_t Adapter::ext_grant_source(const HwcRequest& request) {
 std::uint32_t Adapter::ext_revoke_source(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_revoke_source_req>(request);
     if (message.number >= MANA_HW_EXT_PD_SOURCES) return gdma::kHwcInvalidParameter;
-    // Nobody but the executor looks at what PDs were granted.
-    const base::Gate::Recess recess(function.gate());
     function.pds().revoke_source(message.number);
     return gdma::kHwcSuccess;
 }

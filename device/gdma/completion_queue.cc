@@ -122,8 +122,9 @@ void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_
     cqe.word = (queue_id & MANA_HW_CQE_QUEUE_ID) | (is_sq ? MANA_HW_CQE_IS_SQ : 0);
     const std::lock_guard lock(mutex_);
     if (has_record() && (overrun() || !room_locked())) {
-        if (!overrun() && overrun_handler_) overrun_handler_();
-        overrun_.store(true, std::memory_order_relaxed);
+        // In this order: who is told may look at once, on another thread.
+        const bool first = !overrun_.exchange(true, std::memory_order_relaxed);
+        if (first && overrun_handler_) overrun_handler_();
         return;
     }
     cqe.word |= static_cast<std::uint32_t>(producer_ / entries_ & 7) << MANA_HW_OWNER_SHIFT;

@@ -480,5 +480,14 @@ TEST_F(MoveTest, ACqThatLosesACqeBetweenTheStepsDoesNotMove) {
     EXPECT_EQ(drain(old), numbers(0, kEntries));
 }
 
+TEST_F(MoveTest, WhoIsToldOfALossSeesIt) {
+    std::vector<bool> told;
+    cq.on_overrun([&] { told.push_back(cq.overrun()); });
+    post(kEntries);
+    EXPECT_TRUE(told.empty());
+    post(2);
+    EXPECT_EQ(told, std::vector{true}) << "once, and another thread may look at once";
+}
+
 }  // namespace
 }  // namespace openmana::gdma

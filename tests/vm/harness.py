@@ -473,7 +473,8 @@ class KernelLog:
 
     @staticmethod
     def _messages(peer: Peer) -> list[str]:
-        return str(peer.guest.run("dmesg -l emerg,alert,crit,err,warn", timeout=30).stdout
+        # Of the kernel itself: systemd writes there, too.
+        return str(peer.guest.run("dmesg -f kern -l emerg,alert,crit,err,warn", timeout=30).stdout
                    ).splitlines()
 
     def start(self, peers: Iterable[Peer]) -> None:

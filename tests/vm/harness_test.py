@@ -76,6 +76,7 @@ class FakeGuest:
         self.console_log = log_dir / f"{name}.console"
         self.console_log.write_text("Booting\n")
         self.kernel_messages = ["[    0.1] random: crng init done"]
+        self.program_messages: list[str] = []
         self.answers: dict[str, Result] = {}
         self.spawned: list[FakeCommand] = []
         self.commands: list[str] = []
@@ -93,8 +94,11 @@ class FakeGuest:
         self.commands.append(command)
         if self.channel.error is not None:
             raise self.channel.error
-        if command.startswith("dmesg -l"):
-            return Result("\n".join(self.kernel_messages), "", 0)
+        if command.startswith("dmesg "):
+            said = self.kernel_messages
+            if " -f kern " not in command:
+                said = said + self.program_messages
+            return Result("\n".join(said), "", 0)
         if command.startswith("hang"):
             if timeout > 5:
                 raise AssertionError("the harness would wait too long")
@@ -321,6 +325,12 @@ class HarnessTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^ok 1 - ")
         self.assertRegex(said, r"(?m)^not ok 2 - .*: g0: kernel: mana 0000:00:04.0: HWC: Request "
                                r"timed out!$")
+
+    def test_what_programs_write_to_the_kernel_log_is_not_of_the_kernel(self) -> None:
+        def tells(context: Context) -> None:
+            context.lab.guests[0].program_messages.append("[    7.0] systemd[1]: is old-fashioned")
+        self.area.add("tells", tells)
+        self.assertRegex(self.run_area(), r"(?m)^ok 2 - ")
 
     def test_a_kernel_warning_of_a_guest_that_went_afterwards_is_found(self) -> None:
         def goes(context: Context) -> None:

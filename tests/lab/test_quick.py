@@ -672,6 +672,13 @@ class HostTest(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "missing packages: some-package; install"):
                 host.ensure_packages({"no-such-program-at-all": "some-package"})
 
+    def test_a_steady_counter_s_frequency_is_known(self) -> None:
+        cpus = "flags\t\t: fpu tsc constant_tsc nonstop_tsc\ncpu MHz\t\t: 2596.150\n"
+        self.assertEqual(host.tsc_khz(cpus), 2596150)
+        for other in (cpus.replace(" nonstop_tsc", ""), cpus.replace("fpu", "aperfmperf"),
+                      cpus.replace("MHz", "GHz"), ""):
+            self.assertIsNone(host.tsc_khz(other))
+
     def test_packages_for_images_are_named_before_the_build(self) -> None:
         with tempfile.TemporaryDirectory() as temp, \
                 mock.patch.dict(os.environ, {"OPENMANA_CACHE": temp}), \

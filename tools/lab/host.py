@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -24,6 +25,18 @@ FOR_USERS = {
     "newuidmap": "uidmap",
     "unshare": "util-linux",
 }
+
+
+def tsc_khz(cpus: str) -> int | None:
+    """How fast the time stamp counter runs, in kHz, by the text of /proc/cpuinfo: what Linux calls
+    a CPU's frequency where it does not measure that. Nothing if it does, or if the counter is not
+    steady."""
+    flags = re.search(r"^flags\s*:(.*)", cpus, re.M)
+    mhz = re.search(r"^cpu MHz\s*: (\d+\.\d+)$", cpus, re.M)
+    steady = flags is not None and {"constant_tsc", "nonstop_tsc"} <= set(flags[1].split())
+    if mhz is None or flags is None or not steady or "aperfmperf" in flags[1].split():
+        return None
+    return round(float(mhz[1]) * 1000)
 
 
 def missing_packages(wanted: dict[str, str]) -> list[str]:

@@ -31,10 +31,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(OPENMANA_COVERAGE)
+constexpr bool kInstrumented = true;
 #else
-constexpr bool kSanitized = false;
+constexpr bool kInstrumented = false;
 #endif
 
 std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
@@ -521,8 +521,8 @@ void expect_short(const base::HoldMeter& meter) {
     EXPECT_GT(meter.holds(), 10000U);
     EXPECT_LE(meter.largest(base::HoldKind::kExclusion).work, kMostWork)
         << meter.largest(base::HoldKind::kExclusion).cause.what;
-    // Sanitizers make everything slower.
-    if (kSanitized) return;
+    // Instruments make everything slower.
+    if (kInstrumented) return;
     EXPECT_GE(meter.within(base::HoldMeter::kSlow) * 10000, meter.holds() * 9999);
     for (const auto& cause : meter.causes()) {
         SCOPED_TRACE(cause.longest.cause.what);
@@ -533,7 +533,7 @@ void expect_short(const base::HoldMeter& meter) {
 
 void expect_no_growth(std::uint64_t early, std::uint64_t late) {
     // AddressSanitizer keeps what was freed, up to 256 MiB of it.
-    const std::uint64_t allowed = kSanitized ? 768U << 20 : 96U << 20;
+    const std::uint64_t allowed = kInstrumented ? 768U << 20 : 96U << 20;
     EXPECT_LT(late, early + allowed) << "memory grows";
 }
 
@@ -625,7 +625,7 @@ public:
           network_(network),
           random_(seed),
           attack_(machine.nic.function(), machine.ram, machine.irq, machine.nic.config().mac,
-                  ipv4_gid(1), kSanitized ? kLight : HeavyAttack::Load()) {}
+                  ipv4_gid(1), kInstrumented ? kLight : HeavyAttack::Load()) {}
     bool begin() { return attack_.begin(); }
     void slice() {
         if (ended_) return;

@@ -7,6 +7,10 @@
 
 #include <cstdio>
 
+#ifdef OPENMANA_COVERAGE
+extern "C" void __gcov_dump();
+#endif
+
 namespace openmana::test {
 
 /// Runs `f` in a process of its own and gives that one's wait status, as waitpid(2) has it. What
@@ -18,6 +22,9 @@ int in_child(F&& f) {
     if (child == 0) {
         f();
         std::fflush(nullptr);
+#ifdef OPENMANA_COVERAGE
+        __gcov_dump();  // what _exit() leaves out
+#endif
         ::_exit(testing::Test::HasFailure() ? 1 : 0);
     }
     int status = -1;

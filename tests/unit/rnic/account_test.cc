@@ -109,6 +109,9 @@ TEST_P(RnicAccountTest, TheFirstQueuePairIsRefusedAndLeavesNothing) {
 /// paid.
 TEST_P(RnicAccountTest, AQueuePairHasPaidForAllThatPeersMayMakeOfIt) {
     if (!GetParam()) GTEST_SKIP() << "growth knows no path";
+#ifdef OPENMANA_COVERAGE
+    GTEST_SKIP() << "the C library takes small blocks that were freed before for allocated";
+#endif
     const std::uint64_t used = account().used();
     ASSERT_TRUE(ext().create_qp(link->a.send_cq, link->a.recv_cq));
     EXPECT_GE(account().used(), used + rnic::Qp::growth());

@@ -33,7 +33,7 @@ module_param(refuse_states, uint, 0644);
 MODULE_PARM_DESC(refuse_states, "such steps are refused with 'invalid parameter'");
 static bool late;
 module_param(late, bool, 0644);
-MODULE_PARM_DESC(late, "the next step to RESET finds the late answer to another step");
+MODULE_PARM_DESC(late, "the first step of each queue pair to RESET finds the answer to another");
 static unsigned int lost_ms = 10;
 module_param(lost_ms, uint, 0644);
 MODULE_PARM_DESC(lost_ms, "after which there is no answer");
@@ -53,6 +53,7 @@ MODULE_PARM_DESC(fatal, "devices that told of their end");
 static DEFINE_SPINLOCK(fatal_lock);
 
 static atomic_t resets;  // that the device carried out
+static u64 found_late;   // the last queue pair that did
 
 /* Whether the caller is mana_ib; Ethernet is not touched. */
 static bool is_driver(unsigned long address) {
@@ -67,6 +68,11 @@ static unsigned int state_of(const struct mana_hw_request* request) {
     const struct mana_hw_rnic_set_qp_state_req* step = (const void*)request;
 
     return request->request.opcode == MANA_HW_RNIC_SET_QP_STATE ? BIT(step->state) : 0;
+}
+
+/* The queue pair of such a request. */
+static u64 handle_of(const struct mana_hw_request* request) {
+    return ((const struct mana_hw_rnic_set_qp_state_req*)request)->qp;
 }
 
 static void fill(struct mana_hw_response* answer, const struct mana_hw_request* request,
@@ -97,7 +103,7 @@ static noinline int send(struct gdma_context* gc, u32 length, const void* reques
             return -EPROTO;
         }
         if (state & BIT(MANA_HW_RNIC_QP_RESET)) {
-            if (xchg(&late, false)) {
+            if (late && xchg(&found_late, handle_of(header)) != handle_of(header)) {
                 fill(answer, header, 0, MANA_HW_STATUS_SUCCESS);
                 return 0;
             }

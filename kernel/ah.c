@@ -99,7 +99,10 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 		if (err)
 			return err;
 		memcpy(response.dest_mac, attr->roce.dmac, ETH_ALEN);
-		err = mana_ib_udata_out(udata, &response, sizeof(response));
+		err = mana_ib_udata_out(udata, &response,
+					mana_ib_speaks_ours(udata) ?
+						sizeof(response) :
+						0);
 		if (err)
 			mana_ib_give_share(dev, ah->user,
 					   MANA_IB_SHARE_HANDLES, 1);

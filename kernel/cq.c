@@ -139,7 +139,7 @@ static int mana_ib_user_cq(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
 	if (request.flags & ~(MANA_UAPI_CQ_RNIC | MANA_UAPI_CQ_EXTENDED))
 		return -EOPNOTSUPP;
 	cq->extended = request.flags & MANA_UAPI_CQ_EXTENDED;
-	if (cq->extended && !dev->ext.features)
+	if (cq->extended && (!dev->ext.features || !mana_ib_speaks_ours(udata)))
 		return -EOPNOTSUPP;
 	if (cq->extended && (request.reserved0 || request.reserved1))
 		return -EOPNOTSUPP;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Imported contexts: a process that has the file of another's context uses its
- * objects and makes its own in it. The kernel's objects belong to the file, so
- * all that it lacks is what the owner was told.
+ * What a context has, to its owner and to who imports it: a process that has the
+ * file of another's context uses its objects and makes its own in it. The kernel's
+ * objects belong to the file, so all that it lacks is what the owner was told.
  */
 #include "mr.h"
 #include "pd.h"
@@ -16,11 +16,17 @@
 int mana_ib_query_ucontext(struct ib_ucontext *ibcontext,
 			   struct uverbs_attr_bundle *attrs)
 {
+	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
 	struct mana_uapi_context_resp response;
+	int err;
 
 	mana_ib_describe_context(to_mana_dev(ibcontext->device), &response);
-	return mana_ib_attr_out_struct(attrs, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP,
-				       &response, sizeof(response));
+	err = mana_ib_attr_out_struct(attrs, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP,
+				      &response, sizeof(response));
+	/* Who imports a context asks again while its owner makes objects. */
+	if (!err)
+		WRITE_ONCE(context->ours, true);
+	return err;
 }
 
 /* The core has found the PD, which is the answer. */

@@ -14,6 +14,7 @@ struct mana_ib_ucontext {
 	struct mana_ib_user *user; /* who opened it */
 	struct semaphore copies; /* of device memory: a buffer of the kernel each */
 	u32 doorbell_page;
+	bool ours; /* MANA_UAPI_ATTR_QUERY_CONTEXT_RESP was asked for */
 };
 
 /**
@@ -49,6 +50,12 @@ static inline struct mana_ib_ucontext *to_user_context(struct ib_udata *udata)
 {
 	return rdma_udata_to_drv_context(udata, struct mana_ib_ucontext,
 					 ibcontext);
+}
+
+/* Whether what stands behind the stock part of commands is ours, <uapi/mana-abi.h>. */
+static inline bool mana_ib_speaks_ours(struct ib_udata *udata)
+{
+	return READ_ONCE(to_user_context(udata)->ours);
 }
 
 /* The user whose context that is, NULL: the kernel. */

@@ -79,8 +79,8 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 	    recv_cq->handle == MANA_IB_NO_HANDLE)
 		return -EINVAL;
 	if (udata) {
-		err = mana_ib_udata_in(udata, &request, sizeof(request),
-				       MANA_UAPI_CREATE_QP_STOCK_BYTES);
+		err = mana_ib_udata_in_parts(udata, &request, sizeof(request),
+					     MANA_UAPI_CREATE_QP_STOCK_BYTES);
 		if (err)
 			return err;
 		if (request.reserved)

@@ -126,8 +126,8 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	struct mana_uapi_create_raw_qp request;
 	int err;
 
-	err = mana_ib_udata_in(udata, &request, sizeof(request),
-			       MANA_UAPI_CREATE_RAW_QP_STOCK_BYTES);
+	err = mana_ib_udata_in_parts(udata, &request, sizeof(request),
+				     MANA_UAPI_CREATE_RAW_QP_STOCK_BYTES);
 	if (err)
 		return err;
 	if (request.send.bytes || request.recv.bytes)
@@ -214,8 +214,8 @@ struct ib_wq *mana_ib_create_wq(struct ib_pd *ibpd,
 	struct mana_ib_wq *wq;
 	int err;
 
-	err = mana_ib_udata_in(udata, &request, sizeof(request),
-			       MANA_UAPI_CREATE_WQ_STOCK_BYTES);
+	err = mana_ib_udata_in_parts(udata, &request, sizeof(request),
+				     MANA_UAPI_CREATE_WQ_STOCK_BYTES);
 	if (err)
 		return ERR_PTR(err);
 	if (attr->wq_type != IB_WQT_RQ || attr->create_flags ||

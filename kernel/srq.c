@@ -21,6 +21,8 @@ static int mana_ib_user_srq(struct mana_ib_srq *srq, struct ib_udata *udata)
 	struct mana_uapi_create_srq request;
 	int err;
 
+	if (!mana_ib_speaks_ours(udata))
+		return -EOPNOTSUPP;
 	err = mana_ib_udata_in(udata, &request, sizeof(request),
 			       sizeof(request));
 	if (err)

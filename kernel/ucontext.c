@@ -46,7 +46,7 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 {
 	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
 	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
-	struct mana_uapi_context_resp response = {};
+	const struct mana_uapi_alloc_context_resp response = {};
 	int err;
 
 	err = mana_ib_udata_empty(udata);
@@ -61,8 +61,6 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 		ibdev_dbg(&dev->ibdev, "no doorbell page: %pe\n", ERR_PTR(err));
 		goto err_put;
 	}
-	if (udata->outlen > MANA_UAPI_CONTEXT_STOCK_BYTES)
-		mana_ib_describe_context(dev, &response);
 	err = mana_ib_udata_out(udata, &response, sizeof(response));
 	if (err)
 		goto err_free;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Everything that is copied from and to user space. */
 #include "udata.h"
+#include "pd.h"
 
 #include <linux/uaccess.h>
 
@@ -37,6 +38,25 @@ int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 		return err;
 	memset(request, 0, bytes);
 	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
+}
+
+/**
+ * mana_ib_udata_in_parts - the same, of a stock part and ours behind it
+ * @udata: of the command
+ * @request: where to; what was not sent is zero
+ * @bytes: of both
+ * @stock: of the stock part, which is always sent
+ *
+ * In a context that does not speak ours, what is behind the stock part is of a stock
+ * provider that is newer, and has to be zero.
+ */
+int mana_ib_udata_in_parts(struct ib_udata *udata, void *request, size_t bytes,
+			   size_t stock)
+{
+	memset(request, 0, bytes);
+	return mana_ib_udata_in(udata, request,
+				mana_ib_speaks_ours(udata) ? bytes : stock,
+				stock);
 }
 
 /**

@@ -10,6 +10,8 @@
 
 int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 		     size_t minimum);
+int mana_ib_udata_in_parts(struct ib_udata *udata, void *request, size_t bytes,
+			   size_t stock);
 int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 		      size_t bytes);
 int mana_ib_command_prepare(struct ib_udata *udata);

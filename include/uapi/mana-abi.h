@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR Linux-OpenIB OR Apache-2.0 */
 /*
  * What driver and provider say to each other beside the generic verbs: the
- * layouts of the stock pair (RNIC 5.3), and behind them what OpenMANA adds. A
- * side that knows only the stock part sends and gets just that.
+ * layouts of the stock pair (RNIC 5.3), and what OpenMANA adds behind them.
+ *
+ * What stands behind the stock part may mean something else in a stock pair that
+ * comes. So a context has it only once somebody has asked, on its file, for
+ * MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, which no stock provider does and no stock driver
+ * answers. In any other context, as with a stock driver, there is the stock part alone:
+ * flags, tails and answers that are ours are refused, or absent.
  */
 #ifndef OPENMANA_UAPI_MANA_ABI_H
 #define OPENMANA_UAPI_MANA_ABI_H
@@ -12,12 +17,16 @@
 #define MANA_UAPI_VERSION 1
 
 /*
- * Answer to "allocate context". In the stock pair it is empty, or (rdma-core 65) a
- * mask of 8 bytes with what the driver has; ours has none of that, and says so with
- * zeros to who asks for no more. A stock driver leaves the rest zero.
+ * Answer to "allocate context": empty, or (rdma-core 65) a mask with what the driver
+ * has beyond that. Ours has none of it.
  */
+struct mana_uapi_alloc_context_resp {
+	__aligned_u64 comp_mask;
+};
+
+/* What a context of ours has, to who asks with MANA_UAPI_ATTR_QUERY_CONTEXT_RESP */
 struct mana_uapi_context_resp {
-	__u32 bytes; /* of this answer that the driver knows; 0: a stock driver */
+	__u32 bytes; /* of this answer that the driver knows */
 	__u32 flags;
 	__aligned_u64 features; /* MANA_HW_EXT_* that user space may use; 0: no extension */
 	__u32 max_send_wr;
@@ -32,16 +41,14 @@ struct mana_uapi_context_resp {
 	__u32 reserved;
 };
 
-#define MANA_UAPI_CONTEXT_STOCK_BYTES 8
-
 #define MANA_UAPI_CONTEXT_USER_UD (1u << 0) /* UD QPs in the stock queue format exist */
 #define MANA_UAPI_CONTEXT_DMAC (1u << 1) /* "create AH" answers with the destination MAC */
 #define MANA_UAPI_CONTEXT_DM_COPIES (1u << 2) /* MANA_UAPI_METHOD_COPY_DM */
 
 /*
- * Who has another's context, by its file, asks for what its owner knows: one more
- * attribute of "query context", and methods of PDs and device memory, which answer
- * whether there is such an object. Numbers of a driver begin at 0x1000.
+ * Who makes a context, or has another's by its file, asks for what it has by one more
+ * attribute of "query context". Methods of PDs and device memory answer whether there
+ * is such an object. Numbers of a driver begin at 0x1000.
  */
 enum mana_uapi_query_context_attrs {
 	MANA_UAPI_ATTR_QUERY_CONTEXT_RESP = 0x1000, /* struct mana_uapi_context_resp */

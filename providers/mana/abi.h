@@ -8,7 +8,7 @@
 #include <uapi/mana-abi.h>
 
 /* libibverbs mixes our members into its structs; drv_payload is all we use. */
-#define _STRUCT_mana_uapi_context_resp struct {}
+#define _STRUCT_mana_uapi_alloc_context_resp struct {}
 #define _STRUCT_mana_uapi_create_cq struct {}
 #define _STRUCT_mana_uapi_create_cq_resp struct {}
 #define _STRUCT_mana_uapi_resize_cq struct {}
@@ -26,7 +26,8 @@
 #define _STRUCT_mana_uapi_create_rss_qp struct {}
 #define _STRUCT_mana_uapi_create_rss_qp_resp struct {}
 
-DECLARE_DRV_CMD(mana_cmd_context, IB_USER_VERBS_CMD_GET_CONTEXT, empty, mana_uapi_context_resp);
+DECLARE_DRV_CMD(mana_cmd_context, IB_USER_VERBS_CMD_GET_CONTEXT, empty,
+		mana_uapi_alloc_context_resp);
 DECLARE_DRV_CMD(mana_cmd_pd, IB_USER_VERBS_CMD_ALLOC_PD, empty, empty);
 DECLARE_DRV_CMD(mana_cmd_cq, IB_USER_VERBS_CMD_CREATE_CQ, mana_uapi_create_cq,
 		mana_uapi_create_cq_resp);

@@ -82,22 +82,7 @@ static const struct verbs_context_ops window_ops = {
 	.bind_mw = mana_bind_mw,
 };
 
-static int get_context(struct mana_context *ctx)
-{
-	struct mana_cmd_context_resp resp = {};
-	struct ibv_get_context cmd = {};
-	int ret;
-
-	ret = mana_cmd_get_context(&ctx->ibv_ctx, &cmd, sizeof(cmd), &resp.ibv_resp, sizeof(resp));
-	if (ret)
-		return ret;
-	/* A stock driver leaves our part zero. */
-	if (resp.drv_payload.bytes >= sizeof(resp.drv_payload))
-		ctx->caps = resp.drv_payload;
-	return 0;
-}
-
-/* The kernel's answer to the owner of the context, asked for once more. */
+/* Asks for what the context has, and with that for our formats in its commands. */
 static int query_context(struct mana_context *ctx)
 {
 	DECLARE_COMMAND_BUFFER_LINK(driver, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, 1,
@@ -113,6 +98,20 @@ static int query_context(struct mana_context *ctx)
 	if (!ret)
 		ctx->caps = resp;
 	return ret;
+}
+
+static int get_context(struct mana_context *ctx)
+{
+	struct mana_cmd_context_resp resp = {};
+	struct ibv_get_context cmd = {};
+	int ret;
+
+	ret = mana_cmd_get_context(&ctx->ibv_ctx, &cmd, sizeof(cmd), &resp.ibv_resp, sizeof(resp));
+	if (ret)
+		return ret;
+	ret = query_context(ctx);
+	/* A stock driver has none of that. */
+	return ret == EOPNOTSUPP ? 0 : ret;
 }
 
 /*

@@ -447,8 +447,19 @@ static void keep_answer(struct worker* w, int err, enum kind kind, size_t at,
     keep(w, kind, handle, flavour);
 }
 
-/* A process's first step: the context. Around its structure 7.2 has no ioctl(). */
-static int get_context(struct worker* w, uint32_t driver_answer_bytes) {
+/* What a context has, in so many bytes. */
+static int query_context(struct worker* w, uint32_t bytes) {
+    struct method m;
+
+    w->spoilt = false;
+    memset(w->out, 0xff, 512);
+    begin(&m, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+    add(&m, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, bytes, (uintptr_t)w->out);
+    return by_method(w, &m);
+}
+
+/* A context as a stock provider makes one. Around its structure 7.2 has no ioctl(). */
+static int stock_context(struct worker* w, uint32_t driver_answer_bytes) {
     struct process* p = w->process;
     struct ib_uverbs_get_context_resp answer;
     struct command c = {.number = IB_USER_VERBS_CMD_GET_CONTEXT,
@@ -459,9 +470,18 @@ static int get_context(struct worker* w, uint32_t driver_answer_bytes) {
 
     if (err) return err;
     memcpy(&answer, w->out, sizeof answer);
-    memcpy(&p->context, w->out + sizeof answer, sizeof p->context);
     p->async_fd = (int)answer.async_fd;
     return fcntl(p->async_fd, F_SETFL, O_NONBLOCK) ? errno : 0;
+}
+
+/* A process's first step: a context that speaks our formats. */
+static int get_context(struct worker* w) {
+    struct process* p = w->process;
+    int err = stock_context(w, sizeof(struct mana_uapi_alloc_context_resp));
+
+    if (!err) err = query_context(w, sizeof p->context);
+    if (!err) memcpy(&p->context, w->out, sizeof p->context);
+    return err;
 }
 
 #endif

@@ -150,7 +150,7 @@ static int ends_with_cqs(struct worker* w, const struct trial* t) {
 
     another.fd = open(device_path, O_RDWR | O_CLOEXEC);
     there.process = &another;
-    err = another.fd < 0 ? EPROTO : get_context(&there, sizeof another.context);
+    err = another.fd < 0 ? EPROTO : get_context(&there);
     if (another.async_fd > 0) close(another.async_fd);
     another.async_fd = 0;
     for (uint64_t i = 0; i < count && !err; i++) err = plainly(&there, &c);

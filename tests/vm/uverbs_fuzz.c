@@ -225,7 +225,7 @@ static void run_episode(uint64_t seed, uint32_t episode) {
     count = percent(&w->dice, 50) ? 1 : THREADS;
     process.wild = (uint32_t[]){0, 20, 50, 90}[below(&w->dice, 4)];
     if (!percent(&w->dice, 5)) { /* else without a context */
-        int err = get_context(w, percent(&w->dice, 80) ? sizeof process.context : 0);
+        int err = percent(&w->dice, 90) ? get_context(w) : stock_context(w, 4 * below(&w->dice, 17));
 
         if (!err) err = channel(w);
         if (err && !leaving) {
@@ -295,7 +295,7 @@ static int works(bool rdma) {
     if (process.fd < 0) return errno;
     reserve_memory(&process);
     init_worker(&w, &process, 1);
-    err = get_context(&w, sizeof process.context);
+    err = get_context(&w);
     if (!err) err = op_pd(&w);
     if (!err)
         err = make(&w, &(struct base){.pd = handle_of(atomic_load(&process.slots[K_PD][0]))},

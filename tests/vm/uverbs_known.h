@@ -71,8 +71,12 @@ static const struct known known_cases[] = {
     RUN("a context with room for less", 0, ANY, context_shorter, NONE),
     RUN("a context without room for the answer", EINVAL, ANY, ask_context, N(0)),
     RUN("a context whose answer goes where no memory is", EFAULT, ANY, context_in_hole, NONE),
-    RUN("a context of the stock provider", 0, ANY, context_of_stock, NONE),
-    RUN("a context of an older provider of ours", 0, ANY, context_of_older, NONE),
+    RUN("a context of the stock provider", 0, ANY, context_of_stock,
+        N(sizeof(struct mana_uapi_alloc_context_resp))),
+    RUN("a context of an older provider of ours", 0, ANY, context_of_stock, N(56)),
+    RUN("a context of a stock provider that asks for nothing", 0, ANY, context_of_stock, N(0)),
+    RUN("our formats in a context that asked for them", 0, RDMA, of_our_formats, N(true)),
+    RUN("our formats in a context that did not", EOPNOTSUPP, RDMA, of_our_formats, N(false)),
     RUN("a context that is none", EINVAL, ANY, context_none, NONE),
     RUN("a PD to be imported", 0, ANY, ask_pd, OF(pd)),
     RUN("a PD to be imported that is none", ENOENT, ANY, ask_pd, N(0x7fffff)),
@@ -283,7 +287,7 @@ static int make_base(struct worker* w, struct base* b, bool rdma) {
     struct process* p = w->process;
     int err;
 
-    err = get_context(w, sizeof p->context);
+    err = get_context(w);
     if (err) return err;
     err = op_pd(w);
     b->pd = handle_of(atomic_load(&p->slots[K_PD][0]));

@@ -5,17 +5,6 @@
 /* Known cases: what a process asks that has another's context. */
 #include "uverbs_right.h"
 
-/* A context's answer once more, in so many bytes. */
-static int query_context(struct worker* w, uint32_t bytes) {
-    struct method m;
-
-    w->spoilt = false;
-    memset(w->out, 0xff, 512);
-    begin(&m, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
-    add(&m, MANA_UAPI_ATTR_QUERY_CONTEXT_RESP, bytes, (uintptr_t)w->out);
-    return by_method(w, &m);
-}
-
 static int query_pd(struct worker* w, uint32_t handle) {
     struct method m;
 
@@ -87,35 +76,64 @@ static int context_in_hole(struct worker* w, const struct trial* t) {
     return by_method(w, &m);
 }
 
-/* What a new context is answered, in so many bytes of the driver's. */
-static int context_told(struct worker* w, uint32_t bytes, const void* expected) {
+/* A file of the device, of its own, with a context that has not asked for our formats. */
+static int open_stock(struct worker* there, struct process* p, uint32_t driver_answer_bytes) {
+    p->fd = open(device_path, O_RDWR | O_CLOEXEC);
+    there->process = p;
+    return p->fd < 0 ? EPROTO : stock_context(there, driver_answer_bytes);
+}
+
+static void close_stock(struct process* p) {
+    close(p->fd);
+    if (p->async_fd > 0) close(p->async_fd);
+    p->async_fd = 0;
+}
+
+/* What a new context is answered: a mask of nothing, and nothing behind it. `with`: the room. */
+static int context_of_stock(struct worker* w, const struct trial* t) {
+    static const uint8_t zero[64];
     static struct process another;
     struct worker there = *w;
     uint8_t* at = w->out + sizeof(struct ib_uverbs_get_context_resp);
+    uint32_t bytes = (uint32_t)t->with[0];
     int err;
 
     memset(w->out, 0xa5, 512);
-    another.fd = open(device_path, O_RDWR | O_CLOEXEC);
-    there.process = &another;
-    err = another.fd < 0 ? EPROTO : get_context(&there, bytes);
-    if (!err && (memcmp(at, expected, bytes) || at[bytes] != 0xa5)) err = EUCLEAN;
-    close(another.fd);
-    if (another.async_fd > 0) close(another.async_fd);
-    another.async_fd = 0;
+    err = open_stock(&there, &another, bytes);
+    if (!err && (memcmp(at, zero, bytes) || at[bytes] != 0xa5)) err = EUCLEAN;
+    close_stock(&another);
     return err;
 }
 
-/* That of rdma-core 65 takes the first 8 bytes for a mask of what the stock driver can. */
-static int context_of_stock(struct worker* w, const struct trial* t) {
-    static const uint8_t zero[MANA_UAPI_CONTEXT_STOCK_BYTES];
+/* A CQ, a QP and an SRQ of our formats, in a file of their own. `with`: whether it asked for them. */
+static int of_our_formats(struct worker* w, const struct trial* t) {
+    static const struct change of_stock =
+        FIELD(PART, mana_uapi_create_cq, flags, N(MANA_UAPI_CQ_RNIC));
+    static const struct ib_uverbs_alloc_pd pd;
+    static struct process another;
+    struct worker there = *w;
+    struct base b = {0};
+    struct command cq = right_cq(w, &b), qp, srq;
+    struct command domain = command_of(IB_USER_VERBS_CMD_ALLOC_PD, false, &pd, sizeof pd,
+                                       sizeof(struct ib_uverbs_alloc_pd_resp));
+    int err = open_stock(&there, &another, 0), said[3] = {0};
 
-    (void)t;
-    return context_told(w, sizeof zero, zero);
-}
-
-static int context_of_older(struct worker* w, const struct trial* t) {
-    (void)t;
-    return context_told(w, 16, &w->process->context);
+    if (!err && t->with[0]) err = query_context(&there, sizeof another.context);
+    if (!err) err = plainly(&there, &domain);
+    b.pd = answered(&there, 0);
+    if (!err) said[0] = plainly(&there, &cq);
+    if (said[0]) {
+        change_command(w, &b, &of_stock, &cq);
+        err = plainly(&there, &cq);
+    }
+    b.cq = answered(&there, 0);
+    qp = right_qp(w, &b);
+    srq = right_srq(w, &b);
+    if (!err) said[1] = plainly(&there, &qp);
+    if (!err) said[2] = plainly(&there, &srq);
+    close_stock(&another);
+    if (err) return err;
+    return said[0] == said[1] && said[0] == said[2] ? said[0] : EUCLEAN;
 }
 
 /* A file that has no context yet. */
@@ -170,7 +188,7 @@ static int of_child(struct worker* w, bool own_file, uint32_t* pd, uint32_t* mr)
         struct process* p = w->process;
 
         if (own_file) p->fd = open(device_path, O_RDWR);
-        said.err = own_file ? get_context(w, sizeof p->context) : 0;
+        said.err = own_file ? get_context(w) : 0;
         /* Handles are small numbers: these shall be none of ours. */
         for (int i = 0; own_file && i < 200 && !said.err; i++)
             said.err = make_pd_and_mr(w, &said.pd, &said.mr);

@@ -320,5 +320,7 @@ void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow);
 int mana_ib_cmd_create_spread(struct mana_ib_dev *dev,
 			      const struct mana_ib_spread *spread, u64 *handle);
 void mana_ib_cmd_destroy_spread(struct mana_ib_dev *dev, u64 spread);
+int mana_ib_cmd_ethernet_traffic(struct mana_ib_dev *dev,
+				 struct mana_ib_traffic *traffic);
 
 #endif

@@ -230,3 +230,42 @@ void mana_ib_cmd_destroy_spread(struct mana_ib_dev *dev, u64 spread)
 	mana_ib_hwc_undo(dev, MANA_HW_EXT_DESTROY_SPREAD, MANA_IB_TO_ETHERNET,
 			 &request, sizeof(request));
 }
+
+/**
+ * mana_ib_cmd_ethernet_traffic - asks what the Ethernet device has counted (GDMA 6.9)
+ * @dev: device
+ * @traffic: answer, of all ports together; untouched if this fails
+ */
+int mana_ib_cmd_ethernet_traffic(struct mana_ib_dev *dev,
+				 struct mana_ib_traffic *traffic)
+{
+	struct mana_hw_eth_stat_req request = {
+		.wanted = MANA_HW_ETH_GF_STAT_ALL,
+	};
+	struct mana_hw_eth_gf_stat_resp stat;
+	int err;
+
+	err = mana_ib_hwc_send(dev, MANA_HW_ETH_QUERY_GF_STAT,
+			       MANA_IB_TO_ETHERNET, &request, sizeof(request),
+			       &stat, sizeof(stat));
+	if (err)
+		return err;
+
+	traffic->xmit_bytes = stat.tx_bytes;
+	traffic->rcv_bytes = stat.rx_bytes;
+	traffic->xmit_unicasts = stat.tx_unicast_packets;
+	traffic->rcv_unicasts = stat.rx_unicast_packets;
+	traffic->xmit_multicasts = stat.tx_multicast_packets +
+				   stat.tx_broadcast_packets;
+	traffic->rcv_multicasts = stat.rx_multicast_packets +
+				  stat.rx_broadcast_packets;
+	traffic->xmit_packets = traffic->xmit_unicasts +
+				traffic->xmit_multicasts;
+	traffic->rcv_packets = traffic->rcv_unicasts + traffic->rcv_multicasts;
+	traffic->rcv_overruns = stat.rx_no_wqe;
+	traffic->xmit_discards = stat.tx_function_disabled +
+				 stat.tx_vport_disabled + stat.tx_mtu;
+	traffic->xmit_forbidden = stat.tx_vlan + stat.tx_ethertype +
+				  stat.tx_source;
+	return 0;
+}

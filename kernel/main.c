@@ -101,6 +101,10 @@ static const struct ib_device_ops mana_ib_port_stats_ops = {
 	.get_hw_stats = mana_ib_get_stats,
 };
 
+static const struct ib_device_ops mana_ib_pma_ops = {
+	.process_mad = mana_ib_process_mad,
+};
+
 static const struct ib_device_ops mana_ib_device_stats_ops = {
 	.alloc_hw_device_stats = mana_ib_alloc_device_stats,
 	.get_hw_stats = mana_ib_get_stats,
@@ -176,6 +180,8 @@ static void mana_ib_set_ops(struct mana_ib_dev *dev)
 	ibdev->driver_def = mana_ib_import_defs;
 	if (dev->raw)
 		ib_set_device_ops(ibdev, &mana_ib_raw_ops);
+	if (mana_ib_start_traffic(dev))
+		ib_set_device_ops(ibdev, &mana_ib_pma_ops);
 	if (!dev->rdma)
 		return;
 
@@ -274,6 +280,7 @@ static void mana_ib_init_tables(struct mana_ib_dev *dev)
 	xa_init_flags(&dev->counters, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 	INIT_WORK(&dev->lost_work, mana_ib_end_qps);
 	mutex_init(&dev->counter_lock);
+	mutex_init(&dev->traffic_lock);
 	mutex_init(&dev->raw_lock);
 	mana_ib_init_sources(dev);
 	ida_init(&dev->packet_qpns);
@@ -289,6 +296,7 @@ static void mana_ib_destroy_tables(struct mana_ib_dev *dev)
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->counters);
 	mutex_destroy(&dev->counter_lock);
+	mutex_destroy(&dev->traffic_lock);
 	mutex_destroy(&dev->raw_lock);
 	ida_destroy(&dev->packet_qpns);
 }

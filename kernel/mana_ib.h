@@ -39,6 +39,30 @@
 #define MANA_IB_VF_COUNTERS 34
 #define MANA_IB_DEVICE_COUNTERS 8
 
+/* Of the counters of the adapter, those that the driver itself reads (RNIC 2.11). */
+enum {
+	MANA_IB_VF_TX_BYTES = 27,
+	MANA_IB_VF_RX_BYTES = 28,
+	MANA_IB_VF_TX_PACKETS = 32,
+	MANA_IB_VF_RX_PACKETS = 33
+};
+
+/* What passes ports; 0 where the device does not count it. */
+struct mana_ib_traffic {
+	u64 xmit_bytes;
+	u64 rcv_bytes;
+	u64 xmit_packets;
+	u64 rcv_packets;
+	u64 xmit_unicasts;
+	u64 rcv_unicasts;
+	u64 xmit_multicasts; /* and broadcasts */
+	u64 rcv_multicasts;
+	u64 rcv_overruns; /* nobody had room for them */
+	u64 xmit_discards;
+	u64 xmit_forbidden;
+	unsigned long asked; /* in jiffies */
+};
+
 /* An event queue of the parent, and its reference to an interrupt. */
 struct mana_ib_eq {
 	struct gdma_queue *queue;
@@ -166,6 +190,8 @@ struct mana_ib_function {
  * @counted: what QPs have counted while they were bound to a counter, without
  *	those that still are
  * @counter_lock: protects @counters, what is in them, and @counted
+ * @traffic: of the Ethernet device's ports, and of the adapter's, as last told
+ * @traffic_lock: protects @traffic
  * @packet_qpns: numbers of raw packet QPs with both queues
  * @netdev_events: of the ports' netdevs
  */
@@ -211,6 +237,8 @@ struct mana_ib_dev {
 	struct xarray counters;
 	u64 counted[MANA_IB_VF_COUNTERS];
 	struct mutex counter_lock; /* counters, their QPs, counted */
+	struct mana_ib_traffic traffic[2];
+	struct mutex traffic_lock; /* traffic */
 	struct ida packet_qpns;
 	struct notifier_block netdev_events;
 };

@@ -21,6 +21,13 @@ struct rdma_hw_stats *mana_ib_counter_stats(struct rdma_counter *counter);
 int mana_ib_counter_update(struct rdma_counter *counter);
 int mana_ib_counter_dealloc(struct rdma_counter *counter);
 
+/* pma.c */
+bool mana_ib_start_traffic(struct mana_ib_dev *dev);
+int mana_ib_process_mad(struct ib_device *ibdev, int flags, u32 port,
+			const struct ib_wc *in_wc, const struct ib_grh *in_grh,
+			const struct ib_mad *in, struct ib_mad *out,
+			size_t *out_bytes, u16 *out_pkey_index);
+
 /* restrack.c */
 int mana_ib_fill_qp(struct sk_buff *msg, struct ib_qp *ibqp);
 int mana_ib_fill_cq(struct sk_buff *msg, struct ib_cq *ibcq);

@@ -132,6 +132,8 @@ def ends_meanwhile(context: Context, peer: Peer) -> None:
 def neighbours(context: Context, peer: Peer) -> None:
     """7.2 has one for RDMA and one for raw packets."""
     devices = sorted(peer.out("ls /sys/class/infiniband").split())
+    counters = "cat /sys/class/infiniband/*/ports/1/counters/port_xmit_data"
+    before = list(map(int, peer.out(counters).split()))
     tell(peer, lose_all=1)
     peer.run(f"ibv_devinfo -d {peer.rdma}", check=False, timeout=60)
     peer.until(f"{LOG} | grep -q '{CUT}'", "the device is not cut off", RECOVERY)
@@ -139,6 +141,10 @@ def neighbours(context: Context, peer: Peer) -> None:
     while sorted(told := parameter(peer, "fatal").split()) != devices:
         check(time.monotonic() < end, f"of {devices} these told of their end: {told}")
         time.sleep(0.1)
+    # What exporters read says what the devices said last: one that fails, fails all of them.
+    after = list(map(int, peer.out(counters).split()))
+    check(len(after) == len(devices) and all(map(int.__ge__, after, before)),
+          f"counters of {devices} were {before}, and are {after}")
 
 
 @given_up("a ring of 4 MiB and its record are made", None)

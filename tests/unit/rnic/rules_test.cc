@@ -101,6 +101,37 @@ TEST_F(RulesTest, QueuePairWithoutTheRight) {
     }
 }
 
+// RNIC 6.2: no provider of the public format sends atomics, but a peer of another make does, and
+// programs give the rights to them without asking what a queue pair can.
+TEST_F(RulesTest, AtomicsOfAPeerOfAnotherMake) {
+    constexpr std::uint32_t kAll = MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC;
+    const auto atomic = [this](std::uint32_t qp_access, std::uint32_t key_access) {
+        Connection::Options options;
+        options.limits_b.access = qp_access;
+        open(options);
+        const auto mr = link->b.node->host.hwc().create_mr(
+            link->b.node->host.pd, link->b.buffer, Connection::kMr, Connection::kAll | key_access);
+        ASSERT_TRUE(mr);
+        roce::Packet p = to(link->b, Opcode::kFetchAdd, 0x100);
+        p.reth = {};
+        p.atomic = {link->b.buffer.value(), roce::RKey(mr->rkey), 5, 0};
+        inject(link->b, p);
+        ASSERT_EQ(sent().size(), 1U);
+    };
+    const auto counted = [this] { return base::load_le<std::uint64_t>(link->b.at(0, 8).data()); };
+    atomic(kAll, gdma::kRemoteAtomic);
+    EXPECT_EQ(sent()[0].opcode, Opcode::kAtomicAcknowledge);
+    EXPECT_EQ(counted(), 5U);
+    EXPECT_STREQ(link->b.state(), "RTS");
+    atomic(kAll, 0);
+    EXPECT_EQ(sent()[0].aeth.syndrome, 0x62) << "a key without the right";
+    EXPECT_EQ(counted(), 0U);
+    EXPECT_STREQ(link->b.state(), "ERR");
+    atomic(0, gdma::kRemoteAtomic);
+    EXPECT_EQ(counted(), 0U);
+    expect_invalid_request(0x100);
+}
+
 // ROCE 10: 86
 TEST_F(RulesTest, WriteWithImmediateAndABadKeyIsToldOnce) {
     for (const bool posted : {false, true}) {

@@ -65,6 +65,7 @@ int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev,
 	limits->max_qp = min(max.max_sqs, max.max_rqs);
 	limits->max_cq = max.max_cqs;
 	limits->max_mr = max.max_keys;
+	limits->max_mw = max.max_keys;
 	limits->max_pd = max.max_keys;
 	limits->max_send_wr = SZ_4M / MANA_HW_SQ_WQE_MAX_BYTES;
 	limits->max_recv_wr = limits->max_send_wr;

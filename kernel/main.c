@@ -35,9 +35,11 @@ static const struct ib_device_ops mana_ib_ops = {
 	COMPAT_CREATE_CQ_OPS,
 	COMPAT_PORT_SPEED_OPS
 	COMPAT_ROBUST_UDATA_OPS
+	.alloc_mw = mana_ib_alloc_mw,
 	.alloc_pd = mana_ib_alloc_pd,
 	.alloc_ucontext = mana_ib_alloc_ucontext,
 	.create_qp = mana_ib_create_qp,
+	.dealloc_mw = mana_ib_dealloc_mw,
 	.dealloc_pd = mana_ib_dealloc_pd,
 	.dealloc_ucontext = mana_ib_dealloc_ucontext,
 	.dereg_mr = mana_ib_dereg_mr,
@@ -62,6 +64,7 @@ static const struct ib_device_ops mana_ib_ops = {
 	.rereg_user_mr = mana_ib_rereg_user_mr,
 
 	INIT_RDMA_OBJ_SIZE(ib_cq, mana_ib_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_mw, mana_ib_mw, ibmw),
 	INIT_RDMA_OBJ_SIZE(ib_pd, mana_ib_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, mana_ib_qp, ibqp),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, mana_ib_ucontext, ibcontext),
@@ -122,13 +125,6 @@ static const struct ib_device_ops mana_ib_srq_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_srq, mana_ib_srq, ibsrq),
 };
 
-static const struct ib_device_ops mana_ib_mw_ops = {
-	.alloc_mw = mana_ib_alloc_mw,
-	.dealloc_mw = mana_ib_dealloc_mw,
-
-	INIT_RDMA_OBJ_SIZE(ib_mw, mana_ib_mw, ibmw),
-};
-
 static const struct ib_device_ops mana_ib_fast_reg_ops = {
 	.alloc_mr = mana_ib_alloc_mr,
 	.map_mr_sg = mana_ib_map_mr_sg,
@@ -165,7 +161,6 @@ static void mana_ib_set_ops(struct mana_ib_dev *dev)
 		const struct ib_device_ops *ops;
 	} extended[] = {
 		{ MANA_HW_EXT_SRQ, &mana_ib_srq_ops },
-		{ MANA_HW_EXT_MEMORY_WINDOWS, &mana_ib_mw_ops },
 		{ MANA_HW_EXT_FAST_REGISTRATION, &mana_ib_fast_reg_ops },
 		{ MANA_HW_EXT_RESIZE, &mana_ib_resize_ops },
 		{ MANA_HW_EXT_MULTICAST, &mana_ib_multicast_ops },

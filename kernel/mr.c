@@ -9,20 +9,18 @@
 
 #include <linux/dma-mapping.h>
 
-/* What a region of a user may allow; flags beyond IB_ACCESS_OPTIONAL are hints. */
+/*
+ * What a region of a user may allow; flags beyond IB_ACCESS_OPTIONAL are hints. Rights
+ * to atomics and windows are the public ABI's as well: a peer may send atomics whether
+ * or not we can, and programs ask for all rights.
+ */
 #define MANA_IB_MR_ACCESS                                                      \
 	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
 	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | \
 	 IB_ZERO_BASED | IB_ACCESS_HUGETLB | IB_ACCESS_OPTIONAL)
 
-static bool mana_ib_access_valid(const struct mana_ib_dev *dev, int access)
+static bool mana_ib_access_valid(int access)
 {
-	if (access & IB_ACCESS_MW_BIND &&
-	    !mana_ib_has(dev, MANA_HW_EXT_MEMORY_WINDOWS))
-		return false;
-	if (access & IB_ACCESS_REMOTE_ATOMIC &&
-	    !mana_ib_has(dev, MANA_HW_EXT_ATOMICS))
-		return false;
 	return !(access & ~MANA_IB_MR_ACCESS);
 }
 
@@ -149,7 +147,7 @@ struct ib_mr *mana_ib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 	err = mana_ib_udata_empty(udata);
 	if (err)
 		return ERR_PTR(err);
-	if (!mana_ib_access_valid(to_mana_dev(ibpd->device), access))
+	if (!mana_ib_access_valid(access))
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = compat_umem_get(ibpd->device, start, length, access);
 	if (IS_ERR(umem))
@@ -162,7 +160,7 @@ struct ib_mr *mana_ib_reg_dmabuf_mr(struct ib_pd *ibpd, u64 offset, u64 length,
 {
 	struct ib_umem_dmabuf *umem;
 
-	if (!mana_ib_access_valid(to_mana_dev(ibpd->device), access))
+	if (!mana_ib_access_valid(access))
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = ib_umem_dmabuf_get_pinned(ibpd->device, offset, length, fd,
 					 access);
@@ -182,7 +180,7 @@ static struct ib_mr *mana_ib_replace_key(struct mana_ib_mr *mr,
 	struct mana_ib_mr *new;
 	int err;
 
-	if (!mana_ib_access_valid(dev, access))
+	if (!mana_ib_access_valid(access))
 		return ERR_PTR(-EOPNOTSUPP);
 	new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
 	if (!new)
@@ -213,7 +211,7 @@ static int mana_ib_modify_mr(struct mana_ib_mr *mr, int flags, u64 start,
 	struct ib_umem *umem = NULL;
 	int err;
 
-	if (!mana_ib_access_valid(dev, access))
+	if (!mana_ib_access_valid(access))
 		return -EOPNOTSUPP;
 	if (flags & IB_MR_REREG_PD) {
 		change.flags |= MANA_HW_EXT_MODIFY_PD;
@@ -471,7 +469,7 @@ struct ib_mr *mana_ib_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 	struct mana_ib_mr *mr;
 	int err;
 
-	if (!mana_ib_access_valid(dev, attr->access_flags))
+	if (!mana_ib_access_valid(attr->access_flags))
 		return ERR_PTR(-EOPNOTSUPP);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Memory windows: keys that work requests bind. */
+/*
+ * Memory windows: keys that work requests bind. The public ABI makes them, but has no
+ * known request that binds one.
+ */
 #include "cmd.h"
 #include "mr.h"
 #include "pd.h"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 from harness import Area, Context, Peer, check
@@ -117,6 +118,27 @@ def gid_table(context: Context) -> None:
             peer.until(f"! ibv_devinfo -v -d {peer.rdma} | grep -qiE '[[:space:]]{gid},'",
                        f"GID {gid} did not disappear")
         check(gids(peer) == table, f"{peer.name}: the GID table changed: {gids(peer)}")
+
+
+RIGHTS = ("remote write and read", "remote atomic", "window", "relaxed order", "all of them")
+WINDOWS = ("window of type 1", "window of type 2")
+
+
+@AREA.case("memory is registered with every right, and windows are made")
+def registrations(context: Context) -> None:
+    """What stock software says was seen: the driver of 6.12 knows the first right alone."""
+    for peer in context.peers:
+        results = {name: int(error) for name, error in re.findall(
+            r"^(.+): (\d+)$", peer.out([context.program(peer, "registrations.c"), peer.rdma]),
+            re.M)}
+        old = peer.suite == "trixie" and not peer.has("driver")
+        good = (RIGHTS[0], RIGHTS[3]) if old else (*RIGHTS, *WINDOWS)
+        refused = {name: error for name, error in results.items() if error}
+        check(not any(name in refused for name in good),
+              f"{peer.name}: refused: {refused}; expected without an error: {', '.join(good)}")
+        check("paging on demand" in refused, f"{peer.name}: not refused: paging on demand")
+        context.note(f"{peer.name}: " + (", ".join(f"{name}: {errno.errorcode[error]}"
+                                                   for name, error in refused.items())))
 
 
 @AREA.case("the active MTU follows the interface: 1500 gives 1024, 9000 gives 4096")

@@ -29,6 +29,13 @@ Requester::Step Requester::local_outcome(const Answer& answer) {
     return Step::kWait;
 }
 
+/// The request was not executed, and is tried again: as after an RNR NAK, which it does not count
+/// as.
+void Requester::wait_for_receive(base::Duration delay) {
+    rnr_timer_.arm(delay);
+    watch();
+}
+
 /// True if the ACK was for something outstanding.
 bool Requester::on_ack(Psn psn) {
     if (psn < una_ || psn >= next_psn_) {

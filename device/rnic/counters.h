@@ -11,6 +11,7 @@ namespace openmana::rnic {
     X(oos_naks, "rnic.requester.sequence_naks", "NAKs for a sequence error received")              \
     X(rnr_naks, "rnic.requester.rnr_naks", "RNR NAKs received")                                    \
     X(rnr_naks_sent, "rnic.responder.rnr_naks", "RNR NAKs sent")                                   \
+    X(receive_waits, "rnic.responder.receive_waits", "messages that waited for their receive")     \
     X(out_of_sequence, "rnic.responder.out_of_sequence", "requests ahead of the expected PSN")     \
     X(duplicates, "rnic.responder.duplicates", "requests behind the expected PSN")                 \
     X(implicit_naks, "rnic.requester.implicit_naks", "answers that skipped a READ response")       \
@@ -62,6 +63,8 @@ namespace openmana::rnic {
     X(tx_frames, "rnic.tx.frames", "frames sent")                                                  \
     X(rx_frames, "rnic.rx.frames", "frames received")                                              \
     X(local_visits, "rnic.local.visits", "steps on the local path")                                \
+    X(waiting_packets, "rnic.wait.packets",                                                        \
+      "packets kept since their message, or one before it, waited for its receive")                \
     X(unexpected_acks, "rnic.requester.unexpected_acks", "answers to what is not outstanding")     \
     X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                   \
     X(error_cqes, "rnic.cqe.errors", "error completions written")                                  \

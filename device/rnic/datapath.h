@@ -17,6 +17,7 @@
 #include "rnic/local_peer.h"
 #include "rnic/network.h"
 #include "rnic/qp_tasks.h"
+#include "rnic/receive_wait.h"
 #include "rnic/record_watch.h"
 #include "rnic/scheduler.h"
 #include "rnic/scratch.h"
@@ -71,6 +72,7 @@ struct Datapath {
     RecordWatch records;
     Transmitter transmitter;
     Scheduler scheduler;
+    ReceiveWaitBudget receive_waits;
     QpTasks tasks;
     Datagrams datagrams;
     DatagramPath datagram_path;

@@ -182,11 +182,18 @@ void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
         datapath_.counters.drop_owed.add();
         return;
     }
+    if (qp.receive_wait && qp.receive_wait->takes(segment)) return;
     Answer answer;
+    base::Duration delay{};
     {
         const gdma::KeyUse use;
         const std::lock_guard lock(qp.responder.mutex);
         answer = qp.responder.execute(segment);
+        if (answer.kind == Answer::Kind::kWait) delay = qp.responder.wait_delay();
+    }
+    if (answer.kind == Answer::Kind::kWait) {
+        if (!qp.receive_wait) qp.receive_wait = std::make_unique<ReceiveWait>(qp);
+        qp.receive_wait->begin(segment, delay);
     }
     qp.responses.add(answer);
 }

@@ -115,10 +115,15 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     }
     const Psn last = send_psn_ + (segment.packets - 1);
     const Answer answer = target.responder.execute(segment);
+    if (next_psn_ <= last) next_psn_ = last + 1;
+    if (answer.kind == Answer::Kind::kWait) {
+        base::count_work(1);
+        wait_for_receive(target.responder.wait_delay());
+        return Step::kLeave;
+    }
     tally(datapath_.counters.tx_packets, traffic.tx_packets, segment.packets);
     tally(target.datapath.counters.rx_packets, target.responder.traffic.rx_packets,
           segment.packets);
-    if (next_psn_ <= last) next_psn_ = last + 1;
     Step step = Step::kGo;
     if (answer.kind == Answer::Kind::kRead) {
         step = local_read(wqe, target, answer, copied);

@@ -22,7 +22,7 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
     QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
     // What is owed is owed to the peer that asked for it, and goes to nobody else.
-    if (has(MANA_HW_RNIC_ATTR_ADDRESS) || has(MANA_HW_RNIC_ATTR_DEST_QPN)) qp.responses.clear();
+    if (has(MANA_HW_RNIC_ATTR_ADDRESS) || has(MANA_HW_RNIC_ATTR_DEST_QPN)) qp.drop_answers();
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;
     if (has(MANA_HW_RNIC_ATTR_DEST_QPN))
         route.dest_qpn = Qpn(message.dest_qpn & MANA_HW_RNIC_24BIT);
@@ -53,7 +53,10 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
         if (has(MANA_HW_RNIC_ATTR_TIMEOUT)) a.timeout = message.timeout & 31;
         if (has(MANA_HW_RNIC_ATTR_MAX_READ_OUT)) a.max_read_out = message.max_read_out;
     }
-    if (has(MANA_HW_RNIC_ATTR_RQ_PSN)) qp.responder.start(Psn(message.rq_psn));
+    if (has(MANA_HW_RNIC_ATTR_RQ_PSN)) {
+        if (qp.receive_wait) qp.receive_wait->clear();
+        qp.responder.start(Psn(message.rq_psn));
+    }
     if (has(MANA_HW_RNIC_ATTR_SQ_PSN)) qp.requester.start(Psn(message.sq_psn));
     if (!has(MANA_HW_RNIC_ATTR_STATE)) return gdma::kHwcSuccess;
 

@@ -21,7 +21,7 @@ std::uint64_t Qp::growth() {
     // Its few slots, and the datagram that is being sent.
     constexpr std::uint64_t kSends = (SendSlots::kFew + 1) * SendSlots::kSlotCost;
     return kReceive + kReads + kEvents + kSends + Responses::most_bytes() +
-           base::heap_cost(sizeof(Limiter));
+           base::heap_cost(sizeof(Limiter)) + base::heap_cost(sizeof(ReceiveWait));
 }
 
 roce::Packet Qp::packet() const {
@@ -54,7 +54,7 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
                                                              ? Failure::kRetries
                                                              : Failure::kRnrRetries);
     requester.stop();
-    responses.clear();
+    drop_answers();
     errors->send_failed(vendor, on_rreq);
 }
 
@@ -62,6 +62,7 @@ void Qp::responder_failed() {
     if (state() != MANA_HW_RNIC_QP_ERR) return;
     OM_DEBUG("qp responder error: nic={} qpn={:#x}", datapath.nic, qpn().value());
     requester.stop();
+    if (receive_wait) receive_wait->clear();
     errors->responder_failed();
 }
 
@@ -71,8 +72,13 @@ void Qp::enter_error() {
         set_state(MANA_HW_RNIC_QP_ERR);
     }
     requester.stop();
-    responses.clear();
+    drop_answers();
     errors->enter_error();
+}
+
+void Qp::drop_answers() {
+    responses.clear();
+    if (receive_wait) receive_wait->clear();
 }
 
 void Qp::end_connection() {
@@ -97,7 +103,7 @@ void Qp::reset() {
         responder.reset();
     }
     requester.reset();
-    responses.clear();
+    drop_answers();
     limiter.reset();
     next_cnp = {};
     life = datapath.tasks.begin_life();

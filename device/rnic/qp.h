@@ -19,6 +19,7 @@
 #include "rnic/error_report.h"
 #include "rnic/network.h"
 #include "rnic/qp_attributes.h"
+#include "rnic/receive_wait.h"
 #include "rnic/requester.h"
 #include "rnic/responder.h"
 #include "rnic/responses.h"
@@ -84,8 +85,9 @@ struct QpUpkeep {
     ErrorReport* errors = nullptr;     ///< how the host learns of errors
     std::unique_ptr<Limiter> limiter;  ///< while congestion control slows this QP down
     Responses responses;
-    base::TimePoint next_cnp{};  ///< no CNP before
-    std::uint64_t life = 0;      ///< counts RESETs, for tasks on their way
+    std::unique_ptr<ReceiveWait> receive_wait;  ///< since a message first waited for its receive
+    base::TimePoint next_cnp{};                 ///< no CNP before
+    std::uint64_t life = 0;                     ///< counts RESETs, for tasks on their way
     QpEvents events;
     ReceiveDoorbell receive_doorbell;
     Responder responder;
@@ -180,6 +182,8 @@ struct Qp : QpUpkeep, QpCore {
     /// The host asked for ERR.
     void enter_error();
     void reset();
+    /// Nothing is answered any more: what waits for that is dropped.
+    void drop_answers();
     /// Tells the network that this was the end of the connection, if there was one.
     void end_connection();
     [[nodiscard]] Connection connection() const;

@@ -107,6 +107,7 @@ private:
 
     // acknowledgement.cc
     Step local_outcome(const Answer& answer);
+    void wait_for_receive(base::Duration delay);
     bool on_ack(Psn psn);
     void on_nak(Psn psn, std::uint8_t syndrome);
     bool ack_through(Psn psn);

@@ -24,11 +24,24 @@ struct ThreadSpans {
 };
 thread_local ThreadSpans spans;
 
+/// Between two looks for the receive of a message that waits: a share of how long it has waited, so
+/// that looking costs little and is late by little.
+constexpr base::Duration kShortestDelay = std::chrono::microseconds(10);
+constexpr int kDelayShare = 8;
+
+/// How long a message may wait for its receive. Not as long as its sender waits for an answer,
+/// which nobody tells: mostly both ends wait alike.
+base::Duration patience(const Qp& qp) {
+    const base::Duration most = qp.datapath.config.receive_wait;
+    const std::uint32_t timeout = qp.attributes.timeout;
+    return timeout == 0 ? most : std::min(most, roce::ack_timeout(timeout) / 2);
+}
+
 }  // namespace
 
 void Responder::start(Psn expected) {
     expected_ = expected;
-    nak_sent_ = false;
+    nak_sent_ = waiting_ = false;
     message_ = SegmentKind::kInvalid;
     reads_.clear();
     next_read_ = 0;
@@ -112,6 +125,48 @@ void Responder::complete_receive(const Segment& segment) {
     receives->complete(receive_, message);
 }
 
+/// A message waits once for its receive, and then not again (ROCE 4.8).
+Answer Responder::no_receive() {
+    Datapath& datapath = qp_.datapath;
+    const base::TimePoint now = datapath.executor.now();
+    if (!waiting_) {
+        waiting_ = true;
+        wait_since_ = now;
+        wait_until_ = now + patience(qp_);
+        if (now < wait_until_) tally(datapath.counters.receive_waits, qp_.events.receive_waits);
+    }
+    if (now >= wait_until_) return nak_rnr();
+    // Nothing that is behind it is missed.
+    nak_sent_ = true;
+    return {Answer::Kind::kWait, 0, expected_, msn_, {}};
+}
+
+Answer Responder::nak_rnr() {
+    tally(qp_.datapath.counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
+    nak_sent_ = true;
+    return {Answer::Kind::kRnr,
+            roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
+            expected_,
+            msn_,
+            {}};
+}
+
+base::Duration Responder::wait_delay() const {
+    const base::TimePoint now = qp_.datapath.executor.now();
+    return std::min(std::max(kShortestDelay, (now - wait_since_) / kDelayShare), wait_until_ - now);
+}
+
+Answer Responder::end_wait() {
+    if (!qp_.responds()) return {};
+    wait_until_ = qp_.datapath.executor.now();
+    return nak_rnr();
+}
+
+Answer Responder::report_gap() {
+    if (!qp_.responds() || nak_sent_) return {};
+    return nak_sequence();
+}
+
 /// A receive for a message that needs one; an answer if there is none.
 std::optional<Answer> Responder::provide_receive(const Segment& segment) {
     RnicCounters& counters = qp_.datapath.counters;
@@ -124,14 +179,9 @@ std::optional<Answer> Responder::provide_receive(const Segment& segment) {
     const ReceiveFormat::Take take = take_receive();
     if (take == ReceiveFormat::Take::kEmpty) {
         if (!reliable) return discard(segment);
-        tally(counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
-        nak_sent_ = true;
-        return Answer{Answer::Kind::kRnr,
-                      roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
-                      expected_,
-                      msn_,
-                      {}};
+        return no_receive();
     }
+    waiting_ = false;
     if (take == ReceiveFormat::Take::kMalformed) {
         tally(counters.malformed_receives, qp_.events.malformed_receives);
         return fatal(NakCode::kRemoteOperational, MANA_HW_RNIC_VE_RX_MALFORMED_WQE, reliable);

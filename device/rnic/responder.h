@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/handover_mutex.h"
 #include "rnic/counters.h"
 #include "rnic/memory.h"
@@ -34,6 +35,9 @@ struct ResponderHistory {
     Receive receive_;
     std::vector<ReadEntry> reads_;  // the newest kReadEntries; made with the first
     std::size_t next_read_ = 0;
+    // Of the message that waits for a receive: since when, and how long.
+    base::TimePoint wait_since_{};
+    base::TimePoint wait_until_{};
 };
 
 /// What each request of the peer needs of a responder: three cache lines, and those of QpCore
@@ -52,6 +56,7 @@ protected:
     bool nak_sent_ = false;
     bool established_ = false;
     bool taken_ = false;        // a receive WQE is in use
+    bool waiting_ = false;      // a message found none
     std::uint32_t offset_ = 0;  // bytes of the message in progress
     roce::Reth write_{};
 
@@ -81,6 +86,13 @@ public:
     [[nodiscard]] const Receive& receive() const { return receive_; }
     /// It has ended in another way than by a message.
     void drop_receive() { taken_ = false; }
+    /// When a message that waits for a receive may come again.
+    [[nodiscard]] base::Duration wait_delay() const;
+    /// It waits no longer: an RNR NAK, if the QP still answers. Held: `mutex`.
+    Answer end_wait();
+    /// A NAK for packets that were dropped behind a message that waited, if none has been sent.
+    /// Held: `mutex`.
+    Answer report_gap();
     void start(Psn expected);
     void reset();
     [[nodiscard]] std::uint32_t msn() const { return msn_; }
@@ -99,6 +111,8 @@ private:
     void abandon();
     [[nodiscard]] bool follows(const Segment& segment);
     [[nodiscard]] Answer nak_sequence();
+    [[nodiscard]] Answer no_receive();
+    [[nodiscard]] Answer nak_rnr();
     ReceiveFormat::Take take_receive();
     [[nodiscard]] std::optional<Answer> provide_receive(const Segment& segment);
     [[nodiscard]] bool fits(const Segment& segment) const;

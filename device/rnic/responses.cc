@@ -22,6 +22,7 @@ void Responses::add(const Answer& answer) {
     switch (answer.kind) {
         case Answer::Kind::kDrop:
         case Answer::Kind::kSilent:
+        case Answer::Kind::kWait:
             return;
         case Answer::Kind::kAck:
             if (queue_.empty()) {

@@ -23,7 +23,7 @@ void Requester::watch() {
         ack_timer_.cancel();
         return;
     }
-    ack_timer_.arm(base::Duration(4096ULL << std::min(qp_.attributes.timeout, 31U)));
+    ack_timer_.arm(roce::ack_timeout(qp_.attributes.timeout));
 }
 
 void Requester::stall() {

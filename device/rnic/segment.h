@@ -61,6 +61,7 @@ struct Answer {
         kAck,     ///< everything up to `psn` is executed
         kNak,     ///< `syndrome` tells the code
         kRnr,     ///< `syndrome` tells the delay
+        kWait,    ///< nothing happened: a receive may come soon, and the request is to come again
         kRead,    ///< `read` is to be answered from `psn` on
         kAtomic,  ///< executed; `original` is the answer
     };

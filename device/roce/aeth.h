@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -54,6 +55,12 @@ constexpr std::uint8_t kAckUnlimited = 0x1f;  ///< ACK without end-to-end credit
     if (code == 31) return UINT32_MAX;
     if (code < 4) return code;
     return code % 2 == 0 ? 1U << (code / 2) : 3U << ((code - 3) / 2);
+}
+
+/// What a timeout of this code, from 1 on, is (IBTA 9.7.6.1.3). That of the Local CA ACK Delay,
+/// too.
+[[nodiscard]] constexpr base::Duration ack_timeout(std::uint32_t code) {
+    return base::Duration(4096ULL << std::min(code, 31U));
 }
 
 /// Delay that an RNR NAK with this timer code asks for. Code 0 is the longest.

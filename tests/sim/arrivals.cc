@@ -66,6 +66,10 @@ void Arrivals::count(const roce::Packet& packet, const std::function<void()>& de
     request(*qp, packet, deal);
 }
 
+std::size_t Arrivals::waiting(const rnic::Qp& qp) {
+    return qp.receive_wait ? qp.receive_wait->size() : 0;
+}
+
 void Arrivals::request(rnic::Qp& qp, const roce::Packet& packet,
                        const std::function<void()>& deal) {
     const roce::Psn expected = qp.responder.expected();
@@ -80,7 +84,13 @@ void Arrivals::request(rnic::Qp& qp, const roce::Packet& packet,
         kind = &state_;
     else if (qp.type == rnic::QpType::kRc && packet.psn != expected)
         kind = packet.psn > expected ? &ahead_ : &behind_;
+    const std::size_t waited = waiting(qp);
+    const std::uint64_t told = nic_.counters().rnr_naks_sent.value();
     deal();
+    if (waited > 0 && nic_.counters().rnr_naks_sent.value() != told)
+        kind = &put_off_;  // it ends the wait of all, itself among them
+    else if (waiting(qp) > waited)
+        kind = &waits_;
     if (kind == nullptr) {
         // A packet of UC without data is a whole message.
         const bool moved = qp.type == rnic::QpType::kRc ? qp.responder.expected() != expected
@@ -152,7 +162,9 @@ std::string Arrivals::wrong(bool wire_only) const {
     compare("requests ahead", c.out_of_sequence.value(), ahead_);
     compare("duplicates", c.duplicates.value(), behind_);
     compare("unexpected acknowledgements", c.unexpected_acks.value(), unexpected_);
-    compare("RNR NAKs", c.rnr_naks_sent.value(), put_off_);
+    compare("packets that wait for a receive", c.waiting_packets.value(), waits_);
+    const std::uint64_t late = c.rnr_naks_sent.value() - put_off_;
+    if (late > c.receive_waits.value() && text.empty()) text = "more waits end than begin";
     compare("packets of UC lost", c.drop_unreliable.value(), lost_);
     // A group's datagram is counted for each of its queue pairs, and one's own needs no frame.
     if (!nic_.local_peer().datagrams.any_group()) {
@@ -165,13 +177,13 @@ std::string Arrivals::wrong(bool wire_only) const {
                                  nobody_ + foreign_;
     compare("packets", c.rx_packets.value() + unread, frames_);
     // The invariant itself: each packet is accepted, refused by an answer, or dropped by name.
-    const std::uint64_t accepted = taken_ + answers_ + notifications_ + datagrams_ + to_groups_;
+    const std::uint64_t accepted =
+        taken_ + waits_ + answers_ + notifications_ + datagrams_ + to_groups_;
     const std::uint64_t named =
         (c.drop_qpn.value() - nobody_) + (c.drop_address.value() - foreign_) + state_ +
         c.drop_owed.value() + c.out_of_sequence.value() + c.duplicates.value() +
         c.unexpected_acks.value() + c.drop_unreliable.value() + qkey_ + useless_;
-    compare("packets in all", c.rx_packets.value(),
-            accepted + c.rnr_naks_sent.value() + refused_ + named);
+    compare("packets in all", c.rx_packets.value(), accepted + put_off_ + refused_ + named);
     return text;
 }
 

@@ -29,6 +29,7 @@ public:
 private:
     void count(const roce::Packet& packet, const std::function<void()>& deal);
     void request(rnic::Qp& qp, const roce::Packet& packet, const std::function<void()>& deal);
+    [[nodiscard]] static std::size_t waiting(const rnic::Qp& qp);
     void answer(rnic::Qp& qp, const roce::Packet& packet, const std::function<void()>& deal);
     void datagram(const roce::Packet& packet, const std::function<void()>& deal);
 
@@ -48,6 +49,7 @@ private:
     // In order, and not taken: told to come again, or the end of the queue pair.
     std::uint64_t put_off_ = 0, refused_ = 0;
     // Accepted.
+    std::uint64_t waits_ = 0;  // for a receive, or behind one that does
     std::uint64_t taken_ = 0, answers_ = 0, notifications_ = 0, datagrams_ = 0;
     std::uint64_t to_groups_ = 0;
 };

@@ -159,6 +159,11 @@ std::string WireCheck::at_rest(const rnic::Qp& qp) {
     if (view.ack_timer && view.rnr_timer) return "ACK and RNR timer at once";
     if (view.ack_timer && under_way == 0 && !view.stalled)
         return "the ACK timer runs and nothing is outstanding";
+    const rnic::ReceiveWait* const wait = qp.receive_wait.get();
+    if (wait != nullptr && wait->timer() != (wait->size() > 0))
+        return "requests wait without a timer, or a timer runs and none does";
+    if (wait != nullptr && wait->size() > 0 && !qp.responds())
+        return "requests wait in the wrong state";
     // 11: what was owed before the error, and the NAK that tells of it, may still be waiting.
     ended_ = state == MANA_HW_RNIC_QP_ERR && qp.responses.empty();
     if (qp.responses.empty()) {

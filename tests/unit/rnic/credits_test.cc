@@ -261,7 +261,7 @@ TEST_F(CreditsTest, PeerThatNeverGivesAnyIsServedOneByOne) {
 /// Few receives, and a peer that tells the truth about them: no RNR NAK but those that were asked
 /// for.
 TEST_F(CreditsTest, ReceiverThatCountsIsNeverOverrun) {
-    open();
+    open({}, impatient());
     std::uint32_t posted = 0;
     for (; posted < 4; ++posted) link->b.recv(posted, 0, 64);
     give([&] {

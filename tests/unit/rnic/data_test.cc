@@ -216,7 +216,7 @@ TEST_P(RcTest, LongPostListsAreServedInTurns) {
 
 // ROCE 10: 67
 TEST_P(RcTest, NoReceiveIsRetriedUntilOneComes) {
-    open();
+    open({}, impatient());
     link->post(link->wr(MANA_HW_RNIC_WQE_SEND, 1, 0, 2000));
     link->idle(std::chrono::milliseconds(5));
     EXPECT_TRUE(link->a.done.empty());

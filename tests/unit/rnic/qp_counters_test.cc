@@ -216,7 +216,7 @@ TEST_P(QpCountersPathTest, WhatOnlyThePortHasIsZero) {
 TEST_P(QpCountersPathTest, ReceiverNotReady) {
     open();
     send(16);
-    link->idle(milliseconds(1));
+    link->idle(milliseconds(100));  // longer than it is waited for
     link->b.recv(1, 0x80000, 64);
     ASSERT_TRUE(link->run(1, 1));
     EXPECT_GE(at_a().requester_rnr_naks, 1U);

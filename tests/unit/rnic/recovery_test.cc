@@ -263,7 +263,7 @@ TEST_F(RecoveryTest, EachRnrTimerCodeIsWaitedFor) {
         SCOPED_TRACE(code);
         Connection::Options options;
         options.limits_b.rnr_timer = code;
-        open(options);
+        open(options, impatient());
         std::vector<base::TimePoint> tries;
         link->network.fate = [&](const roce::Packet& p) {
             if (p.opcode == Opcode::kSendOnly) tries.push_back(link->world.now());
@@ -288,7 +288,7 @@ TEST_F(RecoveryTest, RnrRetriesRunOut) {
     for (const std::uint32_t retries : {0U, 2U}) {
         Connection::Options options;
         options.limits_a.rnr_retry = retries;
-        open(options);
+        open(options, impatient());
         send(1, 10, false);
         send(2, 10);
         ASSERT_TRUE(link->run(1));
@@ -307,7 +307,7 @@ TEST_F(RecoveryTest, RnrRetriesRunOut) {
 TEST_F(RecoveryTest, SevenRnrRetriesAreEndless) {
     Connection::Options options;
     options.limits_b.rnr_timer = 24;
-    open(options);
+    open(options, impatient());
     send(1, 10);
     link->idle(std::chrono::seconds(60));
     EXPECT_TRUE(link->a.done.empty());
@@ -321,7 +321,7 @@ TEST_F(RecoveryTest, RnrRetriesRefill) {
     Connection::Options options;
     options.limits_a.rnr_retry = 1;
     options.limits_b.rnr_timer = 14;
-    open(options);
+    open(options, impatient());
     for (std::uint64_t i = 0; i < 10; ++i) {
         send(i, 10);
         link->idle(microseconds(100));
@@ -337,7 +337,7 @@ TEST_F(RecoveryTest, CopyOfAnRnrNakCostsNoRetry) {
     Connection::Options options;
     options.limits_a.rnr_retry = 1;
     options.limits_b.rnr_timer = 14;
-    open(options);
+    open(options, impatient());
     link->network.fate = [](const roce::Packet& p) {
         Fate fate;
         if (p.opcode == Opcode::kAcknowledge && (p.aeth.syndrome & 0x60) == 0x20) fate.copies = 3;
@@ -353,7 +353,7 @@ TEST_F(RecoveryTest, CopyOfAnRnrNakCostsNoRetry) {
 
 // ROCE 10: 73
 TEST_F(RecoveryTest, OnlyTheLastPacketOfAWriteWaitsForTheReceive) {
-    open();
+    open({}, impatient());
     link->post(link->wr(MANA_HW_RNIC_WQE_WRITE_IMM, 1, 0, 3 * 1024));
     link->idle(microseconds(100));
     link->b.recv(1, 65536, 16);
@@ -422,7 +422,7 @@ TEST_F(RecoveryTest, CountOfMessagesNeverGoesBack) {
 TEST_F(RecoveryTest, NothingCutsTheWaitShort) {
     Connection::Options options;
     options.limits_b.rnr_timer = 14;
-    open(options);
+    open(options, impatient());
     link->b.recv(1, 0, 64);
     send(1, 10, false);
     send(2, 10);

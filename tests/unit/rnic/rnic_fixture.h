@@ -35,6 +35,13 @@ struct Fate {
 
 class Node;
 
+/// A NIC that says at once when there is no receive: for tests of RNR NAKs.
+inline rnic::RnicConfig impatient() {
+    rnic::RnicConfig config;
+    config.receive_wait = {};
+    return config;
+}
+
 /// The whole of a program's tests may run once more over the other family: the result must be the
 /// same (ROCE 10).
 inline bool over_ipv6() {

@@ -402,7 +402,7 @@ TEST_F(WireTest, FenceWaitsForTheReads) {
 
 // ROCE 10: 72
 TEST_F(WireTest, RnrInTheMiddleOfAStream) {
-    open();
+    open({}, impatient());
     for (std::uint64_t i = 0; i < 5; ++i) link->b.recv(i, 64 * i, 64);
     for (std::uint64_t i = 0; i < 10; ++i)
         link->post(link->wr(MANA_HW_RNIC_WQE_SEND, i, 64 * i, 64), i == 9);

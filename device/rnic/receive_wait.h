@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/executor.h"
+#include "rnic/segment.h"
+
+namespace openmana::rnic {
+
+struct Qp;
+
+/// Bytes of requests that wait for receives, of all queue pairs of a NIC.
+struct ReceiveWaitBudget {
+    static constexpr std::uint64_t kMost = 8U << 20;
+    std::uint64_t used = 0;
+};
+
+/// Requests from the wire that wait for a receive (ROCE 4.8): the one that needs it, and what came
+/// behind it in PSN order. They are copies, bounded by queue pair and NIC: what is too much is
+/// answered at once, as if nothing could wait. Owner's executor.
+class ReceiveWait {
+public:
+    explicit ReceiveWait(Qp& qp);
+    ~ReceiveWait() { clear(); }
+    ReceiveWait(const ReceiveWait&) = delete;
+    ReceiveWait& operator=(const ReceiveWait&) = delete;
+
+    /// A request has come. True if it is dealt with: something waits before it.
+    [[nodiscard]] bool takes(const Segment& segment);
+    /// It found no receive, and is tried again after `delay`. Nothing waits yet.
+    void begin(const Segment& segment, base::Duration delay);
+    /// Forgets all.
+    void clear();
+
+    /// Requests that wait, and what the timer does for them.
+    [[nodiscard]] std::size_t size() const { return requests_.size() - done_; }
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    [[nodiscard]] bool timer() const { return timer_.armed(); }
+
+private:
+    struct Request {
+        Segment segment;  // without its payload
+        std::vector<std::byte> payload;
+    };
+    /// What the requester of another `manad` has under way at most, with MTU 4096.
+    static constexpr std::size_t kMostRequests = 512;
+    static constexpr std::uint64_t kMostBytes = 1280U << 10;
+
+    [[nodiscard]] static std::uint64_t cost(const Segment& segment);
+    [[nodiscard]] bool push(const Segment& segment);
+    void refuse();
+    void try_again();
+    [[nodiscard]] bool execute(Request& request);
+
+    Qp& qp_;
+    base::Timer timer_;
+    std::vector<Request> requests_;
+    std::size_t done_ = 0;  // of them executed
+    std::uint64_t bytes_ = 0;
+    Psn next_{};        // behind the last one
+    bool gap_ = false;  // something behind it was dropped
+};
+
+}  // namespace openmana::rnic

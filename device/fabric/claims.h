@@ -32,27 +32,27 @@ public:
         virtual ~Claimant() = default;
         [[nodiscard]] virtual const std::string& claimant_name() const = 0;
         /// Under the lock of the claims: takes no gate and asks them nothing. Any thread.
-        [[nodiscard]] virtual Standing standing(const roce::Gid& address) const = 0;
+        [[nodiscard]] virtual Standing standing(const roce::Gid& gid) const = 0;
         /// It serves the address from now on, or does not any more, because of what another did.
         /// Under the lock too: only takes note. Any thread.
-        virtual void claim_changed(const roce::Gid& address) = 0;
+        virtual void claim_changed(const roce::Address& address) = 0;
     };
 
     /// Counts in `reach`, which outlives it, what changes foreign().
     explicit Claims(Reach& reach) : reach_(reach) {}
 
     /// True if the claimant serves the address now; else it waits.
-    bool claim(Claimant& claimant, const roce::Gid& address);
-    void release(Claimant& claimant, const roce::Gid& address);
+    bool claim(Claimant& claimant, const roce::Address& address);
+    void release(Claimant& claimant, const roce::Address& address);
     void release_all(Claimant& claimant);
     /// The standing of a claim may be another. True if the claimant serves the address now.
-    bool review(Claimant& claimant, const roce::Gid& address);
+    bool review(Claimant& claimant, const roce::Address& address);
     /// Whether somebody else than `claimant`, which may be null, serves the address, by a claim
     /// that is as good as `least`.
-    [[nodiscard]] bool foreign(const Claimant* claimant, const roce::Gid& address,
+    [[nodiscard]] bool foreign(const Claimant* claimant, const roce::Address& address,
                                Standing least) const;
     /// Name of who serves the address; empty if it is nobody's.
-    [[nodiscard]] std::string holder_name(const roce::Gid& address) const;
+    [[nodiscard]] std::string holder_name(const roce::Address& address) const;
 
 private:
     struct Claim {
@@ -60,18 +60,18 @@ private:
         Standing standing = Standing::kForbidden;
         friend bool operator==(const Claim&, const Claim&) = default;
     };
-    struct Address {
+    struct Claimed {
         std::vector<Claim> claims;  ///< in the order of their coming
         Claimant* holder = nullptr;
     };
     /// Who has it, and how good the claim is.
-    [[nodiscard]] static Claim held(const Address& address);
-    void settle(const roce::Gid& gid, Address& address, const Claimant& asking,
+    [[nodiscard]] static Claim held(const Claimed& claimed);
+    void settle(const roce::Address& address, Claimed& claimed, const Claimant& asking,
                 const Claim& before);
 
     Reach& reach_;
     mutable base::SharedMutex mutex_{"claims"};  // protects addresses_
-    std::map<roce::Gid, Address> addresses_;
+    std::map<roce::Address, Claimed> addresses_;
 };
 
 }  // namespace openmana::fabric

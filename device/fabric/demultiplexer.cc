@@ -15,10 +15,10 @@ Demultiplexer::Demultiplexer(const base::Executor& executor, gdma::Function& fun
 
 /// During a visit or on the executor.
 bool Demultiplexer::for_rdma(const FrameHeaders& headers) const {
-    // The RNIC part of the ABI has no VLANs (RNIC 1.7).
-    if (!headers.roce() || headers.tagged()) return false;
-    return roce::is_multicast(headers.destination) ? rdma_.takes_multicast()
-                                                   : rdma_.owns(headers.destination);
+    if (!headers.roce() || headers.stacked) return false;
+    return roce::is_multicast(headers.destination)
+               ? rdma_.takes_multicast()
+               : rdma_.owns({headers.destination, headers.vlan});
 }
 
 /// As for_rdma. True if the RDMA device gets the frame as well.

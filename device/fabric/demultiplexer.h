@@ -13,9 +13,9 @@
 
 namespace openmana::fabric {
 
-/// Tells which device of a NIC a frame is for: the RDMA device gets untagged RoCEv2 to an address
-/// of its adapter, the Ethernet device the rest, and both what goes to a group with members on both
-/// sides.
+/// Tells which device of a NIC a frame is for: the RDMA device gets RoCEv2 to an address of its
+/// adapter, in the VLAN of the address, the Ethernet device the rest, and both what goes to a group
+/// with members on both sides.
 class Demultiplexer {
 public:
     /// The devices outlive it; `mac` is the NIC's.

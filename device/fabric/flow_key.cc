@@ -17,9 +17,12 @@ std::size_t FlowKeyHash::operator()(const FlowKey& key) const {
         return base::load_le<std::uint64_t>(gid.data() + from);
     };
     const std::array<std::uint64_t, 6> words{
-        static_cast<std::uint64_t>(key.kind), half(key.local_address, 0),
-        half(key.local_address, 8),           half(key.remote_address, 0),
-        half(key.remote_address, 8),          std::uint64_t{key.local} << 32 | key.remote};
+        std::uint64_t{key.vlan} << 8 | static_cast<std::uint64_t>(key.kind),
+        half(key.local_address, 0),
+        half(key.local_address, 8),
+        half(key.remote_address, 0),
+        half(key.remote_address, 8),
+        std::uint64_t{key.local} << 32 | key.remote};
     return base::KeyedHash::of(words);
 }
 
@@ -55,6 +58,7 @@ std::optional<FlowKey> FlowKey::of(Direction direction, const FrameHeaders& head
     const bool sent = direction == Direction::kTransmit;
     key.local_address = sent ? headers.source : headers.destination;
     key.remote_address = sent ? headers.destination : headers.source;
+    key.vlan = headers.vlan;
     key.local = sent ? source : destination;
     key.remote = sent ? destination : source;
     return key;

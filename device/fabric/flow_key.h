@@ -21,6 +21,7 @@ struct FlowKey {
     FlowKind kind = FlowKind::kTcp;
     roce::Gid local_address{}, remote_address{};
     std::uint32_t local = 0, remote = 0;
+    roce::Vlan vlan = roce::kNoVlan;
 
     /// Of a frame that is no later fragment. None if it belongs to no connection.
     [[nodiscard]] static std::optional<FlowKey> of(Direction direction, const FrameHeaders& headers,

@@ -241,8 +241,12 @@ void FlowLog::end(Place flow, const char* reason) {
 }
 
 std::optional<FlowLog::Place> FlowLog::flow_of(const rnic::Connection& connection) {
-    FlowKey key{FlowKind::kRc, connection.local_address, connection.remote_address,
-                connection.local_qpn.value(), FlowKey::kUnknown};
+    FlowKey key{FlowKind::kRc,
+                connection.local_address,
+                connection.remote_address,
+                connection.local_qpn.value(),
+                FlowKey::kUnknown,
+                connection.vlan};
     const auto received = index_.find(key);
     key.local = FlowKey::kUnknown;
     key.remote = connection.remote_qpn.value();

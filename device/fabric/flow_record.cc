@@ -193,6 +193,7 @@ std::string FlowRecord::line(const std::string& nic, const base::WallTime& wall,
                    address_text(key.local_address, ipv4), rdma ? "qpn" : "port", number(key.local),
                    address_text(key.remote_address, ipv4), rdma ? "qpn" : "port",
                    number(key.remote));
+    if (key.vlan != roce::kNoVlan) fmt::format_to(out, R"(,"vlan":{})", key.vlan);
     if (reason != nullptr) {
         fmt::format_to(out, R"(,"end":"{}","reason":"{}")", time_text(wall.at(last)), reason);
         for (const Direction direction : {Direction::kTransmit, Direction::kReceive}) {

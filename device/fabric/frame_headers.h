@@ -32,8 +32,11 @@ struct FrameHeaders {
         kIpv6,
         kMalformed,  ///< says it is one of those but is not, or hides behind too many headers
     };
-    static constexpr std::size_t kUntagged = 14;  ///< where the network header is without a tag
     Kind kind = Kind::kOther;
+    /// More tags than the one of 802.1Q that a VLAN interface takes off.
+    bool stacked = false;
+    /// Of the innermost tag: what is left of several when a switch on the way takes some off.
+    roce::Vlan vlan = roce::kNoVlan;
     bool fragment = false;  ///< IP: not the first one, so without a transport header
     bool first_fragment = false;
     bool more_fragments = false;
@@ -54,8 +57,6 @@ struct FrameHeaders {
     [[nodiscard]] bool has_ports() const {
         return ip() && !fragment && (protocol == kProtocolTcp || protocol == kProtocolUdp);
     }
-    /// Behind a VLAN tag.
-    [[nodiscard]] bool tagged() const { return network > kUntagged; }
     /// RoCEv2: UDP to its port in an IP packet that is whole (no fragment, and not cut). Behind
     /// tags, IPv4 options and IPv6 extension headers too, so that nothing gets around a rule; a
     /// NIC that takes none of these drops such packets (ROCE 1.3, 1.4).

@@ -181,7 +181,7 @@ const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends&
     return peer == nullptr ? nullptr : peer->rdma_for(ends);
 }
 
-bool Nic::claim_address(const roce::Gid& address) {
+bool Nic::claim_address(const roce::Address& address) {
     if (switch_.claims().claim(*this, address)) return true;
     tell_address_waits(address);
     return false;
@@ -192,7 +192,7 @@ Standing Nic::standing(const roce::Gid& address) const {
     return link() ? policy : std::min(policy, Standing::kDown);
 }
 
-void Nic::claim_changed(const roce::Gid& address) {
+void Nic::claim_changed(const roce::Address& address) {
     executor_.post([token = std::weak_ptr<int>(alive_), this, address] {
         if (token.expired()) return;
         const bool served = rdma_.owns(address);
@@ -207,30 +207,31 @@ void Nic::way_changed() {
     rdma_.review_addresses();
 }
 
-void Nic::tell_address_waits(const roce::Gid& address) {
+void Nic::tell_address_waits(const roce::Address& address) {
     counters_.address_waits.add();
     const base::TimePoint now = executor_.now();
     if (now < quiet_until_) return;
     quiet_until_ = now + std::chrono::minutes(1);
     OM_WARN(
-        "address waits: nic={} address={} served_by={} "
+        "address waits: nic={} address={} vlan={} served_by={} "
         "cure=\"take it away there, or name it in the policy of the right one (ips=)\"",
-        config_.name, address_text(address, roce::is_ipv4(address)),
+        config_.name, address_text(address.gid, roce::is_ipv4(address.gid)), address.vlan,
         switch_.claims().holder_name(address));
 }
 
 /// During a visit or on the executor.
-const rnic::LocalPeer* Nic::own_rdma(const roce::Gid& destination) const {
+const rnic::LocalPeer* Nic::own_rdma(const roce::Address& destination) const {
     return rdma_.owns(destination) ? &rdma_.local_peer() : nullptr;
 }
 
 const rnic::LocalPeer* Nic::rdma_for(const rnic::Ends& ends) {
     // This end answers, from the MAC address that it was found by.
-    const rnic::Ends back{ends.destination, ends.source, config_.mac, ends.source_mac};
+    const rnic::Ends back{ends.destination, ends.source, config_.mac, ends.source_mac, ends.vlan};
+    const roce::Address own(ends.destination, ends.vlan);
     if (!link() || !path_.passes_rdma(back)) return nullptr;
-    if (executor_.on_thread()) return own_rdma(ends.destination);
+    if (executor_.on_thread()) return own_rdma(own);
     const base::Gate::Visit visit(function_.gate());
-    return own_rdma(ends.destination);
+    return own_rdma(own);
 }
 
 }  // namespace openmana::fabric

@@ -117,11 +117,11 @@ private:
     void stages_changed() override { way_changed(); }
     const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
     [[nodiscard]] std::uint64_t generation() const override { return switch_.reach(); }
-    bool claim_address(const roce::Gid& address) override;
-    void release_address(const roce::Gid& address) override {
+    bool claim_address(const roce::Address& address) override;
+    void release_address(const roce::Address& address) override {
         switch_.claims().release(*this, address);
     }
-    bool review_address(const roce::Gid& address) override {
+    bool review_address(const roce::Address& address) override {
         return switch_.claims().review(*this, address);
     }
     void addresses_changed() override { switch_.reach_changed(); }
@@ -130,9 +130,9 @@ private:
     }
     [[nodiscard]] const std::string& claimant_name() const override { return config_.name; }
     [[nodiscard]] Standing standing(const roce::Gid& address) const override;
-    void claim_changed(const roce::Gid& address) override;
+    void claim_changed(const roce::Address& address) override;
     void way_changed();
-    void tell_address_waits(const roce::Gid& address);
+    void tell_address_waits(const roce::Address& address);
     void extensions_negotiated(bool wanted) override { ethernet_.allow_packets(wanted); }
     void connection_failed(const rnic::Connection& connection, rnic::Failure failure) override {
         path_.connection_failed(connection, failure);
@@ -140,7 +140,7 @@ private:
     void connection_ended(const rnic::Connection& connection) override {
         path_.connection_ended(connection);
     }
-    [[nodiscard]] const rnic::LocalPeer* own_rdma(const roce::Gid& destination) const;
+    [[nodiscard]] const rnic::LocalPeer* own_rdma(const roce::Address& destination) const;
     const rnic::LocalPeer* rdma_for(const rnic::Ends& ends) override;
 
     const NicConfig config_;

@@ -51,12 +51,13 @@ bool SourceGuard::passes(std::span<const std::byte> frame) {
     const FrameHeaders headers = read_headers(frame);
     if (!headers.roce() && !headers.first_of_roce()) return true;
     const std::uint64_t reach = network_.reach();
+    const roce::Address source(headers.source, headers.vlan);
     Good& good = good_[place_of(headers.source)];
-    if (reach == good.reach && headers.source == good.address) return true;
+    if (reach == good.reach && source == good.address) return true;
     // Nobody is kept out by who must not use it himself.
     const Standing least = own_ != nullptr ? Standing::kDown : Standing::kGranted;
-    if (network_.claims().foreign(own_, headers.source, least)) return false;
-    good = {headers.source, reach};
+    if (network_.claims().foreign(own_, source, least)) return false;
+    good = {source, reach};
     return true;
 }
 

@@ -13,8 +13,9 @@
 namespace openmana::fabric {
 
 /// Keeps back frames that somebody made who is not whom they are from: RoCE from an address that
-/// the adapter of another NIC of the switch serves, and whatever has the MAC address of another
-/// NIC. What adapters make themselves needs no such look: they send from what is theirs.
+/// the adapter of another NIC of the switch serves in the same VLAN, and whatever has the MAC
+/// address of another NIC. What adapters make themselves needs no such look: they send from what is
+/// theirs.
 ///
 /// Who comes in by an uplink is kept from the addresses that a policy gives to a NIC, and those
 /// that follow from MAC addresses: else a guest could cut a host off by taking its address. A guest
@@ -38,7 +39,7 @@ private:
     const base::MacAddr* const own_mac_;
     /// An address that was nobody else's, as long as the switch's count is this.
     struct Good {
-        roce::Gid address{};
+        roce::Address address{};
         std::uint64_t reach = 0;
     };
     [[nodiscard]] static std::size_t place_of(const roce::Gid& address);

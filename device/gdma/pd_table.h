@@ -16,8 +16,13 @@
 
 namespace openmana::gdma {
 
-/// An address that datagrams may come from: an IPv6 address, or an IPv4 one in the mapped form.
-using SourceAddress = std::array<std::uint8_t, 16>;
+/// An address that datagrams may come from: an IPv6 address, or an IPv4 one in the mapped form, in
+/// a VLAN (0: in none).
+struct SourceAddress {
+    std::array<std::uint8_t, 16> ip{};
+    std::uint16_t vlan = 0;
+    friend bool operator==(const SourceAddress&, const SourceAddress&) = default;
+};
 
 /// What is asked of a protection domain when it is made.
 struct PdRights {

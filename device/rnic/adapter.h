@@ -74,7 +74,8 @@ private:
     std::uint32_t create_ud_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t destroy_qp(const gdma::HwcRequest& request, bool rc);
     std::uint32_t set_qp_state(const gdma::HwcRequest& request);
-    std::uint32_t modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole);
+    std::uint32_t modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole,
+                            std::uint16_t tci);
     std::uint32_t ext_command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     void ext_query_caps(gdma::HwcReply& reply) const;
     std::uint32_t ext_create_cq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
@@ -90,6 +91,8 @@ private:
     std::uint32_t ext_copy_dm(const gdma::HwcRequest& request);
     std::uint32_t ext_grant_source(const gdma::HwcRequest& request);
     std::uint32_t ext_revoke_source(const gdma::HwcRequest& request);
+    std::uint32_t ext_config_address(const gdma::HwcRequest& request);
+    std::uint32_t ext_set_qp_state(const gdma::HwcRequest& request);
     void cq_overrun(std::uint32_t id);
     /// Null if there is no such QP.
     [[nodiscard]] Qp* qp_of(std::uint64_t handle) const;

@@ -20,37 +20,37 @@ void count_work_on(const std::vector<T>& addresses) {
 
 }  // namespace
 
-auto Addresses::entry_of(const roce::Gid& gid) -> std::vector<Entry>::iterator {
-    return std::ranges::find(gids_, gid, &Entry::gid);
+auto Addresses::entry_of(const roce::Address& address) -> std::vector<Entry>::iterator {
+    return std::ranges::find(entries_, address, &Entry::address);
 }
 
-std::uint32_t Addresses::add(const roce::Gid& gid) {
-    if (const auto known = entry_of(gid); known != gids_.end()) {
+std::uint32_t Addresses::add(const roce::Address& address) {
+    if (const auto known = entry_of(address); known != entries_.end()) {
         ++known->uses;
         return gdma::kHwcSuccess;
     }
-    if (gids_.size() >= kMost) return gdma::kHwcNoResources;
-    const bool served = network_.claim_address(gid);
+    if (entries_.size() >= kMost) return gdma::kHwcNoResources;
+    const bool served = network_.claim_address(address);
     {
         const base::Gate::Exclusion exclusion(gate_, {"new address"});
-        count_work_on(gids_);
-        gids_.push_back({gid, 1, served});
+        count_work_on(entries_);
+        entries_.push_back({address, 1, served});
     }
     network_.addresses_changed();
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Addresses::remove(const roce::Gid& gid) {
-    const auto found = entry_of(gid);
-    if (found == gids_.end()) return gdma::kHwcNotFound;
+std::uint32_t Addresses::remove(const roce::Address& address) {
+    const auto found = entry_of(address);
+    if (found == entries_.end()) return gdma::kHwcNotFound;
     if (--found->uses > 0) return gdma::kHwcSuccess;
     {
         const base::Gate::Exclusion exclusion(gate_, {"end of an address"});
-        count_work_on(gids_);
-        gids_.erase(found);
+        count_work_on(entries_);
+        entries_.erase(found);
         sends_from_.reset();
     }
-    network_.release_address(gid);
+    network_.release_address(address);
     network_.addresses_changed();
     return gdma::kHwcSuccess;
 }
@@ -78,25 +78,26 @@ void Addresses::clear() {
     std::vector<Entry> gone;
     {
         const base::Gate::Exclusion exclusion(gate_, {"end of all addresses"});
-        gone.swap(gids_);
+        gone.swap(entries_);
         macs_.clear();
         sends_from_.reset();
     }
     const base::Gate::Recess recess(gate_);
     base::count_work(gone.size());
-    for (const Entry& entry : gone) network_.release_address(entry.gid);
+    for (const Entry& entry : gone) network_.release_address(entry.address);
     network_.addresses_changed();
 }
 
-void Addresses::review(const roce::Gid& gid) {
-    if (const auto found = entry_of(gid); found != gids_.end()) review(std::span(&*found, 1));
+void Addresses::review(const roce::Address& address) {
+    if (const auto found = entry_of(address); found != entries_.end())
+        review(std::span(&*found, 1));
 }
 
 void Addresses::review(std::span<Entry> entries) {
     bool changed = false;
     base::count_work(entries.size());
     for (Entry& entry : entries) {
-        const bool served = network_.review_address(entry.gid);
+        const bool served = network_.review_address(entry.address);
         if (served == entry.served) continue;
         const base::Gate::Exclusion exclusion(gate_, {"review of an address"});
         entry.served = served;
@@ -106,13 +107,21 @@ void Addresses::review(std::span<Entry> entries) {
     if (changed) network_.addresses_changed();
 }
 
-bool Addresses::owns(const roce::Gid& gid) const {
-    return std::any_of(gids_.begin(), gids_.end(),
-                       [&](const Entry& entry) { return entry.gid == gid && entry.served; });
+bool Addresses::owns(const roce::Address& address) const {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+        return entry.address == address && entry.served;
+    });
 }
 
 bool Addresses::owns(const base::MacAddr& mac) const {
     return mac == own_ || std::find(macs_.begin(), macs_.end(), mac) != macs_.end();
+}
+
+bool Addresses::in_vlan(roce::Vlan vlan) const {
+    return vlan == roce::kNoVlan ||
+           std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+               return entry.address.vlan == vlan && entry.served;
+           });
 }
 
 }  // namespace openmana::rnic

@@ -25,40 +25,43 @@ public:
         : gate_(gate), own_(own), network_(network) {}
 
     /// The same address comes once for each interface that has it.
-    std::uint32_t add(const roce::Gid& gid);
-    std::uint32_t remove(const roce::Gid& gid);
+    std::uint32_t add(const roce::Address& address);
+    std::uint32_t remove(const roce::Address& address);
     std::uint32_t add(const base::MacAddr& mac);
     std::uint32_t remove(const base::MacAddr& mac);
     void clear();
     /// Asks the network anew which of them are served, or whether this one is.
-    void review() { review(gids_); }
-    void review(const roce::Gid& gid);
+    void review() { review(entries_); }
+    void review(const roce::Address& address);
     /// It was given the address, and serves it.
-    [[nodiscard]] bool owns(const roce::Gid& gid) const;
+    [[nodiscard]] bool owns(const roce::Address& address) const;
     [[nodiscard]] bool owns(const base::MacAddr& mac) const;
+    /// It serves an address in that VLAN, so what is for a group there may be for its guest. A
+    /// group without a VLAN may always be.
+    [[nodiscard]] bool in_vlan(roce::Vlan vlan) const;
     /// As owns(), for who asks again and again: one compare then. Executor only.
-    [[nodiscard]] bool sends_from(const roce::Gid& gid) {
-        if (gid == sends_from_) return true;
-        if (!owns(gid)) return false;
-        sends_from_ = gid;
+    [[nodiscard]] bool sends_from(const roce::Address& address) {
+        if (address == sends_from_) return true;
+        if (!owns(address)) return false;
+        sends_from_ = address;
         return true;
     }
 
 private:
     struct Entry {
-        roce::Gid gid;
+        roce::Address address;
         std::uint32_t uses;  ///< the executor's alone
         bool served;
     };
-    [[nodiscard]] std::vector<Entry>::iterator entry_of(const roce::Gid& gid);
+    [[nodiscard]] std::vector<Entry>::iterator entry_of(const roce::Address& address);
     void review(std::span<Entry> entries);
 
     base::Gate& gate_;
     const base::MacAddr own_;
     Network& network_;
-    std::vector<Entry> gids_;
+    std::vector<Entry> entries_;
     std::vector<base::MacAddr> macs_;
-    std::optional<roce::Gid> sends_from_;  // until an address is not served any more
+    std::optional<roce::Address> sends_from_;  // until an address is not served any more
 };
 
 }  // namespace openmana::rnic

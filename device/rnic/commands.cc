@@ -347,7 +347,7 @@ std::uint32_t Adapter::set_qp_state(const HwcRequest& request) {
     if (qp == nullptr) return gdma::kHwcNotFound;
     // What an older driver's message cannot carry keeps its default, whatever its mask says.
     const bool whole = request.size() >= sizeof message;
-    return modify_qp(*qp, message, whole);
+    return modify_qp(*qp, message, whole, roce::kNoVlan);
 }
 
 void Adapter::vf_counters(HwcReply& reply) const {

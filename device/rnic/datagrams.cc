@@ -26,7 +26,8 @@ void Datagrams::deliver(const roce::Packet& packet, Spans payload, std::size_t l
 }
 
 /// The stock ABI has no command to join a group: a QP listens to all groups whose datagrams carry
-/// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join.
+/// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join, in all
+/// VLANs that their adapter is in.
 void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
                                  std::size_t length) const {
     if (length > port_mtu_) {
@@ -41,7 +42,8 @@ void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
             qp.responder.deliver_datagram(packet, payload, length);
         }
     };
-    deliver_to(listeners_);
+    // Their completions could not tell of a VLAN.
+    if (packet.vlan() == roce::kNoVlan) deliver_to(listeners_);
     for (const Group& group : groups_)
         if (group.gid == packet.destination) deliver_to(group.qpns);
 }

@@ -76,10 +76,12 @@ void Dispatcher::handle_frame(std::span<const std::byte> frame) {
         return;
     }
     const bool group = roce::is_multicast(packet->destination);
-    const bool ours = group ? (packet->destination_mac[0] & 1) != 0
-                            : datapath_.addresses.owns(packet->destination_mac) &&
-                                  datapath_.addresses.owns(packet->destination);
-    if (packet->vlan_tci || !ours) {
+    const roce::Vlan vlan = packet->vlan();
+    const bool ours =
+        group ? (packet->destination_mac[0] & 1) != 0 && datapath_.addresses.in_vlan(vlan)
+              : datapath_.addresses.owns(packet->destination_mac) &&
+                    datapath_.addresses.owns({packet->destination, vlan});
+    if (!ours) {
         datapath_.counters.drop_address.add();
         return;
     }
@@ -133,7 +135,7 @@ void Dispatcher::handle_connected(const roce::Packet& packet, bool marked) {
         datapath_.counters.drop_qpn.add();
         return;
     }
-    if (packet.source != qp->route.destination || packet.destination != qp->route.source) {
+    if (!qp->route.brings(packet)) {
         datapath_.counters.drop_address.add();
         return;
     }
@@ -203,7 +205,7 @@ void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
 void Dispatcher::handle_cnp(const roce::Packet& cnp) {
     Qp* const qp = qps_.find(cnp.destination_qpn);
     if (!datapath_.config.congestion.on || qp == nullptr || !qp->connected() || !qp->responds() ||
-        cnp.source != qp->route.destination || cnp.destination != qp->route.source) {
+        !qp->route.brings(cnp)) {
         datapath_.counters.cnps_ignored.add();
         return;
     }

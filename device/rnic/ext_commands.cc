@@ -28,6 +28,12 @@ bool holds(const gdma::DmaRegion& region, std::uint64_t ring_bytes) {
            ring_bytes <= region.length() - kRecordBytes;
 }
 
+/// Of an address: the id alone.
+bool valid_vlan(std::uint16_t vlan) {
+    return vlan < roce::kReservedVlan;
+}
+constexpr std::uint16_t kDropEligible = 1U << 12;
+
 bool valid_stride(std::uint32_t stride) {
     return std::has_single_bit(stride) && stride >= 32 && stride <= MANA_HW_EXT_WQE_MAX_BYTES;
 }
@@ -46,7 +52,7 @@ std::uint32_t Adapter::ext_command(const HwcRequest& request, HwcReply& reply) {
         ext_query_caps(reply);
         return gdma::kHwcSuccess;
     }
-    if (opcode > MANA_HW_EXT_REVOKE_SOURCE) return gdma::kHwcUnsupported;
+    if (opcode > MANA_HW_EXT_SET_QP_STATE) return gdma::kHwcUnsupported;
     if (!created || request.get<std::uint64_t>(40) != kAdapterHandle) return gdma::kHwcNotFound;
     switch (opcode) {
         case MANA_HW_EXT_CREATE_CQ:
@@ -76,6 +82,10 @@ std::uint32_t Adapter::ext_command(const HwcRequest& request, HwcReply& reply) {
             return ext_grant_source(request);
         case MANA_HW_EXT_REVOKE_SOURCE:
             return ext_revoke_source(request);
+        case MANA_HW_EXT_CONFIG_ADDRESS:
+            return ext_config_address(request);
+        case MANA_HW_EXT_SET_QP_STATE:
+            return ext_set_qp_state(request);
         default:
             return ext_query_qp_counters(request, reply);
     }
@@ -88,7 +98,7 @@ void Adapter::ext_query_caps(HwcReply& reply) const {
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
                     MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION |
                     MANA_HW_EXT_PACKETS | MANA_HW_EXT_PACKET_SPREAD | MANA_HW_EXT_PACKET_CHECKSUMS |
-                    MANA_HW_EXT_DM_COPIES | MANA_HW_EXT_SOURCES;
+                    MANA_HW_EXT_DM_COPIES | MANA_HW_EXT_SOURCES | MANA_HW_EXT_VLANS;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;
@@ -291,8 +301,10 @@ std::uint32_t Adapter::ext_copy_dm(const HwcRequest& request) {
 
 std::uint32_t Adapter::ext_grant_source(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_grant_source_req>(request);
-    gdma::SourceAddress address{};
-    std::copy(std::begin(message.gid), std::end(message.gid), address.begin());
+    if (!valid_vlan(message.vlan)) return gdma::kHwcInvalidParameter;
+    gdma::SourceAddress address;
+    std::copy(std::begin(message.gid), std::end(message.gid), address.ip.begin());
+    address.vlan = message.vlan;
     const auto granted =
         function.pds().grant_source(gdma::PdHandle(message.pd), address, message.number);
     return granted ? gdma::kHwcSuccess : gdma::status_of(granted.error());
@@ -303,6 +315,26 @@ std::uint32_t Adapter::ext_revoke_source(const HwcRequest& request) {
     if (message.number >= MANA_HW_EXT_PD_SOURCES) return gdma::kHwcInvalidParameter;
     function.pds().revoke_source(message.number);
     return gdma::kHwcSuccess;
+}
+
+std::uint32_t Adapter::ext_config_address(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_config_address_req>(request);
+    if (!valid_vlan(message.vlan)) return gdma::kHwcInvalidParameter;
+    roce::Address address;
+    std::copy(std::begin(message.gid), std::end(message.gid), address.gid.begin());
+    address.vlan = message.vlan;
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(address);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(address);
+    return gdma::kHwcInvalidParameter;
+}
+
+std::uint32_t Adapter::ext_set_qp_state(const HwcRequest& request) {
+    const auto message = read_message<mana_hw_ext_set_qp_state_req>(request);
+    Qp* const qp = qp_of(message.base.qp);
+    if (qp == nullptr) return gdma::kHwcNotFound;
+    if (roce::vlan_of(message.vlan) == roce::kReservedVlan || (message.vlan & kDropEligible) != 0)
+        return gdma::kHwcInvalidParameter;
+    return modify_qp(*qp, message.base, true, message.vlan);
 }
 
 std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply) {

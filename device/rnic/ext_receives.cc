@@ -89,6 +89,7 @@ void ExtReceives::complete_datagram(const Receive& receive, const roce::Packet& 
     if (immediate) cqe.value = base::load_be<std::uint32_t>(packet.immediate.data());
     cqe.source_qpn = packet.deth.source.value();
     std::copy(packet.source_mac.begin(), packet.source_mac.end(), std::begin(cqe.source_mac));
+    if (packet.vlan() != roce::kNoVlan) cqe.vlan = *packet.vlan_tci;
     post_ext_cqe(qp_, *qp_.recv_cq, cqe, false, packet.solicited);
 }
 

@@ -359,6 +359,7 @@ SendFormat::Next ExtSends::next_datagram(Datagram& datagram) {
     packet.hop_limit = ud.hop_limit;
     packet.flow_label = ud.flow_label & 0xfffff;
     packet.udp_source_port = ud.udp_source_port;
+    packet.set_tag(ud.vlan);
     packet.solicited = wqe.solicited;
     packet.destination_qpn = roce::Qpn(ud.dest_qpn & MANA_HW_RNIC_24BIT);
     packet.psn = datagram_psn_;

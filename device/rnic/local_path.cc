@@ -28,9 +28,7 @@ void Requester::turn_local(const LocalPeer& peer, Budget& budget) {
         datapath_.counters.local_visits.add();
         Qp* const target = find_peer(peer);
         const bool reached = target != nullptr && target->type == qp_.type &&
-                             target->route.dest_qpn == qp_.qpn() &&
-                             target->route.source == qp_.route.destination &&
-                             target->route.destination == qp_.route.source;
+                             target->route.dest_qpn == qp_.qpn() && target->route.meets(qp_.route);
         if (!reached) {
             SendWqe* const wqe = next();
             if (wqe == nullptr) return;

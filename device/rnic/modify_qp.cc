@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SET_QP_STATE (RNIC 2.10). The drivers check neither transitions nor completeness, so each request
-// that can be stored is accepted.
+// SET_QP_STATE (RNIC 2.10), and that of the extension, which knows VLANs. The drivers check neither
+// transitions nor completeness, so each request that can be stored is accepted.
 #include <algorithm>
 #include <optional>
 
@@ -8,7 +8,8 @@
 
 namespace openmana::rnic {
 
-std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole) {
+std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole,
+                                 std::uint16_t tci) {
     const std::uint64_t mask = message.attr_mask;
     const auto has = [mask](std::uint64_t bit) { return (mask & bit) != 0; };
     if (has(MANA_HW_RNIC_ATTR_STATE) && message.state > MANA_HW_RNIC_QP_ERR)
@@ -23,7 +24,8 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
     QpAttributes& a = qp.attributes;
     // What is owed is owed to the peer that asked for it, and goes to nobody else.
     if (has(MANA_HW_RNIC_ATTR_ADDRESS) || has(MANA_HW_RNIC_ATTR_DEST_QPN)) qp.drop_answers();
-    if (has(MANA_HW_RNIC_ATTR_PATH_MTU)) route.mtu = 128U << message.path_mtu;
+    if (has(MANA_HW_RNIC_ATTR_PATH_MTU))
+        route.mtu = static_cast<std::uint16_t>(128U << message.path_mtu);
     if (has(MANA_HW_RNIC_ATTR_DEST_QPN))
         route.dest_qpn = Qpn(message.dest_qpn & MANA_HW_RNIC_24BIT);
     if (has(MANA_HW_RNIC_ATTR_MAX_READ_IN)) a.max_read_in = message.max_read_in;
@@ -45,6 +47,8 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
         a.dscp = address.dscp & 0x3f;
         a.udp_source_port = address.udp_source_port;
         a.flow_label = address.flow_label & 0xfffff;
+        route.vlan = roce::vlan_of(tci);
+        a.priority = static_cast<std::uint8_t>(tci >> 13);
         qp.requester.forget_path();
     }
     if (whole) {

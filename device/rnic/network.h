@@ -16,12 +16,14 @@ struct LocalPeer;
 struct Connection {
     roce::Gid local_address{}, remote_address{};
     roce::Qpn local_qpn{}, remote_qpn{};
+    roce::Vlan vlan = roce::kNoVlan;
 };
 
 /// Where packets of a queue pair come from, and where they go.
 struct Ends {
     roce::Gid source{}, destination{};
     base::MacAddr source_mac{}, destination_mac{};
+    roce::Vlan vlan = roce::kNoVlan;  ///< of both
     friend bool operator==(const Ends&, const Ends&) = default;
 };
 
@@ -56,14 +58,14 @@ public:
     /// The guest has given the adapter an address. False if somebody else serves it: then the
     /// adapter does not, until review_address() says so. This and the next three on the RNIC's
     /// executor, with its gate open.
-    virtual bool claim_address(const roce::Gid& address) {
+    virtual bool claim_address(const roce::Address& address) {
         (void)address;
         return true;
     }
     /// The guest has taken it away again.
-    virtual void release_address(const roce::Gid& address) { (void)address; }
+    virtual void release_address(const roce::Address& address) { (void)address; }
     /// Whether the adapter serves an address that it has claimed.
-    virtual bool review_address(const roce::Gid& address) {
+    virtual bool review_address(const roce::Address& address) {
         (void)address;
         return true;
     }

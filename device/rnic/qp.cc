@@ -35,6 +35,7 @@ roce::Packet Qp::packet() const {
     packet.flow_label = attributes.flow_label;
     packet.udp_source_port = attributes.udp_source_port;
     packet.destination_qpn = route.dest_qpn;
+    packet.set_tag(roce::make_tci(route.vlan, attributes.priority));
     // Acknowledgements too: whoever gets their mark slows down what asks for them (ROCE 12).
     if (datapath.config.congestion.on) packet.ecn = roce::kEcnCapable0;
     return packet;
@@ -89,7 +90,7 @@ void Qp::end_connection() {
 }
 
 Connection Qp::connection() const {
-    return {route.source, route.destination, qpn(), route.dest_qpn};
+    return {route.source, route.destination, qpn(), route.dest_qpn, route.vlan};
 }
 
 void Qp::reset() {

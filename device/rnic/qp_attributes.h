@@ -15,8 +15,19 @@ struct QpRoute {
     roce::Gid source{};
     roce::Gid destination{};
     roce::Qpn dest_qpn{};
-    std::uint32_t mtu = 1024;
+    std::uint16_t mtu = 1024;
+    roce::Vlan vlan = roce::kNoVlan;
     std::uint32_t access = 0xffffffff;
+
+    /// Whether a packet has come by it, from the one end to the other.
+    [[nodiscard]] bool brings(const roce::Packet& packet) const {
+        return packet.source == destination && packet.destination == source &&
+               packet.vlan() == vlan;
+    }
+    /// Whether the other is its other end.
+    [[nodiscard]] bool meets(const QpRoute& other) const {
+        return other.source == destination && other.destination == source && other.vlan == vlan;
+    }
 };
 
 /// The rest of it.
@@ -34,6 +45,7 @@ struct QpAttributes {
     std::uint16_t udp_source_port = 0xc000;
     std::uint8_t hop_limit = 64;
     std::uint8_t dscp = 0;
+    std::uint8_t priority = 0;  ///< of the tag, where there is a VLAN
 };
 
 }  // namespace openmana::rnic

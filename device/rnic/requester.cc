@@ -76,12 +76,12 @@ void Requester::find_path() {
     const std::uint64_t generation = datapath_.network.generation();
     if (generation == path_generation_ && generation != 0) return;
     path_generation_ = generation;
-    owns_source_ = datapath_.addresses.owns(qp_.route.source);
-    local_ = owns_source_
-                 ? datapath_.network.local_peer(
-                       datapath_.self, {qp_.route.source, qp_.route.destination,
-                                        qp_.attributes.source_mac, qp_.attributes.destination_mac})
-                 : nullptr;
+    owns_source_ = datapath_.addresses.owns({qp_.route.source, qp_.route.vlan});
+    local_ = owns_source_ ? datapath_.network.local_peer(
+                                datapath_.self,
+                                {qp_.route.source, qp_.route.destination, qp_.attributes.source_mac,
+                                 qp_.attributes.destination_mac, qp_.route.vlan})
+                          : nullptr;
 }
 
 bool Requester::turn() {

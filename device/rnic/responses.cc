@@ -77,7 +77,7 @@ void Responses::implied(const Answer& answer) {
 
 bool Responses::send() {
     if (empty()) return false;
-    if (!qp_.datapath.addresses.sends_from(qp_.route.source)) {
+    if (!qp_.datapath.addresses.sends_from({qp_.route.source, qp_.route.vlan})) {
         // As if the network dropped them: the peer asks again.
         qp_.datapath.counters.drop_source.add();
         clear();

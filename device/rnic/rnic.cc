@@ -24,11 +24,11 @@ void Rnic::receive(std::span<const std::byte> frame) {
 void Rnic::review_addresses() {
     adapter_->datapath.addresses.review();
 }
-void Rnic::review_address(const roce::Gid& gid) {
-    adapter_->datapath.addresses.review(gid);
+void Rnic::review_address(const roce::Address& address) {
+    adapter_->datapath.addresses.review(address);
 }
-bool Rnic::owns(const roce::Gid& gid) const {
-    return adapter_->datapath.addresses.owns(gid);
+bool Rnic::owns(const roce::Address& address) const {
+    return adapter_->datapath.addresses.owns(address);
 }
 bool Rnic::takes_multicast() const {
     return adapter_->datapath.datagrams.any_listener();

@@ -45,11 +45,11 @@ public:
     void receive(std::span<const std::byte> frame);
     /// True if the adapter has this address configured, and serves it. During a visit or on the
     /// executor.
-    [[nodiscard]] bool owns(const roce::Gid& gid) const;
+    [[nodiscard]] bool owns(const roce::Address& address) const;
     /// Others may have a better claim to its addresses now, or not any more: asks the network again
     /// for all, or for one. On the executor, not during a visit.
     void review_addresses();
-    void review_address(const roce::Gid& gid);
+    void review_address(const roce::Address& address);
     /// True if a datagram to a group may find a receiver. During a visit or on the executor.
     [[nodiscard]] bool takes_multicast() const;
     /// What requesters of this process reach of it. It lives as long as this.

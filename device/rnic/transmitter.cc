@@ -6,7 +6,7 @@
 namespace openmana::rnic {
 
 std::size_t Transmitter::send(QpTraffic& own, const roce::Packet& packet, Spans payload) {
-    if (!addresses_.sends_from(packet.source)) {
+    if (!addresses_.sends_from({packet.source, packet.vlan()})) {
         counters_.drop_source.add();
         return 0;
     }

@@ -61,19 +61,20 @@ void Qp::send_datagram(Datagram& datagram) {
         packet.deth.qkey = roce::kGsiQKey;
     else if (roce::is_controlled(packet.deth.qkey))
         packet.deth.qkey = attributes.qkey;
-    if (!datapath.addresses.sends_from(packet.source) ||
+    if (!datapath.addresses.sends_from({packet.source, packet.vlan()}) ||
         roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {
         counters.drop_source.add();
         return;
     }
-    if (!pd->may_send_from(packet.source)) {
+    if (!pd->may_send_from({packet.source, packet.vlan()})) {
         counters.drop_foreign_source.add();
         return;
     }
     ++requester.messages;
     tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
-    const LocalPeer* const peer = find_peer(
-        datapath, {packet.source, packet.destination, packet.source_mac, packet.destination_mac});
+    const LocalPeer* const peer =
+        find_peer(datapath, {packet.source, packet.destination, packet.source_mac,
+                             packet.destination_mac, packet.vlan()});
     requester.path = peer != nullptr ? "local" : "wire";
     if (peer == nullptr) {
         // Without ECT: a datagram QP has no rate that a notification could lower.

@@ -196,6 +196,11 @@ struct Packet {
     std::uint8_t pad = 0;
 
     [[nodiscard]] const OpcodeInfo& info() const { return opcode_info(opcode); }
+    [[nodiscard]] Vlan vlan() const { return vlan_tci ? vlan_of(*vlan_tci) : kNoVlan; }
+    /// A tag exactly if there is a VLAN.
+    void set_tag(std::uint16_t tci) {
+        if (vlan_of(tci) != kNoVlan) vlan_tci = tci;
+    }
 };
 
 /// Why a frame is not a packet for us. parse() puts it into Error::detail; each has a counter in

@@ -33,7 +33,9 @@ enum mana_hw_ext_opcode {
 	MANA_HW_EXT_MODIFY_MR = 0x3800d,
 	MANA_HW_EXT_COPY_DM = 0x3800e,
 	MANA_HW_EXT_GRANT_SOURCE = 0x3800f,
-	MANA_HW_EXT_REVOKE_SOURCE = 0x38010
+	MANA_HW_EXT_REVOKE_SOURCE = 0x38010,
+	MANA_HW_EXT_CONFIG_ADDRESS = 0x38011,
+	MANA_HW_EXT_SET_QP_STATE = 0x38012
 };
 
 #define MANA_HW_EXT_VERSION 1
@@ -56,6 +58,7 @@ enum mana_hw_ext_opcode {
 #define MANA_HW_EXT_PACKET_CHECKSUMS (1ULL << 14) /* MANA_HW_EXT_TX_CHECKSUMS */
 #define MANA_HW_EXT_DM_COPIES (1ULL << 15) /* MANA_HW_EXT_COPY_DM */
 #define MANA_HW_EXT_SOURCES (1ULL << 16) /* MANA_HW_EXT_GRANT_SOURCE */
+#define MANA_HW_EXT_VLANS (1ULL << 17) /* MANA_HW_EXT_CONFIG_ADDRESS, MANA_HW_EXT_VLAN_ID */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -293,9 +296,11 @@ struct mana_hw_ext_grant_source_req {
 	uint64_t pd;
 	uint8_t gid[16];
 	uint32_t number;
-	uint32_t reserved;
+	uint16_t vlan; /* MANA_HW_EXT_VLANS: id of the address's VLAN; 0: none */
+	uint16_t reserved;
 };
 MANA_HW_SIZE(struct mana_hw_ext_grant_source_req, 80);
+MANA_HW_AT(struct mana_hw_ext_grant_source_req, vlan, 76);
 MANA_HW_AT(struct mana_hw_ext_grant_source_req, gid, 56);
 MANA_HW_AT(struct mana_hw_ext_grant_source_req, number, 72);
 
@@ -307,6 +312,35 @@ struct mana_hw_ext_revoke_source_req {
 };
 MANA_HW_SIZE(struct mana_hw_ext_revoke_source_req, 56);
 MANA_HW_AT(struct mana_hw_ext_revoke_source_req, number, 48);
+
+/*
+ * VLANs: to the adapter an address is a GID and the id of a VLAN (0: none). What the
+ * public commands say is without a VLAN.
+ *
+ * CONFIG_ADDRESS: as MANA_HW_RNIC_CONFIG_ADDRESS, the GID in wire order.
+ * SET_QP_STATE: as MANA_HW_RNIC_SET_QP_STATE of version 3, for queue pairs of either
+ * format; what it says of a VLAN counts with MANA_HW_RNIC_ATTR_ADDRESS.
+ */
+struct mana_hw_ext_config_address_req {
+	struct mana_hw_rnic_req_head head;
+	uint64_t adapter;
+	uint8_t gid[16];
+	uint32_t operation; /* MANA_HW_RNIC_CONFIG_ADD, MANA_HW_RNIC_CONFIG_REMOVE */
+	uint16_t vlan;
+	uint16_t reserved;
+};
+MANA_HW_SIZE(struct mana_hw_ext_config_address_req, 72);
+MANA_HW_AT(struct mana_hw_ext_config_address_req, gid, 48);
+MANA_HW_AT(struct mana_hw_ext_config_address_req, vlan, 68);
+
+struct mana_hw_ext_set_qp_state_req {
+	struct mana_hw_rnic_set_qp_state_req base;
+	uint16_t vlan; /* MANA_HW_EXT_VLAN_* */
+	uint16_t reserved1;
+	uint32_t reserved2;
+};
+MANA_HW_SIZE(struct mana_hw_ext_set_qp_state_req, 192);
+MANA_HW_AT(struct mana_hw_ext_set_qp_state_req, vlan, 184);
 
 /*
  * Event on the adapter's event EQ, of type MANA_HW_EQE_QP_FATAL (older parents

@@ -103,6 +103,10 @@ struct mana_hw_ext_atomic {
 };
 MANA_HW_SIZE(struct mana_hw_ext_atomic, 16);
 
+/* A tag of 802.1Q, as in a frame; with the id 0 there is none. DEI is 0 in what is sent. */
+#define MANA_HW_EXT_VLAN_ID 0xfffu
+#define MANA_HW_EXT_VLAN_PRIORITY_SHIFT 13
+
 struct mana_hw_ext_ud {
 	uint8_t dest_gid[16];
 	uint8_t source_gid[16];
@@ -110,14 +114,15 @@ struct mana_hw_ext_ud {
 	uint16_t udp_source_port;
 	uint8_t hop_limit;
 	uint8_t traffic_class;
-	uint16_t reserved1;
+	uint16_t vlan; /* MANA_HW_EXT_VLANS: that of the source, and a priority */
 	uint32_t flow_label;
 	uint32_t dest_qpn;
 	uint32_t qkey;
-	uint32_t reserved2[2];
+	uint32_t reserved[2];
 };
 MANA_HW_SIZE(struct mana_hw_ext_ud, 64);
 MANA_HW_AT(struct mana_hw_ext_ud, udp_source_port, 38);
+MANA_HW_AT(struct mana_hw_ext_ud, vlan, 42);
 MANA_HW_AT(struct mana_hw_ext_ud, flow_label, 44);
 MANA_HW_AT(struct mana_hw_ext_ud, qkey, 52);
 
@@ -178,11 +183,13 @@ struct mana_hw_ext_cqe {
 	uint32_t vendor_error; /* enum mana_hw_rnic_vendor_error, or MANA_HW_EXT_VE_* */
 	uint64_t timestamp;
 	uint8_t source_mac[6]; /* UD */
-	uint8_t reserved[22];
+	uint16_t vlan; /* UD: tag of the frame, or 0 */
+	uint8_t reserved[20];
 } MANA_HW_PACKED;
 MANA_HW_SIZE(struct mana_hw_ext_cqe, 60);
 MANA_HW_AT(struct mana_hw_ext_cqe, source_qpn, 16);
 MANA_HW_AT(struct mana_hw_ext_cqe, timestamp, 24);
 MANA_HW_AT(struct mana_hw_ext_cqe, source_mac, 32);
+MANA_HW_AT(struct mana_hw_ext_cqe, vlan, 38);
 
 #endif

@@ -38,7 +38,7 @@ void Arrivals::count(const roce::Packet& packet, const std::function<void()>& de
     const bool group = roce::is_multicast(packet.destination);
     const Transport transport = roce::transport(packet.opcode);
     std::uint64_t* dropped = nullptr;
-    if (packet.vlan_tci ||
+    if (packet.vlan() != roce::kNoVlan ||
         (!group && (packet.destination_mac != mac_ || packet.destination != gid_)))
         dropped = &foreign_;
     else if ((packet.pkey & 0x7fff) != 0x7fff)

@@ -357,10 +357,19 @@ bool ExtHost::multicast(const ExtQp& qp, const roce::Gid& gid, bool attach) {
     return call(attach ? MANA_HW_EXT_ATTACH_MULTICAST : MANA_HW_EXT_DETACH_MULTICAST, message).ok();
 }
 
-bool ExtHost::grant_source(const DriverPd& pd, const roce::Gid& gid, std::uint32_t number) {
+bool ExtHost::config_address(const roce::Address& address, bool add) {
+    mana_hw_ext_config_address_req message{};
+    std::copy(address.gid.begin(), address.gid.end(), message.gid);
+    message.vlan = address.vlan;
+    message.operation = add ? MANA_HW_RNIC_CONFIG_ADD : MANA_HW_RNIC_CONFIG_REMOVE;
+    return call(MANA_HW_EXT_CONFIG_ADDRESS, message).ok();
+}
+
+bool ExtHost::grant_source(const DriverPd& pd, const roce::Address& address, std::uint32_t number) {
     mana_hw_ext_grant_source_req message{};
     message.pd = pd.handle;
-    std::copy(gid.begin(), gid.end(), message.gid);
+    std::copy(address.gid.begin(), address.gid.end(), message.gid);
+    message.vlan = address.vlan;
     message.number = number;
     return call(MANA_HW_EXT_GRANT_SOURCE, message).ok();
 }
@@ -383,9 +392,13 @@ std::optional<DriverMr> ExtHost::create_key(std::uint32_t type, std::uint64_t pa
                     response.get<std::uint32_t>(44)};
 }
 
-Request ExtHost::state_request(std::uint64_t handle, std::uint64_t mask,
-                               std::uint32_t state) const {
-    Request request(MANA_HW_RNIC_SET_QP_STATE, 184, 32, MANA_HW_RNIC_DEVICE_TYPE, 3);
+Request ExtHost::state_request(std::uint64_t handle, std::uint64_t mask, std::uint32_t state,
+                               std::optional<std::uint16_t> tci) const {
+    std::uint32_t opcode = MANA_HW_RNIC_SET_QP_STATE;
+    if (tci) opcode = MANA_HW_EXT_SET_QP_STATE;
+    Request request(opcode, tci ? sizeof(mana_hw_ext_set_qp_state_req) : 184, 32,
+                    MANA_HW_RNIC_DEVICE_TYPE, 3);
+    if (tci) request.put<std::uint16_t>(184, *tci);
     request.put<std::uint64_t>(40, host_.adapter)
         .put<std::uint64_t>(48, handle)
         .put<std::uint64_t>(56, mask | MANA_HW_RNIC_ATTR_STATE)
@@ -405,7 +418,7 @@ bool ExtHost::connect(const ExtQp& qp, std::uint32_t psn, const Peer& peer, cons
                                 MANA_HW_RNIC_ATTR_ADDRESS | MANA_HW_RNIC_ATTR_PATH_MTU |
                                     MANA_HW_RNIC_ATTR_DEST_QPN | MANA_HW_RNIC_ATTR_RQ_PSN |
                                     MANA_HW_RNIC_ATTR_MAX_READ_IN | MANA_HW_RNIC_ATTR_MIN_RNR_TIMER,
-                                MANA_HW_RNIC_QP_RTR);
+                                MANA_HW_RNIC_QP_RTR, path.tci);
     rtr.put<std::uint32_t>(68, mtu_code(path.mtu))
         .put<std::uint32_t>(72, peer.psn)
         .put<std::uint32_t>(80, peer.qpn)

@@ -107,6 +107,7 @@ struct ExtPath {
     std::uint32_t retries = 7;
     std::uint32_t rnr_retries = 7;
     std::uint8_t reads_out = 16;
+    std::optional<std::uint16_t> tci{};  ///< by the extension's SET_QP_STATE
     std::uint32_t access = MANA_HW_RNIC_QP_ACCESS_REMOTE_WRITE |
                            MANA_HW_RNIC_QP_ACCESS_REMOTE_READ |
                            MANA_HW_RNIC_QP_ACCESS_REMOTE_ATOMIC;
@@ -134,7 +135,8 @@ public:
     std::optional<mana_hw_ext_query_srq_resp> query_srq(const ExtSrq& srq);
     bool destroy_srq(const ExtSrq& srq);
     bool multicast(const ExtQp& qp, const roce::Gid& gid, bool attach);
-    bool grant_source(const DriverPd& pd, const roce::Gid& gid, std::uint32_t number);
+    bool grant_source(const DriverPd& pd, const roce::Address& address, std::uint32_t number);
+    bool config_address(const roce::Address& address, bool add);
     bool revoke_source(std::uint32_t number);
     /// A window or a fast-register key (`pages` of it).
     std::optional<DriverMr> create_key(std::uint32_t type, std::uint64_t pages = 0);
@@ -170,7 +172,8 @@ public:
     std::uint32_t status = 0;
 
 private:
-    Request state_request(std::uint64_t handle, std::uint64_t mask, std::uint32_t state) const;
+    Request state_request(std::uint64_t handle, std::uint64_t mask, std::uint32_t state,
+                          std::optional<std::uint16_t> tci = {}) const;
     RdmaHost& host_;
 };
 

@@ -56,6 +56,7 @@ TEST(AbiExt, UdSegmentKeepsAddressesInWireOrder) {
     ud.udp_source_port = 0xc001;
     ud.hop_limit = 64;
     ud.traffic_class = 0x68;
+    ud.vlan = 0xa064;
     ud.flow_label = 0x12345;
     ud.dest_qpn = 0x77;
     ud.qkey = 0x80010000;
@@ -68,6 +69,8 @@ TEST(AbiExt, UdSegmentKeepsAddressesInWireOrder) {
     EXPECT_EQ(bytes[39], 0xc0);
     EXPECT_EQ(bytes[40], 64);
     EXPECT_EQ(bytes[41], 0x68);
+    EXPECT_EQ(bytes[42], 0x64);
+    EXPECT_EQ(bytes[43], 0xa0);
     EXPECT_EQ(bytes[44], 0x45);
     EXPECT_EQ(bytes[48], 0x77);
     EXPECT_EQ(bytes[55], 0x80);
@@ -96,10 +99,11 @@ TEST(AbiExt, SourcesOfAPd) {
     grant.gid[0] = 0xfd;
     grant.gid[15] = 3;
     grant.number = 4;
+    grant.vlan = 0x0506;
     const auto granted = bytes_of(grant);
     const std::vector<std::uint8_t> want{1, 0, 0,    0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0,
                                          0, 0, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                         0, 0, 0,    3, 4, 0, 0, 0, 0, 0, 0, 0};
+                                         0, 0, 0,    3, 4, 0, 0, 0, 6, 5, 0, 0};
     EXPECT_EQ(std::vector<std::uint8_t>(granted.begin() + 40, granted.end()), want);
     mana_hw_ext_revoke_source_req revoke{};
     revoke.adapter = 1;
@@ -110,6 +114,37 @@ TEST(AbiExt, SourcesOfAPd) {
     EXPECT_EQ(MANA_HW_EXT_GRANT_SOURCE, 0x3800f);
     EXPECT_EQ(MANA_HW_EXT_REVOKE_SOURCE, 0x38010);
     EXPECT_EQ(MANA_HW_EXT_PD_GRANTED_SOURCES, 0x80000000U);
+}
+
+TEST(AbiExt, AddressInAVlan) {
+    mana_hw_ext_config_address_req config{};
+    config.adapter = 1;
+    config.gid[0] = 0xfd;
+    config.gid[15] = 3;
+    config.operation = MANA_HW_RNIC_CONFIG_REMOVE;
+    config.vlan = 0x0506;
+    const auto bytes = bytes_of(config);
+    const std::vector<std::uint8_t> want{1, 0, 0, 0, 0, 0, 0, 0, 0xfd, 0, 0, 0, 0, 0, 0, 0,
+                                         0, 0, 0, 0, 0, 0, 0, 3, 2,    0, 0, 0, 6, 5, 0, 0};
+    EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin() + 40, bytes.end()), want);
+    EXPECT_EQ(MANA_HW_EXT_CONFIG_ADDRESS, 0x38011);
+    EXPECT_EQ(MANA_HW_EXT_VLANS, 0x20000U);
+}
+
+TEST(AbiExt, StateOfAQpWithItsTag) {
+    mana_hw_ext_set_qp_state_req request{};
+    request.base.qp = 0x0102;
+    request.base.max_read_out = 7;
+    request.vlan = 0xa064;
+    const auto bytes = bytes_of(request);
+    ASSERT_EQ(bytes.size(), 192U);
+    EXPECT_EQ(bytes[48], 2);
+    EXPECT_EQ(bytes[177], 7);
+    EXPECT_EQ(bytes[184], 0x64);
+    EXPECT_EQ(bytes[185], 0xa0);
+    EXPECT_EQ(MANA_HW_EXT_SET_QP_STATE, 0x38012);
+    EXPECT_EQ(0xa064 & MANA_HW_EXT_VLAN_ID, 100U);
+    EXPECT_EQ(0xa064 >> MANA_HW_EXT_VLAN_PRIORITY_SHIFT, 5);
 }
 
 TEST(AbiExt, RecordsShareTheirPlaces) {
@@ -138,12 +173,15 @@ TEST(AbiExt, CompletionHasItsTypeInTheFirstByte) {
     cqe.source_qpn = 4;
     cqe.vendor_error = 5;
     cqe.timestamp = 6;
+    cqe.vlan = 0xa064;
     const auto bytes = bytes_of(cqe);
     EXPECT_EQ(bytes[0], 0x40);
     EXPECT_EQ(bytes[1], 0x81);
     EXPECT_EQ(bytes[2], 5);
     EXPECT_EQ(bytes[3], 16);
     for (std::size_t word = 0; word < 6; ++word) EXPECT_EQ(bytes[4 + 4 * word], word + 1);
+    EXPECT_EQ(bytes[38], 0x64);
+    EXPECT_EQ(bytes[39], 0xa0);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct Nic final : Claims::Claimant {
     explicit Nic(std::string text) : name(std::move(text)) {}
     [[nodiscard]] const std::string& claimant_name() const override { return name; }
     [[nodiscard]] Standing standing(const roce::Gid&) const override { return its; }
-    void claim_changed(const roce::Gid&) override { ++told; }
+    void claim_changed(const roce::Address&) override { ++told; }
     std::string name;
     Standing its = Standing::kFree;
     int told = 0;
@@ -48,6 +48,18 @@ TEST_F(ClaimsTest, TheFirstKeepsAnAddressUntilItGoes) {
     claims.release(c, address);
     EXPECT_EQ(claims.holder_name(address), "");
     EXPECT_TRUE(claims.claim(c, address));
+}
+
+TEST_F(ClaimsTest, VlansAreApart) {
+    EXPECT_TRUE(claims.claim(a, address));
+    EXPECT_TRUE(claims.claim(b, {address, 5}));
+    EXPECT_FALSE(claims.claim(c, {address, 5}));
+    EXPECT_TRUE(claims.claim(c, {address, 6}));
+    EXPECT_FALSE(foreign(&a));
+    EXPECT_TRUE(claims.foreign(&a, {address, 5}, Standing::kDown));
+    claims.release(b, {address, 5});
+    EXPECT_EQ(claims.holder_name(address), "a");
+    EXPECT_EQ(claims.holder_name({address, 5}), "c");
 }
 
 TEST_F(ClaimsTest, AddressesAreApart) {

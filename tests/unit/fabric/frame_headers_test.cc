@@ -107,11 +107,23 @@ TEST(FrameHeaders, KnowRoceFromOtherUdp) {
 
 TEST(FrameHeaders, RoceHidesBehindNothing) {
     base::Frame frame = FrameMaker{}.roce({}, 64);
-    EXPECT_FALSE(read_headers(frame).tagged());
+    EXPECT_EQ(read_headers(frame).vlan, 0);
     const base::Frame tag{std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{5}};
     frame.insert(frame.begin() + 12, tag.begin(), tag.end());
     EXPECT_TRUE(read_headers(frame).roce());
-    EXPECT_TRUE(read_headers(frame).tagged());
+    EXPECT_EQ(read_headers(frame).vlan, 5);
+    EXPECT_FALSE(read_headers(frame).stacked);
+    base::Frame two = frame;
+    two.insert(two.begin() + 12, {std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{9}});
+    EXPECT_EQ(read_headers(two).vlan, 5) << "the inner one";
+    EXPECT_TRUE(read_headers(two).stacked);
+    two[12] = std::byte{0x88};
+    two[13] = std::byte{0xa8};
+    EXPECT_TRUE(read_headers(two).stacked);
+    base::Frame service = frame;
+    service[12] = std::byte{0x88};
+    service[13] = std::byte{0xa8};
+    EXPECT_TRUE(read_headers(service).stacked);
 
     frame = FrameMaker{}.roce({}, 64);  // IPv4 with four bytes of options
     frame[14] = std::byte{0x46};

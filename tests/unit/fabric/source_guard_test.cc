@@ -20,7 +20,7 @@ using test::kMacB;
 struct Nic final : Claims::Claimant {
     [[nodiscard]] const std::string& claimant_name() const override { return name; }
     [[nodiscard]] Standing standing(const roce::Gid&) const override { return its; }
-    void claim_changed(const roce::Gid&) override {}
+    void claim_changed(const roce::Address&) override {}
     std::string name = "nic";
     Standing its = Standing::kGranted;
 };
@@ -60,11 +60,32 @@ TEST_F(SourceGuardTest, RoceFromAnotherNicsAddressIsStopped) {
     EXPECT_TRUE(own.passes(from("10.0.0.2").roce({}, 8)));
 }
 
-TEST_F(SourceGuardTest, WhatTagsHideIsStoppedToo) {
-    base::Frame frame = from("10.0.0.2").roce({}, 8);
-    const std::byte tag[] = {std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{5}};
+base::Frame tagged(base::Frame frame, std::uint16_t tci, std::uint8_t type = 0x81) {
+    const std::byte tag[] = {std::byte{type}, static_cast<std::byte>(type == 0x88 ? 0xa8 : 0),
+                             static_cast<std::byte>(tci >> 8), static_cast<std::byte>(tci)};
     frame.insert(frame.begin() + 12, std::begin(tag), std::end(tag));
-    EXPECT_FALSE(guard.passes(frame));
+    return frame;
+}
+
+TEST_F(SourceGuardTest, AnAddressInAnotherVlanIsAnotherAddress) {
+    ASSERT_TRUE(network.claims().claim(b, {gid("10.0.0.7"), 5}));
+    network.reach_changed();
+    const base::Frame untagged = from("10.0.0.2").roce({}, 8);
+    const base::Frame in_vlan = from("10.0.0.7").roce({}, 8);
+    for (SourceGuard* const one : {&guard, &uplink}) {
+        EXPECT_TRUE(one->passes(tagged(untagged, 5)));
+        EXPECT_FALSE(one->passes(untagged)) << "what was good there";
+        EXPECT_FALSE(one->passes(tagged(untagged, 0x6000))) << "a priority alone";
+        EXPECT_TRUE(one->passes(in_vlan));
+        EXPECT_TRUE(one->passes(tagged(in_vlan, 6)));
+        EXPECT_FALSE(one->passes(tagged(in_vlan, 0xa005)));
+    }
+}
+
+TEST_F(SourceGuardTest, WhatTagsHideIsStoppedToo) {
+    const base::Frame inner = tagged(from("10.0.0.2").roce({}, 8), 0);
+    EXPECT_FALSE(guard.passes(tagged(inner, 9)));
+    EXPECT_FALSE(guard.passes(tagged(inner, 9, 0x88)));
 }
 
 TEST_F(SourceGuardTest, WhatIsNobodysOrNoRocePasses) {

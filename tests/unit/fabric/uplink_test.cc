@@ -145,7 +145,7 @@ TEST_F(UplinkTest, NobodyOutsideSpeaksForANicHere) {
     struct : Claims::Claimant {
         [[nodiscard]] const std::string& claimant_name() const override { return name; }
         [[nodiscard]] Standing standing(const roce::Gid&) const override { return its; }
-        void claim_changed(const roce::Gid&) override {}
+        void claim_changed(const roce::Address&) override {}
         std::string name = "far";
         Standing its = Standing::kGranted;
     } nic;

@@ -61,7 +61,7 @@ TEST_F(ExtCommandsTest, WithoutNegotiationAllIsUnknown) {
         if (!offered) node.host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
         ASSERT_TRUE(node.host.bring_up());
         ExtHost host(node.host);
-        for (std::uint32_t opcode = 0x38000; opcode < 0x38012; ++opcode) {
+        for (std::uint32_t opcode = 0x38000; opcode < 0x38014; ++opcode) {
             host.call(opcode, mana_hw_ext_create_qp_req{});
             EXPECT_EQ(host.status, kUnknown) << opcode;
         }
@@ -73,12 +73,12 @@ TEST_F(ExtCommandsTest, CapsNameFeaturesAndLimits) {
     open();
     const auto caps = link->a.host->query_caps();
     ASSERT_TRUE(caps);
-    EXPECT_EQ(caps->features, 0x1ffffU);
+    EXPECT_EQ(caps->features, 0x3ffffU);
     EXPECT_EQ(caps->version, 1U);
     EXPECT_EQ(caps->clock_khz, 1000000U);
     EXPECT_GE(caps->max_send_sge, 16U);
     EXPECT_GE(caps->max_inline_bytes, 256U);
-    link->a.host->call(0x38011, mana_hw_ext_create_qp_req{});
+    link->a.host->call(0x38013, mana_hw_ext_create_qp_req{});
     EXPECT_EQ(link->a.host->status, kUnknown);
 }
 

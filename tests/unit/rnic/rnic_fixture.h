@@ -124,15 +124,15 @@ private:
     [[nodiscard]] std::uint64_t generation() const override { return network_.generation; }
     /// Others may wait for the network, and want to get in here before they answer.
     void expect_open() { EXPECT_TRUE(static_cast<bool>(base::Gate::TryVisit(function.gate()))); }
-    bool claim_address(const roce::Gid&) override {
+    bool claim_address(const roce::Address&) override {
         expect_open();
         return !network_.others_serve;
     }
-    void release_address(const roce::Gid&) override {
+    void release_address(const roce::Address&) override {
         expect_open();
         ++network_.released;
     }
-    bool review_address(const roce::Gid&) override {
+    bool review_address(const roce::Address&) override {
         expect_open();
         return !network_.others_serve;
     }
@@ -143,7 +143,8 @@ private:
         ++network_.lookups;
         if (!network_.local) return nullptr;
         for (Node* node : network_.nodes)
-            if (node->host.mac() == ends.destination_mac && node->rnic.owns(ends.destination))
+            if (node->host.mac() == ends.destination_mac &&
+                node->rnic.owns({ends.destination, ends.vlan}))
                 return &node->rnic.local_peer();
         return nullptr;
     }

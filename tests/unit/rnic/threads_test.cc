@@ -70,9 +70,9 @@ const rnic::LocalPeer* LocalNetwork::local_peer(const rnic::LocalPeer& self,
     for (ThreadNode* node : nodes) {
         if (node->host.mac() != ends.destination_mac) continue;
         const rnic::LocalPeer& peer = node->rnic.local_peer();
-        if (&peer == &self) return node->rnic.owns(ends.destination) ? &peer : nullptr;
+        if (&peer == &self) return node->rnic.owns({ends.destination, ends.vlan}) ? &peer : nullptr;
         const base::Gate::Visit visit(node->function.gate());
-        return node->rnic.owns(ends.destination) ? &peer : nullptr;
+        return node->rnic.owns({ends.destination, ends.vlan}) ? &peer : nullptr;
     }
     return nullptr;
 }

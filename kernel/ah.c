@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Address handles. */
 #include "ah.h"
-#include "device.h"
+#include "link.h"
 #include "source.h"
 #include "udata.h"
 #include "user.h"
@@ -14,7 +14,7 @@
 #define MANA_IB_AV_BYTES 64
 
 static void mana_ib_fill_ud(struct mana_ib_ah *ah,
-			    const struct rdma_ah_attr *attr)
+			    const struct rdma_ah_attr *attr, u16 vlan)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(attr);
 	struct mana_hw_ext_ud *ud = &ah->ud;
@@ -26,6 +26,7 @@ static void mana_ib_fill_ud(struct mana_ib_ah *ah,
 	ud->hop_limit = grh->hop_limit ? : MANA_IB_DEFAULT_HOPS;
 	ud->traffic_class = grh->traffic_class;
 	ud->flow_label = grh->flow_label;
+	ud->vlan = mana_ib_make_tag(vlan, rdma_ah_get_sl(attr));
 }
 
 /* IPv6 addresses go back to front, IPv4 ones stay at the end (RNIC 7.3). */
@@ -73,6 +74,7 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	struct mana_uapi_create_ah_resp response = {};
 	struct mana_ib_ah *ah = to_mana_ah(ibah);
 	u8 mac[ETH_ALEN];
+	u16 vlan;
 	int err;
 
 	err = mana_ib_udata_empty(udata);
@@ -82,12 +84,12 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	    !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH) || !attr->grh.sgid_attr)
 		return -EINVAL;
 
-	err = mana_ib_source_mac(attr->grh.sgid_attr, mac);
+	err = mana_ib_source_link(attr->grh.sgid_attr, mac, &vlan);
 	if (err)
 		return err;
 	ah->attr = *attr;
 	ah->attr.grh.sgid_attr = NULL;
-	mana_ib_fill_ud(ah, attr);
+	mana_ib_fill_ud(ah, attr, vlan);
 	if (udata) {
 		err = mana_ib_grant_source(to_mana_pd(ibah->pd),
 					   attr->grh.sgid_attr);
@@ -99,6 +101,7 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 		if (err)
 			return err;
 		memcpy(response.dest_mac, attr->roce.dmac, ETH_ALEN);
+		response.vlan = ah->ud.vlan;
 		err = mana_ib_udata_out(udata, &response,
 					mana_ib_speaks_ours(udata) ?
 						sizeof(response) :

@@ -27,9 +27,10 @@ int mana_ib_cmd_query_ext_limits(struct mana_ib_dev *dev,
 int mana_ib_cmd_create_adapter(struct mana_ib_dev *dev, u32 event_eq,
 			       u64 *adapter);
 void mana_ib_cmd_destroy_adapter(struct mana_ib_dev *dev);
-int mana_ib_cmd_add_address(struct mana_ib_dev *dev, const union ib_gid *gid);
+int mana_ib_cmd_add_address(struct mana_ib_dev *dev, const union ib_gid *gid,
+			    u16 vlan);
 int mana_ib_cmd_remove_address(struct mana_ib_dev *dev,
-			       const union ib_gid *gid);
+			       const union ib_gid *gid, u16 vlan);
 int mana_ib_cmd_add_mac(struct mana_ib_dev *dev, const u8 *mac);
 int mana_ib_cmd_vf_counters(struct mana_ib_dev *dev, u64 *values);
 int mana_ib_cmd_device_counters(struct mana_ib_dev *dev, u64 *values);
@@ -41,7 +42,7 @@ int mana_ib_cmd_create_pd(struct mana_ib_dev *dev, bool kernel, u64 *handle,
 			  u32 *id);
 void mana_ib_cmd_destroy_pd(struct mana_ib_dev *dev, u64 handle);
 int mana_ib_cmd_grant_source(struct mana_ib_dev *dev, u64 pd,
-			     const union ib_gid *gid, u32 number);
+			     const union ib_gid *gid, u16 vlan, u32 number);
 int mana_ib_cmd_revoke_source(struct mana_ib_dev *dev, u32 number);
 
 /**
@@ -201,6 +202,7 @@ struct mana_ib_path {
 	u8 hop_limit;
 	u8 traffic_class;
 	u16 udp_source_port;
+	u16 tag; /* MANA_HW_EXT_VLAN_*, in the CPU's byte order */
 	u32 flow_label;
 };
 

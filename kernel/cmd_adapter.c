@@ -167,14 +167,30 @@ void mana_ib_cmd_destroy_adapter(struct mana_ib_dev *dev)
 			    MANA_IB_TO_DEVICE, &request, sizeof(request));
 }
 
+static int mana_ib_config_vlan_address(struct mana_ib_dev *dev, u32 operation,
+				       const union ib_gid *gid, u16 vlan)
+{
+	struct mana_hw_ext_config_address_req request = {
+		.adapter = dev->adapter,
+		.operation = operation,
+		.vlan = vlan,
+	};
+
+	memcpy(request.gid, gid->raw, sizeof(request.gid));
+	return mana_ib_hwc_tell(dev, MANA_HW_EXT_CONFIG_ADDRESS,
+				MANA_IB_TO_DEVICE, &request, sizeof(request));
+}
+
 static int mana_ib_config_address(struct mana_ib_dev *dev, u32 operation,
-				  const union ib_gid *gid)
+				  const union ib_gid *gid, u16 vlan)
 {
 	struct mana_hw_rnic_config_address_req request = {
 		.adapter = dev->adapter,
 		.operation = operation,
 	};
 
+	if (vlan)
+		return mana_ib_config_vlan_address(dev, operation, gid, vlan);
 	request.type = ipv6_addr_v4mapped((const struct in6_addr *)gid) ?
 			       MANA_HW_RNIC_ADDRESS_IPV4 :
 			       MANA_HW_RNIC_ADDRESS_IPV6;
@@ -187,20 +203,25 @@ static int mana_ib_config_address(struct mana_ib_dev *dev, u32 operation,
  * mana_ib_cmd_add_address - packets to an address are the adapter's
  * @dev: device
  * @gid: of the address
+ * @vlan: that it is in, where there is MANA_HW_EXT_VLANS; 0: none
  */
-int mana_ib_cmd_add_address(struct mana_ib_dev *dev, const union ib_gid *gid)
+int mana_ib_cmd_add_address(struct mana_ib_dev *dev, const union ib_gid *gid,
+			    u16 vlan)
 {
-	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_ADD, gid);
+	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_ADD, gid, vlan);
 }
 
 /**
  * mana_ib_cmd_remove_address - packets to an address are dropped
  * @dev: device
  * @gid: of the address
+ * @vlan: that it is in, where there is MANA_HW_EXT_VLANS; 0: none
  */
-int mana_ib_cmd_remove_address(struct mana_ib_dev *dev, const union ib_gid *gid)
+int mana_ib_cmd_remove_address(struct mana_ib_dev *dev, const union ib_gid *gid,
+			       u16 vlan)
 {
-	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_REMOVE, gid);
+	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_REMOVE, gid,
+				      vlan);
 }
 
 /**

@@ -88,15 +88,17 @@ void mana_ib_cmd_destroy_pd(struct mana_ib_dev *dev, u64 handle)
  * @dev: device with MANA_HW_EXT_SOURCES
  * @pd: handle of the PD
  * @gid: of the address
+ * @vlan: of the address, where there is MANA_HW_EXT_VLANS; 0: none
  * @number: that it is known by from now on, in each PD
  */
 int mana_ib_cmd_grant_source(struct mana_ib_dev *dev, u64 pd,
-			     const union ib_gid *gid, u32 number)
+			     const union ib_gid *gid, u16 vlan, u32 number)
 {
 	struct mana_hw_ext_grant_source_req request = {
 		.adapter = dev->adapter,
 		.pd = pd,
 		.number = number,
+		.vlan = vlan,
 	};
 
 	memcpy(request.gid, gid->raw, sizeof(request.gid));

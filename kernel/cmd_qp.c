@@ -211,31 +211,41 @@ int mana_ib_cmd_modify_qp(struct mana_ib_dev *dev, u64 handle,
 			  enum ib_qp_state state,
 			  const struct mana_ib_path *path)
 {
-	struct mana_hw_rnic_set_qp_state_req request = {
-		.adapter = dev->adapter,
-		.qp = handle,
-		.attr_mask = mask,
-		.state = state,
-		.path_mtu = attr->path_mtu,
-		.rq_psn = attr->rq_psn,
-		.sq_psn = attr->sq_psn,
-		.dest_qpn = attr->dest_qp_num,
-		.max_read_in = attr->max_dest_rd_atomic,
-		.retry_count = attr->retry_cnt,
-		.rnr_retry = attr->rnr_retry,
-		.min_rnr_timer = attr->min_rnr_timer,
-		.qkey = attr->qkey,
-		.access_flags = attr->qp_access_flags,
-		.timeout = attr->timeout,
-		.max_read_out = attr->max_rd_atomic,
+	struct mana_hw_ext_set_qp_state_req request = {
+		.base = {
+			.adapter = dev->adapter,
+			.qp = handle,
+			.attr_mask = mask,
+			.state = state,
+			.path_mtu = attr->path_mtu,
+			.rq_psn = attr->rq_psn,
+			.sq_psn = attr->sq_psn,
+			.dest_qpn = attr->dest_qp_num,
+			.max_read_in = attr->max_dest_rd_atomic,
+			.retry_count = attr->retry_cnt,
+			.rnr_retry = attr->rnr_retry,
+			.min_rnr_timer = attr->min_rnr_timer,
+			.qkey = attr->qkey,
+			.access_flags = attr->qp_access_flags,
+			.timeout = attr->timeout,
+			.max_read_out = attr->max_rd_atomic,
+		},
 	};
 
 	mana_ib_check_numbering();
 	mana_ib_request_header(&request)->request.version = 3;
 	if (path)
-		mana_ib_fill_address(&request.address, path);
+		mana_ib_fill_address(&request.base.address, path);
+	/* The public request cannot say it. */
+	if (path && path->tag) {
+		request.vlan = path->tag;
+		return mana_ib_hwc_tell(dev, MANA_HW_EXT_SET_QP_STATE,
+					MANA_IB_TO_DEVICE, &request,
+					sizeof(request));
+	}
 	return mana_ib_hwc_tell(dev, MANA_HW_RNIC_SET_QP_STATE,
-				MANA_IB_TO_DEVICE, &request, sizeof(request));
+				MANA_IB_TO_DEVICE, &request.base,
+				sizeof(request.base));
 }
 
 static void mana_ib_fill_reset(struct mana_ib_dev *dev, u64 handle,

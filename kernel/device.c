@@ -2,6 +2,7 @@
 /* The device and its ports: attributes, GIDs, network devices. */
 #include "device.h"
 #include "cmd.h"
+#include "link.h"
 #include "parent.h"
 #include "source.h"
 #include "udata.h"
@@ -269,36 +270,41 @@ int mana_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
 	return 0;
 }
 
-/**
- * mana_ib_source_mac - the MAC address that packets with a GID come from
- * @sgid: GID
- * @mac: answer
- *
- * The device knows of no VLANs, so those of a VLAN's address would leave without a
- * tag, into another network: -EOPNOTSUPP.
+/*
+ * The entry's context is the VLAN that the device knows the address in, and a mark; it
+ * is NULL if it does not know it. Nothing can use the address then, but a GID that is
+ * refused would be an error in the log for each address of such an interface.
  */
-int mana_ib_source_mac(const struct ib_gid_attr *sgid, u8 *mac)
-{
-	u16 vlan;
-	int err;
-
-	err = rdma_read_gid_l2_fields(sgid, &vlan, mac);
-	if (err)
-		return err;
-	return vlan < VLAN_N_VID ? -EOPNOTSUPP : 0;
-}
+#define MANA_IB_GID_KNOWN BIT(16)
 
 int mana_ib_add_gid(const struct ib_gid_attr *attr, void **context)
 {
-	return mana_ib_cmd_add_address(to_mana_dev(attr->device), &attr->gid);
+	u8 mac[ETH_ALEN];
+	u16 vlan;
+	int err;
+
+	err = mana_ib_source_link(attr, mac, &vlan);
+	if (err == -EOPNOTSUPP)
+		return 0;
+	if (!err)
+		err = mana_ib_cmd_add_address(to_mana_dev(attr->device),
+					      &attr->gid, vlan);
+	if (!err)
+		*context = (void *)(vlan | MANA_IB_GID_KNOWN);
+	return err;
 }
 
 int mana_ib_del_gid(const struct ib_gid_attr *attr, void **context)
 {
 	struct mana_ib_dev *dev = to_mana_dev(attr->device);
+	unsigned long known = (unsigned long)*context;
 
 	mana_ib_revoke_source(dev, attr);
-	return mana_ib_cmd_remove_address(dev, &attr->gid);
+	if (!known)
+		return 0;
+	*context = NULL;
+	return mana_ib_cmd_remove_address(dev, &attr->gid,
+					  known & VLAN_VID_MASK);
 }
 
 static int mana_ib_associate_netdev(struct mana_ib_dev *dev, u32 port)

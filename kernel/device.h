@@ -14,7 +14,6 @@ int mana_ib_port_immutable(struct ib_device *ibdev, u32 port,
 			   struct ib_port_immutable *immutable);
 enum rdma_link_layer mana_ib_link_layer(struct ib_device *ibdev, u32 port);
 int mana_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey);
-int mana_ib_source_mac(const struct ib_gid_attr *sgid, u8 *mac);
 int mana_ib_add_gid(const struct ib_gid_attr *attr, void **context);
 int mana_ib_del_gid(const struct ib_gid_attr *attr, void **context);
 int mana_ib_associate_netdevs(struct mana_ib_dev *dev);

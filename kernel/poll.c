@@ -108,6 +108,11 @@ static void mana_ib_ext_datagram(const struct mana_hw_ext_cqe *cqe,
 				       RDMA_NETWORK_IPV4 :
 				       RDMA_NETWORK_IPV6;
 	memcpy(wc->smac, cqe->source_mac, ETH_ALEN);
+	if (!(cqe->vlan & MANA_HW_EXT_VLAN_ID))
+		return;
+	wc->wc_flags |= IB_WC_WITH_VLAN;
+	wc->vlan_id = cqe->vlan & MANA_HW_EXT_VLAN_ID;
+	wc->sl = cqe->vlan >> MANA_HW_EXT_VLAN_PRIORITY_SHIFT;
 }
 
 static bool mana_ib_ext_receive(struct mana_ib_qp *qp,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Attributes and states of queue pairs. */
 #include "device.h"
+#include "link.h"
 #include "post.h"
 #include "raw.h"
 #include "source.h"
@@ -29,6 +30,7 @@ static int mana_ib_find_path(const struct mana_ib_qp *qp,
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(ah);
 	const struct ib_gid_attr *sgid = grh->sgid_attr;
+	u16 vlan;
 	int err;
 
 	if (ah->type != RDMA_AH_ATTR_TYPE_ROCE || !sgid)
@@ -38,7 +40,7 @@ static int mana_ib_find_path(const struct mana_ib_qp *qp,
 		if (err)
 			return err;
 	}
-	err = mana_ib_source_mac(sgid, path->source_mac);
+	err = mana_ib_source_link(sgid, path->source_mac, &vlan);
 	if (err)
 		return err;
 
@@ -50,6 +52,7 @@ static int mana_ib_find_path(const struct mana_ib_qp *qp,
 	path->udp_source_port = rdma_get_udp_sport(grh->flow_label,
 						   qp->ibqp.qp_num, dest_qpn);
 	path->flow_label = grh->flow_label;
+	path->tag = mana_ib_make_tag(vlan, rdma_ah_get_sl(ah));
 	return 0;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "source.h"
 #include "cmd.h"
+#include "link.h"
 #include "turn.h"
 
 #include <linux/capability.h>
@@ -92,6 +93,8 @@ static int mana_ib_try_grant(struct mana_ib_pd *pd,
 {
 	struct mana_ib_dev *dev = to_mana_dev(pd->ibpd.device);
 	u32 number = sgid->index;
+	u8 mac[ETH_ALEN];
+	u16 vlan;
 	int err;
 
 	down_read(&dev->source_lock);
@@ -101,8 +104,12 @@ static int mana_ib_try_grant(struct mana_ib_pd *pd,
 	err = -EAGAIN;
 	if (!has_turn)
 		goto unlock;
+	err = mana_ib_source_link(sgid, mac, &vlan);
+	if (err)
+		goto unlock;
 	/* Twice is as good as once: several threads may come here. */
-	err = mana_ib_cmd_grant_source(dev, pd->handle, &sgid->gid, number);
+	err = mana_ib_cmd_grant_source(dev, pd->handle, &sgid->gid, vlan,
+				       number);
 	if (!err)
 		WRITE_ONCE(pd->sources[number], dev->sources[number]);
 unlock:

@@ -155,8 +155,16 @@ struct mana_uapi_create_srq_resp {
 /* Create AH: answer */
 struct mana_uapi_create_ah_resp {
 	__u8 dest_mac[6];
-	__u16 reserved;
+	__u16 vlan; /* MANA_HW_EXT_VLANS: for the send work request; else 0 */
 };
+
+/*
+ * Service level of a completion of a datagram in user space: a bit that no level of
+ * RoCE has, by which IP it came in bits 1 and 0, and the priority of its tag. An address
+ * handle that is made with it has that priority.
+ */
+#define MANA_UAPI_SL_DATAGRAM (1u << 3)
+#define MANA_UAPI_SL_PRIORITY_SHIFT 4
 
 /*
  * Raw packet QP. The stock part makes a send queue whose rings somebody else runs

@@ -50,6 +50,10 @@ static void fill_stock_av(struct mana_hw_rnic_av *av, const struct mana_hw_ext_u
 		   (ipv4 ? 0 : MANA_HW_RNIC_AV_IPV6);
 }
 
+static_assert(MANA_UAPI_SL_DATAGRAM == MANA_WC_SL_UDP &&
+		      MANA_UAPI_SL_PRIORITY_SHIFT == MANA_WC_SL_PRIORITY_SHIFT,
+	      "address handles understand what completions say");
+
 static int fill_av(struct mana_ah *ah, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   const struct mana_uapi_create_ah_resp *resp)
 {
@@ -68,6 +72,8 @@ static int fill_av(struct mana_ah *ah, struct ibv_pd *pd, struct ibv_ah_attr *at
 	ud->hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : DEFAULT_HOPS;
 	ud->traffic_class = attr->grh.traffic_class;
 	ud->flow_label = attr->grh.flow_label;
+	/* What the driver has made of `sl` and of the interface with that GID. */
+	ud->vlan = resp->vlan;
 	if (ctx->caps.flags & MANA_UAPI_CONTEXT_DMAC) {
 		memcpy(ud->dest_mac, resp->dest_mac, sizeof(ud->dest_mac));
 	} else {

@@ -237,6 +237,7 @@ enum mana_wc_opcode {
 #define MANA_WC_SL_UDP (1u << 3) /* RoCEv2: there is a UDP header */
 #define MANA_WC_SL_IPV4 2u
 #define MANA_WC_SL_IPV6 1u
+#define MANA_WC_SL_PRIORITY_SHIFT 4 /* of the tag, if it came in a VLAN */
 
 static inline uint8_t mana_wc_sl(bool ipv4)
 {

@@ -493,6 +493,14 @@ static inline void mana_ext_srq_ring(struct mana_ext_srq *srq)
 /* The work request of a receive that the device is through with. */
 uint64_t mana_ext_srq_take(struct mana_ext_srq *srq, uint32_t cookie);
 
+/* Of a datagram: by which IP it came, and with which priority. */
+static inline uint8_t mana_ext_wc_sl(const struct mana_hw_ext_cqe *cqe)
+{
+	return (uint8_t)(mana_wc_sl(cqe->flags & MANA_HW_EXT_CQE_IPV4) |
+			 cqe->vlan >> MANA_HW_EXT_VLAN_PRIORITY_SHIFT
+					      << MANA_WC_SL_PRIORITY_SHIFT);
+}
+
 /* What a CQE says. */
 static inline void mana_ext_complete(struct mana_ext_qp *qp, const struct mana_hw_ext_cqe *cqe,
 				     struct mana_completion *c)
@@ -511,7 +519,7 @@ static inline void mana_ext_complete(struct mana_ext_qp *qp, const struct mana_h
 	c->source_qpn = cqe->source_qpn;
 	c->vendor_error = cqe->vendor_error;
 	c->status = cqe->status;
-	c->sl = cqe->flags & MANA_HW_EXT_CQE_GRH ? mana_wc_sl(cqe->flags & MANA_HW_EXT_CQE_IPV4) : 0;
+	c->sl = cqe->flags & MANA_HW_EXT_CQE_GRH ? mana_ext_wc_sl(cqe) : 0;
 	if (cqe->opcode & MANA_HW_EXT_WC_RECV) {
 		c->opcode = cqe->opcode; /* the numbers are the same */
 		c->flags = (cqe->flags & MANA_HW_EXT_CQE_GRH ? MANA_WC_GRH : 0) |

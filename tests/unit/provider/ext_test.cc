@@ -450,6 +450,18 @@ TEST_F(ExtTest, DatagramsSayWhichIpTheyCameBy) {
     EXPECT_EQ(wc[0].sl, 0);
 }
 
+/// Of its tag, for who answers by ibv_init_ah_from_wc.
+TEST_F(ExtTest, DatagramsSayWithWhichPriorityTheyCame) {
+    ASSERT_EQ(mana_ext_recv(&qp, 42, kSges, 1), 0);
+    mana_hw_ext_cqe cqe{};
+    cqe.flags = MANA_HW_EXT_CQE_GRH | MANA_HW_EXT_CQE_IPV4;
+    cqe.vlan = 5 << MANA_HW_EXT_VLAN_PRIORITY_SHIFT | 100;
+    cqe.opcode = MANA_HW_EXT_WC_RECV;
+    mana_completion c{};
+    mana_ext_complete(&qp, &cqe, &c);
+    EXPECT_EQ(c.sl, 0x5a);
+}
+
 TEST_F(ExtTest, PollingNothingWritesNothing) {
     (void)post(wr(MANA_HW_EXT_WQE_SEND));
     done(0, MANA_HW_EXT_WQE_SEND);

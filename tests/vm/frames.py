@@ -65,6 +65,7 @@ class Packet:
     icrc_right: bool
     size: int  # of the whole frame
     version: int
+    tag: int | None = None  # of 802.1Q, the outer one
 
     @property
     def name(self) -> str:
@@ -100,6 +101,7 @@ def icrc(ip: bytes, version: int, end: int) -> bytes:
 def parse(frame: bytes) -> Packet | None:
     """The RoCEv2 packet of a frame, None if it is something else."""
     at = 12
+    tag = int.from_bytes(frame[14:16], "big") if frame[12:14] == b"\x81\x00" else None
     while frame[at:at + 2] in (b"\x81\x00", b"\x88\xa8"):
         at += 4
     kind = frame[at:at + 2]
@@ -131,7 +133,7 @@ def parse(frame: bytes) -> Packet | None:
     return Packet(str(ipaddress.ip_address(source)), str(ipaddress.ip_address(destination)),
                   opcode, int.from_bytes(ip[bth + 5:bth + 8], "big"),
                   int.from_bytes(ip[bth + 9:bth + 12], "big"), payload,
-                  icrc(ip, version, end) == ip[end:length], len(frame), version)
+                  icrc(ip, version, end) == ip[end:length], len(frame), version, tag)
 
 
 def packets_of(path: Path) -> list[Packet]:

@@ -119,32 +119,6 @@ AREA.add("ibv_srq_pingpong -c with 64 queue pairs", partial(pingpong, "ibv_srq_p
                                                            "-n 2000 -q 64 -r 1000"))
 
 
-@AREA.case("a VLAN's address: the device knows no VLANs, so nothing leaves untagged")
-def vlan_address(context: Context) -> None:
-    a, b = context.a, context.b
-    try:
-        b.run(f"ip link add link {b.interface} name tagged type vlan id 7 && "
-              "ip addr add 10.7.7.2/24 dev tagged && ip link set tagged up")
-        b.until(f"ibv_devinfo -v -d {b.rdma} | grep -q '::ffff:10.7.7.2,'", "no such GID", 20)
-        text = b.out(f"ibv_devinfo -v -d {b.rdma} | grep '::ffff:10.7.7.2,'")
-        index = int(text.split("[")[1].split("]")[0])
-        for program, words in (("ibv_rc_pingpong", "Failed to modify QP to RTR"),
-                               ("ibv_uc_pingpong", "Failed to modify QP to RTR"),
-                               ("ibv_ud_pingpong", "Failed to create AH")):
-            port = context.port()
-            listener = a.spawn(f"exec {program} -d {a.rdma} -g {gid_index(a)} -p {port} -n 10")
-            a.wait_listening(port, listener)
-            result = b.run(f"{program} -d {b.rdma} -g {index} -p {port} -n 10 {a.ip()}",
-                           check=False)
-            listener.kill()
-            a.finish(listener, 20, check=False)
-            check(result.status and words in result.stderr,
-                  f"{program}: {result.status}, {result.stderr[-200:]}")
-        pingpong("ibv_rc_pingpong", "-n 100", context)
-    finally:
-        b.run("ip link del tagged 2>/dev/null || true")
-
-
 # What the guest shows of its port, and manad's counter of the same.
 PORT = {"tx_bytes": "rnic.tx.bytes", "rx_bytes": "rnic.rx.bytes", "tx_packets": "rnic.tx.packets",
         "rx_packets": "rnic.rx.packets", "rx_write_requests": "rnic.rx.writes"}

@@ -87,6 +87,9 @@ int mana_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	err = mana_ib_source_link(attr->grh.sgid_attr, mac, &vlan);
 	if (err)
 		return err;
+	/* Address vectors of the public format have no tag. */
+	if (vlan && !mana_ib_has(dev, MANA_HW_EXT_UD))
+		return -EOPNOTSUPP;
 	ah->attr = *attr;
 	ah->attr.grh.sgid_attr = NULL;
 	mana_ib_fill_ud(ah, attr, vlan);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What the link layer has of packets: MAC address and tag. */
 #include "link.h"
+#include "parent.h"
 
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 #include <rdma/ib_cache.h>
 
-/* The tags that an interface and those below it put on packets. */
+/* The tags that an interface and those between it and the port put on packets. */
 struct mana_ib_tags {
+	struct net_device *port;
 	unsigned int count;
 	bool plain; /* all are of 802.1Q */
 	u16 vlan; /* of the lowest one */
@@ -24,11 +26,24 @@ static void mana_ib_count_tag(struct net_device *ndev,
 		tags->plain = false;
 }
 
+/* What a bridge or a bond has beside the port has nothing to do with its packets. */
 static int mana_ib_count_lower_tag(struct net_device *lower,
 				   struct netdev_nested_priv *priv)
 {
-	mana_ib_count_tag(lower, priv->data);
+	struct mana_ib_tags *tags = priv->data;
+
+	if (netdev_has_upper_dev_all_rcu(tags->port, lower))
+		mana_ib_count_tag(lower, tags);
 	return 0;
+}
+
+/* What the device can put on packets, and takes off those that come. */
+static bool mana_ib_can_tag(const struct mana_ib_dev *dev,
+			    const struct mana_ib_tags *tags, const u8 *mac)
+{
+	return mana_ib_has(dev, MANA_HW_EXT_VLANS) && tags->count == 1 &&
+	       tags->plain && tags->vlan &&
+	       ether_addr_equal(mac, tags->port->dev_addr);
 }
 
 /**
@@ -38,18 +53,28 @@ static int mana_ib_count_lower_tag(struct net_device *lower,
  * @vlan: that they are in; 0: none
  *
  * Packets that the device cannot tag would leave without a tag, into another network:
- * -EOPNOTSUPP. It puts one tag on, of 802.1Q, and none that has a priority alone.
+ * -EOPNOTSUPP. It puts one tag on, of 802.1Q, and none that has a priority alone. What
+ * comes in VLANs it knows by the port's MAC address alone. The core, which looks at the
+ * first interface below, and the connection manager with it, has to see the same VLAN.
  */
 int mana_ib_source_link(const struct ib_gid_attr *sgid, u8 *mac, u16 *vlan)
 {
-	struct mana_ib_tags tags = { .plain = true };
+	const struct mana_ib_dev *dev = to_mana_dev(sgid->device);
+	struct mana_ib_tags tags = {
+		.port = mana_ib_parent_lower(dev, sgid->port_num),
+		.plain = true
+	};
 	struct netdev_nested_priv priv = { .data = &tags };
 	struct net_device *ndev;
+	u16 seen;
+	int err;
 
+	err = rdma_read_gid_l2_fields(sgid, &seen, mac);
+	if (err)
+		return err;
 	rcu_read_lock();
 	ndev = rcu_dereference(sgid->ndev);
 	if (ndev) {
-		ether_addr_copy(mac, ndev->dev_addr);
 		mana_ib_count_tag(ndev, &tags);
 		netdev_walk_all_lower_dev_rcu(ndev, mana_ib_count_lower_tag,
 					      &priv);
@@ -59,9 +84,8 @@ int mana_ib_source_link(const struct ib_gid_attr *sgid, u8 *mac, u16 *vlan)
 		return -ENODEV;
 	*vlan = tags.vlan;
 	if (!tags.count)
-		return 0;
-	if (tags.count > 1 || !tags.plain || !tags.vlan ||
-	    !mana_ib_has(to_mana_dev(sgid->device), MANA_HW_EXT_VLANS))
+		return seen < VLAN_N_VID ? -EOPNOTSUPP : 0;
+	if (seen != tags.vlan || !mana_ib_can_tag(dev, &tags, mac))
 		return -EOPNOTSUPP;
 	return 0;
 }

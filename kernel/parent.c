@@ -480,7 +480,7 @@ struct net_device *mana_ib_parent_netdev(const struct mana_ib_dev *dev,
  * @dev: device
  * @port: number, from 1 on; there is such a port
  */
-const struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
+struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
 					      u32 port)
 {
 	return dev->eth->ports[port - 1];

@@ -48,7 +48,7 @@ void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev,
 u32 mana_ib_parent_ports(const struct mana_ib_dev *dev);
 struct net_device *mana_ib_parent_netdev(const struct mana_ib_dev *dev,
 					 u32 port);
-const struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
+struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
 					      u32 port);
 struct mana_port_context *mana_ib_parent_port(const struct mana_ib_dev *dev,
 					      u32 port);

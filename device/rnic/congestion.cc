@@ -99,7 +99,7 @@ void Qp::notify_congestion(const roce::Packet& marked) {
         cnp.flow_label = marked.flow_label;
         cnp.udp_source_port = marked.udp_source_port;
         cnp.destination_qpn = marked.deth.source;
-        cnp.vlan_tci = marked.vlan_tci;
+        cnp.set_tag(marked.vlan_tci.value_or(0));
     }
     make_cnp(cnp, marked);
     datapath.counters.cnps_sent.add();

@@ -121,9 +121,8 @@ static int dm_copy_other(struct worker* w, const struct trial* t) {
     snprintf(path, sizeof path, "/proc/self/fd/%d", w->process->fd);
     another.fd = open(path, O_RDWR | O_CLOEXEC);
     there.process = &another;
-    err = another.fd < 0 || get_context(&there)
-              ? EPROTO
-              : get_dm(&there, dm, 0, w->process->arena, 4);
+    err = another.fd < 0 || get_context(&there) ? EPROTO
+                                                : get_dm(&there, dm, 0, w->process->arena, 4);
     close(another.fd);
     close(another.async_fd);
     return destroy(w, K_DM, dm) ? EPROTO : err;

@@ -225,7 +225,8 @@ static void run_episode(uint64_t seed, uint32_t episode) {
     count = percent(&w->dice, 50) ? 1 : THREADS;
     process.wild = (uint32_t[]){0, 20, 50, 90}[below(&w->dice, 4)];
     if (!percent(&w->dice, 5)) { /* else without a context */
-        int err = percent(&w->dice, 90) ? get_context(w) : stock_context(w, 4 * below(&w->dice, 17));
+        int err =
+            percent(&w->dice, 90) ? get_context(w) : stock_context(w, 4 * below(&w->dice, 17));
 
         if (!err) err = channel(w);
         if (err && !leaving) {

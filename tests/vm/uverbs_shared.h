@@ -105,7 +105,8 @@ static int context_of_stock(struct worker* w, const struct trial* t) {
     return err;
 }
 
-/* A CQ, a QP and an SRQ of our formats, in a file of their own. `with`: whether it asked for them. */
+/* A CQ, a QP and an SRQ of our formats, in a file of their own. `with`: whether it asked for them.
+ */
 static int of_our_formats(struct worker* w, const struct trial* t) {
     static const struct change of_stock =
         FIELD(PART, mana_uapi_create_cq, flags, N(MANA_UAPI_CQ_RNIC));

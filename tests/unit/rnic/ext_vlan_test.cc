@@ -186,6 +186,13 @@ TEST_P(ExtVlanTest, ADatagramSaysInWhichVlanItCame) {
     EXPECT_TRUE(arrives(datagram(kRedTag))) << "both at once";
 }
 
+TEST_P(ExtVlanTest, NothingIsMarkedAsTheFirstToBeDropped) {
+    open_datagrams(kRed);
+    EXPECT_TRUE(arrives(datagram(kRedTag | 1U << 12)));
+    EXPECT_EQ(link->received.back().vlan, kRedTag);
+    expect_tags(kRedTag);
+}
+
 /// A tag that has a priority alone says nothing of a VLAN (802.1Q).
 TEST_P(ExtVlanTest, APriorityTagIsNoVlan) {
     open_datagrams(0);

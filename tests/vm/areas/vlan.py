@@ -228,7 +228,7 @@ def policies(context: Context) -> None:
         set_mtu(1500, a, b)
 
 
-@AREA.case("what the device cannot tag is refused: two tags, and any with ext=off")
+@AREA.case("what the device cannot tag is refused")
 def refused(context: Context) -> None:
     a, b = context.a, context.b
     try:
@@ -237,6 +237,13 @@ def refused(context: Context) -> None:
               "ip link set inner up && ip addr add 10.7.7.2/24 dev inner && "
               "ip addr add 10.7.8.2/24 dev outer")
         indexes = [index_of(b, "inner", "10.7.7.2")]
+        for number, (name, words) in enumerate((
+                ("service", "type vlan protocol 802.1ad id 8"), ("priority", "type vlan id 0"),
+                ("other", "address 02:4d:41:7f:00:01 type vlan id 11"))):
+            address = f"10.7.{20 + number}.2"
+            b.run(f"ip link add link {b.interface} name {name} {words} && "
+                  f"ip link set {name} up && ip addr add {address}/24 dev {name}")
+            indexes.append(index_of(b, name, address))
         if not context.has("ext"):
             indexes.append(index_of(b, "outer", "10.7.8.2"))
         own = index_of(a, a.interface, a.ip())
@@ -255,4 +262,5 @@ def refused(context: Context) -> None:
                 check(result.status and words in result.stderr,
                       f"{program}: {result.status}, {result.stderr[-200:]}")
     finally:
-        b.run("ip link del outer 2>/dev/null || true")
+        for name in ("outer", "service", "priority", "other"):
+            b.run(f"ip link del {name} 2>/dev/null || true")

@@ -65,6 +65,8 @@ namespace openmana::rnic {
     X(local_visits, "rnic.local.visits", "steps on the local path")                                \
     X(waiting_packets, "rnic.wait.packets",                                                        \
       "packets kept since their message, or one before it, waited for its receive")                \
+    X(drop_waiting, "rnic.wait.dropped",                                                           \
+      "kept packets that were dropped: no receive came in time, or the queue pair ended")          \
     X(unexpected_acks, "rnic.requester.unexpected_acks", "answers to what is not outstanding")     \
     X(armed_cqes, "rnic.cqe.armed", "armed completions written")                                   \
     X(error_cqes, "rnic.cqe.errors", "error completions written")                                  \

@@ -186,16 +186,14 @@ void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
     }
     if (qp.receive_wait && qp.receive_wait->takes(segment)) return;
     Answer answer;
-    base::Duration delay{};
     {
         const gdma::KeyUse use;
         const std::lock_guard lock(qp.responder.mutex);
         answer = qp.responder.execute(segment);
-        if (answer.kind == Answer::Kind::kWait) delay = qp.responder.wait_delay();
     }
     if (answer.kind == Answer::Kind::kWait) {
         if (!qp.receive_wait) qp.receive_wait = std::make_unique<ReceiveWait>(qp);
-        qp.receive_wait->begin(segment, delay);
+        qp.receive_wait->begin(segment);
     }
     qp.responses.add(answer);
 }

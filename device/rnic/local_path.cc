@@ -116,7 +116,7 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
     if (next_psn_ <= last) next_psn_ = last + 1;
     if (answer.kind == Answer::Kind::kWait) {
         base::count_work(1);
-        wait_for_receive(target.responder.wait_delay());
+        wait_for_receive(target.responder.begin_wait());
         return Step::kLeave;
     }
     tally(datapath_.counters.tx_packets, traffic.tx_packets, segment.packets);

@@ -9,16 +9,22 @@
 
 namespace openmana::rnic {
 
-ReceiveWait::ReceiveWait(Qp& qp) : qp_(qp), timer_(qp.datapath.executor, [this] { try_again(); }) {}
+ReceiveWait::ReceiveWait(Qp& qp)
+    : qp_(qp), datapath_(qp.datapath), timer_(datapath_.executor, [this] { try_again(); }) {}
 
-/// With the growth of the vector that it lies in.
-std::uint64_t ReceiveWait::cost(const Segment& segment) {
-    return 2 * sizeof(Request) + base::heap_cost(segment.length);
+std::uint64_t ReceiveWait::cost(std::size_t payload) {
+    return base::node_cost(sizeof(Request)) + base::heap_cost(payload);
+}
+
+std::uint64_t ReceiveWait::stored() const {
+    std::uint64_t bytes = 0;
+    for (const Request& request : requests_) bytes += cost(request.payload.capacity());
+    return bytes;
 }
 
 bool ReceiveWait::push(const Segment& segment) {
-    std::uint64_t& used = qp_.datapath.receive_waits.used;
-    const std::uint64_t bytes = cost(segment);
+    std::uint64_t& used = datapath_.receive_waits.used;
+    const std::uint64_t bytes = cost(segment.length);
     if (size() >= kMostRequests || bytes > kMostBytes - bytes_ ||
         bytes > ReceiveWaitBudget::kMost - used)
         return false;
@@ -32,24 +38,41 @@ bool ReceiveWait::push(const Segment& segment) {
     next_ = segment.psn + (segment.kind == SegmentKind::kRead
                                ? packets_of(segment.reth.length, qp_.route.mtu)
                                : segment.packets);
-    qp_.datapath.counters.waiting_packets.add();
+    datapath_.counters.waiting_packets.add();
     return true;
+}
+
+void ReceiveWait::pop() {
+    const std::uint64_t bytes = cost(requests_.front().segment.length);
+    bytes_ -= bytes;
+    datapath_.receive_waits.used -= bytes;
+    copied_ = false;
+    requests_.pop_front();
 }
 
 void ReceiveWait::clear() {
     timer_.cancel();
-    qp_.datapath.receive_waits.used -= bytes_;
+    datapath_.counters.drop_waiting.add(size());
+    datapath_.receive_waits.used -= bytes_;
     bytes_ = 0;
-    requests_ = {};
-    done_ = 0;
-    gap_ = false;
+    requests_.clear();
+    dropped_.reset();
+    copied_ = false;
 }
 
-void ReceiveWait::begin(const Segment& segment, base::Duration delay) {
-    if (push(segment))
-        timer_.arm(delay);
-    else
+void ReceiveWait::begin(const Segment& segment) {
+    if (!push(segment)) {
         refuse();
+        return;
+    }
+    Answer before;
+    {
+        const std::lock_guard lock(qp_.responder.mutex);
+        timer_.arm(qp_.responder.begin_wait());
+        before = qp_.responder.acknowledge();
+    }
+    // The peer need not wait for what is done.
+    qp_.responses.add(before);
 }
 
 bool ReceiveWait::takes(const Segment& segment) {
@@ -58,19 +81,35 @@ bool ReceiveWait::takes(const Segment& segment) {
         clear();
         return false;
     }
-    const Psn first = requests_[done_].segment.psn;
+    const Psn first = requests_.front().segment.psn;
     if (segment.psn < first) return false;  // a duplicate of what is done
     if (segment.psn == first) {
-        // The peer's patience is less than ours. It has lost one retry, and is not to lose more.
-        refuse();
-    } else if (segment.psn != next_) {
-        // One that waits already, or one behind a packet that was lost.
-        tally(qp_.datapath.counters.out_of_sequence, qp_.events.out_of_sequence);
-        gap_ = gap_ || segment.psn > next_;
-    } else if (!push(segment)) {
-        refuse();
+        bool early = false;
+        {
+            const std::lock_guard lock(qp_.responder.mutex);
+            early = qp_.responder.waits_briefly();
+        }
+        // So soon, and once, it is a copy that the network has made. Else the patience of the peer
+        // is less than ours. It has lost a retry, and is not to lose more.
+        if (early && !copied_) {
+            copied_ = true;
+            tally(datapath_.counters.duplicates, qp_.events.duplicates);
+        } else {
+            refuse();
+        }
+    } else if (segment.psn < next_) {
+        tally(datapath_.counters.out_of_sequence, qp_.events.out_of_sequence);  // it waits already
+    } else if (segment.psn != next_ || !push(segment)) {
+        drop(segment);
     }
     return true;
+}
+
+/// As if it was lost: behind one that was, or there is no room. The peer is told when nothing waits
+/// any longer.
+void ReceiveWait::drop(const Segment& segment) {
+    tally(datapath_.counters.out_of_sequence, qp_.events.out_of_sequence);
+    if (!dropped_ || segment.psn > *dropped_) dropped_ = segment.psn;
 }
 
 /// Nothing waits any longer: the peer sends it again.
@@ -85,21 +124,17 @@ void ReceiveWait::refuse() {
 }
 
 void ReceiveWait::try_again() {
-    while (size() > 0 && execute(requests_[done_])) {
-        const std::uint64_t bytes = cost(requests_[done_].segment);
-        bytes_ -= bytes;
-        qp_.datapath.receive_waits.used -= bytes;
-        requests_[done_].payload = {};
-        ++done_;
+    while (size() > 0 && execute(requests_.front())) pop();
+    Answer answer;
+    {
+        const std::lock_guard lock(qp_.responder.mutex);
+        // Also if nobody asked: the timer of the peer is to see that it goes on.
+        answer = size() == 0 && dropped_ ? qp_.responder.report_gap(*dropped_)
+                                         : qp_.responder.acknowledge();
     }
-    if (size() == 0) {
-        if (gap_) {
-            const std::lock_guard lock(qp_.responder.mutex);
-            qp_.responses.add(qp_.responder.report_gap());
-        }
-        clear();
-    }
-    qp_.datapath.scheduler.schedule(qp_);
+    qp_.responses.add(answer);
+    if (size() == 0) clear();
+    if (!qp_.responses.empty()) datapath_.scheduler.schedule(qp_);
 }
 
 /// False if it has to wait on, or if all that waits has been dropped.
@@ -107,9 +142,10 @@ bool ReceiveWait::execute(Request& request) {
     if ((request.segment.kind == SegmentKind::kRead ||
          request.segment.kind == SegmentKind::kAtomic) &&
         qp_.responses.full()) {
-        qp_.datapath.counters.drop_owed.add();
+        const Psn psn = request.segment.psn;
+        datapath_.counters.drop_owed.add();
         clear();
-        gap_ = true;
+        dropped_ = psn;
         return false;
     }
     const std::span<std::byte> payload(request.payload);
@@ -122,7 +158,7 @@ bool ReceiveWait::execute(Request& request) {
         const std::lock_guard lock(qp_.responder.mutex);
         answer = qp_.responder.execute(request.segment);
         moved = qp_.responder.expected() > request.segment.psn;
-        if (answer.kind == Answer::Kind::kWait) delay = qp_.responder.wait_delay();
+        if (answer.kind == Answer::Kind::kWait) delay = qp_.responder.begin_wait();
     }
     request.segment.payload = {};
     if (answer.kind == Answer::Kind::kWait) {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
+#include <optional>
 #include <vector>
 
 #include "base/executor.h"
@@ -10,6 +12,7 @@
 
 namespace openmana::rnic {
 
+struct Datapath;
 struct Qp;
 
 /// Bytes of requests that wait for receives, of all queue pairs of a NIC.
@@ -20,7 +23,7 @@ struct ReceiveWaitBudget {
 
 /// Requests from the wire that wait for a receive (ROCE 4.8): the one that needs it, and what came
 /// behind it in PSN order. They are copies, bounded by queue pair and NIC: what is too much is
-/// answered at once, as if nothing could wait. Owner's executor.
+/// dropped as if it was lost. Owner's executor.
 class ReceiveWait {
 public:
     explicit ReceiveWait(Qp& qp);
@@ -30,15 +33,17 @@ public:
 
     /// A request has come. True if it is dealt with: something waits before it.
     [[nodiscard]] bool takes(const Segment& segment);
-    /// It found no receive, and is tried again after `delay`. Nothing waits yet.
-    void begin(const Segment& segment, base::Duration delay);
-    /// Forgets all.
+    /// It found no receive, and is tried again. Nothing waits yet.
+    void begin(const Segment& segment);
+    /// Forgets all. Not while others wait for this thread: it may be much to free.
     void clear();
 
     /// Requests that wait, and what the timer does for them.
-    [[nodiscard]] std::size_t size() const { return requests_.size() - done_; }
+    [[nodiscard]] std::size_t size() const { return requests_.size(); }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] bool timer() const { return timer_.armed(); }
+    /// What they take, counted anew: as bytes() says.
+    [[nodiscard]] std::uint64_t stored() const;
 
 private:
     struct Request {
@@ -49,19 +54,22 @@ private:
     static constexpr std::size_t kMostRequests = 512;
     static constexpr std::uint64_t kMostBytes = 1280U << 10;
 
-    [[nodiscard]] static std::uint64_t cost(const Segment& segment);
+    [[nodiscard]] static std::uint64_t cost(std::size_t payload);
     [[nodiscard]] bool push(const Segment& segment);
+    void pop();
+    void drop(const Segment& segment);
     void refuse();
     void try_again();
     [[nodiscard]] bool execute(Request& request);
 
     Qp& qp_;
+    Datapath& datapath_;  // of the queue pair, of which this is all that is left at the end
     base::Timer timer_;
-    std::vector<Request> requests_;
-    std::size_t done_ = 0;  // of them executed
+    std::list<Request> requests_;  // has no memory but that of its elements
     std::uint64_t bytes_ = 0;
-    Psn next_{};        // behind the last one
-    bool gap_ = false;  // something behind it was dropped
+    Psn next_{};                  // behind the last one
+    std::optional<Psn> dropped_;  // the last one of what was dropped behind it
+    bool copied_ = false;         // the first one has come again
 };
 
 }  // namespace openmana::rnic

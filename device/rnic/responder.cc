@@ -41,7 +41,7 @@ base::Duration patience(const Qp& qp) {
 
 void Responder::start(Psn expected) {
     expected_ = expected;
-    nak_sent_ = waiting_ = false;
+    nak_sent_ = waiting_ = unanswered_ = false;
     message_ = SegmentKind::kInvalid;
     reads_.clear();
     next_read_ = 0;
@@ -57,6 +57,7 @@ void Responder::reset() {
 
 Answer Responder::nak_sequence() {
     nak_sent_ = true;
+    unanswered_ = false;
     return {Answer::Kind::kNak, roce::nak_syndrome(NakCode::kSequenceError), expected_, msn_, {}};
 }
 
@@ -127,13 +128,12 @@ void Responder::complete_receive(const Segment& segment) {
 
 /// A message waits once for its receive, and then not again (ROCE 4.8).
 Answer Responder::no_receive() {
-    Datapath& datapath = qp_.datapath;
-    const base::TimePoint now = datapath.executor.now();
+    const base::TimePoint now = qp_.datapath.executor.now();
     if (!waiting_) {
         waiting_ = true;
+        wait_counted_ = false;
         wait_since_ = now;
         wait_until_ = now + patience(qp_);
-        if (now < wait_until_) tally(datapath.counters.receive_waits, qp_.events.receive_waits);
     }
     if (now >= wait_until_) return nak_rnr();
     // Nothing that is behind it is missed.
@@ -144,6 +144,7 @@ Answer Responder::no_receive() {
 Answer Responder::nak_rnr() {
     tally(qp_.datapath.counters.rnr_naks_sent, qp_.events.rnr_naks_sent);
     nak_sent_ = true;
+    unanswered_ = false;
     return {Answer::Kind::kRnr,
             roce::rnr_syndrome(static_cast<std::uint8_t>(qp_.attributes.min_rnr_timer)),
             expected_,
@@ -151,8 +152,24 @@ Answer Responder::nak_rnr() {
             {}};
 }
 
-base::Duration Responder::wait_delay() const {
+Answer Responder::ack() {
+    unanswered_ = false;
+    return {Answer::Kind::kAck, roce::kAckUnlimited, expected_ - 1, msn_, {}};
+}
+
+Answer Responder::acknowledge() {
+    if (!unanswered_ || !qp_.responds()) return {};
+    return ack();
+}
+
+bool Responder::waits_briefly() const {
+    return qp_.datapath.executor.now() - wait_since_ < (wait_until_ - wait_since_) / 2;
+}
+
+base::Duration Responder::begin_wait() {
     const base::TimePoint now = qp_.datapath.executor.now();
+    if (!wait_counted_) tally(qp_.datapath.counters.receive_waits, qp_.events.receive_waits);
+    wait_counted_ = true;
     return std::min(std::max(kShortestDelay, (now - wait_since_) / kDelayShare), wait_until_ - now);
 }
 
@@ -162,9 +179,10 @@ Answer Responder::end_wait() {
     return nak_rnr();
 }
 
-Answer Responder::report_gap() {
-    if (!qp_.responds() || nak_sent_) return {};
-    return nak_sequence();
+Answer Responder::report_gap(Psn dropped) {
+    if (!qp_.responds()) return {};
+    if (expected_ > dropped) return acknowledge();
+    return nak_sent_ ? Answer{} : nak_sequence();
 }
 
 /// A receive for a message that needs one; an answer if there is none.
@@ -311,9 +329,9 @@ Answer Responder::execute(const Segment& segment) {
             tally(counters.rx_writes, traffic.rx_writes);
         if (send || segment.immediate) complete_receive(segment);
     }
-    if (!segment.ack_request || !reliable)
-        return {Answer::Kind::kSilent, 0, expected_ - 1, msn_, {}};
-    return {Answer::Kind::kAck, roce::kAckUnlimited, expected_ - 1, msn_, {}};
+    if (segment.ack_request && reliable) return ack();
+    unanswered_ = reliable;
+    return {Answer::Kind::kSilent, 0, expected_ - 1, msn_, {}};
 }
 
 Answer Responder::read(const Segment& segment) {
@@ -345,6 +363,7 @@ void Responder::remember(const Segment& segment, std::uint32_t packets, std::uin
     next_read_ = (next_read_ + 1) % kReadEntries;
     expected_ += packets;
     msn_ = (msn_ + 1) & Psn::kMask;
+    unanswered_ = false;
     ++messages;
 }
 
@@ -413,7 +432,7 @@ Answer Responder::duplicate(const Segment& segment) {
     if (!segment.ack_request || segment.kind == SegmentKind::kInvalid) return {};
     // A gap that is still there after a retransmission is reported again.
     nak_sent_ = false;
-    return {Answer::Kind::kAck, roce::kAckUnlimited, expected_ - 1, msn_, {}};
+    return ack();
 }
 
 bool Responder::deliver_datagram(const roce::Packet& packet, Spans payload, std::size_t length) {

@@ -35,9 +35,10 @@ struct ResponderHistory {
     Receive receive_;
     std::vector<ReadEntry> reads_;  // the newest kReadEntries; made with the first
     std::size_t next_read_ = 0;
-    // Of the message that waits for a receive: since when, and how long.
+    // Of the message that waits for a receive: since when, how long, and whether it really does.
     base::TimePoint wait_since_{};
     base::TimePoint wait_until_{};
+    bool wait_counted_ = false;
 };
 
 /// What each request of the peer needs of a responder: three cache lines, and those of QpCore
@@ -57,6 +58,7 @@ protected:
     bool established_ = false;
     bool taken_ = false;        // a receive WQE is in use
     bool waiting_ = false;      // a message found none
+    bool unanswered_ = false;   // the last request was executed silently
     std::uint32_t offset_ = 0;  // bytes of the message in progress
     roce::Reth write_{};
 
@@ -86,13 +88,17 @@ public:
     [[nodiscard]] const Receive& receive() const { return receive_; }
     /// It has ended in another way than by a message.
     void drop_receive() { taken_ = false; }
-    /// When a message that waits for a receive may come again.
-    [[nodiscard]] base::Duration wait_delay() const;
+    /// The message that found no receive waits for one: when it may come again. Held: `mutex`.
+    [[nodiscard]] base::Duration begin_wait();
+    /// It has done so for less than half of the time that it may. Held: `mutex`.
+    [[nodiscard]] bool waits_briefly() const;
     /// It waits no longer: an RNR NAK, if the QP still answers. Held: `mutex`.
     Answer end_wait();
-    /// A NAK for packets that were dropped behind a message that waited, if none has been sent.
-    /// Held: `mutex`.
-    Answer report_gap();
+    /// Packets were dropped behind a message that waited, the last of them `dropped`: a NAK if none
+    /// has been sent; as acknowledge() if they have come again. Held: `mutex`.
+    Answer report_gap(Psn dropped);
+    /// An ACK that nobody asked for, if what it says has not been said. Held: `mutex`.
+    Answer acknowledge();
     void start(Psn expected);
     void reset();
     [[nodiscard]] std::uint32_t msn() const { return msn_; }
@@ -113,6 +119,7 @@ private:
     [[nodiscard]] Answer nak_sequence();
     [[nodiscard]] Answer no_receive();
     [[nodiscard]] Answer nak_rnr();
+    [[nodiscard]] Answer ack();
     ReceiveFormat::Take take_receive();
     [[nodiscard]] std::optional<Answer> provide_receive(const Segment& segment);
     [[nodiscard]] bool fits(const Segment& segment) const;

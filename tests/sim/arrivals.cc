@@ -86,11 +86,14 @@ void Arrivals::request(rnic::Qp& qp, const roce::Packet& packet,
         kind = packet.psn > expected ? &ahead_ : &behind_;
     const std::size_t waited = waiting(qp);
     const std::uint64_t told = nic_.counters().rnr_naks_sent.value();
+    const std::uint64_t again = nic_.counters().duplicates.value();
     deal();
     if (waited > 0 && nic_.counters().rnr_naks_sent.value() != told)
         kind = &put_off_;  // it ends the wait of all, itself among them
     else if (waiting(qp) > waited)
         kind = &waits_;
+    else if (waited > 0 && kind == nullptr && nic_.counters().duplicates.value() != again)
+        kind = &behind_;  // a copy of the one that waits
     if (kind == nullptr) {
         // A packet of UC without data is a whole message.
         const bool moved = qp.type == rnic::QpType::kRc ? qp.responder.expected() != expected
@@ -165,6 +168,8 @@ std::string Arrivals::wrong(bool wire_only) const {
     compare("packets that wait for a receive", c.waiting_packets.value(), waits_);
     const std::uint64_t late = c.rnr_naks_sent.value() - put_off_;
     if (late > c.receive_waits.value() && text.empty()) text = "more waits end than begin";
+    if (late > c.drop_waiting.value() && text.empty()) text = "waits end and drop nothing";
+    if (c.drop_waiting.value() > waits_ && text.empty()) text = "more is dropped than waits";
     compare("packets of UC lost", c.drop_unreliable.value(), lost_);
     // A group's datagram is counted for each of its queue pairs, and one's own needs no frame.
     if (!nic_.local_peer().datagrams.any_group()) {

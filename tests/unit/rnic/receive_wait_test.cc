@@ -44,6 +44,7 @@ protected:
         EXPECT_EQ(kept(), 0U);
         if (!device().receive_wait) return;
         EXPECT_EQ(device().receive_wait->size(), 0U);
+        EXPECT_EQ(device().receive_wait->stored(), 0U);
         EXPECT_FALSE(device().receive_wait->timer());
     }
 };
@@ -208,6 +209,7 @@ TEST_P(ReceiveWaitTest, EndOfTheReceiverEndsTheWait) {
         EXPECT_EQ(kept() > 0, !GetParam());
         ASSERT_TRUE(link->b.node->host.to_state(*link->b.qp, state));
         expect_over();
+        EXPECT_EQ(at_b().drop_waiting.value(), GetParam() ? 0U : 3U);
         ASSERT_TRUE(link->run(1));
         EXPECT_EQ(link->a.done[0].vendor, unsigned{MANA_HW_RNIC_VE_RETRY});
         EXPECT_EQ(at_b().rnr_naks_sent.value(), 0U);
@@ -237,6 +239,7 @@ TEST_F(ReceiveWaitWireTest, PeerThatAsksAgainIsAnswered) {
     send(1, 10);
     link->idle(milliseconds(1));
     EXPECT_EQ(story(), (Words{"SO100"}));
+    link->idle(milliseconds(18));  // of 33.5
     inject(link->b, to(link->b, Opcode::kSendOnly, 0x100), 10);
     link->idle(microseconds(10));
     EXPECT_EQ(story(), (Words{"SO100", "RNR100"}));
@@ -246,6 +249,56 @@ TEST_F(ReceiveWaitWireTest, PeerThatAsksAgainIsAnswered) {
     link->b.recv(1, 0, 64);
     ASSERT_TRUE(link->run(1, 1));
     expect_ok(1, 1);
+}
+
+/// But once the network may have made a copy.
+TEST_F(ReceiveWaitWireTest, CopyThatComesEarlyIsIgnored) {
+    start(false);
+    send(1, 10);
+    link->idle(milliseconds(1));
+    inject(link->b, to(link->b, Opcode::kSendOnly, 0x100), 10);
+    link->idle(milliseconds(50));
+    EXPECT_EQ(story(), (Words{"SO100"}));
+    EXPECT_EQ(at_b().duplicates.value(), 1U);
+    link->b.recv(1, 0, 64);
+    ASSERT_TRUE(link->run(1, 1));
+    expect_ok(1, 1);
+    EXPECT_EQ(at_b().rnr_naks_sent.value(), 0U);
+}
+
+TEST_F(ReceiveWaitWireTest, SecondCopyIsAnswered) {
+    start(false);
+    send(1, 10);
+    for (int i = 0; i < 2; ++i) {
+        link->idle(milliseconds(1));
+        EXPECT_EQ(at_b().rnr_naks_sent.value(), 0U);
+        inject(link->b, to(link->b, Opcode::kSendOnly, 0x100), 10);
+    }
+    EXPECT_EQ(at_b().rnr_naks_sent.value(), 1U);
+    expect_over();
+}
+
+/// A peer that asks for no ACK before its last message is told of those before it.
+TEST_F(ReceiveWaitWireTest, WhatIsDoneIsAcknowledged) {
+    start(false);
+    const auto silent = [&](std::uint32_t psn) {
+        roce::Packet packet = to(link->b, Opcode::kSendOnly, psn);
+        packet.ack_request = false;
+        inject(link->b, packet, 10);
+    };
+    link->b.recv(0, 0, 64);
+    silent(0x100);
+    EXPECT_EQ(story(), Words{}) << "nobody asked, and nothing waits";
+    for (std::uint32_t psn = 0x101; psn < 0x104; ++psn) silent(psn);
+    EXPECT_EQ(story(), (Words{"A100"}));
+    link->idle(milliseconds(50));
+    EXPECT_EQ(story(), (Words{"A100"})) << "not again";
+    for (std::uint64_t i = 1; i < 4; ++i) {
+        link->b.recv(i, 0, 64);
+        link->idle(milliseconds(50));
+    }
+    EXPECT_EQ(story(), (Words{"A100", "A101", "A102", "A103"}));
+    expect_over();
 }
 
 TEST_F(ReceiveWaitWireTest, DuplicateOfWhatIsDoneIsAnswered) {
@@ -278,28 +331,75 @@ TEST_F(ReceiveWaitWireTest, LossBehindItIsToldWhenItEnds) {
     expect_over();
 }
 
-TEST_F(ReceiveWaitWireTest, TooMuchIsAnsweredAtOnce) {
+/// What was lost has come again before the wait ended.
+TEST_F(ReceiveWaitWireTest, LossThatIsMadeGoodIsNotTold) {
+    start(false);
+    link->network.fate = [](const roce::Packet& p) {
+        Fate fate;
+        fate.lose = !p.info().response;
+        return fate;
+    };
+    for (std::uint64_t i = 1; i < 4; ++i) send(i, 10, i == 3);
+    link->idle(milliseconds(1));
+    for (const std::uint32_t psn : {0x100, 0x102, 0x101, 0x102})
+        inject(link->b, to(link->b, Opcode::kSendOnly, psn), 10);
+    EXPECT_EQ(at_b().out_of_sequence.value(), 1U);
+    for (std::uint64_t i = 1; i < 4; ++i) link->b.recv(i, 0, 64);
+    ASSERT_TRUE(link->run(3, 3));
+    expect_ok(3, 3);
+    EXPECT_EQ(naks(0x60), 0U);
+    EXPECT_EQ(at_a().timeouts.value(), 0U);
+    expect_over();
+}
+
+/// Thousands of messages, of which always some wait.
+TEST_F(ReceiveWaitWireTest, WaitThatNeverEndsKeepsNoMore) {
+    Connection::Options options = strict();
+    options.ring = 65536;
+    start(false, options);
+    constexpr std::uint64_t kMessages = 4000, kAhead = 16, kBytes = 1000;
+    std::uint64_t posted = 0, receives = 0, most = 0, stored = 0;
+    while (posted < kAhead) send(posted++, kBytes);
+    link->idle(milliseconds(1));
+    while (receives < kMessages - kAhead) {
+        ASSERT_GT(device().receive_wait->size(), 0U);
+        link->b.recv(receives++, 1 << 20, kBytes);
+        send(posted++, kBytes);
+        ASSERT_TRUE(link->run(0, receives));
+        link->idle(microseconds(20));
+        const rnic::ReceiveWait& wait = *device().receive_wait;
+        most = std::max<std::uint64_t>(most, wait.size());
+        stored = std::max(stored, wait.stored());
+        ASSERT_EQ(wait.stored(), wait.bytes());
+        ASSERT_EQ(kept(), wait.bytes());
+    }
+    EXPECT_LE(most, kAhead + 1);
+    EXPECT_LE(stored, (kAhead + 1) * (kBytes + 512));
+    while (receives < posted) link->b.recv(receives++, 1 << 20, kBytes);
+    ASSERT_TRUE(link->run(posted, posted));
+    EXPECT_EQ(at_b().waiting_packets.value(), posted);
+    EXPECT_EQ(at_b().drop_waiting.value(), 0U);
+    EXPECT_EQ(at_b().rnr_naks_sent.value(), 0U);
+    expect_over();
+}
+
+TEST_F(ReceiveWaitWireTest, TooMuchIsLost) {
     rnic::RnicConfig config;
     config.window_packets = 2048;
-    Connection::Options options;
-    options.timeout = 18;
+    Connection::Options options = strict();
     options.ring = 65536;
-    options.limits_b.rnr_timer = 14;
     start(false, options, config);
     for (std::uint64_t i = 0; i < 16; ++i) send(i, 65536, i == 15);
-    std::uint64_t most = 0;
-    ASSERT_TRUE(link->world.run_until(
-        [&] {
-            most = std::max(most, kept());
-            return at_b().rnr_naks_sent.value() > 0;
-        },
-        milliseconds(5)));
-    EXPECT_GE(at_b().waiting_packets.value(), 512U);
-    EXPECT_LE(most, 2U << 20);
-    EXPECT_EQ(kept(), 0U);
+    link->idle(milliseconds(5));
+    EXPECT_EQ(device().receive_wait->size(), 512U);
+    EXPECT_LE(kept(), 1280U << 10);
+    EXPECT_GT(at_b().out_of_sequence.value(), 0U);
     for (std::uint64_t i = 0; i < 16; ++i) link->b.recv(i, 1 << 20, 65536);
     ASSERT_TRUE(link->run(16, 16));
     expect_ok(16, 16);
+    EXPECT_EQ(at_b().rnr_naks_sent.value(), 0U);
+    EXPECT_EQ(at_a().timeouts.value(), 0U);
+    EXPECT_GE(naks(0x60), 1U);
     expect_over();
 }
 
@@ -312,6 +412,7 @@ TEST_F(ReceiveWaitWireTest, NicKeepsNoMoreThanItsShare) {
     send(1, 10);
     link->idle(microseconds(100));
     EXPECT_EQ(naks(roce::rnr_syndrome(14)), 1U);
+    EXPECT_EQ(at_b().receive_waits.value(), 0U);
     EXPECT_EQ(used, rnic::ReceiveWaitBudget::kMost - 100);
     used = 0;
     link->b.recv(1, 0, 64);

@@ -65,7 +65,8 @@ private:
     std::uint64_t asked_again_ = 0;
     std::uint32_t msn_ = 0;
     roce::Psn nak_psn_{};
-    std::uint64_t naks_ = 0;  // with nak_psn_
+    std::uint64_t naks_ = 0;       // with nak_psn_
+    std::uint64_t naks_base_ = 0;  // again_before_ at the first of them
     bool fatal_sent_ = false;
     bool ended_ = false;  // in ERR, and nothing is owed
 };

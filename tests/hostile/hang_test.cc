@@ -69,6 +69,15 @@ private:
     bool stopped_ = false;
 };
 
+/// By the state behind the name in its stat file, see proc(5).
+bool sleeps(pid_t process, pid_t thread) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/task/" + std::to_string(thread) +
+                       "/stat");
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const std::size_t name_end = text.rfind(')');
+    return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
+}
+
 class HangTest : public testing::Test {
 protected:
     void SetUp() override {
@@ -86,6 +95,9 @@ protected:
             thread = thread_of(manad_->pid(), "nic-a");
             return thread != 0;
         }));
+        // Where it is to hang: a thread that has just begun is nowhere yet.
+        ASSERT_EQ(manactl("status").status, 0);
+        ASSERT_TRUE(eventually([&] { return sleeps(manad_->pid(), thread); }));
         stopped_.emplace(thread);
         if (!stopped_->seized()) GTEST_SKIP() << "ptrace: " << std::strerror(errno);
         ASSERT_TRUE(stopped_->stopped());

@@ -3,8 +3,8 @@
 """Our kernel driver: no warning of gcc (W=1) and sparse with the kernel headers of a suite, or none
 of checkpatch. Our provider: its verbs (tests/verbs) with the compiler and rdma-core of a suite.
 
-    check_ours.py driver trixie|forky|checkpatch
-    check_ours.py provider trixie|forky
+    check_ours.py driver trixie|forky|trixie-backports|checkpatch
+    check_ours.py provider trixie|forky|trixie-backports
 """
 
 from __future__ import annotations

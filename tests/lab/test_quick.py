@@ -71,6 +71,23 @@ class DebianTest(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "no Debian mirror.*OPENMANA_MIRROR"):
                 debian.find_mirror()
 
+    def test_a_suite_of_backports_is_its_release_with_them(self) -> None:
+        for suite, release, entries in (("trixie", "trixie", ["trixie"]),
+                                        ("trixie-backports", "trixie",
+                                         ["trixie", "trixie-backports"])):
+            with mock.patch.object(debian, "find_mirror", return_value=debian.Mirror(
+                    "http://m.example/debian", "/k.gpg")), \
+                    mock.patch.object(debian, "find_program", return_value="mmdebstrap"), \
+                    mock.patch.object(debian, "bootstrap_mode", return_value="root"), \
+                    mock.patch.object(debian, "run_logged") as run:
+                debian.bootstrap(Path("/t"), suite, ["a"], Path("/l"))
+            words = run.call_args.args[0]
+            self.assertEqual(words[words.index("/t") - 1:],
+                             [release, "/t", *(f"deb http://m.example/debian {entry} main"
+                                               for entry in entries)])
+            self.assertEqual('--aptopt=APT::Default-Release "trixie-backports"' in words,
+                             len(entries) == 2)
+
 
 class ImageTest(unittest.TestCase):
     """Cache keys, archives, modules."""
@@ -80,7 +97,15 @@ class ImageTest(unittest.TestCase):
         self.assertEqual(image.digest("a", b"b"), image.digest(b"a", "b"))
         keys = {image.image_key(suite, headers)
                 for suite in image.SUITES for headers in (False, True)}
-        self.assertEqual(len(keys), 4)
+        self.assertEqual(len(keys), 2 * len(image.SUITES))
+
+    def test_entries_of_a_suite_are_not_those_of_its_backports(self) -> None:
+        with tempfile.TemporaryDirectory() as temp, \
+                mock.patch.dict(os.environ, {"OPENMANA_CACHE": temp}):
+            for name in ("guest-trixie", "guest-trixie-backports"):
+                (Path(temp) / f"{name}-{image.digest(name)}").mkdir()
+            self.assertEqual([path.name for path in image.entries("guest-trixie")],
+                             [f"guest-trixie-{image.digest('guest-trixie')}"])
 
     def test_package_list_without_comments(self) -> None:
         self.assertEqual(image.package_list("# c\na\n\nb # why\n"), ["a", "b"])
@@ -939,6 +964,7 @@ class CommandLineTest(unittest.TestCase):
         for text, suites in ((["--guest", "mixed", "--guests", "3"],
                               ["trixie", "forky", "trixie"]),
                              (["--guest", "forky"], ["forky", "forky"]),
+                             (["--guest", "trixie-backports"], ["trixie-backports"] * 2),
                              (["--guest", "forky", "--guest", "trixie"], ["forky", "trixie"]),
                              ([], ["trixie", "trixie"])):
             specs = cli.guest_specs(parse(["up", *text]))

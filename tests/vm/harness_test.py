@@ -831,6 +831,12 @@ class PiecesTest(unittest.TestCase):
             self.assertEqual(errors.wanted(context.a, (0, 0x1c6), 1), [(21, (0x1c6,))])
             self.assertEqual(errors.wanted(context.b, (0, 0x1c6), 1), [(12, (0x1c6,))])
 
+    def test_backports_have_the_provider_of_their_release(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            context = Context(FakeLab(Path(name), ("trixie-backports", "forky")), "mixed")
+            self.assertEqual((context.a.suite, context.a.release), ("trixie-backports", "trixie"))
+            self.assertEqual(errors.wanted(context.a, (0, 0x1c6), 1), [(21, (0x1c6,))])
+
     def test_our_provider_has_the_same_statuses_everywhere(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             options = argparse.Namespace(driver="ours", provider="ours", ext="on")

@@ -179,7 +179,7 @@ def verify(context: Context, *options: str, server: Peer | None = None, client: 
     port = context.port()
 
     def words(peer: Peer) -> list[str]:
-        count = "13" if sges and peer.suite != "trixie" else "1"
+        count = "13" if sges and peer.release != "trixie" else "1"
         return [context.program(peer, "rdma_verify.c"), "--dev", peer.rdma, "--port", str(port),
                 *options, *(("--sges", count) if sges else ())]
 

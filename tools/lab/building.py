@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .errors import LabError
-from .image import cache_lock, new_entry
+from .image import cache_lock, entries, new_entry
 from .paths import cache_dir, logs_dir
 from .progress import Step
 
@@ -64,14 +64,14 @@ def built(name: str, key: str, what: str, make: Callable[[Path, Path], None]) ->
 
 def sweep(name: str, kept: Path) -> None:
     """Removes results that nobody used for long."""
-    for old in cache_dir().glob(f"{name}-*"):
+    for old in entries(name):
         if old != kept and time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
             shutil.rmtree(old, ignore_errors=True)
 
 
 def sweep_files(name: str, kept: Path) -> None:
     """The same for results that are files and made anew in seconds."""
-    for old in cache_dir().glob(f"{name}-*"):
+    for old in entries(name):
         if old != kept and time.time() - old.stat().st_mtime > 86400:
             old.unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from . import progress
 from .debug_kernel import KERNELS
 from .errors import LabError
 from .guest import CPUS, MEMORY, GuestSpec
-from .image import SUITES, get_image
+from .image import RELEASES, SUITES, get_image
 from .ours import SIDES, check_side
 from .proc import exit_on_signals
 
@@ -39,7 +39,7 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
         if name not in CHOICES:
             raise LabError(f"unknown guest '{name}'; there are {', '.join(CHOICES)}")
     if names == ["mixed"]:
-        names = list(SUITES)
+        names = list(RELEASES)
         repeat = True
     elif "mixed" in names:
         raise LabError("'mixed' stands alone; name each guest instead")
@@ -65,8 +65,8 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
 def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> None:
     """Options that say which guests."""
     parser.add_argument("--guest", action="append", metavar="NAME",
-                        help="trixie, forky or mixed (trixie and forky by turns); repeat it or "
-                        "give a,b to name each guest (default: trixie)")
+                        help=f"{', '.join(SUITES)} or mixed ({' and '.join(RELEASES)} by "
+                        "turns); repeat it or give a,b to name each guest (default: trixie)")
     parser.add_argument("--guests", type=positive, metavar="N",
                         help="how many guests (default: 2)")
     parser.add_argument("--cpus", type=positive,
@@ -190,7 +190,7 @@ def make_parser() -> argparse.ArgumentParser:
                                   "each suite, QEMU, and our driver and provider. What demo, up "
                                   "and test would do at their start.")
     prepare.add_argument("suites", choices=SUITES, nargs="*", metavar="SUITE",
-                         help=f"{' or '.join(SUITES)} (default: both)")
+                         help=f"{', '.join(SUITES)} (default: {' and '.join(RELEASES)})")
     for side in ("driver", "provider"):
         prepare.add_argument(f"--{side}", choices=SIDES, default="stock",
                              help=f"whose {side} (default: stock)")
@@ -228,7 +228,7 @@ def dispatch(args: argparse.Namespace) -> int:
                          args.ext == "on", args.beside_stock)
     if args.command == "prepare":
         from . import prepare
-        return prepare.run(list(dict.fromkeys(args.suites or SUITES)), args.driver, args.provider)
+        return prepare.run(list(dict.fromkeys(args.suites or RELEASES)), args.driver, args.provider)
     if args.command == "kernel":
         from . import debug_kernel
         print(debug_kernel.build_kernel(get_image(args.suite), args.variant))

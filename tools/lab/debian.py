@@ -19,6 +19,7 @@ KEYRINGS = (
 )
 # Settings that say how to reach a mirror. All others are of no use in a new tree.
 COPIED_SETTINGS = re.compile(r"^Acquire::(http|https|Retries|ForceIPv|Check-Date)\b", re.IGNORECASE)
+BACKPORTS = "-backports"
 TARGET_FORMAT = "$(CREATED_BY)|$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SIGNED_BY)"
 
 
@@ -31,8 +32,8 @@ class Mirror:
     settings: tuple[str, ...] = field(default=())
 
     def lines(self, suite: str, backports: bool = False, sources: bool = False) -> list[str]:
-        """One-line entries of a suite, with its source packages if these are wanted."""
-        suites = [suite] + ([f"{suite}-backports"] if backports else [])
+        """One-line entries of a release, with its source packages if these are wanted."""
+        suites = [suite] + ([f"{suite}{BACKPORTS}"] if backports else [])
         kinds = ["deb", "deb-src"] if sources else ["deb"]
         return [f"{kind} {self.uri} {name} main" for name in suites for kind in kinds]
 
@@ -123,15 +124,18 @@ def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, varia
               backports: bool = False, sources: bool = False, options: tuple[str, ...] = ()
               ) -> None:
     """Makes a tree of `packages`, as a directory or, when `target` ends in .tar, an archive. With
-    `sources`, apt there knows source packages too."""
+    `sources`, apt there knows source packages too. With `backports`, or of a suite that is some,
+    it is a release with what its backports have in the place of its own."""
     program = find_program("mmdebstrap")
     if program is None:
         raise LabError("the package mmdebstrap is missing; install it with apt")
+    backports = backports or suite.endswith(BACKPORTS)
+    suite = suite.removesuffix(BACKPORTS)
     mirror = find_mirror()
     settings = [*mirror.settings, 'Acquire::Check-Valid-Until "false"',
                 'Acquire::Languages "none"']
     if backports:
-        settings.append(f'APT::Default-Release "{suite}-backports"')
+        settings.append(f'APT::Default-Release "{suite}{BACKPORTS}"')
     argv = [program, f"--mode={bootstrap_mode()}", f"--variant={variant}",
             f"--include={','.join(packages)}", f"--keyring={mirror.keyring}"]
     argv += [f"--aptopt={setting}" for setting in settings]

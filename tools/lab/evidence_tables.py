@@ -14,6 +14,7 @@ from typing import Any
 
 from . import run_evidence
 from .evidence import CLOSING, FOLDER, Evidence, read_all
+from .image import SUITES
 from .paths import ROOT
 
 BEFORE = "before.json"
@@ -70,7 +71,7 @@ def matrix(files: list[Evidence], before: dict[str, Any]) -> list[str]:
     """Stock and ours, extensions on and off, of the areas that all of them have."""
     lines = head("suite", "driver", "provider", "ext", "passed", "skipped", "failed", "commit",
                  "date", "remark")
-    for pair in ("trixie", "forky"):
+    for pair in SUITES:
         for driver in SIDES:
             for provider in SIDES:
                 for ext in ("on", "off"):
@@ -102,7 +103,7 @@ def debug_kernel(files: list[Evidence], before: dict[str, Any], kernel: str = "d
                  ) -> list[str]:
     """What a kernel with checkers has seen, area by area."""
     lines = head("suite", "areas", "passed", "skipped", "failed", "commit", "date", "remark")
-    for pair in ("trixie", "forky"):
+    for pair in SUITES:
         mine = [one for one in files if one.setup.kernel == kernel and one.setup.pair == pair
                 and one.setup.driver == "ours" and one.setup.provider == "ours"]
         for one in mine:

@@ -23,7 +23,11 @@ from .paths import GUEST_FILES, cache_dir, logs_dir
 from .proc import run_logged
 from .progress import Step, say
 
-SUITES = ("trixie", "forky")
+# What `mixed` stands for, and what is made ready when no suite is named. The third suite is the
+# first with the newest kernel of its backports.
+RELEASES = ("trixie", "forky")
+SUITES = (*RELEASES, "trixie-backports")
+KEY_DIGITS = 12
 SPACE_NEEDED = 3_000_000_000
 # Documentation is left out, except the tests that rdma-core ships there.
 DPKG_OPTIONS = tuple(f"--dpkgopt={option}" for option in (
@@ -55,7 +59,12 @@ def digest(*parts: bytes | str | Path) -> str:
         if isinstance(data, str):
             data = data.encode()
         state.update(len(data).to_bytes(8, "little") + data)
-    return state.hexdigest()[:12]
+    return state.hexdigest()[:KEY_DIGITS]
+
+
+def entries(name: str) -> list[Path]:
+    """The cache entries of a name, whatever their keys: not those of a name that begins alike."""
+    return list(cache_dir().glob(f"{name}-{'[0-9a-f]' * KEY_DIGITS}"))
 
 
 def package_list(text: str) -> list[str]:
@@ -144,7 +153,7 @@ def build_image(suite: str, headers: bool = False) -> Path:
                     argv = ["unshare", "--map-root-user", "--map-auto", *argv, os.fspath(tree)]
                 run_logged(argv, log, f"making the {suite} image")
             remove_tree(work)
-        for old in cache_dir().glob(f"{name}-*"):
+        for old in entries(name):
             if old != final and time.time() - old.stat().st_mtime > 14 * 86400:
                 remove_tree(old)
         say(f"{suite}: image {final.name} is ready")
@@ -197,7 +206,7 @@ def build_initrd(image: Path) -> Path:
             part = Path(temp) / "initrd"
             part.write_bytes(cpio(files))
             os.rename(part, final)
-        for old in cache_dir().glob(f"initrd-{image.name.removeprefix('guest-')}-*"):
+        for old in entries(f"initrd-{image.name.removeprefix('guest-')}"):
             if old != final:
                 old.unlink(missing_ok=True)
     return final

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from . import debian, host
 from .errors import LabError
-from .image import Image, cache_lock, digest, new_entry, package_list, remove_tree
+from .image import (Image, cache_lock, digest, entries, new_entry, package_list,
+                    remove_tree)
 from .paths import cache_dir, logs_dir
 from .proc import run_logged
 from .progress import Step, say
@@ -140,7 +141,7 @@ def make_root(final: Path, suite: str, packages: list[str], log: Path, hook: str
                             os.fspath(tree), "-C", os.fspath(temp / "tree"), "--numeric-owner",
                             "--exclude=./dev/*"], log, "unpacking the build root")
                 tree.unlink()
-    for old in cache_dir().glob(f"{final.name.rpartition('-')[0]}-*"):
+    for old in entries(final.name.rpartition("-")[0]):
         if old != final and time.time() - old.stat().st_mtime > 14 * 86400:
             remove_tree(old)
     say(f"{suite}: build root {final.name} is ready")

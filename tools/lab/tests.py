@@ -17,7 +17,7 @@ from . import host
 from .build import configure_and_build, configured
 from .errors import LabError
 from .evidence import FOLDER
-from .image import SUITES
+from .image import RELEASES
 from .paths import BUILD, IS_SOURCE_TREE
 from .prepare import beside
 from .prepare import run as prepare
@@ -86,12 +86,12 @@ def run(args: argparse.Namespace) -> int:
         presets = PRESETS[:1]
     # Which tests need guests is known when they are built; all of them together do.
     everything = not (args.list or args.label or args.filter or args.exclude)
-    with beside(SUITES, "ours", "ours") if everything else contextlib.nullcontext():
+    with beside(RELEASES, "ours", "ours") if everything else contextlib.nullcontext():
         for preset in presets:
             configure_and_build(preset, ("manad", "manactl") if only_guests else (), jobs)
     folder = join(presets)
     if not everything and not args.list and needs_guests(ctest, args, folder):
-        prepare(SUITES, "ours", "ours")
+        prepare(RELEASES, "ours", "ours")
     say("running ctest" if not args.list else "listing the tests")
     sides = {f"OPENMANA_{side.upper()}": value for side in ("driver", "provider", "ext")
              if (value := getattr(args, side))}

@@ -37,7 +37,7 @@ TRIES = 4
 
 def watched(peer: Peer, command: str) -> str:
     """The command as a peer is to run it. rping of rdma-core 56 waits for events all the time."""
-    if peer.suite == "trixie":
+    if peer.release == "trixie":
         return f"exec {command}"
     return WATCHED.format(command=command, stuck=STUCK)
 

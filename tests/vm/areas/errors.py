@@ -76,7 +76,7 @@ def status_of(peer: Peer, code: int) -> int:
     """The status that a peer's provider makes of the device's vendor code."""
     if extended(peer):
         return STATUS_EXTENDED[code]
-    stock_trixie = peer.suite == "trixie" and not peer.has("provider")
+    stock_trixie = peer.release == "trixie" and not peer.has("provider")
     return (STATUS_TRIXIE if stock_trixie else STATUS)[code]
 
 

@@ -20,6 +20,9 @@ KEYRINGS = (
 # Settings that say how to reach a mirror. All others are of no use in a new tree.
 COPIED_SETTINGS = re.compile(r"^Acquire::(http|https|Retries|ForceIPv|Check-Date)\b", re.IGNORECASE)
 BACKPORTS = "-backports"
+# What is newer in backports, as if it were the release's.
+PREFER = ("printf 'Package: *\\nPin: release n={suite}\\nPin-Priority: 500\\n' "
+          '>"$1/etc/apt/preferences.d/backports"')
 TARGET_FORMAT = "$(CREATED_BY)|$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SIGNED_BY)"
 
 
@@ -129,7 +132,7 @@ def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, varia
     program = find_program("mmdebstrap")
     if program is None:
         raise LabError("the package mmdebstrap is missing; install it with apt")
-    backports = backports or suite.endswith(BACKPORTS)
+    newer = suite.endswith(BACKPORTS)
     suite = suite.removesuffix(BACKPORTS)
     mirror = find_mirror()
     settings = [*mirror.settings, 'Acquire::Check-Valid-Until "false"',
@@ -139,7 +142,11 @@ def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, varia
     argv = [program, f"--mode={bootstrap_mode()}", f"--variant={variant}",
             f"--include={','.join(packages)}", f"--keyring={mirror.keyring}"]
     argv += [f"--aptopt={setting}" for setting in settings]
-    argv += [*options, suite, os.fspath(target), *mirror.lines(suite, backports, sources)]
+    if newer:
+        # Not by the default release: outside of that apt finds no source package.
+        argv.append(f"--setup-hook={PREFER.format(suite=suite + BACKPORTS)}")
+    argv += [*options, suite, os.fspath(target),
+             *mirror.lines(suite, backports or newer, sources)]
     # With INITRD=No the kernel package does not make an initramfs that nobody uses.
     env = dict(os.environ, LC_ALL="C", INITRD="No")
     run_logged(argv, log, f"mmdebstrap of {suite}", env=env)

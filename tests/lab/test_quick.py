@@ -74,7 +74,9 @@ class DebianTest(unittest.TestCase):
     def test_a_suite_of_backports_is_its_release_with_them(self) -> None:
         for suite, release, entries in (("trixie", "trixie", ["trixie"]),
                                         ("trixie-backports", "trixie",
-                                         ["trixie", "trixie-backports"])):
+                                         ["trixie", "trixie-backports"]),
+                                        ("newest", "forky", ["forky", "trixie-backports"])):
+            self.assertEqual(debian.release_of(suite), release)
             with mock.patch.object(debian, "find_mirror", return_value=debian.Mirror(
                     "http://m.example/debian", "/k.gpg")), \
                     mock.patch.object(debian, "find_program", return_value="mmdebstrap"), \

@@ -24,7 +24,6 @@ from harness_test import FakeLab  # noqa: E402
 
 from lab import evidence, evidence_tables  # noqa: E402
 from lab.evidence import CLOSING, Evidence, Recorder, Setup, files_of_area  # noqa: E402
-from lab.image import SUITES  # noqa: E402
 
 GUESTS = ["guest-trixie-1 6.12"]
 OURS = Setup("rdma", "trixie", "ours", "ours")
@@ -159,7 +158,7 @@ class EvidenceTest(unittest.TestCase):
                       "perftest, verify, errors |", lines)
         self.assertIn("| trixie | stock | stock | on | 109 | 17 | 0 | `dead` | 2026-01-02 | of "
                       "other sources, written down by hand |", lines)
-        self.assertEqual(sum("not run" in line for line in lines), 8 * len(SUITES) - 2)
+        self.assertEqual(sum("not run" in line for line in lines), 14)
 
     def test_matrix_tells_runs_of_different_sources(self) -> None:
         self.add({"a": "passed"})

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 from checkers import Checkers, Races, plain  # noqa: E402
-from lab.debian import BACKPORTS  # noqa: E402
+from lab.debian import release_of  # noqa: E402
 from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
 from lab.evidence import CLOSING, Recorder  # noqa: E402
 
@@ -168,13 +168,13 @@ class Peer:
 
     @property
     def suite(self) -> str:
-        """trixie, forky or trixie-backports: whose kernel it runs."""
+        """trixie, forky, trixie-backports or newest: it says which kernel it runs."""
         return str(self.guest.spec.suite)
 
     @property
     def release(self) -> str:
         """trixie or forky: whose rdma-core it has."""
-        return self.suite.removesuffix(BACKPORTS)
+        return release_of(self.suite)
 
     def has(self, side: str) -> bool:
         """Whether driver, provider or extensions are ours, as `Context.has`."""

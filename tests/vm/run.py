@@ -3,8 +3,8 @@
 """Guest tests: areas of cases in QEMU guests with Debian kernels and rdma-core, with the stock
 RDMA driver and provider or with ours.
 
-    run.py PAIR AREA...        PAIR: trixie, forky, trixie-backports, or mixed (server trixie,
-                               client forky)
+    run.py PAIR AREA...        PAIR: trixie, forky, trixie-backports, newest, or mixed (server
+                               trixie, client forky)
 
 The areas of one call share the guests of one boot (areas with another layout get a boot of their
 own). Exit status: 0 when every case passed or was skipped with its reason, 77 if there was no time

@@ -20,6 +20,9 @@ KEYRINGS = (
 # Settings that say how to reach a mirror. All others are of no use in a new tree.
 COPIED_SETTINGS = re.compile(r"^Acquire::(http|https|Retries|ForceIPv|Check-Date)\b", re.IGNORECASE)
 BACKPORTS = "-backports"
+# Suites that are a release with what the backports of some release have newer, and these.
+WITH_BACKPORTS = {"trixie-backports": ("trixie", "trixie-backports"),
+                  "newest": ("forky", "trixie-backports")}
 # What is newer in backports, as if it were the release's.
 PREFER = ("printf 'Package: *\\nPin: release n={suite}\\nPin-Priority: 500\\n' "
           '>"$1/etc/apt/preferences.d/backports"')
@@ -34,11 +37,15 @@ class Mirror:
     keyring: str
     settings: tuple[str, ...] = field(default=())
 
-    def lines(self, suite: str, backports: bool = False, sources: bool = False) -> list[str]:
-        """One-line entries of a release, with its source packages if these are wanted."""
-        suites = [suite] + ([f"{suite}{BACKPORTS}"] if backports else [])
+    def lines(self, suites: list[str], sources: bool = False) -> list[str]:
+        """One-line entries of suites, with their source packages if these are wanted."""
         kinds = ["deb", "deb-src"] if sources else ["deb"]
         return [f"{kind} {self.uri} {name} main" for name in suites for kind in kinds]
+
+
+def release_of(suite: str) -> str:
+    """The release that a suite is, or is made of."""
+    return WITH_BACKPORTS.get(suite, (suite,))[0]
 
 
 def parse_index_targets(text: str) -> tuple[str, str] | None:
@@ -127,26 +134,25 @@ def bootstrap(target: Path, suite: str, packages: list[str], log: Path, *, varia
               backports: bool = False, sources: bool = False, options: tuple[str, ...] = ()
               ) -> None:
     """Makes a tree of `packages`, as a directory or, when `target` ends in .tar, an archive. With
-    `sources`, apt there knows source packages too. With `backports`, or of a suite that is some,
-    it is a release with what its backports have in the place of its own."""
+    `sources`, apt there knows source packages too. With `backports`, those of the suite are apt's
+    default release."""
     program = find_program("mmdebstrap")
     if program is None:
         raise LabError("the package mmdebstrap is missing; install it with apt")
-    newer = suite.endswith(BACKPORTS)
-    suite = suite.removesuffix(BACKPORTS)
+    suite, *newer = WITH_BACKPORTS.get(suite, (suite,))
     mirror = find_mirror()
     settings = [*mirror.settings, 'Acquire::Check-Valid-Until "false"',
                 'Acquire::Languages "none"']
     if backports:
-        settings.append(f'APT::Default-Release "{suite}{BACKPORTS}"')
+        newer = [f"{suite}{BACKPORTS}"]
+        settings.append(f'APT::Default-Release "{newer[0]}"')
     argv = [program, f"--mode={bootstrap_mode()}", f"--variant={variant}",
             f"--include={','.join(packages)}", f"--keyring={mirror.keyring}"]
     argv += [f"--aptopt={setting}" for setting in settings]
-    if newer:
+    if newer and not backports:
         # Not by the default release: outside of that apt finds no source package.
-        argv.append(f"--setup-hook={PREFER.format(suite=suite + BACKPORTS)}")
-    argv += [*options, suite, os.fspath(target),
-             *mirror.lines(suite, backports or newer, sources)]
+        argv.append(f"--setup-hook={PREFER.format(suite=newer[0])}")
+    argv += [*options, suite, os.fspath(target), *mirror.lines([suite, *newer], sources)]
     # With INITRD=No the kernel package does not make an initramfs that nobody uses.
     env = dict(os.environ, LC_ALL="C", INITRD="No")
     run_logged(argv, log, f"mmdebstrap of {suite}", env=env)

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import run_evidence
 from .evidence import CLOSING, FOLDER, Evidence, read_all
-from .image import SUITES
+from .image import RELEASES, SUITES
 from .paths import ROOT
 
 BEFORE = "before.json"
@@ -80,7 +80,8 @@ def matrix(files: list[Evidence], before: dict[str, Any]) -> list[str]:
                             and (one.setup.pair, one.setup.driver, one.setup.provider,
                                  one.setup.ext) == of
                             and one.setup.kernel == "stock" and not one.setup.variant]
-                    lines.append(matrix_row(of, mine, before.get(" ".join(of))))
+                    if mine or pair in RELEASES or " ".join(of) in before:
+                        lines.append(matrix_row(of, mine, before.get(" ".join(of))))
     return lines
 
 

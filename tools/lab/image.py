@@ -23,10 +23,10 @@ from .paths import GUEST_FILES, cache_dir, logs_dir
 from .proc import run_logged
 from .progress import Step, say
 
-# What `mixed` stands for, and what is made ready when no suite is named. The third suite is the
-# first with the newest kernel of its backports.
+# What `mixed` stands for, and what is made ready when no suite is named. The others have the newest
+# kernel of trixie's backports, and besides what trixie has, or what forky has.
 RELEASES = ("trixie", "forky")
-SUITES = (*RELEASES, "trixie-backports")
+SUITES = (*RELEASES, *debian.WITH_BACKPORTS)
 KEY_DIGITS = 12
 SPACE_NEEDED = 3_000_000_000
 # Documentation is left out, except the tests that rdma-core ships there.

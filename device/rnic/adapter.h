@@ -71,8 +71,9 @@ private:
     std::uint32_t create_cq(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t destroy_cq(const gdma::HwcRequest& request);
     std::uint32_t create_rc_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
+    std::uint32_t create_uc_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     std::uint32_t create_ud_qp(const gdma::HwcRequest& request, gdma::HwcReply& reply);
-    std::uint32_t destroy_qp(const gdma::HwcRequest& request, bool rc);
+    std::uint32_t destroy_qp(const gdma::HwcRequest& request, bool connected);
     std::uint32_t set_qp_state(const gdma::HwcRequest& request);
     std::uint32_t modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& message, bool whole,
                             std::uint16_t tci);

@@ -109,6 +109,9 @@ void Adapter::command(const HwcRequest& request, HwcReply& reply) {
             case MANA_HW_RNIC_DESTROY_RC_QP:
                 status = destroy_qp(request, true);
                 break;
+            case MANA_HW_RNIC_CREATE_UC_QP:
+                status = create_uc_qp(request, reply);
+                break;
             case MANA_HW_RNIC_CREATE_UD_QP:
                 status = create_ud_qp(request, reply);
                 break;
@@ -290,6 +293,51 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
     return gdma::kHwcSuccess;
 }
 
+std::uint32_t Adapter::create_uc_qp(const HwcRequest& request, HwcReply& reply) {
+    const auto message = read_message<mana_hw_rnic_create_uc_qp_req>(request);
+    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
+    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
+    const auto send_cq = cq_of(message.send_cq);
+    const auto recv_cq = cq_of(message.recv_cq);
+    if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
+    if (!page) return gdma::kHwcInvalidParameter;
+    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
+    // The least of each; nothing is read from the memory-management queue.
+    static constexpr std::uint64_t kLeast[] = {kMinSendRing, kMinReceiveRing, 0};
+    std::array<gdma::RegionClaim, MANA_HW_RNIC_UC_QUEUES> regions;
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j)
+            if (message.regions[j] == message.regions[i]) return gdma::kHwcInvalidParameter;
+        auto region = function.regions().claim(gdma::RegionHandle(message.regions[i]));
+        if (!region) return gdma::kHwcNotFound;
+        if ((*region)->length() < kLeast[i] || (*region)->length() > 1ULL << 31)
+            return gdma::kHwcInvalidParameter;
+        regions[i] = std::move(*region);
+    }
+    auto charge = function.account().charge(Qp::growth());
+    auto sqs = function.sqs().allocate(4, 4);
+    auto rqs = function.rqs().allocate_public(4, 4);
+    if (!charge || !sqs || !rqs || !qps.prepare(Qpn(rqs->first().value())))
+        return gdma::kHwcNoResources;
+    StockQueues::Regions queues;
+    queues.send = regions[MANA_HW_RNIC_UC_SQ].take();
+    queues.receive = regions[MANA_HW_RNIC_UC_RQ].take();
+    queues.held.push_back(regions[MANA_HW_RNIC_UC_MEMORY_SQ].take());
+    const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
+    Qp& qp = qps.create<StockQueues>(
+        datapath, QpType::kUc, ids,
+        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
+        std::move(queues));
+    connect(qp);
+    mana_hw_rnic_create_uc_qp_resp answer{};
+    answer.qp = kQpHandle + qp.qpn().value();
+    answer.queue_ids[MANA_HW_RNIC_UC_SQ] = ids.sq.value();
+    answer.queue_ids[MANA_HW_RNIC_UC_RQ] = ids.rq.value();
+    answer.queue_ids[MANA_HW_RNIC_UC_MEMORY_SQ] = ids.sq.value() + 2;
+    write_message(reply, answer);
+    return gdma::kHwcSuccess;
+}
+
 std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_ud_qp_req>(request);
     const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
@@ -308,10 +356,11 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
         return gdma::kHwcInvalidParameter;
     if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
     auto charge = function.account().charge(Qp::growth());
-    auto sqs = function.sqs().allocate(1, 1);
+    // A block of ids of its own: the driver of 7.3 leaves their two low bits out (RNIC 3.2).
+    auto sqs = function.sqs().allocate(1, 4);
     if (!charge || !sqs) return gdma::kHwcNoResources;
     auto rqs =
-        gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 1);
+        gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 4);
     if (!rqs) return gdma::status_of(rqs.error());
     if (!qps.prepare(Qpn(rqs->first().value()))) return gdma::kHwcNoResources;
     StockQueues::Regions queues;
@@ -332,10 +381,10 @@ std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) 
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool rc) {
+std::uint32_t Adapter::destroy_qp(const HwcRequest& request, bool connected) {
     const auto message = read_message<mana_hw_rnic_destroy_qp_req>(request);
     Qp* const qp = qp_with<StockQueues>(message.qp);
-    if (qp == nullptr || (qp->type == QpType::kRc) != rc) return gdma::kHwcNotFound;
+    if (qp == nullptr || qp->connected() != connected) return gdma::kHwcNotFound;
     qps.unlink(*qp);
     free_qp(*qp);
     return gdma::kHwcSuccess;

@@ -35,11 +35,13 @@ void SendWqe::parse(const gdma::Wqe& wqe, Psn expected, std::uint32_t path_mtu) 
     const std::uint32_t opcode = flags & MANA_HW_RNIC_OOB_OPCODE;
     kind = SegmentKind::kInvalid;
     fence = (flags & MANA_HW_RNIC_OOB_FENCE) != 0;
+    signaled = (flags & MANA_HW_RNIC_OOB_SIGNALED) != 0;
     solicited = (flags & MANA_HW_RNIC_OOB_SOLICITED) != 0;
     immediate = opcode == MANA_HW_RNIC_WQE_SEND_IMM || opcode == MANA_HW_RNIC_WQE_WRITE_IMM;
     invalidate = opcode == MANA_HW_RNIC_WQE_SEND_INV;
     error_on_rreq = false;
     error = 0;
+    position = wqe.position();
     mtu = wqe.client_data_unit();
     first = Psn(flags >> MANA_HW_RNIC_OOB_PSN_SHIFT);
     packets = 1;

@@ -36,11 +36,11 @@ struct SendWqe {
     std::uint32_t done = 0;       ///< READ: packets of data placed
     Psn ssn{};                    ///< its number among the messages of the QP: see Credits
     std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
+    bool signaled = false;
+    std::uint32_t position = 0;  ///< where the WQE starts, in bytes; of the extension, in units
     // What only the extension has.
     std::uint8_t opcode = 0;  ///< MANA_HW_EXT_WQE_*, for the completion
-    bool signaled = false;
-    bool local = false;          ///< no packet: executed when all earlier work is done
-    std::uint32_t position = 0;  ///< where the WQE starts, in units
+    bool local = false;       ///< no packet: executed when all earlier work is done
     Atomic atomic{};
     bool is_inline = false;  ///< the payload is `inline_data`
     std::vector<std::byte> inline_data;

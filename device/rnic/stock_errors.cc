@@ -43,7 +43,7 @@ bool StockErrors::report_send_error(std::uint16_t vendor, bool on_read_queue) {
     sends_.report_progress();
     datapath_.counters.error_cqes.add();
     mana_hw_rnic_error_cqe cqe = error_cqe(vendor);
-    cqe.psn_opcode = sends_.acked().value();
+    cqe.psn_opcode = sends_.error_psn().value();
     const std::uint32_t id = on_read_queue ? qp_.ids.rreq.value() : qp_.ids.sq.value();
     qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), id, !on_read_queue);
     return true;
@@ -113,7 +113,7 @@ void StockErrors::flush_other_side() {
     hold_timer_.cancel();
     if (!datapath_.error_cqes.on() || qp_.state() != MANA_HW_RNIC_QP_ERR) return;
     // The kernel's UD queues know no error completions (RNIC 7.4).
-    if (qp_.type != QpType::kRc) return;
+    if (!qp_.connected()) return;
     report_send_error(MANA_HW_RNIC_VE_FLUSHED, false);
     const std::lock_guard lock(qp_.responder.mutex);
     report_receive_error(MANA_HW_RNIC_VE_FLUSHED);

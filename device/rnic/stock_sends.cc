@@ -71,6 +71,10 @@ void StockSends::fetch(SendWqe& wqe, Psn next) {
     } else {
         wqe.parse(*fetched, next, qp_.route.mtu);
         consumer_ += fetched->size();
+        if (wqe.error == 0 && qp_.type == QpType::kUc && (wqe.is_read() || wqe.invalidate)) {
+            wqe.error = MANA_HW_RNIC_VE_TX_UNSUPPORTED;
+            wqe.packets = 1;
+        }
     }
     if (wqe.error != 0) {
         datapath_.counters.malformed_sends.add();
@@ -140,6 +144,16 @@ std::uint16_t StockSends::execute_local(const SendWqe&) {
 
 void StockSends::complete(const SendWqe& wqe) {
     completions_.complete(wqe.last());
+    if (qp_.type == QpType::kUc && wqe.signaled) post_send_cqe(wqe.position);
+}
+
+void StockSends::report_progress() {
+    if (qp_.type == QpType::kRc) completions_.report(qp_);
+}
+
+Psn StockSends::error_psn() const {
+    // A UC host completes by this what it did not want to be told of (RNIC 3.13).
+    return qp_.type == QpType::kUc ? acked() + 1 : acked();
 }
 
 void StockSends::settle() {
@@ -215,9 +229,13 @@ bool StockSends::build_datagram(const gdma::Wqe& wqe, Datagram& datagram) {
 }
 
 void StockSends::complete_datagram() {
+    post_send_cqe(datagram_position_);
+}
+
+void StockSends::post_send_cqe(std::uint32_t position) {
     mana_hw_rnic_ud_send_cqe cqe{};
     cqe.type_vendor = MANA_HW_RNIC_CQE_UD;
-    cqe.wqe_offset = datagram_position_;
+    cqe.wqe_offset = position;
     qp_.send_cq->post(std::as_bytes(std::span(&cqe, 1)), qp_.ids.sq.value(), true);
 }
 

@@ -16,7 +16,8 @@ struct Datapath;
 struct Qp;
 
 /// Sends of the stock ABI (RNIC 3, 7.2): the host counts PSNs and gives READs their scatter lists
-/// in a queue of their own; requests complete by an armed PSN (RNIC 3.8).
+/// in a queue of their own; requests complete by an armed PSN (RNIC 3.8), those of UC each by a CQE
+/// (RNIC 3.13).
 class StockSends final : public SendFormat {
 public:
     /// `reads`: of scatter lists, RC only.
@@ -41,11 +42,14 @@ public:
     /// The newest request that is done. Also for visitors.
     [[nodiscard]] Psn acked() const { return completions_.done(); }
     /// Tells the host of what is done, armed or not, if it does not know it.
-    void report_progress() { completions_.report(qp_); }
+    void report_progress();
+    /// That the host blames its oldest request for.
+    [[nodiscard]] Psn error_psn() const;
 
 private:
     void ring_reads(std::uint32_t position);
     void take_scatter(SendWqe& wqe);
+    void post_send_cqe(std::uint32_t position);
     [[nodiscard]] bool build_datagram(const gdma::Wqe& wqe, Datagram& datagram);
 
     struct ReadDoorbell final : gdma::DoorbellTarget {

@@ -22,8 +22,9 @@ enum mana_hw_rnic_opcode {
 	MANA_HW_RNIC_CREATE_CQ = 0x30008,
 	MANA_HW_RNIC_DESTROY_CQ = 0x30009,
 	MANA_HW_RNIC_CREATE_RC_QP = 0x3000a,
-	MANA_HW_RNIC_DESTROY_RC_QP = 0x3000b,
+	MANA_HW_RNIC_DESTROY_RC_QP = 0x3000b, /* and UC */
 	MANA_HW_RNIC_SET_QP_STATE = 0x3000d,
+	MANA_HW_RNIC_CREATE_UC_QP = 0x30020,
 	MANA_HW_RNIC_QUERY_VF_COUNTERS = 0x30022,
 	MANA_HW_RNIC_QUERY_DEVICE_COUNTERS = 0x30023
 };
@@ -150,7 +151,7 @@ struct mana_hw_rnic_create_ud_qp_resp {
 };
 MANA_HW_SIZE(struct mana_hw_rnic_create_ud_qp_resp, 48);
 
-/* Also for RC QPs. */
+/* Also for RC and UC QPs. */
 struct mana_hw_rnic_destroy_qp_req {
 	struct mana_hw_rnic_req_head head;
 	uint64_t adapter;
@@ -223,6 +224,42 @@ struct mana_hw_rnic_create_rc_qp_resp {
 	uint32_t reserved;
 };
 MANA_HW_SIZE(struct mana_hw_rnic_create_rc_qp_resp, 64);
+
+/* Queues of a UC QP, in the order of regions and ids (RNIC 2.13, 3.13). */
+enum mana_hw_rnic_uc_queue {
+	MANA_HW_RNIC_UC_SQ = 0,
+	MANA_HW_RNIC_UC_RQ = 1, /* its id is the QP number */
+	MANA_HW_RNIC_UC_MEMORY_SQ = 2, /* memory management */
+	MANA_HW_RNIC_UC_QUEUES = 3
+};
+
+struct mana_hw_rnic_create_uc_qp_req {
+	struct mana_hw_rnic_req_head head;
+	uint64_t adapter;
+	uint64_t pd;
+	uint64_t send_cq;
+	uint64_t recv_cq;
+	uint64_t regions[MANA_HW_RNIC_UC_QUEUES];
+	uint64_t flags;
+	uint32_t doorbell_page;
+	uint32_t max_send_wr;
+	uint32_t max_recv_wr;
+	uint32_t max_send_sge;
+	uint32_t max_recv_sge;
+	uint32_t reserved;
+};
+MANA_HW_SIZE(struct mana_hw_rnic_create_uc_qp_req, 128);
+MANA_HW_AT(struct mana_hw_rnic_create_uc_qp_req, regions, 72);
+MANA_HW_AT(struct mana_hw_rnic_create_uc_qp_req, flags, 96);
+MANA_HW_AT(struct mana_hw_rnic_create_uc_qp_req, doorbell_page, 104);
+
+struct mana_hw_rnic_create_uc_qp_resp {
+	struct mana_hw_rnic_resp_head head;
+	uint64_t qp;
+	uint32_t queue_ids[MANA_HW_RNIC_UC_QUEUES];
+	uint32_t reserved;
+};
+MANA_HW_SIZE(struct mana_hw_rnic_create_uc_qp_resp, 56);
 
 /* Path of a QP. GIDs and MACs are stored last byte first. */
 struct mana_hw_rnic_address {

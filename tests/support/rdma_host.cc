@@ -175,6 +175,46 @@ std::unique_ptr<HostQp> RdmaHost::create_rc(const DriverCq& send_cq, const Drive
     return qp;
 }
 
+std::unique_ptr<HostQp> RdmaHost::create_uc(const DriverCq& send_cq, const DriverCq& recv_cq,
+                                            std::uint32_t send_bytes, std::uint32_t recv_bytes) {
+    auto qp = std::make_unique<HostQp>();
+    const RingMemory send = hwc_.alloc_ring(send_bytes);
+    const RingMemory recv = hwc_.alloc_ring(recv_bytes);
+    const RingMemory memory = hwc_.alloc_ring(4096);
+    Request request(MANA_HW_RNIC_CREATE_UC_QP, 128, 56, kRnic);
+    request.put<std::uint64_t>(40, adapter)
+        .put<std::uint64_t>(48, pd.handle)
+        .put<std::uint64_t>(56, send_cq.handle)
+        .put<std::uint64_t>(64, recv_cq.handle)
+        .put<std::uint32_t>(104, device.page)
+        .put<std::uint32_t>(108, 16)
+        .put<std::uint32_t>(112, 16)
+        .put<std::uint32_t>(116, 4)
+        .put<std::uint32_t>(120, 4);
+    const RingMemory* const rings[] = {&send, &recv, &memory};
+    bool whole = true;
+    for (std::size_t i = 0; i < std::size(rings); ++i) {
+        const auto region = region_of(*qp, *rings[i]);
+        whole = whole && region;
+        request.put<std::uint64_t>(72 + 8 * i, region.value_or(0));
+    }
+    Response response;
+    if (whole) response = call(request.fit());
+    if (!whole || !response.ok()) {
+        for (const auto& [region, ring] : qp->memory) (void)hwc_.destroy_region(region);
+        return nullptr;
+    }
+    qp->unreliable = true;
+    qp->handle = response.get<std::uint64_t>(32);
+    qp->ids[0] = response.get<std::uint32_t>(40);
+    qp->ids[4] = response.get<std::uint32_t>(44);
+    qp->ids[2] = response.get<std::uint32_t>(48);
+    qp->send = hwc_.make_wq(send, qp->ids[0], device.page, true);
+    qp->recv = hwc_.make_wq(recv, qp->ids[4], device.page, false);
+    qp->read = qp->recv;
+    return qp;
+}
+
 bool RdmaHost::destroy_rc(HostQp& qp) {
     Request request(qp.datagrams ? MANA_HW_RNIC_DESTROY_UD_QP : MANA_HW_RNIC_DESTROY_RC_QP, 56, 32,
                     kRnic);
@@ -298,7 +338,7 @@ bool RdmaHost::connect(HostQp& qp, std::uint32_t psn, const Peer& peer, std::uin
     qp.mtu = mtu;
     qp.next_psn = psn;
     qp.ssn = 0;
-    arm_send(qp, psn);
+    if (!qp.unreliable) arm_send(qp, psn);
     return true;
 }
 
@@ -329,7 +369,7 @@ bool RdmaHost::post_send(HostQp& qp, const SendWr& wr, bool ring) {
     const auto packets =
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (length + qp.mtu - 1) / qp.mtu));
 
-    if (read) {
+    if (read && !qp.unreliable) {
         // As many as fit a page of single-SGE entries; a provider has no better rule (RNIC 3.6).
         if (qp.sends.size() >= 30) return false;
         const std::array<std::uint32_t, 2> read_oob{qp.next_psn, 0};
@@ -409,9 +449,21 @@ void RdmaHost::poll(DriverCq& cq, std::span<HostQp* const> qps, std::vector<Comp
         } else if (type == MANA_HW_RNIC_CQE_ERROR) {
             done.vendor = word >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & MANA_HW_RNIC_CQE_VENDOR;
             done.receive = queue == 4;
+            if (!done.receive && qp->unreliable)
+                retire(*qp, (cqe->get<std::uint32_t>(8) - 1) & kPsnMask, out);
             if (done.receive && !qp->receives.empty()) done.id = qp->receives.front().id;
             if (!done.receive && !qp->sends.empty()) done.id = qp->sends.front().id;
             out.push_back(done);
+        } else if (qp->unreliable && cqe->is_sq) {
+            // The oldest signaled request, and those before it.
+            while (!qp->sends.empty()) {
+                done.id = qp->sends.front().id;
+                done.signaled = qp->sends.front().signaled;
+                out.push_back(done);
+                qp->send_used -= qp->sends.front().bytes;
+                qp->sends.pop_front();
+                if (done.signaled) break;
+            }
         } else {
             done.receive = true;
             done.length = cqe->get<std::uint32_t>(4);

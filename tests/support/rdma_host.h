@@ -47,7 +47,8 @@ struct HostQp {
     std::uint64_t handle = 0;
     std::array<std::uint32_t, 5> ids{};  ///< in the order of the command; ids[4] is the QPN
     DriverWq send, read, recv;
-    bool datagrams = false;  ///< UD: no `read`, and work requests are the test's to build
+    bool datagrams = false;   ///< UD: no `read`, and work requests are the test's to build
+    bool unreliable = false;  ///< UC: no `read`; ids[2] is the memory-management queue
     std::uint32_t mtu = 1024;
     std::uint32_t next_psn = 0;
     std::uint32_t ssn = 0;
@@ -107,6 +108,10 @@ public:
     bool destroy_cq(const DriverCq& cq);
     /// Rings: sends `send_bytes`, receives `recv_bytes`, powers of two.
     std::unique_ptr<HostQp> create_rc(const DriverCq& send_cq, const DriverCq& recv_cq,
+                                      std::uint32_t send_bytes = 4096,
+                                      std::uint32_t recv_bytes = 4096);
+    /// A UC QP, with the rings of create_rc.
+    std::unique_ptr<HostQp> create_uc(const DriverCq& send_cq, const DriverCq& recv_cq,
                                       std::uint32_t send_bytes = 4096,
                                       std::uint32_t recv_bytes = 4096);
     bool destroy_rc(HostQp& qp);

@@ -215,6 +215,7 @@ public:
         std::uint32_t psn_a = kPsnA;
         std::uint32_t ring = 4096;
         bool connect = true;
+        bool uc = false;
         bool ipv6 = over_ipv6();
         QpLimits limits_a{}, limits_b{};
     };
@@ -266,7 +267,7 @@ public:
           nodes{{{world, network, 1, config, options.ipv6},
                  {world, network, 2, config, options.ipv6}}} {
         network.local = local;
-        for (int i = 0; i < 2; ++i) set_up(i == 0 ? a : b, nodes[i], options.ring);
+        for (int i = 0; i < 2; ++i) set_up(i == 0 ? a : b, nodes[i], options);
         if (!options.connect) return;
         connect(options);
     }
@@ -346,12 +347,14 @@ public:
     Side a, b;
 
 private:
-    static void set_up(Side& side, Node& node, std::uint32_t ring) {
+    static void set_up(Side& side, Node& node, const Options& options) {
         side.node = &node;
         OM_CHECK(node.host.bring_up());
         side.send_cq = *node.host.create_cq(16384);
         side.recv_cq = *node.host.create_cq(16384);
-        side.qp = node.host.create_rc(side.send_cq, side.recv_cq, ring, ring);
+        side.qp = options.uc
+                      ? node.host.create_uc(side.send_cq, side.recv_cq, options.ring, options.ring)
+                      : node.host.create_rc(side.send_cq, side.recv_cq, options.ring, options.ring);
         OM_CHECK(side.qp != nullptr);
         side.buffer = node.ram.alloc(kMr);
         side.mr = *node.host.hwc().create_mr(node.host.pd, side.buffer, kMr, kAll);

@@ -7,10 +7,13 @@ or -N leaves the peak out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from harness import Area, Context, check
+from harness import Area, Context, check, skip
 from programs import ALL_SIZES, gbits, gid_index, perftest, set_mtu
+
+from lab.debian import WITH_BACKPORTS
 
 AREA = Area("perftest")
 BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
@@ -104,19 +107,43 @@ def addressed(version: int, context: Context) -> None:
 AREA.add("ib_write_bw and ib_read_lat over IPv6", partial(addressed, 6))
 
 
-def pingpong(options: str, context: Context) -> None:
-    """ibv_rc_pingpong, which compares the received data with -c."""
+def pingpong(options: str, context: Context, tool: str = "ibv_rc_pingpong") -> None:
+    """ibv_rc_pingpong and its like, which compare the received data with -c."""
     port = context.port()
     a, b = context.a, context.b
-    listener = a.spawn(f"exec ibv_rc_pingpong -d {a.rdma} -g {gid_index(a, 4)} -p {port} {options}")
+    listener = a.spawn(f"exec {tool} -d {a.rdma} -g {gid_index(a, 4)} -p {port} {options}")
     a.wait_listening(port, listener)
-    result = b.run(f"ibv_rc_pingpong -d {b.rdma} -g {gid_index(b, 4)} -p {port} {options} {a.ip()}")
+    result = b.run(f"{tool} -d {b.rdma} -g {gid_index(b, 4)} -p {port} {options} {a.ip()}")
     a.finish(listener, 30)
-    check("usec/iter" in result.stdout, f"ibv_rc_pingpong {options}: {result.stdout[-200:]}")
+    check("usec/iter" in result.stdout, f"{tool} {options}: {result.stdout[-200:]}")
     check("invalid data" not in result.stdout + listener.stdout,
-          f"ibv_rc_pingpong {options}: the received data is wrong")
+          f"{tool} {options}: the received data is wrong")
 
 
 AREA.add("ibv_rc_pingpong", partial(pingpong, "-n 500"))
 AREA.add("ibv_rc_pingpong with events and data check", partial(pingpong, "-n 300 -e -c"))
 AREA.add("ibv_rc_pingpong with 1 MiB messages", partial(pingpong, "-n 50 -s 1048576 -c"))
+
+
+def unreliable(run_it: Callable[[Context], None], context: Context) -> None:
+    """UC: ours, or the stock driver of 7.3 with the stock provider of rdma-core 65."""
+    stock = [side for side in ("driver", "provider") if not context.has(side)]
+    if "driver" in stock and any(peer.suite not in WITH_BACKPORTS for peer in context.peers):
+        skip("the driver is older than 7.3")
+    if "provider" in stock and any(peer.release == "trixie" for peer in context.peers):
+        skip("the provider is older than rdma-core 65")
+    if len(stock) == 1 or (not stock and not context.has("ext")):
+        skip("driver and provider are not of one kind")
+    run_it(context)
+
+
+for _tool, _options in (("ib_write_bw", ("-a", "-n", "60")), ("ib_send_bw", ("-a", "-n", "60")),
+                        ("ib_write_bw", ("-q", "16", "-s", "16384", "-n", "100", "-N")),
+                        ("ib_write_lat", ("-s", "8", "-n", "1000")),
+                        ("ib_send_lat", ("-e", "-s", "64", "-n", "200"))):
+    AREA.add(" ".join((_tool, "-c UC", *_options)), partial(unreliable, partial(
+        run, _tool, ("-c", "UC", *_options), 1500, ALL_SIZES if "-a" in _options else 1)))
+AREA.add("ibv_uc_pingpong", partial(unreliable, partial(
+    pingpong, "-n 500 -c", tool="ibv_uc_pingpong")), smoke=True)
+AREA.add("ibv_uc_pingpong with events and 100 KiB messages", partial(unreliable, partial(
+    pingpong, "-n 100 -e -s 102400 -c", tool="ibv_uc_pingpong")))

@@ -24,7 +24,7 @@ FunctionConfig sane(FunctionConfig config) {
     config.doorbell_pages = std::clamp(config.doorbell_pages, 4U, kMaxDoorbellPages);
     config.max_cqs = std::clamp(config.max_cqs, 2U, 1U << 24);
     config.max_eqs = std::clamp(config.max_eqs, 1U, 65535U);
-    config.max_pds = std::clamp(config.max_pds, 1U, 1U << 23);
+    config.max_pds = std::clamp(config.max_pds, 1U, PdTable::kMostOfGuest);
     return config;
 }
 

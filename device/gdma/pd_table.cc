@@ -22,8 +22,7 @@ PdTable::PdTable(std::uint32_t max_pds, HandleNumbers& handles, base::MemoryAcco
     : max_pds_(max_pds), handles_(handles), account_(account), ids_(fresh_ids(max_pds)) {}
 
 IdPool PdTable::fresh_ids(std::uint32_t max_pds) {
-    // The HWC and the devices have PDs of their own, beside those that the guest creates.
-    return {1, max_pds + 8};
+    return {1, max_pds + kOwn};
 }
 
 Result<Handle<Pd>> PdTable::create(DeviceType owner, PdRights rights) {

@@ -57,6 +57,10 @@ private:
 /// the HWC. On the executor; visitors see those that keys and queue pairs hold.
 class PdTable {
 public:
+    // The HWC and the devices have PDs of their own, beside those that the guest creates.
+    static constexpr std::uint32_t kOwn = 8;
+    /// All ids are short (GDMA 5.15), so that who asks for such a one is given it.
+    static constexpr std::uint32_t kMostOfGuest = 0xffff - kOwn;
     /// Takes handles from `handles`; `account` pays. Both outlive the table.
     PdTable(std::uint32_t max_pds, HandleNumbers& handles, base::MemoryAccount& account);
 

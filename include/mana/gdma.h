@@ -213,6 +213,7 @@ MANA_HW_SIZE(struct mana_hw_destroy_region_req, 48);
 
 /* CREATE_PD, DESTROY_PD (GDMA 5.15) */
 #define MANA_HW_PD_ALLOW_GPA (1U << 0)
+#define MANA_HW_PD_SHORT_ID (1U << 2) /* an id below 65536 */
 
 struct mana_hw_create_pd_req {
 	struct mana_hw_request header;

@@ -393,6 +393,19 @@ TEST_F(CommandTest, PdsHaveIdsAndHandles) {
     EXPECT_FALSE(driver->destroy_pd({rnic.pd, 0}));
 }
 
+TEST_F(CommandTest, ShortPdIdsHave16Bits) {
+    Request request(MANA_HW_CREATE_PD, 48, 48);
+    request.put<std::uint32_t>(40, 4);
+    const auto response = driver->call(request);
+    ASSERT_TRUE(response.ok());
+    EXPECT_LT(response.get<std::uint32_t>(40), 65536U);
+    // Whatever is asked for by the configuration.
+    FunctionConfig many;
+    many.max_pds = 1U << 20;
+    const Function other(executor, memory, irq, many);
+    EXPECT_LT(other.config().max_pds, 65536U);
+}
+
 TEST_F(CommandTest, PdInUseIsBusy) {
     const auto pd = driver->create_pd();
     const auto mr = driver->create_mr(*pd, ram.alloc(4096), 4096, kLocalRead);

@@ -87,8 +87,8 @@ Response EthGuest::create_wq(std::uint32_t type, std::uint64_t wq_region, std::u
 std::optional<EthTx> EthGuest::create_tx(std::uint32_t sq_bytes, std::uint32_t cq_bytes,
                                          std::uint32_t page) {
     if (page == ~0U) page = device.page;
-    const auto wq_ring = driver_.alloc_ring(sq_bytes);
-    const auto cq_ring = driver_.alloc_ring(cq_bytes);
+    const auto wq_ring = driver_.alloc_ring(sq_bytes, scattered);
+    const auto cq_ring = driver_.alloc_ring(cq_bytes, scattered);
     const auto wq_region = driver_.create_region(wq_ring);
     const auto cq_region = driver_.create_region(cq_ring);
     if (!wq_region || !cq_region) return std::nullopt;
@@ -106,8 +106,8 @@ std::optional<EthTx> EthGuest::create_tx(std::uint32_t sq_bytes, std::uint32_t c
 std::optional<EthRx> EthGuest::create_rx(std::uint32_t buffer_bytes, std::uint32_t rq_bytes,
                                          std::uint32_t cq_bytes, std::uint32_t page) {
     if (page == ~0U) page = device.page;
-    const auto wq_ring = driver_.alloc_ring(rq_bytes);
-    const auto cq_ring = driver_.alloc_ring(cq_bytes);
+    const auto wq_ring = driver_.alloc_ring(rq_bytes, scattered);
+    const auto cq_ring = driver_.alloc_ring(cq_bytes, scattered);
     const auto wq_region = driver_.create_region(wq_ring);
     const auto cq_region = driver_.create_region(cq_ring);
     if (!wq_region || !cq_region) return std::nullopt;

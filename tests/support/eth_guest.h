@@ -119,6 +119,8 @@ public:
     std::uint32_t key = 0;
     /// Queues are made by CREATE_PACKET_WQ of the extension, of the device's PD and page.
     bool packets = false;
+    /// Rings are made of pages that do not follow each other, as 7.3 may make them.
+    bool scattered = false;
 
 private:
     HwcDriver& driver_;

@@ -149,6 +149,28 @@ TEST_F(EthTransmit, WqeBytes) {
     EXPECT_EQ(sink.frames[0], packet);
 }
 
+/// GDMA 0.3: in queues of single pages WQEs cross from one to another.
+TEST_F(EthTransmit, QueuesOfScatteredPages) {
+    ASSERT_TRUE(guest.down());
+    guest.scattered = true;
+    up();
+    TxOptions options;
+    options.pieces.assign(10, 7);
+    for (unsigned i = 0; i < 300; ++i) {
+        const Bytes packet = tcp(flow4(6), pattern(100 + i));
+        const auto frames = sent(packet, options);
+        ASSERT_EQ(frames.size(), 1U) << i;
+        Flow back = flow4(6);
+        back.source_mac = kPeerMac;
+        back.destination_mac = kOwnMac;
+        const Bytes answer = tcp(back, pattern(100 + i));
+        const auto done = receive(answer);
+        ASSERT_TRUE(done) << i;
+        EXPECT_EQ(done->frame, answer);
+        guest.post_buffer(guest.rx[0]);
+    }
+}
+
 TEST_F(EthTransmit, ManySmallPieces) {
     const Bytes packet = tcp(flow4(), pattern(1000));
     TxOptions o;

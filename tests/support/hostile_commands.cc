@@ -227,6 +227,12 @@ std::vector<Command> rnic_commands() {
                  IN(max_send_wr, kSmall, 8), IN(max_recv_wr, kSmall, 8),
                  IN(max_send_sge, kSmall, 4), IN(max_recv_sge, kSmall, 4)),
                 (OUT(qp, kQp))),
+        COMMAND(MANA_HW_RNIC_CREATE_UC_QP, kRnic, 1, (mana_hw_rnic_create_uc_qp_req),
+                (mana_hw_rnic_create_uc_qp_resp),
+                (IN(adapter, kAdapter), IN(pd, kPd), IN(send_cq, kCq), IN(recv_cq, kCq),
+                 IN(regions[0], kRegion), IN(regions[1], kRegion), IN(regions[2], kRegion),
+                 IN(doorbell_page, kPage), IN(max_send_wr, kSmall, 8)),
+                (OUT(qp, kQp))),
         COMMAND(MANA_HW_RNIC_DESTROY_RC_QP, kRnic, 1, (mana_hw_rnic_destroy_qp_req), (Done),
                 (IN(adapter, kAdapter), IN(qp, kQp)), ()),
         COMMAND(

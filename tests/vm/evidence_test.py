@@ -24,6 +24,7 @@ from harness_test import FakeLab  # noqa: E402
 
 from lab import evidence, evidence_tables  # noqa: E402
 from lab.evidence import CLOSING, Evidence, Recorder, Setup, files_of_area  # noqa: E402
+from lab.guest import Result  # noqa: E402
 
 GUESTS = ["guest-trixie-1 6.12"]
 OURS = Setup("rdma", "trixie", "ours", "ours")
@@ -187,6 +188,31 @@ class EvidenceTest(unittest.TestCase):
         self.assertTrue("| trixie | rdma | 1 |" in debug and "| cm |" not in debug, debug)
         self.assertTrue("| trixie | cm | 2 |" in kcsan and "| rdma |" not in kcsan, kcsan)
 
+    def test_each_command_of_a_program_is_a_row(self) -> None:
+        one = Evidence(Setup("programs_x", "trixie", "ours", "ours", "off"), self.folder)
+        run = one.begin("aaa", GUESTS, ["Linux 6.12, rdma-core 56"], "c0ffee")
+        for title, result, words, ran in (
+                ("b", "passed", "3 us", [{"program": "pong", "version": "ping-utils 1.0-1",
+                                          "command": "pong -a | cat", "seen": ""},
+                                         {"program": "ping", "version": "ping-utils 1.0-1",
+                                          "command": "ping", "seen": "2\nhops"}]),
+                ("c", "failed", "it hangs", [{"program": "tang", "version": "tang 2",
+                                              "command": "tang", "seen": ""}]),
+                ("d", "skipped", "not in Debian", [{"program": "zing", "version": "",
+                                                    "command": "", "seen": ""}]),
+                ("old -x over ud", "passed", "1 us", []), ("odd", "skipped", "needs ours", []),
+                (CLOSING, "passed", "", [])):
+            one.add(run, title, result, 1.0, words, ran=ran)
+        self.add({"rdma is no program": "passed"})
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        of, at = "trixie, Linux 6.12 | ours, ext=off", f"`c0ffee`, {today}"
+        self.assertEqual(evidence_tables.programs(evidence.read_all(self.folder), {})[2:], [
+            f"| old |  | {of} | `old -x over ud` | 1 us | {at} |",
+            f"| ping | ping-utils 1.0-1 | {of} | `ping` | 2 hops | {at} |",
+            f"| pong | ping-utils 1.0-1 | {of} | `pong -a \\| cat` | 3 us | {at} |",
+            f"| tang | tang 2 | {of} | `tang` | **failed**: it hangs | {at} |",
+            f"| zing |  | {of} |  | not run: not in Debian | {at} |"])
+
     def test_python_tests_are_summed_with_their_reasons(self) -> None:
         one = Evidence(Setup("pyverbs", "forky"), self.folder)
         run = one.begin("aaa", GUESTS, ["Linux 7.2, rdma-core 65"], "c0ffee")
@@ -251,6 +277,25 @@ class RunTest(unittest.TestCase):
         self.assertEqual(one.cases["bad"]["words"], "it broke")
         self.assertTrue(one.shows("good", "aaa", GUESTS))
         self.assertFalse(one.shows("bad", "aaa", GUESTS))
+
+    def test_programs_that_a_case_ran_are_written_down(self) -> None:
+        def runs(context: Context) -> None:
+            self.lab.guests[1].answers["dpkg-query -W -f '${Package} ${Version}' fio"] = Result(
+                "fio 3.39-1", "", 0)
+            context.ran("fio", context.b.version("fio"), "fio --name=x", "9 KiB/s" * 100)
+
+        self.area.add("runs", runs)
+        self.area.add("runs nothing", lambda _: None)
+        self.area.cannot("smbd", "not in Debian")
+        self.run_area()
+        cases = Evidence(OURS, self.folder).cases
+        self.assertEqual(cases["runs"]["ran"], [{
+            "program": "fio", "version": "fio 3.39-1", "command": "fio --name=x",
+            "seen": ("9 KiB/s" * 100)[:300]}])
+        self.assertNotIn("ran", cases["runs nothing"])
+        absent = cases["smbd cannot run"]
+        self.assertEqual((absent["result"], absent["words"], absent["ran"][0]["program"]),
+                         ("skipped", "not in Debian", "smbd"))
 
     def test_when_the_time_is_up_the_rest_is_left_and_what_ran_is_shown(self) -> None:
         moment = time.time()

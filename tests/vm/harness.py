@@ -31,6 +31,7 @@ from lab.evidence import CLOSING, Recorder  # noqa: E402
 
 CASE_TIMEOUT = 180.0
 CLEAN_PATIENCE = 10.0
+MOST_WORDS = 300  # of a case in the evidence
 
 # Kernel messages of a level of warning or worse that are no failure: (pattern of the whole message,
 # reason). Only what was seen; a run names those that it met. What a fresh guest says of its own
@@ -124,6 +125,15 @@ class Area:
         if any(case.title == title for case in self.cases):
             raise ValueError(f"{self.name}: two cases are named '{title}'")
         self.cases.append(Case(title, function, **options))
+
+    def cannot(self, program: str, reason: str) -> None:
+        """A program that Debian does not carry or that cannot run here: a row of docs/programs.md
+        says why."""
+        def say(context: Context) -> None:
+            context.ran(program, "", "")
+            skip(reason)
+
+        self.add(f"{program} cannot run", say, smoke=True)
 
 
 @dataclass
@@ -243,6 +253,10 @@ class Peer:
         self._context.spawned.append(started)
         return started
 
+    def version(self, package: str) -> str:
+        """A package of the guest with its version, for `Context.ran`."""
+        return self.out(f"dpkg-query -W -f '${{Package}} ${{Version}}' {package}")
+
     def finish(self, started: Any, timeout: float = 60.0, check: bool = True) -> int:
         """Waits for the end of a spawned command."""
         limit, by_case = self._context.limit(timeout)
@@ -336,6 +350,7 @@ class Context:
         self.spawned: list[Any] = []
         self.notes: list[str] = []
         self.data: Any = None  # what the evidence of a case has besides
+        self.programs: list[dict[str, str]] = []  # what it says of programs that no one here wrote
         self.expected: list[tuple[int, str]] = []  # guest, kernel messages that a case asked for
         # Reads the kernel logs for the area's last case. For cases after which a guest may go.
         self.read_kernel_logs: Callable[[], None] = lambda: None
@@ -366,6 +381,7 @@ class Context:
         self.spawned = []
         self.notes = []
         self.data = None
+        self.programs = []
 
     def words(self) -> str:
         """How to say that the case took too long."""
@@ -410,6 +426,13 @@ class Context:
     def note(self, text: str) -> None:
         """A figure or remark that is printed behind the case's line."""
         self.notes.append(text)
+
+    def ran(self, program: str, version: str, command: str, seen: str = "") -> None:
+        """A program that no one here wrote has run, or is about to: a row of docs/programs.md.
+        `version`: of its package, as the package says now (`Peer.version`, `extras.version`);
+        `command`: as a user types it; `seen`: figures, if they are not the case's notes."""
+        self.programs.append({"program": program, "version": version, "command": command,
+                              "seen": seen[:MOST_WORDS]})
 
     def rdma_device(self, peer: Peer) -> str:
         """The RDMA device of a NIC, looked up once."""
@@ -702,8 +725,8 @@ class Runner:
     def _record(self, area: Area, case: Case, result: str, took: float, words: str) -> None:
         """Evidence of a case. One that did not run, since the lab had died, is none."""
         if self._recorder is not None:
-            self._recorder.case(area.name, case.title, result, took, words[:300], case.long,
-                                self.context.data)
+            self._recorder.case(area.name, case.title, result, took, words[:MOST_WORDS], case.long,
+                                self.context.data, self.context.programs)
 
     def _reason(self, failure: Exception) -> str:
         if isinstance(failure, (CaseFailed, CaseTimeout, LabError)):

@@ -29,6 +29,7 @@ from areas import dpdk, errors, neighbours, pyverbs  # noqa: E402
 from harness import (Area, CaseFailed, CaseSkipped, Context, KernelLog, Runner, Tally,  # noqa: E402
                      check, with_headers)
 from programs import perftest, rows_of  # noqa: E402
+from run import families  # noqa: E402
 
 from lab.errors import CommandFailed, CommandTimeout, GuestDied, LabError  # noqa: E402
 from lab.guest import GuestSpec, Result  # noqa: E402
@@ -968,6 +969,17 @@ Ran 2 tests in 0.003s
         self.assertIn("forky.stock.stock.cm: rping -V, the first guest serves (forky only)",
                       done.stdout)
         self.assertIn("forky.stock.stock.verify: PSN wraps at 2^24", done.stdout)
+
+    def test_a_family_is_all_areas_whose_names_begin_alike(self) -> None:
+        self.assertEqual(families(("cm", "kill", "kill_manad", "programs_a", "programs_b",
+                                   "uverbs_fuzz")), {"programs": ("programs_a", "programs_b")})
+        done = subprocess.run([sys.executable, HERE / "run.py", "trixie", "programs_fio",
+                               "programs", "--list"], capture_output=True, text=True, timeout=60,
+                              check=True)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), len(set(lines)))
+        areas = {line.split(":")[0].split(".")[-1] for line in lines}
+        self.assertEqual(areas, {path.stem for path in (HERE / "areas").glob("programs_*.py")})
 
     def test_bad_options_are_one_line(self) -> None:
         for words in (["forky"], ["bookworm", "rdma"], ["forky", "rdma", "--case", "("],

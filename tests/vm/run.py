@@ -49,12 +49,27 @@ AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")
                      if path.stem != "__init__"))
 
 
+def families(areas: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Several areas whose names begin alike, by what these begin with, where that is no area."""
+    found: dict[str, tuple[str, ...]] = {}
+    for area in areas:
+        prefix = area.partition("_")[0]
+        members = tuple(one for one in areas if one.startswith(f"{prefix}_"))
+        if len(members) > 1 and prefix not in areas:
+            found[prefix] = members
+    return found
+
+
+FAMILIES = families(AREAS)
+
+
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pair", choices=PAIRS, help="suites of the guests")
-    parser.add_argument("area", nargs="+", choices=AREAS, metavar="AREA",
-                        help=f"what is tested: {', '.join(AREAS)}")
+    parser.add_argument("area", nargs="+", choices=(*AREAS, *FAMILIES), metavar="AREA",
+                        help=f"what is tested: {', '.join(AREAS)}; or all areas of a family: "
+                        f"{', '.join(FAMILIES)}")
     parser.add_argument("--list", action="store_true", help="print the cases, run none")
     parser.add_argument("--case", metavar="REGEX", help="only cases whose title matches")
     parser.add_argument("--long", action="store_true", help="the full matrices too")
@@ -296,7 +311,8 @@ def main() -> int:
     set_quiet(arguments.quiet)
     os.environ["OPENMANA_VM_ROUNDS"] = str(arguments.rounds)
     areas = [importlib.import_module(f"areas.{name}").AREA
-             for name in dict.fromkeys(arguments.area)]
+             for name in dict.fromkeys(member for name in arguments.area
+                                       for member in FAMILIES.get(name, (name,)))]
     if arguments.list:
         for area in areas:
             for case in chosen(area, arguments):

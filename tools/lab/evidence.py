@@ -145,10 +145,10 @@ class Evidence:
         return number
 
     def add(self, run: str, title: str, result: str, seconds: float, words: str = "",
-            long: bool = False, data: Any = None) -> None:
-        """How a case ended: passed, failed or skipped."""
+            long: bool = False, data: Any = None, ran: Any = None) -> None:
+        """How a case ended: passed, failed or skipped; and what other people's programs it ran."""
         case: dict[str, Any] = {"run": int(run), "result": result, "seconds": round(seconds, 1)}
-        for name, value in (("words", words), ("long", long), ("data", data)):
+        for name, value in (("words", words), ("long", long), ("data", data), ("ran", ran)):
             if value:
                 case[name] = value
         self.cases[title] = case
@@ -193,14 +193,14 @@ class Recorder:
         self._guests = identity(guests)
 
     def case(self, area: str, title: str, result: str, seconds: float, words: str = "",
-             long: bool = False, data: Any = None) -> None:
+             long: bool = False, data: Any = None, ran: Any = None) -> None:
         """A case of an area has ended."""
         if area not in self._open:
             evidence = Evidence(self._setups[area], self._folder)
             run = evidence.begin(self._sources[area], *self._guests, self._tree)
             self._open[area] = (evidence, run)
         evidence, run = self._open[area]
-        evidence.add(run, title, result, seconds, words, long, data)
+        evidence.add(run, title, result, seconds, words, long, data, ran)
 
 
 def key_of(image: Any) -> str:

@@ -20,6 +20,8 @@ from .paths import ROOT
 BEFORE = "before.json"
 MATRIX_AREAS = ("rdma", "perftest", "verify", "errors", "cm")
 SIDES = ("stock", "ours")
+PROGRAMS = "programs_"  # areas of other people's programs
+SUITES_AND_MIXED = (*SUITES, "mixed")
 BEGIN = "<!-- evidence: {} -->"
 END = "<!-- end of evidence -->"
 
@@ -173,6 +175,49 @@ def pyverbs_part(modules: dict[str, Any]) -> list[str]:
     return lines
 
 
+def guest_of(one: Evidence, title: str) -> str:
+    """The suite and the kernel that a case ran on."""
+    kernels = ", ".join(words.partition(",")[0] for words in one.run_of(title)["versions"])
+    words = [one.setup.pair, kernels, *({one.setup.kernel} - {"stock"})]
+    return ", ".join(filter(None, words))
+
+
+def programs_of(one: Evidence, title: str) -> list[dict[str, str]]:
+    """What a case says of the programs that it ran. Of one from before cases said that: its title
+    and its figures."""
+    case = one.cases[title]
+    old = one.setup.area.startswith(PROGRAMS) and title != CLOSING and case["result"] != "skipped"
+    rows = case.get("ran") or ([{"program": title.split()[0], "version": "", "command": title,
+                                 "seen": ""}] if old else [])
+    said = {"passed": "", "failed": "**failed**: ", "skipped": "not run: "}[case["result"]]
+    words = case.get("words", "")
+    return [{**row, "seen": said + words if said else row["seen"] or words} for row in rows]
+
+
+def cell(text: str) -> str:
+    """Words that someone else wrote, in a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def programs(files: list[Evidence], _before: dict[str, Any]) -> list[str]:
+    """Programs that no one here wrote: each command that the cases ran, and what was seen."""
+    found = []
+    for one in files:
+        of = one.setup
+        sides = of.driver if of.driver == of.provider else f"{of.driver}, {of.provider}"
+        for title in one.cases:
+            run = one.run_of(title)
+            for ran in programs_of(one, title):
+                command = f"`{cell(ran['command'])}`" if ran["command"] else ""
+                found.append((ran["program"].lower(), command, SUITES_AND_MIXED.index(of.pair),
+                              of.name, row(cell(ran["program"]), cell(ran["version"]),
+                                           guest_of(one, title), f"{sides}, ext={of.ext}", command,
+                                           cell(ran["seen"]), f"`{run['commit']}`, {run['date']}")))
+    lines = head("program", "version", "guest", "driver, provider", "command", "what was seen",
+                 "at")
+    return lines + [last[-1] for last in sorted(found)]
+
+
 def fuzz(folder: Path) -> list[str]:
     """The CPU time of each fuzz target, with the sources that it had last and with all since it
     found something."""
@@ -204,9 +249,10 @@ def simulation(folder: Path) -> list[str]:
 # Of files of their own.
 OF_RUNS: dict[str, Callable[[Path], list[str]]] = {"fuzz": fuzz, "simulation": simulation}
 TABLES: dict[str, Callable[[list[Evidence], dict[str, Any]], list[str]]] = {
-    "matrix": matrix, "debug-kernel": debug_kernel, "kcsan": kcsan, "pyverbs": pyverbs}
+    "matrix": matrix, "debug-kernel": debug_kernel, "kcsan": kcsan, "pyverbs": pyverbs,
+    "programs": programs}
 DOCUMENTS = {"docs/testing.md": ("matrix", "debug-kernel", "kcsan", "simulation", "fuzz"),
-             "docs/pyverbs.md": ("pyverbs",)}
+             "docs/pyverbs.md": ("pyverbs",), "docs/programs.md": ("programs",)}
 
 
 def updated(text: str, table: str, lines: list[str]) -> str:

@@ -20,6 +20,9 @@ from .progress import Step
 
 SPACE_NEEDED = 1_500_000_000
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# The packages by name, in the tree that they are extracted to.
+WRITE_VERSIONS = ('for deb in "$1"/var/cache/apt/archives/*.deb; do dpkg-deb -W "$deb"; done '
+                  '>"$1/versions"')
 # What no program may bring along to a guest.
 GUESTS_OWN = re.compile(r"(ld-linux-x86-64|libc|libm)\.so\.")
 
@@ -49,12 +52,21 @@ def closure(tree: Path, roots: list[Path]) -> dict[str, Path]:
 
 def archive(suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> Path:
     """A tar of the files of packages that match patterns, with their libraries, in one folder."""
-    final = cache_dir() / f"extra-{suite}-{digest('extra-1', *packages, '|', *patterns)}"
+    final = cache_dir() / f"extra-{suite}-{digest('extra-2', *packages, '|', *patterns)}"
     if not final.exists():
         with cache_lock(final.name):
             if not final.exists():
                 _make(final, suite, packages, patterns)
     return final / "files.tar"
+
+
+def version(tar: Path, package: str) -> str:
+    """A package that an archive is from, with its version."""
+    listed = dict(line.split("\t") for line in
+                  tar.with_name("versions").read_text().splitlines())
+    if package not in listed:
+        raise LabError(f"{tar} has nothing of {package}")
+    return f"{package} {listed[package]}"
 
 
 def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> None:
@@ -64,7 +76,8 @@ def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[st
     log.unlink(missing_ok=True)
     with new_entry(final) as temp, Step(f"{suite}: fetching {', '.join(packages)} (log: {log})"):
         packed, tree = temp / "packages.tar", temp / "tree"
-        debian.bootstrap(packed, suite, list(packages), log, variant="extract")
+        debian.bootstrap(packed, suite, list(packages), log, variant="extract",
+                         options=(f"--extract-hook={WRITE_VERSIONS}",))
         tree.mkdir()
         run_logged(["tar", "-xf", os.fspath(packed), "-C", os.fspath(tree), "--no-same-owner",
                     "--exclude=./dev"], log, f"unpacking {packages[0]}")
@@ -77,6 +90,7 @@ def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[st
         with tarfile.open(temp / "files.tar", "w") as tar:
             for name, path in sorted(closure(tree, roots).items()):
                 tar.add(path, name)
+        (tree / "versions").rename(temp / "versions")
         packed.unlink()
         remove_tree(tree)
 

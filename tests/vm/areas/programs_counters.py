@@ -1,155 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that use verbs and that no one here wrote, from Debian's packages.
-
-UCX: what MPI and many others stand on. `ucx_perftest` runs over datagrams (`ud`) and over
-connections (`rc`, which it makes by datagrams), and over no other transport, so that what is seen
-is the NIC's.
-
-fio: its engine `rdma` connects by rdma_cm and allows no RNR retry. With the verb `send` the server
-keeps as many receives as the client has messages under way, and posts each one again when it has
-seen what came: the client, whose messages are acknowledged before that, is often ahead of it.
-
-Exporters, and perftest with counters: they read `ports/N/counters` of every RDMA device there is.
+"""Exporters, perftest and perfquery with counters: they read `ports/N/counters` of every RDMA
+device there is, or ask the port for them.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from functools import partial
-from typing import Any
 
-from harness import Area, CaseFailed, Context, Peer, check, skip
+from harness import Area, Context, Peer, check
 from programs import perftest as bandwidth
 from programs import configure, gid_index, ping
 
 from lab import extras
 
-AREA = Area("programs", needs=("driver", "provider"))
-FOLDER = "/root/ucx"
-# forky's libucx0 (1.23.0~rc1-1) is built without verbs: trixie's runs there, too.
-SUITE = "trixie"
-PACKAGES = ("ucx-utils",)
-FILES = ("usr/bin/ucx_perftest", "usr/bin/ucx_info", "usr/lib/x86_64-linux-gnu/ucx/libuct_ib.so.0")
-# Runs a command in a terminal; forky's guests have no script(1).
-TERMINAL = ("python3 -c 'import os, pty, sys; "
-            "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))'")
+AREA = Area("programs_counters", needs=("driver", "provider"))
 LIMIT = 600.0  # the first case may fetch the packages
-# Protocols change with the size of a message; the biggest is cut into many packets.
-SIZES = (1, 8192, 4 << 20)
-UCP_TESTS = ("tag_lat", "tag_bw", "tag_sync_lat", "stream_lat", "stream_bw", "ucp_am_lat",
-             "ucp_am_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get")
-ATOMICS = ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")
-
-
-def install(peer: Peer) -> None:
-    """UCX's programs and libraries in a guest."""
-    if peer.run(f"test -x {FOLDER}/ucx_perftest", check=False).status != 0:
-        extras.unpack(peer.guest, extras.archive(SUITE, PACKAGES, FILES), FOLDER)
-
-
-def environment(peer: Peer, transports: str) -> str:
-    """UCX's settings, in front of a command."""
-    return (f"LD_LIBRARY_PATH={FOLDER} UCX_MODULE_DIR={FOLDER} UCX_TLS={transports} "
-            f"UCX_NET_DEVICES={peer.rdma}:1 UCX_WARN_UNUSED_ENV_VARS=n")
-
-
-def perftest(context: Context, transports: str, *options: str, timeout: float = 120.0) -> list[str]:
-    """ucx_perftest between both guests, in a terminal, as its user has one: what its table says of
-    all iterations."""
-    server, client = context.a, context.b
-    for peer in (server, client):
-        install(peer)
-    port = context.port()
-
-    def command(peer: Peer, *words: str) -> str:
-        return " ".join([environment(peer, transports), TERMINAL, f"{FOLDER}/ucx_perftest", "-p",
-                         str(port), *words, "</dev/null"])
-
-    listener = server.spawn(command(server))
-    server.wait_listening(port, listener)
-    done = client.run(command(client, *options, server.ip()), timeout=timeout, check=False)
-    said = re.sub(r"[\r\n]+", "\n", done.stdout)
-    if done.status != 0 or "ERROR" in said:
-        raise CaseFailed(f"{client.name}: ucx_perftest {' '.join(options)} over {transports} ended "
-                         f"with status {done.status}: {said.strip()[-400:]}")
-    server.finish(listener, 30)
-    rows = re.findall(r"^Final:.*", said, re.M)
-    check(rows, f"ucx_perftest {' '.join(options)} over {transports} printed no result: "
-          f"{said.strip()[-400:]}")
-    return str(rows[-1]).split()
-
-
-def ucx(transports: str, test: str, sizes: tuple[int, ...], iterations: int, context: Context
-        ) -> None:
-    """One test of ucx_perftest over each of some sizes."""
-    if not context.has("ext"):
-        skip("UCX's rc takes its receives from an SRQ, and its ud arms CQs for solicited events "
-             "alone: the public ABI has neither")
-    figures = []
-    for size in sizes:
-        count = max(20, iterations if size < 65536 else iterations // 20)
-        row = perftest(context, transports, "-t", test, "-s", str(size), "-n", str(count), "-w",
-                       "10")
-        figures.append(f"{size} B: {row[2]} us")
-    context.note(", ".join(figures))
-
-
-def fio_command(peer: Peer, *words: str) -> str:
-    """fio with the engine `rdma`."""
-    return " ".join(["fio", "--name=rdma", "--ioengine=rdma", "--iodepth=16", "--thread",
-                     "--output-format=json", *words, "</dev/null"])
-
-
-def fio_report(said: str) -> Any:
-    """The job of its report, behind the lines that it prints before."""
-    return json.loads(said[said.index("{"):])["jobs"][0]
-
-
-def fio(verb: str, block: str, megabytes: int, context: Context) -> None:
-    """Moves bytes from client to server (`read`: back); both ends count the same."""
-    server, client = context.a, context.b
-    port = context.port()
-    size = (f"--port={port}", f"--bs={block}", f"--size={megabytes}m")
-    listener = server.spawn(fio_command(server, "--rw=read", *size))
-    server.until(f"rdma resource show cm_id | grep LISTEN | grep -q ':{port} '",
-                 "fio does not listen", 30)
-    done = client.run(fio_command(client, f"--hostname={server.ip()}", f"--verb={verb}",
-                                  "--rw=write", *size), timeout=100, check=False)
-    if done.status != 0:
-        raise CaseFailed(f"{client.name}: fio --verb={verb} ended with status {done.status}: "
-                         f"{(done.stderr + done.stdout).strip()[-400:]}")
-    server.finish(listener, 30)
-    sent = fio_report(done.stdout)
-    check(sent["error"] == 0, f"fio --verb={verb}: error {sent['error']}")
-    moved = sent["write"]["io_bytes"]
-    check(moved == megabytes << 20, f"fio --verb={verb}: the client moved {moved} bytes")
-    if verb == "send":
-        got = fio_report(listener.stdout)["read"]["io_bytes"]
-        check(got == moved, f"fio --verb=send: the server got {got} of {moved} bytes")
-    context.note(f"{sent['write']['bw']} KiB/s")
-
-
-for _verb in ("send", "write", "read"):
-    AREA.add(f"fio --ioengine=rdma --verb={_verb}, 64 KiB, 16 under way",
-             partial(fio, _verb, "64k", 64), timeout=240.0, smoke=_verb == "send")
-AREA.add("fio --ioengine=rdma --verb=send, 4 KiB, 16 under way", partial(fio, "send", "4k", 16),
-         timeout=240.0)
-for _transports in ("ud", "rc", "rc,ud"):
-    AREA.add(f"ucx_perftest -t tag_lat over {_transports}",
-             partial(ucx, f"{_transports},self", "tag_lat", SIZES, 1000), timeout=LIMIT)
-for _transports in ("ud", "rc"):
-    for _test in UCP_TESTS:
-        if _test != "tag_lat":
-            AREA.add(f"ucx_perftest -t {_test} over {_transports}",
-                     partial(ucx, f"{_transports},self", _test, SIZES, 1000), timeout=LIMIT,
-                     long=True)
-    for _test in ATOMICS:
-        AREA.add(f"ucx_perftest -t {_test} over {_transports}",
-                 partial(ucx, f"{_transports},self", _test, (8,), 1000), timeout=LIMIT, long=True)
-
-
 EXPORTER = "/root/exporter"
 SCRAPE = ("python3 -c 'import sys, urllib.request; "
           "print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())'")
@@ -160,13 +26,16 @@ SETTLED = 0.1
 
 def start_exporter(context: Context, peer: Peer) -> int:
     """Debian's node_exporter with the InfiniBand collector alone; the port that it listens at."""
-    program = f"{EXPORTER}/prometheus-node-exporter"
-    if peer.run(f"test -x {program}", check=False).status != 0:
-        extras.unpack(peer.guest, extras.archive("trixie", ("prometheus-node-exporter",),
-                                                 ("usr/bin/prometheus-node-exporter",)), EXPORTER)
+    name = "prometheus-node-exporter"
+    tar = extras.archive("trixie", (name,), (f"usr/bin/{name}",))
+    if peer.run(f"test -x {EXPORTER}/{name}", check=False).status != 0:
+        extras.unpack(peer.guest, tar, EXPORTER)
     port = context.port()
-    exporter = peer.spawn([program, "--collector.disable-defaults", "--collector.infiniband",
-                           f"--web.listen-address=127.0.0.1:{port}"])
+    words = [name, "--collector.disable-defaults", "--collector.infiniband",
+             f"--web.listen-address=127.0.0.1:{port}"]
+    if peer is context.b:
+        context.ran(name, extras.version(tar, name), " ".join(words))
+    exporter = peer.spawn([f"{EXPORTER}/{words[0]}", *words[1:]])
     peer.wait_listening(port, exporter)
     return port
 
@@ -224,6 +93,8 @@ def reported(context: Context) -> None:
     server, client = context.a, context.b
     listener = server.spawn([*words, "-d", server.rdma])
     server.wait_listening(port, listener)
+    context.ran(words[0], client.version("perftest"),
+                " ".join([*words, "-d", client.rdma, server.ip()]))
     done = client.run([*words, "-d", client.rdma, server.ip()], timeout=90, check=False)
     check(done.status == 0, f"{client.name}: {' '.join(words)} ended with status {done.status}: "
           f"{(done.stderr or done.stdout).strip()[-300:]}")
@@ -235,6 +106,7 @@ def reported(context: Context) -> None:
                  re.findall(r"counters/(\w+)=(\d+)$", said, re.M)}
         check(set(found) == set(names), f"{peer.name}: of {names} perftest reports {found}")
         check(found[name] >= least, f"{peer.name}: {name} rose by {found[name]}, not by {least}")
+        context.note(f"{peer.name}: {name}={found[name]}")
 
 
 def counter(peer: Peer, name: str, device: str | None = None) -> int:
@@ -274,8 +146,10 @@ UNSUPPORTED = "status 0xc"  # method or attribute
 def perfquery(context: Context) -> None:
     """perfquery knows ports of InfiniBand alone. A datagram of our own asks."""
     peer, other = context.b, context.a
-    extras.unpack(peer.guest, extras.archive("trixie", ("infiniband-diags",),
-                                             ("usr/sbin/perfquery",)), DIAGS)
+    tar = extras.archive("trixie", ("infiniband-diags",), ("usr/sbin/perfquery",))
+    extras.unpack(peer.guest, tar, DIAGS)
+    context.ran("perfquery", extras.version(tar, "infiniband-diags"),
+                f"perfquery -C {peer.rdma} -P 1")
     peer.run("modprobe ib_umad")
     umad = peer.out(f"grep -lx {peer.rdma} /sys/class/infiniband_mad/umad*/ibdev").split("/")[4]
     peer.run(f"modprobe rdma_rxe && rdma link add rxe9 type rxe netdev {peer.interface}")

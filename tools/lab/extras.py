@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that guest images do not have: taken from the suite's packages with the libraries that
-they need, kept in the cache, and unpacked in the guests of the tests that use them."""
+they need, kept in the cache, and unpacked in the guests of the tests that use them: in a folder of
+their own, or where they belong."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import re
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 from . import debian, host
@@ -20,6 +22,8 @@ from .progress import Step
 
 SPACE_NEEDED = 1_500_000_000
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# Which files of a tree go into an archive, and how they are named there.
+Choice = Callable[[Path, list[Path]], dict[str, Path]]
 # The packages by name, in the tree that they are extracted to.
 WRITE_VERSIONS = ('for deb in "$1"/var/cache/apt/archives/*.deb; do dpkg-deb -W "$deb"; done '
                   '>"$1/versions"')
@@ -35,6 +39,12 @@ def dynamic(path: Path) -> tuple[str, list[str]]:
     return name[1] if name else path.name, re.findall(r"\(NEEDED\).*\[(.*)\]", done.stdout)
 
 
+def library(tree: Path, name: str) -> Path | None:
+    """A library of the tree, also one of which the system chooses one of several (BLAS)."""
+    places = [tree / LIBRARIES / name, *sorted((tree / LIBRARIES).glob(f"*/{name}"))]
+    return next((place for place in places if place.exists()), None)
+
+
 def closure(tree: Path, roots: list[Path]) -> dict[str, Path]:
     """The files by name, with all libraries below them that the tree has."""
     found: dict[str, Path] = {}
@@ -45,18 +55,37 @@ def closure(tree: Path, roots: list[Path]) -> dict[str, Path]:
         if name in found:
             continue
         found[name] = path
-        waiting += [tree / LIBRARIES / one for one in needed
-                    if not GUESTS_OWN.match(one) and (tree / LIBRARIES / one).exists()]
+        waiting += filter(None, (library(tree, one) for one in needed
+                                 if not GUESTS_OWN.match(one)))
     return found
 
 
-def archive(suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> Path:
-    """A tar of the files of packages that match patterns, with their libraries, in one folder."""
-    final = cache_dir() / f"extra-{suite}-{digest('extra-2', *packages, '|', *patterns)}"
+def in_place(tree: Path, roots: list[Path]) -> dict[str, Path]:
+    """The files by where they belong, those of folders too, with all libraries below them."""
+    files = {os.fspath(path.relative_to(tree)): path.resolve() for root in roots
+             for path in (root.rglob("*") if root.is_dir() else [root]) if path.is_file()}
+    programs = [path for path in files.values() if is_elf(path)]
+    return files | {f"{LIBRARIES}/{name}": path for name, path in closure(tree, programs).items()
+                    if ".so" in name}
+
+
+def is_elf(path: Path) -> bool:
+    """Whether a file is a program or a library."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def archive(suite: str, packages: tuple[str, ...], patterns: tuple[str, ...],
+            choose: Choice = closure) -> Path:
+    """A tar of the files of packages that match patterns, with their libraries: in one folder, or
+    with `in_place` each where it belongs, for `install`."""
+    how = () if choose is closure else (choose.__name__,)
+    key = digest("extra-2", *how, *packages, "|", *patterns)
+    final = cache_dir() / f"extra-{suite}-{key}"
     if not final.exists():
         with cache_lock(final.name):
             if not final.exists():
-                _make(final, suite, packages, patterns)
+                _make(final, suite, packages, patterns, choose)
     return final / "files.tar"
 
 
@@ -69,7 +98,8 @@ def version(tar: Path, package: str) -> str:
     return f"{package} {listed[package]}"
 
 
-def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[str, ...],
+          choose: Choice) -> None:
     host.ensure_packages(*host.for_trees({"mmdebstrap": "mmdebstrap", "readelf": "binutils"}))
     host.check_space(cache_dir(), SPACE_NEEDED, packages[0])
     log = logs_dir() / f"extra-{suite}.log"
@@ -88,8 +118,8 @@ def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[st
                 raise LabError(f"{', '.join(packages)} of {suite} have no {pattern}", log)
             roots += matches
         with tarfile.open(temp / "files.tar", "w") as tar:
-            for name, path in sorted(closure(tree, roots).items()):
-                tar.add(path, name)
+            for name, path in sorted(choose(tree, roots).items()):
+                tar.add(path.resolve(), name)
         (tree / "versions").rename(temp / "versions")
         packed.unlink()
         remove_tree(tree)
@@ -100,3 +130,11 @@ def unpack(guest: Guest, tar: Path, folder: str) -> None:
     guest.put(tar, f"{folder}.tar")
     guest.run(f"mkdir -p {folder} && cd {folder} && tar -xf {folder}.tar && rm {folder}.tar && "
               f"for f in *; do [ ! -e /{LIBRARIES}/$f ] || rm $f; done", timeout=120)
+
+
+def install(guest: Guest, tar: Path) -> None:
+    """Puts the files of an archive of `in_place` where they belong, but for those that the guest
+    has."""
+    guest.put(tar, "/root/install.tar")
+    guest.run("tar -xf /root/install.tar -C / --skip-old-files --keep-directory-symlink && "
+              "rm /root/install.tar", timeout=120)

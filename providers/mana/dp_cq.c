@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include "dp_cq.h"
 
-int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
+void mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited)
 {
 	/* No packet is solicited, but errors count as such: an event too many does no harm. */
 	if (MANA_UNLIKELY(__atomic_load_n(&cq->packets, __ATOMIC_RELAXED)))
 		mana_packet_arm(cq);
-	return mana_dp_cq_arm_ring(cq, solicited);
+	mana_dp_cq_arm_ring(cq, solicited);
 }
 
 int mana_dp_cq_poll_all(struct mana_dp_cq *cq, struct mana_completion *c)

@@ -14,7 +14,7 @@ extern "C" {
 /* A CQ of the verbs: completions of QPs of each format, from its ring and those of raw packets. */
 
 /* Under arm_lock; others may poll. As mana_dp_cq_arm_ring, of all rings. */
-int mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited);
+void mana_dp_cq_arm(struct mana_dp_cq *cq, bool solicited);
 
 /* Drops what the ring and the lists hold of this QP. */
 void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp);

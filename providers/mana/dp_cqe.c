@@ -86,13 +86,11 @@ void mana_dp_cq_event(struct mana_dp_cq *cq)
 		;
 }
 
-int mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited)
+void mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited)
 {
 	if (!cq->record) {
-		if (solicited)
-			return EOPNOTSUPP;
 		arm_stock(cq);
-		return 0;
+		return;
 	}
 	if (solicited)
 		solicited = !mana_load_relaxed(&cq->any_events);
@@ -105,5 +103,4 @@ int mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited)
 				  (solicited ? MANA_HW_EXT_ARM_SOLICITED : 0));
 	/* The caller's next poll must not be earlier than the arming. */
 	mana_full_barrier();
-	return 0;
 }

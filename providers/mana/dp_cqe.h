@@ -66,10 +66,11 @@ void mana_dp_cq_replace(struct mana_dp_cq *cq, void *ring, uint32_t entries,
 
 /*
  * Under arm_lock; others may poll. The next CQE of this ring sends an event.
- * `solicited`: EOPNOTSUPP for stock CQs; all completions still count if that was asked
- * for and no event came (IBTA 11.4.2.2).
+ * `solicited`: for such and errors alone, but all still count if that was asked for and
+ * no event came (IBTA 11.4.2.2). A stock CQ has no such arming, and all count: who waits
+ * for solicited ones has events that it can pass over, as with the kernel's CQs.
  */
-int mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited);
+void mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited);
 /* The application fetched an event. Needs no lock. */
 void mana_dp_cq_event(struct mana_dp_cq *cq);
 

@@ -68,14 +68,13 @@ int mana_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 int mana_arm_cq(struct ibv_cq *ibv_cq, int solicited)
 {
 	struct mana_cq *cq = to_mcq(ibv_cq);
-	int ret;
 
 	if (!cq->hardware)
 		return EOPNOTSUPP;
 	mana_lock_unless_paused(cq, &cq->dp.arm_lock);
-	ret = mana_dp_cq_arm(&cq->dp, solicited);
+	mana_dp_cq_arm(&cq->dp, solicited);
 	mana_unlock(&cq->dp.arm_lock);
-	return ret;
+	return 0;
 }
 
 /* Without a lock: the reader of events may be between start_poll and end_poll. */

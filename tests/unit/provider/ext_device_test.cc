@@ -334,11 +334,11 @@ TEST_P(ExtDeviceTest, ResizeKeepsWhatWasNotPolled) {
 TEST_P(ExtDeviceTest, EventsOncePerArming) {
     open();
     (void)link->a.node->host.eq.drain();
-    EXPECT_EQ(mana_dp_cq_arm(&a->send_cq, false), 0);
+    mana_dp_cq_arm(&a->send_cq, false);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_WRITE, 0, 8)), 0);
     ASSERT_TRUE(run(3));
     EXPECT_EQ(link->a.node->host.eq.drain().size(), 1U);
-    EXPECT_EQ(mana_dp_cq_arm(&b->recv_cq, true), 0);
+    mana_dp_cq_arm(&b->recv_cq, true);
     (void)link->b.node->host.eq.drain();
     ASSERT_EQ(b->recv(1, 700000, 6000), 0);
     ASSERT_EQ(b->recv(2, 700000, 6000), 0);
@@ -355,8 +355,8 @@ TEST_P(ExtDeviceTest, EventsOncePerArming) {
 TEST_P(ExtDeviceTest, AnyEventIsNotLostToSolicited) {
     open();
     (void)link->b.node->host.eq.drain();
-    EXPECT_EQ(mana_dp_cq_arm(&b->recv_cq, false), 0);
-    EXPECT_EQ(mana_dp_cq_arm(&b->recv_cq, true), 0);
+    mana_dp_cq_arm(&b->recv_cq, false);
+    mana_dp_cq_arm(&b->recv_cq, true);
     ASSERT_EQ(b->recv(1, 700000, 6000), 0);
     ASSERT_EQ(a->post(wr(MANA_HW_EXT_WQE_SEND, 0, 8)), 0);
     ASSERT_TRUE(run(1, 1));

@@ -163,7 +163,7 @@ TEST_F(PacketDeviceTest, ChecksumsAreFilledIn) {
 
 TEST_F(PacketDeviceTest, ArmedQueuesSendOneEvent) {
     const auto before = irq.count(1);
-    ASSERT_EQ(mana_dp_cq_arm(&cq, false), 0);
+    mana_dp_cq_arm(&cq, false);
     send(udp(flow4(17), pattern(50)), 1);
     send(udp(flow4(17), pattern(50)), 2);
     EXPECT_EQ(irq.count(1), before + 1);

@@ -287,7 +287,7 @@ TEST_F(PacketTest, AResetQueueStartsAnew) {
 }
 
 TEST_F(PacketTest, ArmingReachesTheRingsOfItsQueues) {
-    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, false), 0);
+    mana_dp_cq_arm(&cq.dp, false);
     const auto rung = sink.take();
     ASSERT_EQ(rung.size(), 2U);  // the extended CQ itself is armed in its record
     EXPECT_EQ(cq.dp.record->arm, 1U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);
@@ -301,7 +301,7 @@ TEST_F(PacketTest, ACqThatWasArmedBeforeTheQueuesStartedArmsThem) {
     mana_packet_end(&qp);
     mana_packet_reset(&qp);
     (void)sink.take();
-    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, false), 0);
+    mana_dp_cq_arm(&cq.dp, false);
     EXPECT_TRUE(sink.take().empty());
     start();
     EXPECT_EQ(sink.take().size(), 2U);
@@ -323,7 +323,7 @@ TEST_F(PacketTest, AWorkQueueIsAReceiveSideAlone) {
     ASSERT_EQ(mana_packet_init(&wq, &attr, &layout), 0);
     wq.dp.qpn = 0x501;
     wq.dp.doorbell = sink.page();
-    ASSERT_EQ(mana_dp_cq_arm(&cq.dp, false), 0);
+    mana_dp_cq_arm(&cq.dp, false);
     (void)sink.take();
     mana_packet_join(&cq.dp, &wq.recv_side);
     mana_packet_start(&wq, 0, 0, 0x501, 0x52);

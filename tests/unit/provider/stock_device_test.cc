@@ -181,8 +181,17 @@ TEST_P(StockDeviceTest, RemoteAccessErrorThenFlushes) {
     EXPECT_EQ(send(MANA_HW_EXT_WQE_WRITE, 0, 8), EINVAL);
 }
 
+TEST_P(StockDeviceTest, EventAfterSolicitedArming) {
+    mana_dp_cq_arm(&b.provider.cq, true);
+    ASSERT_EQ(b.recv(50, 0, 100), 0);
+    ASSERT_EQ(send(MANA_HW_EXT_WQE_SEND, 0, 100), 0);  // its sender asks for no event
+    world.advance(std::chrono::milliseconds(1));
+    EXPECT_EQ(b.node.host.eq.drain().size(), 1U);
+    ASSERT_TRUE(run(1, 1));
+}
+
 TEST_P(StockDeviceTest, EventAfterArming) {
-    EXPECT_EQ(mana_dp_cq_arm(&a.provider.cq, false), 0);
+    mana_dp_cq_arm(&a.provider.cq, false);
     ASSERT_EQ(send(MANA_HW_EXT_WQE_WRITE, 0, 100), 0);
     world.advance(std::chrono::milliseconds(1));
     EXPECT_EQ(a.node.host.eq.drain().size(), 1U);

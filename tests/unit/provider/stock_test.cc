@@ -332,9 +332,12 @@ TEST_F(StockTest, CqIsRungEveryFourLaps) {
     EXPECT_EQ(sink.take(), (Rung{{0x800, (5 * 64ULL - 1) << 32 | 0x64}}));
 }
 
-TEST_F(StockTest, SolicitedArmingIsNotThere) {
-    EXPECT_EQ(mana_dp_cq_arm(&cq.dp, true), EOPNOTSUPP);
-    EXPECT_TRUE(sink.take().empty());
+TEST_F(StockTest, SolicitedArmingIsArmingForAll) {
+    mana_dp_cq_arm(&cq.dp, true);
+    const Rung solicited = sink.take();
+    EXPECT_EQ(solicited, (Rung{{0x800, 1ULL << 63 | 64ULL << 32 | 0x64}}));
+    mana_dp_cq_arm(&cq.dp, false);
+    EXPECT_EQ(sink.take(), (Rung{{0x800, 1ULL << 63 | 65ULL << 32 | 0x64}}));
 }
 
 TEST_F(StockTest, InlineDataIsCopied) {

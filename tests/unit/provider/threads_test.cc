@@ -150,7 +150,7 @@ private:
     }
     static void arm(RigCq& at) {
         const Held held(at.cq.dp.arm_lock);
-        EXPECT_EQ(mana_dp_cq_arm(&at.cq.dp, false), 0);
+        mana_dp_cq_arm(&at.cq.dp, false);
     }
     static void resize(RigCq& at, std::uint32_t entries) {
         if (at.cq.dp.record == nullptr) return;

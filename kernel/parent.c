@@ -481,7 +481,7 @@ struct net_device *mana_ib_parent_netdev(const struct mana_ib_dev *dev,
  * @port: number, from 1 on; there is such a port
  */
 struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
-					      u32 port)
+					u32 port)
 {
 	return dev->eth->ports[port - 1];
 }

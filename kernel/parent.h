@@ -49,7 +49,7 @@ u32 mana_ib_parent_ports(const struct mana_ib_dev *dev);
 struct net_device *mana_ib_parent_netdev(const struct mana_ib_dev *dev,
 					 u32 port);
 struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
-					      u32 port);
+					u32 port);
 struct mana_port_context *mana_ib_parent_port(const struct mana_ib_dev *dev,
 					      u32 port);
 u64 mana_ib_port_vport(const struct mana_port_context *port);

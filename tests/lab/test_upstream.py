@@ -202,6 +202,17 @@ files = ["own/a.c"]
         self.assertIn("+int newer;", made)
         self.assertNotIn("older", made)
 
+    def test_words_are_those_of_the_tree(self) -> None:
+        (self.base / "own/b.c").write_text('#include "b.h"\n#ifdef HERE\nuint32_t a;\n#endif\n')
+        rules = ('[[rewrite]]\nmatch = \'\\buint32_t\\b\'\nby = "u32"\n'
+                 'needs = ["libibverbs/verbs.h", "newer"]\n'
+                 '[[rewrite]]\nmatch = "int b"\nby = "int c"\nbelow = "elsewhere/"\n'
+                 '[[rewrite]]\nmatch = "int b"\nby = "int d"\nneeds = ["gone.h", ""]\n')
+        made = self.make(self.part_of(
+            self.TOML.replace("[defined]\n", f"{rules}[defined]\nHERE = true\n") + self.STEP))
+        self.assertIn('+#include "b.h"\n+u32 a;\n', made[1].read_text())
+        self.assertIn("+int b;", made[1].read_text())
+
     def test_last_commit_puts_it_in_place_of_what_was_there(self) -> None:
         last = self.make(self.part_of(self.TOML + self.STEP))[2].read_text()
         self.assertIn("Subject: [PATCH 3/3] x: Replace it", last)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import textwrap
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,7 @@ def read_part(name: str) -> Part:
         raise LabError(f"{file.relative_to(ROOT)}: {error}") from error
     if text.get("tree") not in KINDS:
         raise LabError(f"{file.relative_to(ROOT)}: tree is one of {', '.join(KINDS)}")
-    steps = tuple(Step(step["subject"], step["body"].strip(), tuple(step["files"]))
+    steps = tuple(Step(step["subject"], textwrap.fill(step["body"], 72), tuple(step["files"]))
                   for step in text.pop("step", []))
     variants = tuple((file.parent / folder).resolve() for folder in text.pop("patches", []))
     if bool(steps) == bool(variants):

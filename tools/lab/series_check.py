@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -115,13 +116,16 @@ def style(part: Part, tree: Tree, patch: Path, signed: bool) -> list[str]:
     host.ensure_packages({"perl": "perl"})
     own = tree.path / "scripts" / "checkpatch.pl"
     program = own if own.exists() else checkpatch.get_checkpatch()
-    argv = ["perl", os.fspath(program), "--strict", "--terse", "--show-types", "--no-summary",
-            *(["--root", os.fspath(tree.path)] if own.exists() else ["--no-tree"]),
-            *([] if signed else ["--no-signoff"])]
     ignored = ignored_types(part, tree)
-    argv += [f"--ignore={','.join(ignored)}"] if ignored else []
-    done = subprocess.run([*argv, os.fspath(patch)], capture_output=True, text=True, timeout=600,
-                          check=False, cwd=patch.parent)
+    with tempfile.TemporaryDirectory(prefix="checkpatch-") as temp:
+        # Without a tree it looks for names in one all the same.
+        (Path(temp) / "include").mkdir()
+        where = [f"--root={tree.path}"] if own.exists() else ["--no-tree", f"--root={temp}"]
+        argv = ["perl", os.fspath(program), "--strict", "--terse", "--show-types", "--no-summary",
+                *where, *([] if signed else ["--no-signoff"]),
+                *([f"--ignore={','.join(ignored)}"] if ignored else []), os.fspath(patch)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False,
+                              cwd=temp)
     lines = [line for line in done.stdout.splitlines()
              if line and not line.startswith(checkpatch.TOTALS)]
     if done.stderr or done.returncode != (1 if lines else 0):

@@ -9,6 +9,7 @@ has the sources so far, so that each commit compiles. `map` says where folders g
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -97,8 +98,13 @@ class Placer:
     def __init__(self, part: Part, repository: Repository) -> None:
         self.part, self.repository = part, repository
         self.folder = PARTS / part.name
-        self.names = {name: self._holds(file, words)
-                      for name, (file, words) in part.settings.get("defined", {}).items()}
+        self.names = {name: self._holds(*where) if isinstance(where, list) else where
+                      for name, where in part.settings.get("defined", {}).items()}
+        #: (pattern, what takes its place, folder that it is for)
+        self.rewrites = [
+            (re.compile(rule["match"], re.M), rule["by"], rule.get("below", ""))
+            for rule in part.settings.get("rewrite", [])
+            if "needs" not in rule or self._holds(*rule["needs"])]
 
     def _holds(self, file: str, words: str) -> bool:
         path = self.repository.tree.path / file
@@ -116,8 +122,9 @@ class Placer:
         text = (ROOT / name).read_text()
         if Path(name).suffix in (".c", ".h"):
             text = reduced(text, self.names)
-        for old, new in self.part.settings.get("words", {}).items():
-            text = text.replace(old, new)
+        for pattern, words, folder in self.rewrites:
+            if name.startswith(folder):
+                text = pattern.sub(words, text)
         return text.encode()
 
     def build_files(self, sources: list[str], base: dict[str, str]) -> dict[str, bytes]:
@@ -184,4 +191,5 @@ def _replace(part: Part, repository: Repository, placer: Placer, put: list[str],
     gone = {path.relative_to(repository.folder).as_posix() for path in folder.rglob("*")
             if path.is_file()}
     words = part.settings["replace_step"]
-    repository.put(Step(words["subject"], words["body"].strip(), ()), final, gone, author)
+    step = Step(words["subject"], textwrap.fill(words["body"], 72), ())
+    repository.put(step, final, gone, author)

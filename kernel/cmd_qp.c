@@ -8,7 +8,8 @@
  * mana_ib_cmd_create_rc_qp - makes an RC QP of the public format
  * @dev: device
  * @params: what to make
- * @regions: of its queues, in the order of the device; its own then
+ * @regions: of its queues, in the order of the device; its own then. Without a
+ *	memory-management queue that of fast registration is 0
  * @result: what the device calls it
  */
 int mana_ib_cmd_create_rc_qp(struct mana_ib_dev *dev,
@@ -21,7 +22,9 @@ int mana_ib_cmd_create_rc_qp(struct mana_ib_dev *dev,
 		.pd = params->pd,
 		.send_cq = params->send_cq,
 		.recv_cq = params->recv_cq,
-		.flags = MANA_HW_RNIC_RC_NO_FAST_REGISTER,
+		.flags = regions[MANA_HW_RNIC_FAST_REGISTER_SQ] ?
+				 0 :
+				 MANA_HW_RNIC_RC_NO_FAST_REGISTER,
 		.doorbell_page = params->doorbell_page,
 		.max_send_wr = params->cap->max_send_wr,
 		.max_recv_wr = params->cap->max_recv_wr,

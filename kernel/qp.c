@@ -57,6 +57,38 @@ static u64 mana_ib_type_feature(enum ib_qp_type type)
 	}
 }
 
+/*
+ * What a provider asks for, in our words or in those of a stock pair: these differ
+ * behind the stock part.
+ */
+static int mana_ib_read_qp_request(enum ib_qp_type type,
+				   struct mana_uapi_create_qp *request,
+				   struct mana_uapi_create_rc_qp *rc,
+				   struct ib_udata *udata)
+{
+	int err;
+
+	if (type == IB_QPT_RC && !mana_ib_speaks_ours(udata)) {
+		err = mana_ib_udata_in(udata, rc, sizeof(*rc),
+				       MANA_UAPI_CREATE_QP_STOCK_BYTES);
+		if (err)
+			return err;
+		if (rc->mask & ~(MANA_UAPI_RC_FIXED_WQES |
+				 MANA_UAPI_RC_MM_QUEUE))
+			return -EOPNOTSUPP;
+		return 0;
+	}
+	err = mana_ib_udata_in_parts(udata, request, sizeof(*request),
+				     MANA_UAPI_CREATE_QP_STOCK_BYTES);
+	if (err)
+		return err;
+	if (request->reserved)
+		return -EOPNOTSUPP;
+	memcpy(rc->address, request->address, sizeof(rc->address));
+	memcpy(rc->bytes, request->bytes, sizeof(rc->bytes));
+	return 0;
+}
+
 static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 				  struct ib_qp_init_attr *attr,
 				  struct ib_udata *udata)
@@ -65,6 +97,7 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 	struct mana_ib_cq *send_cq = to_mana_cq(attr->send_cq);
 	struct mana_ib_cq *recv_cq = to_mana_cq(attr->recv_cq);
 	struct mana_uapi_create_qp request = {};
+	struct mana_uapi_create_rc_qp rc = {};
 	bool extended;
 	int err;
 
@@ -79,12 +112,10 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 	    recv_cq->handle == MANA_IB_NO_HANDLE)
 		return -EINVAL;
 	if (udata) {
-		err = mana_ib_udata_in_parts(udata, &request, sizeof(request),
-					     MANA_UAPI_CREATE_QP_STOCK_BYTES);
+		err = mana_ib_read_qp_request(attr->qp_type, &request, &rc,
+					      udata);
 		if (err)
 			return err;
-		if (request.reserved)
-			return -EOPNOTSUPP;
 		err = attr->qp_type == IB_QPT_UD ?
 			      mana_ib_check_datagrams(dev) :
 			      0;
@@ -107,7 +138,7 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 	if (extended)
 		return mana_ib_create_extended(qp, attr, &request, udata);
 	if (attr->qp_type == IB_QPT_RC)
-		return mana_ib_create_stock_rc(qp, attr, &request, udata);
+		return mana_ib_create_stock_rc(qp, attr, &rc, udata);
 	if (attr->qp_type == IB_QPT_UC)
 		return -EOPNOTSUPP;
 	return mana_ib_create_stock_ud(qp, attr, &request, udata);
@@ -173,7 +204,8 @@ static void mana_ib_end_device_qp(struct mana_ib_dev *dev,
 
 static int mana_ib_answer_qp(struct mana_ib_qp *qp, struct ib_udata *udata)
 {
-	struct mana_uapi_create_qp_resp response = {};
+	/* What is behind the shorter answer is zero but for who asked for more. */
+	struct mana_uapi_create_rc_qp_resp response = {};
 
 	if (!udata)
 		return 0;
@@ -184,6 +216,9 @@ static int mana_ib_answer_qp(struct mana_ib_qp *qp, struct ib_udata *udata)
 			qp->rc.queue_ids[MANA_HW_RNIC_RESPONDER_SQ];
 		response.queue_id[MANA_UAPI_QP_REQUESTER_RQ] =
 			qp->rc.queue_ids[MANA_HW_RNIC_REQUESTER_RQ];
+		if (qp->rc.mm_umem)
+			response.mm_queue_id =
+				qp->rc.queue_ids[MANA_HW_RNIC_FAST_REGISTER_SQ];
 	}
 	return mana_ib_udata_out(udata, &response, sizeof(response));
 }

@@ -45,10 +45,12 @@ struct mana_ib_work {
  * struct mana_ib_rc_qp - RC in the public format, of users
  * @queue_ids: in the order of the device
  * @umems: queues, in the order of the provider
+ * @mm_umem: memory-management queue, NULL: none
  */
 struct mana_ib_rc_qp {
 	u32 queue_ids[MANA_HW_RNIC_RC_QUEUES];
 	struct ib_umem *umems[MANA_UAPI_QP_QUEUES];
+	struct ib_umem *mm_umem;
 };
 
 /**
@@ -169,7 +171,7 @@ int mana_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
 
 /* qp_stock.c, qp_ext.c */
 int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
-			    const struct mana_uapi_create_qp *request,
+			    const struct mana_uapi_create_rc_qp *request,
 			    struct ib_udata *udata);
 int mana_ib_create_stock_ud(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 			    const struct mana_uapi_create_qp *request,

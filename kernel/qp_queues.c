@@ -59,6 +59,7 @@ void mana_ib_free_queues(struct mana_ib_dev *dev, struct mana_ib_qp *qp)
 	case MANA_IB_QP_STOCK_RC:
 		for (i = 0; i < ARRAY_SIZE(qp->rc.umems); i++)
 			mana_ib_forget_umem(dev, &qp->rc.umems[i]);
+		mana_ib_forget_umem(dev, &qp->rc.mm_umem);
 		break;
 	case MANA_IB_QP_STOCK_UD:
 		mana_ib_forget_umem(dev, &qp->ud.sq_umem);

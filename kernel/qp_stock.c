@@ -22,7 +22,7 @@ static const u8 mana_ib_rc_queue[MANA_UAPI_QP_QUEUES] = {
  * @udata: of the command
  */
 int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
-			    const struct mana_uapi_create_qp *request,
+			    const struct mana_uapi_create_rc_qp *request,
 			    struct ib_udata *udata)
 {
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
@@ -37,6 +37,13 @@ int mana_ib_create_stock_rc(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 		err = mana_ib_queue_region(dev, request->address[i],
 					   request->bytes[i], &qp->rc.umems[i],
 					   &regions[mana_ib_rc_queue[i]]);
+		if (err)
+			goto err_destroy_regions;
+	}
+	if (request->mask & MANA_UAPI_RC_MM_QUEUE) {
+		err = mana_ib_queue_region(dev, request->mm_address,
+					   request->mm_bytes, &qp->rc.mm_umem,
+					   &regions[MANA_HW_RNIC_FAST_REGISTER_SQ]);
 		if (err)
 			goto err_destroy_regions;
 	}

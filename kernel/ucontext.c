@@ -46,7 +46,9 @@ int mana_ib_alloc_ucontext(struct ib_ucontext *ibcontext,
 {
 	struct mana_ib_ucontext *context = to_mana_ucontext(ibcontext);
 	struct mana_ib_dev *dev = to_mana_dev(ibcontext->device);
-	const struct mana_uapi_alloc_context_resp response = {};
+	const struct mana_uapi_alloc_context_resp response = {
+		.comp_mask = dev->rdma ? MANA_UAPI_MASK_RC_QUEUES : 0,
+	};
 	int err;
 
 	err = mana_ib_udata_empty(udata);

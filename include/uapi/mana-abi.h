@@ -18,11 +18,13 @@
 
 /*
  * Answer to "allocate context": empty, or (rdma-core 65) a mask with what the driver
- * has beyond that. Ours has none of it.
+ * has beyond that.
  */
 struct mana_uapi_alloc_context_resp {
 	__aligned_u64 comp_mask;
 };
+
+#define MANA_UAPI_MASK_RC_QUEUES (1u << 1) /* struct mana_uapi_create_rc_qp */
 
 /* What a context of ours has, to who asks with MANA_UAPI_ATTR_QUERY_CONTEXT_RESP */
 struct mana_uapi_context_resp {
@@ -138,6 +140,28 @@ struct mana_uapi_create_qp {
 
 struct mana_uapi_create_qp_resp {
 	__u32 queue_id[MANA_UAPI_QP_QUEUES]; /* extended: 0 and 3 are used */
+};
+
+/*
+ * The same for RC as upstream's next pair says it (RNIC 5.3), in a context that does
+ * not speak ours: a memory-management queue, if its bit is there, and its id.
+ */
+struct mana_uapi_create_rc_qp {
+	__aligned_u64 address[MANA_UAPI_QP_QUEUES];
+	__u32 bytes[MANA_UAPI_QP_QUEUES];
+	/* absent or zero before that */
+	__aligned_u64 mm_address;
+	__u32 mm_bytes;
+	__u32 mask;
+};
+
+#define MANA_UAPI_RC_FIXED_WQES (1u << 0) /* send WQEs have one size, whatever is in them */
+#define MANA_UAPI_RC_MM_QUEUE (1u << 1)
+
+struct mana_uapi_create_rc_qp_resp {
+	__u32 queue_id[MANA_UAPI_QP_QUEUES];
+	__u32 mm_queue_id;
+	__u32 reserved;
 };
 
 /* Create SRQ */

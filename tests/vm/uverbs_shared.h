@@ -89,20 +89,79 @@ static void close_stock(struct process* p) {
     p->async_fd = 0;
 }
 
-/* What a new context is answered: a mask of nothing, and nothing behind it. `with`: the room. */
+static bool is_rdma(const struct worker* w) {
+    return w->process->context.flags & MANA_UAPI_CONTEXT_DMAC;
+}
+
+/* What a new context is answered: a mask, and nothing behind it. `with`: the room. */
 static int context_of_stock(struct worker* w, const struct trial* t) {
-    static const uint8_t zero[64];
     static struct process another;
     struct worker there = *w;
+    const struct mana_uapi_alloc_context_resp mask = {is_rdma(w) ? MANA_UAPI_MASK_RC_QUEUES : 0};
+    uint8_t told[64] = {0};
     uint8_t* at = w->out + sizeof(struct ib_uverbs_get_context_resp);
     uint32_t bytes = (uint32_t)t->with[0];
     int err;
 
+    memcpy(told, &mask, sizeof mask);
     memset(w->out, 0xa5, 512);
     err = open_stock(&there, &another, bytes);
-    if (!err && (memcmp(at, zero, bytes) || at[bytes] != 0xa5)) err = EUCLEAN;
+    if (!err && (memcmp(at, told, bytes) || at[bytes] != 0xa5)) err = EUCLEAN;
     close_stock(&another);
     return err;
+}
+
+/* A PD and a CQ of the stock format in a file of its own. */
+static int stock_objects(struct worker* there, struct base* b) {
+    static const struct change of_stock =
+        FIELD(PART, mana_uapi_create_cq, flags, N(MANA_UAPI_CQ_RNIC));
+    static const struct ib_uverbs_alloc_pd pd;
+    struct command cq, domain = command_of(IB_USER_VERBS_CMD_ALLOC_PD, false, &pd, sizeof pd,
+                                           sizeof(struct ib_uverbs_alloc_pd_resp));
+    int err = plainly(there, &domain);
+
+    b->pd = answered(there, 0);
+    cq = right_cq(there, b);
+    change_command(there, b, &of_stock, &cq);
+    if (!err) err = plainly(there, &cq);
+    b->stock_cq = answered(there, 0);
+    return err;
+}
+
+/*
+ * An RC QP as upstream's next provider asks for one, in a file of its own. `with`: its mask, the
+ * bytes of the memory-management queue, and those of the request. That queue has an id if it is
+ * asked for, of those of its QP; an answer of 16 bytes has none.
+ */
+static int rc_of_next_stock(struct worker* w, const struct trial* t) {
+    static struct process another;
+    const size_t at = sizeof(struct ib_uverbs_ex_create_qp_resp);
+    struct mana_uapi_create_rc_qp part = {.mm_address = arena(w) + 4 * PAGE,
+                                          .mm_bytes = (uint32_t)t->with[1],
+                                          .mask = (uint32_t)t->with[0]};
+    struct mana_uapi_create_rc_qp_resp answer;
+    struct worker there = *w;
+    struct base b = {0};
+    struct command qp;
+    int err = open_stock(&there, &another, 0);
+
+    another.arena = w->process->arena;
+    if (!err) err = stock_objects(&there, &b);
+    for (int i = 0; i < MANA_UAPI_QP_QUEUES; i++) {
+        part.address[i] = arena(w) + (uint32_t)i * PAGE;
+        part.bytes[i] = PAGE;
+    }
+    qp = qp_of(&b, b.stock_cq);
+    add_part(&qp, &part, (uint32_t)t->with[2], sizeof answer);
+    if (!err) err = plainly(&there, &qp);
+    memcpy(&answer, w->out + at, sizeof answer);
+    close_stock(&another);
+    if (err) return err;
+    if (answer.reserved || answer.queue_id[MANA_UAPI_QP_RESPONDER_SQ] !=
+                               answer.queue_id[MANA_UAPI_QP_REQUESTER_SQ] + 1)
+        return EPROTO;
+    if (!(part.mask & MANA_UAPI_RC_MM_QUEUE)) return answer.mm_queue_id ? EUCLEAN : 0;
+    return answer.mm_queue_id == answer.queue_id[MANA_UAPI_QP_REQUESTER_SQ] + 2 ? 0 : EUCLEAN;
 }
 
 /* A CQ, a QP and an SRQ of our formats, in a file of their own. `with`: whether it asked for them.

@@ -165,7 +165,11 @@ class Builder:
 
     @staticmethod
     def _config(*more: str) -> str:
-        return CONFIG.read_text() + "".join(f"{line}\n" for line in more)
+        # Kconfig warns of a symbol that is there twice.
+        other = {line.partition("=")[0] for line in more}
+        kept = [line for line in CONFIG.read_text().splitlines()
+                if line.partition("=")[0] not in other]
+        return "\n".join([*kept, *more, ""])
 
     def _base(self, base: Path, log: Path) -> None:
         """Builds the tree as it is. What it says is kept beside it."""

@@ -39,19 +39,31 @@ void mana_memory_elsewhere(struct ibv_context *context)
 	mana_store_relaxed(&to_mctx(context)->elsewhere, 1);
 }
 
+/*
+ * The same of an MR that is elsewhere, before the caller knows its lkey. What is
+ * refused changes nothing: programs try whether dma-bufs are there at all.
+ */
+static struct ibv_mr *finish_elsewhere(struct ibv_pd *pd, struct verbs_mr *vmr, int ret)
+{
+	if (!ret)
+		mana_memory_elsewhere(pd->context);
+	return finish_mr(vmr, ret);
+}
+
 struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
 			   int access)
 {
 	struct ib_uverbs_reg_mr_resp resp = {};
 	struct ibv_reg_mr cmd = {};
 	struct verbs_mr *vmr = alloc_mr(pd);
+	int ret;
 
 	if (!vmr)
 		return NULL;
-	if (hca_va != (uintptr_t)address)
-		mana_memory_elsewhere(pd->context);
-	return finish_mr(vmr, ibv_cmd_reg_mr(pd, address, length, hca_va, access, vmr, &cmd,
-					     sizeof(cmd), &resp, sizeof(resp)));
+	ret = ibv_cmd_reg_mr(pd, address, length, hca_va, access, vmr, &cmd, sizeof(cmd), &resp,
+			     sizeof(resp));
+	return hca_va == (uintptr_t)address ? finish_mr(vmr, ret) :
+					      finish_elsewhere(pd, vmr, ret);
 }
 
 struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
@@ -61,9 +73,8 @@ struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len
 
 	if (!vmr)
 		return NULL;
-	mana_memory_elsewhere(pd->context);
-	return finish_mr(vmr, ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, vmr,
-						    NULL));
+	return finish_elsewhere(pd, vmr, ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd,
+							       access, vmr, NULL));
 }
 
 int mana_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd, void *address, size_t length,
@@ -136,8 +147,7 @@ struct ibv_mr *mana_import_mr(struct ibv_pd *pd, uint32_t handle)
 
 	if (!vmr)
 		return NULL;
-	mana_memory_elsewhere(pd->context);
-	return finish_mr(vmr, ibv_cmd_query_mr(pd, vmr, handle));
+	return finish_elsewhere(pd, vmr, ibv_cmd_query_mr(pd, vmr, handle));
 }
 
 void mana_unimport_mr(struct ibv_mr *mr)

@@ -90,6 +90,13 @@ int ibv_cmd_reg_mr(struct ibv_pd* pd, void* address, size_t length, uint64_t hca
     (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
     return 0;
 }
+static int refuse_dmabuf;
+
+int ibv_cmd_reg_dmabuf_mr(struct ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                          int access, struct verbs_mr* mr, struct ibv_command_buffer* driver) {
+    (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access, (void)mr;
+    return (void)driver, refuse_dmabuf;
+}
 int ibv_cmd_dereg_mr(struct verbs_mr* mr) {
     return (void)mr, 0;
 }
@@ -285,6 +292,32 @@ static void parent_domain_outlives_its_queues(void) {
     CHECK(held == 0 && kept_from_forks == 0);
     CHECK(mana_dealloc_pd(pd) == EBUSY);
     CHECK(!mana_dealloc_pd(parent));
+    CHECK(!mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
+/* Completions of datagrams in the public format say by which IP they came as long as all lkeys
+ * are addresses: also after UCX has asked, with a bad descriptor, whether dma-bufs are there. */
+static void refused_dmabuf_leaves_memory_where_it_is(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
+    char buffer[64];
+
+    struct ibv_mr* mr = mana_reg_mr(pd, buffer, sizeof(buffer), (uintptr_t)buffer, 0);
+    CHECK(mr && !ctx->elsewhere);
+    refuse_dmabuf = EBADF;
+    CHECK(!mana_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EBADF);
+    CHECK(!ctx->elsewhere);
+    refuse_dmabuf = 0;
+    struct ibv_mr* other = mana_reg_dmabuf_mr(pd, 0, 4096, 0, 3, 0);
+    CHECK(other && ctx->elsewhere);
+    CHECK(!mana_dereg_mr(verbs_get_mr(other)));
+    CHECK(ctx->elsewhere);
+    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
+    ctx->elsewhere = 0;
+    mr = mana_reg_mr(pd, buffer, sizeof(buffer), 0, 0);
+    CHECK(mr && ctx->elsewhere);
+    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
     CHECK(!mana_dealloc_pd(pd));
     free_context(ctx);
 }
@@ -693,6 +726,7 @@ static void direct_verbs_of_pds(void) {
 
 int main(void) {
     parent_domain_outlives_its_queues();
+    refused_dmabuf_leaves_memory_where_it_is();
     parent_domain_outlives_its_objects();
     parent_domain_outlives_direct_queues();
     own_memory_is_kept_from_forks();

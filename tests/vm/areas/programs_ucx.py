@@ -31,6 +31,9 @@ SIZES = (1, 8192, 4 << 20)
 UCP_TESTS = ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "stream_lat", "stream_bw",
              "ucp_am_lat", "ucp_am_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get")
 ATOMICS = ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")
+# These have fences, for which UCX chooses a flush of the remote side, if nobody says otherwise.
+# Over rc it has that with mlx5's direct verbs alone ("flush(remote) is not supported").
+FENCED = ("ucp_put_bw", *ATOMICS)
 # How the lower layer sends, and how much of it: in a request, copied, or from where it is.
 MESSAGES = (("short", 1), ("short", 8), ("bcopy", 1), ("bcopy", 4096), ("zcopy", 4096))
 WRITES = (("short", 1), ("short", 8), ("bcopy", 1), ("bcopy", 8192), ("zcopy", 1),
@@ -99,6 +102,8 @@ def iterations(size: int) -> str:
 def ucp(transports: str, test: str, sizes: tuple[int, ...], context: Context) -> None:
     """One test of the upper layer over each of some sizes."""
     before = settings(context.b, transports)
+    if test in FENCED and "rc" in transports:
+        before += " UCX_FENCE_MODE=weak"
     size_of_all = sizes[0] if len(sizes) == 1 else "BYTES"
     says(context, f"{before} ucx_perftest -t {test} -s {size_of_all}", transports)
     figures = []

@@ -292,6 +292,13 @@ class CheckTest(Made):
         self.assertEqual([bool(commit.build) for commit in outcome.commits], [True, False])
         self.assertIn("building 0001-", outcome.commits[0].build[0])
 
+    def test_tests_that_fail_are_a_finding(self) -> None:
+        with mock.patch.dict(series_check.TESTS, {"perftest": "exit 1\n"}):
+            outcome = self.check("another")
+        self.assertEqual(outcome.tests, "FAILED: the project's own tests failed")
+        with redirect_stdout(io.StringIO()):
+            self.assertEqual(upstream.report(outcome), 1)
+
     def test_the_tree_stays_as_it_is(self) -> None:
         self.check("another")
         self.assertEqual((self.tree / "src/perftest_resources.c").read_text(), RESOURCES)

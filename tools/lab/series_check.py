@@ -64,7 +64,7 @@ cd /build/tree
 PYTHONPATH=/shims python3 buildlib/check-build --src /build/tree --build /build/out --cc gcc \
     --cxx "g++ -std=gnu++17"
 echo "buildlib/check-build: nothing found"
-python3 /build/out/bin/run_tests.py 2>&1
+/build/out/bin/run_tests.py 2>&1
 """,
     "perftest": """set -e
 for program in ib_send_bw ib_write_lat ib_read_bw raw_ethernet_bw; do

@@ -64,6 +64,10 @@ probes() {
 	probe ROBUST_UDATA 'const struct ib_device_ops a7 = { .uverbs_robust_udata = 1 };'
 	probe CORE_PORT_EVENTS \
 		'void a8(struct ib_device *d) { ib_dispatch_port_state_event(d, NULL); }'
+	probe UDATA_HELPERS \
+		'int ae(struct ib_udata *u)
+		{ return ib_is_udata_in_empty(u) ? : ib_respond_empty_udata(u) ? :
+		  _ib_respond_udata(u, 0, 0) ? : _ib_copy_validate_udata_in(u, 0, 0, 0); }'
 	probe RDMA_ITER '
 #if !__has_include(<rdma/iter.h>)
 #error none

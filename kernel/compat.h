@@ -13,6 +13,7 @@
 #include <linux/overflow.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <net/mana/mana.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
@@ -256,6 +257,46 @@ static inline struct ib_umem *compat_cq_umem_get(struct ib_cq *ibcq,
 	return compat_umem_get(ibcq->device, addr, size, access);
 #endif
 }
+
+/*
+ * Since 7.2; goes when that is the oldest kernel. What a provider sends may be longer than
+ * what the driver knows if it ends in zeros, and an answer that is longer ends in zeros.
+ */
+#ifndef HAVE_UDATA_HELPERS
+static inline int _ib_copy_validate_udata_in(struct ib_udata *udata, void *req,
+					     size_t kernel_size,
+					     size_t minimum_size)
+{
+	int err = -EINVAL;
+
+	if (udata->inlen >= minimum_size)
+		err = copy_struct_from_user(req, kernel_size, udata->inbuf,
+					    udata->inlen);
+	return err == -E2BIG ? -EOPNOTSUPP : err;
+}
+
+static inline int _ib_respond_udata(struct ib_udata *udata, const void *src,
+				    size_t len)
+{
+	size_t bytes = min(len, udata->outlen);
+	size_t rest = udata->outlen - bytes;
+
+	if (copy_to_user(udata->outbuf, src, bytes) ||
+	    clear_user(udata->outbuf + bytes, rest))
+		return -EFAULT;
+	return 0;
+}
+
+static inline int ib_is_udata_in_empty(struct ib_udata *udata)
+{
+	return udata ? _ib_copy_validate_udata_in(udata, NULL, 0, 0) : 0;
+}
+
+static inline int ib_respond_empty_udata(struct ib_udata *udata)
+{
+	return udata ? _ib_respond_udata(udata, NULL, 0) : 0;
+}
+#endif
 
 /* Newer cores let a process name the queues of a QP by attributes of the command. */
 static inline bool compat_names_queues(struct ib_udata *udata)

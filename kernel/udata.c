@@ -5,16 +5,6 @@
 
 #include <linux/uaccess.h>
 
-/* -EFAULT is not that there is something: the core's function does not tell. */
-static int mana_ib_zero(const void __user *at, size_t bytes)
-{
-	int zero = check_zeroed_user(at, bytes);
-
-	if (zero < 0)
-		return zero;
-	return zero ? 0 : -EOPNOTSUPP;
-}
-
 /**
  * mana_ib_udata_in - takes over what the provider sent with a command
  * @udata: of the command
@@ -28,16 +18,7 @@ static int mana_ib_zero(const void __user *at, size_t bytes)
 int mana_ib_udata_in(struct ib_udata *udata, void *request, size_t bytes,
 		     size_t minimum)
 {
-	int err = 0;
-
-	if (udata->inlen < minimum)
-		return -EINVAL;
-	if (udata->inlen > bytes)
-		err = mana_ib_zero(udata->inbuf + bytes, udata->inlen - bytes);
-	if (err)
-		return err;
-	memset(request, 0, bytes);
-	return ib_copy_from_udata(request, udata, min(bytes, udata->inlen));
+	return _ib_copy_validate_udata_in(udata, request, bytes, minimum);
 }
 
 /**
@@ -68,21 +49,7 @@ int mana_ib_udata_in_parts(struct ib_udata *udata, void *request, size_t bytes,
 int mana_ib_udata_out(struct ib_udata *udata, const void *response,
 		      size_t bytes)
 {
-	int err;
-
-	err = ib_copy_to_udata(udata, (void *)response,
-			       min(bytes, udata->outlen));
-	if (err || udata->outlen <= bytes)
-		return err;
-	return clear_user(udata->outbuf + bytes, udata->outlen - bytes) ?
-		       -EFAULT :
-		       0;
-}
-
-/* Finds out in time that an answer cannot be given. */
-static int mana_ib_udata_prepare(struct ib_udata *udata)
-{
-	return clear_user(udata->outbuf, udata->outlen) ? -EFAULT : 0;
+	return _ib_respond_udata(udata, response, bytes);
 }
 
 /**
@@ -98,7 +65,7 @@ int mana_ib_command_prepare(struct ib_udata *udata)
 
 	if (clear_user(core->outbuf, core->outlen))
 		return -EFAULT;
-	return mana_ib_udata_prepare(udata);
+	return ib_respond_empty_udata(udata);
 }
 
 /**
@@ -109,12 +76,7 @@ int mana_ib_command_prepare(struct ib_udata *udata)
  */
 int mana_ib_udata_empty(struct ib_udata *udata)
 {
-	int err;
-
-	if (!udata)
-		return 0;
-	err = mana_ib_zero(udata->inbuf, udata->inlen);
-	return err ? : mana_ib_udata_prepare(udata);
+	return ib_is_udata_in_empty(udata) ? : ib_respond_empty_udata(udata);
 }
 
 /**

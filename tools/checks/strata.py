@@ -15,7 +15,8 @@ PLACES = (
      re.compile(r"parent\.c|compat\.h")),
     ("a copy from or to user space",
      re.compile(r"\b(?:copy_(?:from|to)_user|ib_copy_(?:from|to)_udata|clear_user"
-                r"|_?uverbs_copy_\w+)\b"), re.compile(r"udata\.c")),
+                r"|_?ib_copy_validate_\w+|_?ib_respond_\w*udata|_?uverbs_copy_\w+)\b"),
+     re.compile(r"udata\.c|compat\.h")),
     ("a kernel's oddity", re.compile(r"^\s*#.*\bHAVE_[A-Z]"), re.compile(r"compat\.h")),
 )
 

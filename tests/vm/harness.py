@@ -103,6 +103,7 @@ class Case:
 @dataclass
 class Area:
     """A topic. `layout` says which guests it needs: "pair", "one" (one guest with two NICs),
+    "systemd" (the same with systemd as process 1, and udev),
     "split" (each guest has a manad of its own, joined by UDP), "soft" (the second has Soft-RoCE
     on a virtio NIC), "headers" (modules can be built in the second), "third" (manad has one more
     NIC, without a guest) or "tap" (one guest, and the host's stack behind a TAP device). `needs`:

@@ -207,6 +207,10 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), **ours)]
         ends = ((0, 0), (0, 0))
         nics = 2
+    if layout == "systemd":
+        specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), systemd=True, **ours)]
+        ends = ((0, 0), (0, 1))
+        nics = 2
     if layout == "headers" and arguments.kernel == "stock":
         # compilers want more memory, and what they write is in memory too
         specs[1] = replace(specs[1], headers=True, cpus=max(2, arguments.cpus), memory=2048)
@@ -294,7 +298,7 @@ def list_missing(areas: list[Area], arguments: argparse.Namespace) -> None:
     any."""
     suites = PAIRS[arguments.pair]
     for area in areas:
-        ones = suites[-1:] if area.layout in ("one", "tap") else suites
+        ones = suites[-1:] if area.layout in ("one", "systemd", "tap") else suites
         images = [cached_image(suite) for suite in ones]
         guests = None
         if None not in images and arguments.kernel == "stock" and area.layout != "headers":
@@ -329,7 +333,7 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     number = 0
-    for layout in ("pair", "third", "split", "soft", "headers", "one", "tap"):
+    for layout in ("pair", "third", "split", "soft", "headers", "one", "systemd", "tap"):
         mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
         if not mine:
             continue

@@ -58,7 +58,8 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
             raise LabError(f"--{what} names {len(values)} guests, there are {count}")
     return [GuestSpec(names[index % len(names)], args.cpus or CPUS[args.kernel],
                       args.memory or MEMORY[args.kernel], driver=drivers[index % len(drivers)],
-                      provider=providers[index % len(providers)], kernel=args.kernel)
+                      provider=providers[index % len(providers)], kernel=args.kernel,
+                      systemd=args.systemd)
             for index in range(count)]
 
 
@@ -88,6 +89,8 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
                         help="Debian's kernel, or one built from Debian's source: debug with "
                         "KASAN, lockdep and the kernel's other checkers, kcsan with the detector "
                         "of data races (default: stock)")
+    parser.add_argument("--systemd", action="store_true",
+                        help="systemd is process 1 of the guests, with udev (default: neither)")
     if virtio:
         parser.add_argument("--nics", type=int, default=1, metavar="N",
                             help="MANA NICs of a guest (default: 1; 0: none)")

@@ -44,7 +44,8 @@ class GuestSpec:
     `uplinks` are virtio NICs on manad's switch, by QEMU's stream netdev. `driver` and
     `provider`: "stock" or "ours"; `kernel`: "stock", "debug" or "kcsan". `disk`: MiB of an empty
     disk, /dev/vdb, that outlives the guest and is there for the next one in its place. `headers`:
-    modules for Debian's kernel can be built in it, with DKMS."""
+    modules for Debian's kernel can be built in it, with DKMS. `systemd`: it is process 1, with
+    udev; else the guest has neither, and starts faster."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -58,6 +59,12 @@ class GuestSpec:
     kernel: str = "stock"
     disk: int = 0
     headers: bool = False
+    systemd: bool = False
+
+    @property
+    def command_line(self) -> str:
+        """What it adds to the kernel's."""
+        return f"{'manalab.init=systemd ' if self.systemd else ''}{self.append}"
 
     @property
     def patience(self) -> float:
@@ -396,15 +403,16 @@ class Guest:
         return self._devices[mac]
 
     def rdma_device(self, nic: int = 0) -> str:
-        """The RDMA device of a MANA NIC (mana_0 and on)."""
+        """The RDMA device of a MANA NIC: mana_0 and on, or as udev names it. From 7.2 on there is
+        another one of raw packets, which has no GIDs."""
         interface = self.interface(nic)
-        text = self.run("for d in /sys/class/infiniband/*; do "
-                        "echo $(basename $d) $(cat $d/ports/1/gid_attrs/ndevs/0 2>/dev/null) "
-                        "$(ls $d/device/net 2>/dev/null); done").stdout
-        for line in text.splitlines():
-            words = line.split()
-            if interface in words[1:]:
-                return words[0]
+        for where in ("cat $d/ports/1/gid_attrs/ndevs/0", "ls $d/device/net"):
+            text = self.run("for d in /sys/class/infiniband/*; do "
+                            f"echo $(basename $d) $({where} 2>/dev/null); done").stdout
+            for line in text.splitlines():
+                name, *interfaces = line.split()
+                if interface in interfaces:
+                    return name
         raise LabError(f"{self.name}: {interface} has no RDMA device", self.console_log)
 
     def ip(self, nic: int = 0, version: int = 4) -> str:

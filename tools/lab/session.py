@@ -218,8 +218,8 @@ class Lab:
                 agent_socket=run / f"{name}.agent", qmp_socket=run / f"{name}.qmp", accel=accel,
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
                 virtio=tuple(virtio),
-                append=f"{image.append} {spec.append}".strip(), shared_memory=self._shared_memory,
-                disk=disk)
+                append=f"{image.append} {spec.command_line}".strip(),
+                shared_memory=self._shared_memory, disk=disk)
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir))
         for before in range(len(nics) - 1):

@@ -4,6 +4,9 @@
  * root needs, mounts the image read-only below a tmpfs, makes that the root, starts the agent,
  * and then reaps orphans. When the agent ends, the guest has no further use and powers off.
  *
+ * With the word manalab.init=systemd on the kernel's command line it becomes the image's systemd
+ * instead, which starts udev and then the agent.
+ *
  * Linked statically; built on the host.
  */
 #include <errno.h>
@@ -119,6 +122,56 @@ static void make_root(void) {
     symlink("/proc/self/fd/2", "/dev/stderr");
 }
 
+static int wants_systemd(void) {
+    char line[4096];
+    int fd = open("/proc/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t got;
+
+    if (fd < 0) die("/proc/cmdline");
+    got = read(fd, line, sizeof(line) - 1);
+    close(fd);
+    if (got < 0) die("/proc/cmdline");
+    line[got] = '\0';
+    return strstr(line, "manalab.init=systemd") != NULL;
+}
+
+/* Never returns. The target has what every system has (mounts, udev, its look at all devices) and
+ * the agent; nothing listens, and nobody can log in. */
+static void become_systemd(void) {
+    static const char target[] =
+        "[Unit]\n"
+        "Requires=basic.target manalab-agent.service\n"
+        "After=basic.target\n";
+    static const char agent[] =
+        "[Unit]\n"
+        "After=basic.target systemd-udev-settle.service\n"
+        "Wants=systemd-udev-settle.service\n"
+        "SuccessAction=poweroff-force\n"
+        "FailureAction=poweroff-force\n"
+        "[Service]\n"
+        "Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        "Environment=HOME=/root LANG=C.UTF-8 TERM=linux USER=root\n"
+        "ExecStart=/usr/bin/python3 -S -E /usr/sbin/manalab-agent\n"
+        "StandardInput=null\n"
+        "StandardOutput=tty\n"
+        "StandardError=tty\n"
+        "TTYPath=/dev/console\n"
+        "LimitNOFILE=65536:1048576\n"
+        "LimitMEMLOCK=infinity\n"
+        "OOMScoreAdjust=-1000\n"
+        "Delegate=yes\n";
+    static char* const environment[] = {"TERM=linux", "LANG=C.UTF-8", NULL};
+    char* const arguments[] = {"/usr/lib/systemd/systemd", "--unit=manalab.target",
+                               "--show-status=no", NULL};
+
+    write_text("/etc/systemd/system/manalab.target", target);
+    write_text("/etc/systemd/system/manalab-agent.service", agent);
+    /* Without it each boot would be the first one, on which systemd enables all units. */
+    write_text("/etc/machine-id", "6d616e616c61620000000000000000aa\n");
+    execve(arguments[0], arguments, environment);
+    die(arguments[0]);
+}
+
 int main(void) {
     static char* const environment[] = {
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -145,6 +198,7 @@ int main(void) {
     /* Answers "which host am I" for programs that ask; the agent sets the guest's own name. */
     write_text("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n");
     write_text("/etc/resolv.conf", "");
+    if (wants_systemd()) become_systemd();
     setrlimit(RLIMIT_NOFILE, &files);
     agent = fork();
     if (agent < 0) die("fork");

@@ -321,6 +321,15 @@ static int mana_ib_register(struct mana_ib_dev *dev)
 				  dev->parent);
 }
 
+/* What an auxiliary device is for, if nothing else. */
+#define MANA_IB_RAW_DEVICE 1
+
+/* Some software wants one IB device of a PCI function, as the RDMA plugin of Kubernetes. */
+static bool mana_ib_raw_devices = true;
+module_param_named(raw_devices, mana_ib_raw_devices, bool, 0444);
+MODULE_PARM_DESC(raw_devices,
+		 "Also make manae_N, for raw packets by direct verbs (kernels since 7.2; default: yes)");
+
 static int mana_ib_probe(struct auxiliary_device *adev,
 			 const struct auxiliary_device_id *id)
 {
@@ -328,6 +337,8 @@ static int mana_ib_probe(struct auxiliary_device *adev,
 	struct mana_ib_dev *dev;
 	int err;
 
+	if (id->driver_data == MANA_IB_RAW_DEVICE && !mana_ib_raw_devices)
+		return -ENODEV;
 	dev = ib_alloc_device(mana_ib_dev, ibdev);
 	if (!dev)
 		return -ENOMEM;
@@ -405,7 +416,7 @@ static void mana_ib_remove(struct auxiliary_device *adev)
 
 static const struct auxiliary_device_id mana_ib_ids[] = {
 	{ .name = "mana.rdma" },
-	{ .name = "mana.eth" },
+	{ .name = "mana.eth", .driver_data = MANA_IB_RAW_DEVICE },
 	{},
 };
 MODULE_DEVICE_TABLE(auxiliary, mana_ib_ids);

@@ -55,7 +55,8 @@ def status(machine: Machine) -> tuple[str, str]:
     return found[1] if found else "none", said
 
 
-@AREA.case("QEMU migrates a machine over RDMA, whose memory is then the same", timeout=LIMIT)
+@AREA.case("QEMU migrates a machine over RDMA, whose memory is then the same", timeout=LIMIT,
+           long=True)
 def migration(context: Context) -> None:
     if not context.has("driver") and any(peer.suite == "trixie" for peer in context.peers):
         skip("the stock driver of kernel 6.12 has no QP1, so no connection manager")

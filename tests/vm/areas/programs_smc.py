@@ -40,7 +40,8 @@ def routed(peer: Peer, other: Peer) -> Iterator[None]:
                  f"ip addr del {second[peer.index]}/24 dev {peer.interface}", check=False)
 
 
-@AREA.case("SMC-R v2 over a gateway: bytes compared, by RDMA and not by TCP", timeout=300)
+@AREA.case("SMC-R v2 over a gateway: bytes compared, by RDMA and not by TCP", timeout=300,
+           smoke=True)
 def smcr(context: Context) -> None:
     server, client = context.a, context.b
     for peer in (server, client):

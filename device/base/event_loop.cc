@@ -3,6 +3,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include <cerrno>
 #include <ctime>
@@ -137,6 +138,8 @@ bool EventLoop::poll(bool may_sleep) {
 
 void EventLoop::run() {
     thread_.store(std::this_thread::get_id());
+    // Timers of microseconds are meant so: the kernel lets a thread sleep 50 us longer otherwise.
+    ::prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     Activity::attach(&activity_);
     TimePoint last_work = clock_.now();
     TimePoint last_look = last_work;
@@ -158,9 +161,9 @@ void EventLoop::run() {
         busy_poll_.found();
         last_work = clock_.now();
     }
+    // Still the loop's thread: others may go on for a while, and are not on it now either.
     stop_.store(false);
     Activity::attach(nullptr);
-    thread_.store(std::thread::id{});
 }
 
 }  // namespace openmana::base

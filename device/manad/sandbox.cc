@@ -139,6 +139,7 @@ void allow_some_arguments(Rules& rules) {
     rules.allow(SCMP_SYS(clone), {bits(0, kThread | kElse, kThread)});
     rules.add(SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3));
     rules.allow(SCMP_SYS(prctl), {equals(0, PR_SET_NAME)});
+    rules.allow(SCMP_SYS(prctl), {equals(0, PR_SET_TIMERSLACK)});
     rules.allow(SCMP_SYS(sched_setattr), {equals(0, 0)});
     rules.allow(SCMP_SYS(sched_setaffinity), {equals(0, 0)});
     rules.allow(SCMP_SYS(tgkill), {equals(0, static_cast<std::uint64_t>(::getpid()))});

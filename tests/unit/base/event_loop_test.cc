@@ -29,6 +29,21 @@ TEST_F(EventLoopTest, RunsTasksInTheOrderPosted) {
     EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
 }
 
+TEST_F(EventLoopTest, AfterItsEndNobodyElseIsOnItsThread) {
+    EXPECT_TRUE(loop->on_thread()) << "before it runs";
+    bool within = false;
+    std::thread owner([&] {
+        loop->post([&] {
+            within = loop->on_thread();
+            loop->stop();
+        });
+        loop->run();
+    });
+    owner.join();
+    EXPECT_TRUE(within);
+    EXPECT_FALSE(loop->on_thread());
+}
+
 TEST_F(EventLoopTest, TasksFromManyThreadsAllArrive) {
     std::atomic<int> left{4000};
     std::vector<std::thread> posters;

@@ -109,6 +109,20 @@ private:
     void device_counters(gdma::HwcReply& reply) const;
     /// Null if there is no such CQ.
     [[nodiscard]] gdma::Handle<gdma::CompletionQueue> cq_of(std::uint64_t handle) const;
+    /// What the messages that make a QP name alike.
+    struct NewQp {
+        std::uint64_t pd;
+        std::uint64_t send_cq;
+        std::uint64_t recv_cq;
+        std::uint32_t doorbell_page;
+    };
+    /// Its SQs and RQs, so many of each; the first id is a multiple of `align`.
+    struct NewIds {
+        std::uint32_t count;
+        std::uint32_t align;
+        bool gsi = false;  ///< one RQ, with the id that packets for QP 1 go to
+    };
+    [[nodiscard]] base::Result<QpUses> uses_of(const NewQp& named, const NewIds& wanted);
     /// Doorbells and visitors reach a new QP from now on. `reads`: the doorbell of its READ scatter
     /// queue.
     void connect(Qp& qp, gdma::DoorbellTarget* reads = nullptr);

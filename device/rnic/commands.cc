@@ -2,7 +2,10 @@
 // The commands that make and destroy objects (RNIC 2). All run on the executor, with the gate open
 // but where they change what visitors look at.
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "rnic/adapter.h"
@@ -18,6 +21,7 @@ namespace {
 
 constexpr std::uint32_t kMinSendRing = 512;
 constexpr std::uint32_t kMinReceiveRing = 256;
+constexpr std::uint64_t kMaxRing = 1ULL << 31;
 
 std::uint64_t count_of(const base::Counter& counter) {
     return counter.value();
@@ -239,46 +243,84 @@ std::uint32_t Adapter::destroy_cq(const HwcRequest& request) {
     return gdma::kHwcSuccess;
 }
 
+base::Result<QpUses> Adapter::uses_of(const NewQp& named, const NewIds& wanted) {
+    const auto pd = function.pds().find(gdma::PdHandle(named.pd));
+    auto send_cq = cq_of(named.send_cq);
+    auto recv_cq = cq_of(named.recv_cq);
+    if (!pd || !send_cq || !recv_cq)
+        return base::fail(base::ErrorCode::kNotFound, "no such PD or CQ", named.pd);
+    const auto page = function.pages().find(gdma::DoorbellPage(named.doorbell_page));
+    if (!page)
+        return base::fail(base::ErrorCode::kInvalidArgument, "no such doorbell page",
+                          named.doorbell_page);
+    if (qps.count() >= datapath.config.max_qps)
+        return base::fail(base::ErrorCode::kExhausted, "no QP left", datapath.config.max_qps);
+    TRY(auto charge, function.account().charge(Qp::growth()));
+    TRY(auto sqs, function.sqs().allocate(wanted.count, wanted.align));
+    TRY(auto rqs, wanted.gsi ? function.rqs().allocate_reserved(kGsiRq)
+                             : function.rqs().allocate_public(wanted.count, wanted.align));
+    if (!qps.prepare(Qpn(rqs.first().value())))
+        return base::fail(base::ErrorCode::kExhausted, "no room for a QP", rqs.first().value());
+    return QpUses{*pd,
+                  std::move(send_cq),
+                  std::move(recv_cq),
+                  *page,
+                  std::move(sqs),
+                  std::move(rqs),
+                  std::move(charge)};
+}
+
+namespace {
+
+/// A ring of a new QP: the region that the message names, and how many bytes it has at least; 0 for
+/// what is never read.
+struct NewRing {
+    std::uint64_t region;
+    std::uint64_t least;
+};
+
+/// The regions, which become the QP's when they are taken. No region is two rings.
+base::Result<std::vector<gdma::RegionClaim>> claim_rings(gdma::RegionTable& regions,
+                                                         std::span<const NewRing> rings) {
+    std::vector<gdma::RegionClaim> claims;
+    for (const NewRing& ring : rings) {
+        if (std::ranges::count(rings, ring.region, &NewRing::region) != 1)
+            return base::fail(base::ErrorCode::kInvalidArgument, "a region for two rings",
+                              ring.region);
+        TRY(auto claim, regions.claim(gdma::RegionHandle(ring.region)));
+        if (ring.least != 0 && (claim->length() < ring.least || claim->length() > kMaxRing))
+            return base::fail(base::ErrorCode::kInvalidArgument, "no length of a ring",
+                              claim->length());
+        claims.push_back(std::move(claim));
+    }
+    return claims;
+}
+
+}  // namespace
+
 std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_rc_qp_req>(request);
-    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
-    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
-    const auto send_cq = cq_of(message.send_cq);
-    const auto recv_cq = cq_of(message.recv_cq);
-    if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
-    if (!page) return gdma::kHwcInvalidParameter;
-    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
-    std::array<gdma::RegionClaim, MANA_HW_RNIC_RC_QUEUES> regions;
-    for (std::size_t i = 0; i < MANA_HW_RNIC_RC_QUEUES; ++i) {
-        const std::uint64_t handle = message.regions[i];
-        if (handle == 0 && i == MANA_HW_RNIC_FAST_REGISTER_SQ) continue;
-        for (std::size_t j = 0; j < i; ++j)
-            if (message.regions[j] == handle) return gdma::kHwcInvalidParameter;
-        auto region = function.regions().claim(gdma::RegionHandle(handle));
-        if (!region) return gdma::kHwcNotFound;
-        const std::uint64_t length = (*region)->length();
-        const bool ring = i != MANA_HW_RNIC_RESPONDER_SQ && i != MANA_HW_RNIC_FAST_REGISTER_SQ;
-        const std::uint32_t least = i == MANA_HW_RNIC_REQUESTER_SQ ? kMinSendRing : kMinReceiveRing;
-        if (ring && (length < least || length > 1ULL << 31)) return gdma::kHwcInvalidParameter;
-        regions[i] = std::move(*region);
-    }
-    auto charge = function.account().charge(Qp::growth());
-    auto sqs = function.sqs().allocate(4, 4);
-    auto rqs = function.rqs().allocate_public(4, 4);
-    if (!charge || !sqs || !rqs || !qps.prepare(Qpn(rqs->first().value())))
-        return gdma::kHwcNoResources;
+    // Nothing is read from the SQs of the responder and of fast registration, which may be none.
+    std::vector<NewRing> rings{{message.regions[MANA_HW_RNIC_REQUESTER_SQ], kMinSendRing},
+                               {message.regions[MANA_HW_RNIC_REQUESTER_RQ], kMinReceiveRing},
+                               {message.regions[MANA_HW_RNIC_RESPONDER_RQ], kMinReceiveRing},
+                               {message.regions[MANA_HW_RNIC_RESPONDER_SQ], 0}};
+    if (const std::uint64_t region = message.regions[MANA_HW_RNIC_FAST_REGISTER_SQ]; region != 0)
+        rings.push_back({region, 0});
+    auto claims = claim_rings(function.regions(), rings);
+    if (!claims) return gdma::status_of(claims.error());
+    auto uses = uses_of({message.pd, message.send_cq, message.recv_cq, message.doorbell_page},
+                        {.count = 4, .align = 4});
+    if (!uses) return gdma::status_of(uses.error());
     StockQueues::Regions queues;
-    queues.send = regions[MANA_HW_RNIC_REQUESTER_SQ].take();
-    queues.read_scatter = regions[MANA_HW_RNIC_REQUESTER_RQ].take();
-    queues.receive = regions[MANA_HW_RNIC_RESPONDER_RQ].take();
-    queues.held.push_back(regions[MANA_HW_RNIC_RESPONDER_SQ].take());
-    queues.held.push_back(regions[MANA_HW_RNIC_FAST_REGISTER_SQ].take());
+    queues.send = (*claims)[0].take();
+    queues.read_scatter = (*claims)[1].take();
+    queues.receive = (*claims)[2].take();
+    for (std::size_t i = 3; i < claims->size(); ++i) queues.held.push_back((*claims)[i].take());
     // Ids: RNIC 3.2.
-    const Qp::Ids ids{sqs->first(), rqs->first(), rqs->at(1)};
-    QpWith<StockQueues>& qp = qps.create<StockQueues>(
-        datapath, QpType::kRc, ids,
-        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
-        std::move(queues));
+    const Qp::Ids ids{uses->sqs.first(), uses->rqs.first(), uses->rqs.at(1)};
+    QpWith<StockQueues>& qp =
+        qps.create<StockQueues>(datapath, QpType::kRc, ids, std::move(*uses), std::move(queues));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect(qp, &qp.format.sends.read_doorbell());
@@ -295,39 +337,22 @@ std::uint32_t Adapter::create_rc_qp(const HwcRequest& request, HwcReply& reply) 
 
 std::uint32_t Adapter::create_uc_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_uc_qp_req>(request);
-    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
-    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
-    const auto send_cq = cq_of(message.send_cq);
-    const auto recv_cq = cq_of(message.recv_cq);
-    if (!pd || !send_cq || !recv_cq) return gdma::kHwcNotFound;
-    if (!page) return gdma::kHwcInvalidParameter;
-    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
-    // The least of each; nothing is read from the memory-management queue.
-    static constexpr std::uint64_t kLeast[] = {kMinSendRing, kMinReceiveRing, 0};
-    std::array<gdma::RegionClaim, MANA_HW_RNIC_UC_QUEUES> regions;
-    for (std::size_t i = 0; i < regions.size(); ++i) {
-        for (std::size_t j = 0; j < i; ++j)
-            if (message.regions[j] == message.regions[i]) return gdma::kHwcInvalidParameter;
-        auto region = function.regions().claim(gdma::RegionHandle(message.regions[i]));
-        if (!region) return gdma::kHwcNotFound;
-        if ((*region)->length() < kLeast[i] || (*region)->length() > 1ULL << 31)
-            return gdma::kHwcInvalidParameter;
-        regions[i] = std::move(*region);
-    }
-    auto charge = function.account().charge(Qp::growth());
-    auto sqs = function.sqs().allocate(4, 4);
-    auto rqs = function.rqs().allocate_public(4, 4);
-    if (!charge || !sqs || !rqs || !qps.prepare(Qpn(rqs->first().value())))
-        return gdma::kHwcNoResources;
+    // Nothing is read from the memory-management queue.
+    const NewRing rings[] = {{message.regions[MANA_HW_RNIC_UC_SQ], kMinSendRing},
+                             {message.regions[MANA_HW_RNIC_UC_RQ], kMinReceiveRing},
+                             {message.regions[MANA_HW_RNIC_UC_MEMORY_SQ], 0}};
+    auto claims = claim_rings(function.regions(), rings);
+    if (!claims) return gdma::status_of(claims.error());
+    auto uses = uses_of({message.pd, message.send_cq, message.recv_cq, message.doorbell_page},
+                        {.count = 4, .align = 4});
+    if (!uses) return gdma::status_of(uses.error());
     StockQueues::Regions queues;
-    queues.send = regions[MANA_HW_RNIC_UC_SQ].take();
-    queues.receive = regions[MANA_HW_RNIC_UC_RQ].take();
-    queues.held.push_back(regions[MANA_HW_RNIC_UC_MEMORY_SQ].take());
-    const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
-    Qp& qp = qps.create<StockQueues>(
-        datapath, QpType::kUc, ids,
-        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
-        std::move(queues));
+    queues.send = (*claims)[0].take();
+    queues.receive = (*claims)[1].take();
+    queues.held.push_back((*claims)[2].take());
+    const Qp::Ids ids{uses->sqs.first(), uses->rqs.first(), gdma::Rqn{}};
+    Qp& qp =
+        qps.create<StockQueues>(datapath, QpType::kUc, ids, std::move(*uses), std::move(queues));
     connect(qp);
     mana_hw_rnic_create_uc_qp_resp answer{};
     answer.qp = kQpHandle + qp.qpn().value();
@@ -340,37 +365,22 @@ std::uint32_t Adapter::create_uc_qp(const HwcRequest& request, HwcReply& reply) 
 
 std::uint32_t Adapter::create_ud_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_rnic_create_ud_qp_req>(request);
-    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
-    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
-    const auto send_cq = cq_of(message.send_cq);
-    const auto recv_cq = cq_of(message.recv_cq);
-    if (message.sq_region == message.rq_region) return gdma::kHwcInvalidParameter;
-    auto send = function.regions().claim(gdma::RegionHandle(message.sq_region));
-    auto receive = function.regions().claim(gdma::RegionHandle(message.rq_region));
-    if (!pd || !send_cq || !recv_cq || !send || !receive) return gdma::kHwcNotFound;
     const bool gsi = message.type == MANA_HW_RNIC_UD_GSI;
-    if ((!gsi && message.type != MANA_HW_RNIC_UD_USER) || !page) return gdma::kHwcInvalidParameter;
-    const std::uint64_t limit = 1ULL << 31;
-    if ((*send)->length() < kMinSendRing || (*send)->length() > limit ||
-        (*receive)->length() < kMinReceiveRing || (*receive)->length() > limit)
-        return gdma::kHwcInvalidParameter;
-    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
-    auto charge = function.account().charge(Qp::growth());
+    if (!gsi && message.type != MANA_HW_RNIC_UD_USER) return gdma::kHwcInvalidParameter;
+    const NewRing rings[] = {{message.sq_region, kMinSendRing},
+                             {message.rq_region, kMinReceiveRing}};
     // A block of ids of its own: the driver of 7.3 leaves their two low bits out (RNIC 3.2).
-    auto sqs = function.sqs().allocate(1, 4);
-    if (!charge || !sqs) return gdma::kHwcNoResources;
-    auto rqs =
-        gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 4);
-    if (!rqs) return gdma::status_of(rqs.error());
-    if (!qps.prepare(Qpn(rqs->first().value()))) return gdma::kHwcNoResources;
+    auto claims = claim_rings(function.regions(), rings);
+    if (!claims) return gdma::status_of(claims.error());
+    auto uses = uses_of({message.pd, message.send_cq, message.recv_cq, message.doorbell_page},
+                        {.count = 1, .align = 4, .gsi = gsi});
+    if (!uses) return gdma::status_of(uses.error());
     StockQueues::Regions queues;
-    queues.send = send->take();
-    queues.receive = receive->take();
-    const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
-    Qp& qp = qps.create<StockQueues>(
-        datapath, gsi ? QpType::kGsi : QpType::kUd, ids,
-        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
-        std::move(queues));
+    queues.send = (*claims)[0].take();
+    queues.receive = (*claims)[1].take();
+    const Qp::Ids ids{uses->sqs.first(), uses->rqs.first(), gdma::Rqn{}};
+    Qp& qp = qps.create<StockQueues>(datapath, gsi ? QpType::kGsi : QpType::kUd, ids,
+                                     std::move(*uses), std::move(queues));
     if (!gsi) datapath.datagrams.listen(qp.qpn());
     connect(qp);
     mana_hw_rnic_create_ud_qp_resp answer{};

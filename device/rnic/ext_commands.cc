@@ -32,7 +32,6 @@ bool holds(const gdma::DmaRegion& region, std::uint64_t ring_bytes) {
 bool valid_vlan(std::uint16_t vlan) {
     return vlan < roce::kReservedVlan;
 }
-constexpr std::uint16_t kDropEligible = 1U << 12;
 
 bool valid_stride(std::uint32_t stride) {
     return std::has_single_bit(stride) && stride >= 32 && stride <= MANA_HW_EXT_WQE_MAX_BYTES;
@@ -187,19 +186,12 @@ gdma::Handle<SharedReceiveQueue> Adapter::srq_of(std::uint64_t handle) const {
 
 std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply) {
     const auto message = read_message<mana_hw_ext_create_qp_req>(request);
-    const auto page = function.pages().find(gdma::DoorbellPage(message.doorbell_page));
-    const gdma::RegionHandle handle(message.region);
-    const auto pd = function.pds().find(gdma::PdHandle(message.pd));
-    const auto send_cq = cq_of(message.send_cq);
-    const auto recv_cq = cq_of(message.recv_cq);
     auto srq = message.srq == 0 ? nullptr : srq_of(message.srq);
-    auto region = function.regions().claim(handle);
-    if (!pd || !send_cq || !recv_cq || !region || (message.srq != 0 && !srq))
-        return gdma::kHwcNotFound;
+    auto region = function.regions().claim(gdma::RegionHandle(message.region));
+    if (!region || (message.srq != 0 && !srq)) return gdma::kHwcNotFound;
     static constexpr QpType kTypes[] = {QpType::kGsi, QpType::kRc, QpType::kUc, QpType::kUd};
     if (message.type < MANA_HW_EXT_QP_GSI || message.type > MANA_HW_EXT_QP_UD ||
-        (message.flags & ~MANA_HW_EXT_QP_PRIVILEGED) != 0 || !send_cq->has_record() ||
-        !recv_cq->has_record() || !page)
+        (message.flags & ~MANA_HW_EXT_QP_PRIVILEGED) != 0)
         return gdma::kHwcInvalidParameter;
     const QpType type = kTypes[message.type - MANA_HW_EXT_QP_GSI];
     if (!std::has_single_bit(message.sq_bytes) || message.sq_bytes < MANA_HW_EXT_WQE_UNIT ||
@@ -210,15 +202,11 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
         return gdma::kHwcInvalidParameter;
     if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
         return gdma::kHwcInvalidParameter;
-    if (qps.count() >= datapath.config.max_qps) return gdma::kHwcNoResources;
-    auto charge = function.account().charge(Qp::growth());
-    auto sqs = function.sqs().allocate(1, 1);
-    if (!charge || !sqs) return gdma::kHwcNoResources;
-    const bool gsi = type == QpType::kGsi;
-    auto rqs =
-        gsi ? function.rqs().allocate_reserved(kGsiRq) : function.rqs().allocate_public(1, 1);
-    if (!rqs) return gdma::status_of(rqs.error());
-    if (!qps.prepare(Qpn(rqs->first().value()))) return gdma::kHwcNoResources;
+    auto uses = uses_of({message.pd, message.send_cq, message.recv_cq, message.doorbell_page},
+                        {.count = 1, .align = 1, .gsi = type == QpType::kGsi});
+    if (!uses) return gdma::status_of(uses.error());
+    if (!uses->send_cq->has_record() || !uses->recv_cq->has_record())
+        return gdma::kHwcInvalidParameter;
     ExtQueues::Layout layout;
     layout.region = region->take();
     layout.sq_bytes = message.sq_bytes;
@@ -226,11 +214,8 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
     layout.rq_stride = message.rq_stride;
     layout.srq = std::move(srq);
     layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
-    const Qp::Ids ids{sqs->first(), rqs->first(), gdma::Rqn{}};
-    Qp& qp = qps.create<ExtQueues>(
-        datapath, type, ids,
-        {*pd, send_cq, recv_cq, *page, std::move(*sqs), std::move(*rqs), std::move(*charge)},
-        std::move(layout));
+    const Qp::Ids ids{uses->sqs.first(), uses->rqs.first(), gdma::Rqn{}};
+    Qp& qp = qps.create<ExtQueues>(datapath, type, ids, std::move(*uses), std::move(layout));
     qp.attributes.max_read_out = datapath.config.max_reads;
     qp.attributes.max_read_in = datapath.config.max_reads;
     connect(qp);
@@ -332,7 +317,8 @@ std::uint32_t Adapter::ext_set_qp_state(const HwcRequest& request) {
     const auto message = read_message<mana_hw_ext_set_qp_state_req>(request);
     Qp* const qp = qp_of(message.base.qp);
     if (qp == nullptr) return gdma::kHwcNotFound;
-    if (roce::vlan_of(message.vlan) == roce::kReservedVlan || (message.vlan & kDropEligible) != 0)
+    if (roce::vlan_of(message.vlan) == roce::kReservedVlan ||
+        (message.vlan & roce::kDropEligible) != 0)
         return gdma::kHwcInvalidParameter;
     return modify_qp(*qp, message.base, true, message.vlan);
 }

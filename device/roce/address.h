@@ -28,7 +28,10 @@ constexpr Vlan kVlanMask = 0xfff;
 /// Not to be used (802.1Q 9.6).
 constexpr Vlan kReservedVlan = 0xfff;
 
-/// VLAN and priority of a tag; its third part, DEI, is 0 in what we send.
+/// Of a tag: it may be dropped before others (DEI). 0 in what we send.
+constexpr std::uint16_t kDropEligible = 1U << 12;
+
+/// VLAN and priority are a tag's other parts.
 [[nodiscard]] constexpr Vlan vlan_of(std::uint16_t tci) {
     return tci & kVlanMask;
 }

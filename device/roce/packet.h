@@ -199,7 +199,6 @@ struct Packet {
     [[nodiscard]] Vlan vlan() const { return vlan_tci ? vlan_of(*vlan_tci) : kNoVlan; }
     /// A tag exactly if there is a VLAN, and never one that may be dropped before others.
     void set_tag(std::uint16_t tci) {
-        constexpr std::uint16_t kDropEligible = 1U << 12;
         if (vlan_of(tci) != kNoVlan) vlan_tci = tci & static_cast<std::uint16_t>(~kDropEligible);
     }
 };

@@ -4,14 +4,15 @@
 namespace openmana::fabric {
 
 std::size_t FlowFragments::KeyHash::operator()(const Key& key) const {
-    FlowKey all{FlowKind::kUdp, key.source, key.destination, key.id, key.protocol};
+    FlowKey all{FlowKind::kUdp, key.source, key.destination, key.id, key.protocol, key.vlan};
     if (key.direction == Direction::kReceive) all.kind = FlowKind::kTcp;
     return FlowKeyHash()(all);
 }
 
 FlowFragments::Key FlowFragments::key_of(Direction direction, const FrameHeaders& headers) {
-    return {direction, headers.ipv4() ? headers.protocol : std::uint8_t{0}, headers.fragment_id,
-            headers.source, headers.destination};
+    return {direction,           headers.ipv4() ? headers.protocol : std::uint8_t{0},
+            headers.fragment_id, headers.vlan,
+            headers.source,      headers.destination};
 }
 
 void FlowFragments::Packet::count(const FrameHeaders& fragment) {

@@ -42,11 +42,13 @@ public:
                                base::TimePoint now);
 
 private:
-    /// What all fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5).
+    /// What all fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5). Hosts
+    /// of two VLANs may have the same addresses.
     struct Key {
         Direction direction = Direction::kTransmit;
         std::uint8_t protocol = 0;  // IPv4; of IPv6 the first fragment may say more than the others
         std::uint32_t id = 0;
+        roce::Vlan vlan = roce::kNoVlan;
         roce::Gid source{}, destination{};
         friend bool operator==(const Key&, const Key&) = default;
     };

@@ -143,6 +143,7 @@ FrameHeaders read_headers(std::span<const std::byte> frame) {
         type = word_at(frame, at);
         if (type != kEtherTypeVlan && type != kEtherTypeServiceVlan) break;
         if (frame.size() >= at + kVlanTag) headers.vlan = roce::vlan_of(word_at(frame, at + 2));
+        if (tags == 0) headers.outer_vlan = headers.vlan;
         headers.stacked = tags > 0 || type == kEtherTypeServiceVlan;
         at += kVlanTag;
     }

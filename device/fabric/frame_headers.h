@@ -37,6 +37,7 @@ struct FrameHeaders {
     bool stacked = false;
     /// Of the innermost tag: what is left of several when a switch on the way takes some off.
     roce::Vlan vlan = roce::kNoVlan;
+    roce::Vlan outer_vlan = roce::kNoVlan;  ///< of the outermost; the same if it is the only one
     bool fragment = false;  ///< IP: not the first one, so without a transport header
     bool first_fragment = false;
     bool more_fragments = false;

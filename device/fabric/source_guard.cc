@@ -49,13 +49,19 @@ bool SourceGuard::passes(std::span<const std::byte> frame) {
     if (foreign_mac(frame)) return false;
     if (!may_be_roce(frame)) return true;
     const FrameHeaders headers = read_headers(frame);
+    // What is behind more tags than we look through may be RoCE for who takes them all off.
+    if (headers.kind == FrameHeaders::Kind::kMalformed && headers.stacked) return false;
     if (!headers.roce() && !headers.first_of_roce()) return true;
     const std::uint64_t reach = network_.reach();
     const roce::Address source(headers.source, headers.vlan);
-    Good& good = good_[place_of(headers.source)];
-    if (reach == good.reach && source == good.address) return true;
     // Nobody is kept out by who must not use it himself.
     const Standing least = own_ != nullptr ? Standing::kDown : Standing::kGranted;
+    // A tag behind another one may be a priority alone: who takes off both is in the outer VLAN.
+    if (headers.stacked &&
+        network_.claims().foreign(own_, {headers.source, headers.outer_vlan}, least))
+        return false;
+    Good& good = good_[place_of(headers.source)];
+    if (reach == good.reach && source == good.address) return true;
     if (network_.claims().foreign(own_, source, least)) return false;
     good = {source, reach};
     return true;

@@ -599,6 +599,21 @@ TEST_P(FragmentsTest, AreCountedForTheConnectionOfTheFirst) {
     EXPECT_EQ(end["rx_frames"], 0);
 }
 
+TEST_P(FragmentsTest, TheSameNumberInAnotherVlanIsAnotherPacket) {
+    const auto in_vlan = [](base::Frame frame) {
+        frame.insert(frame.begin() + 12,
+                     {std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{5}});
+        return frame;
+    };
+    pass(kTx, in_vlan(first(out, 7)));
+    pass(kTx, first(out, 7));
+    pass(kTx, in_vlan(later(out, 7, 1, 100, true)));
+    EXPECT_EQ(counters.untracked.value(), 0u);
+    table.end_all("test");
+    ASSERT_EQ(ends().size(), 2u);
+    for (const json& end : ends()) EXPECT_EQ(end["tx_frames"], end.contains("vlan") ? 2 : 1);
+}
+
 TEST_P(FragmentsTest, ThoseBeforeTheFirstBelongToNobody) {
     pass(kTx, later(out, 7, 2, 100, true));
     EXPECT_EQ(counters.untracked.value(), 1u);

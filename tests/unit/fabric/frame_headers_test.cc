@@ -116,6 +116,8 @@ TEST(FrameHeaders, RoceHidesBehindNothing) {
     base::Frame two = frame;
     two.insert(two.begin() + 12, {std::byte{0x81}, std::byte{0}, std::byte{0}, std::byte{9}});
     EXPECT_EQ(read_headers(two).vlan, 5) << "the inner one";
+    EXPECT_EQ(read_headers(two).outer_vlan, 9);
+    EXPECT_EQ(read_headers(frame).outer_vlan, 5);
     EXPECT_TRUE(read_headers(two).stacked);
     two[12] = std::byte{0x88};
     two[13] = std::byte{0xa8};

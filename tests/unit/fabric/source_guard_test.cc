@@ -88,6 +88,23 @@ TEST_F(SourceGuardTest, WhatTagsHideIsStoppedToo) {
     EXPECT_FALSE(guard.passes(tagged(inner, 9, 0x88)));
 }
 
+TEST_F(SourceGuardTest, APriorityBehindATagIsInItsVlan) {
+    ASSERT_TRUE(network.claims().claim(b, {gid("10.0.0.7"), 5}));
+    network.reach_changed();
+    const base::Frame inner = tagged(from("10.0.0.7").roce({}, 8), 0x6000);
+    for (SourceGuard* const one : {&guard, &uplink}) {
+        EXPECT_TRUE(one->passes(tagged(inner, 6)));
+        EXPECT_FALSE(one->passes(tagged(inner, 5)));
+        EXPECT_FALSE(one->passes(tagged(inner, 5, 0x88)));
+    }
+}
+
+TEST_F(SourceGuardTest, WhatIsBehindTooManyTagsIsStopped) {
+    const base::Frame two = tagged(tagged(from("10.0.0.2").roce({}, 8), 0), 0);
+    EXPECT_FALSE(guard.passes(tagged(two, 5)));
+    EXPECT_FALSE(uplink.passes(tagged(two, 5, 0x88)));
+}
+
 TEST_F(SourceGuardTest, WhatIsNobodysOrNoRocePasses) {
     EXPECT_TRUE(guard.passes(from("10.0.0.9").roce({}, 8)));
     EXPECT_TRUE(guard.passes(from("10.0.0.9").roce({}, 8))) << "and again";

@@ -94,6 +94,7 @@ void EthernetDevice::Impl::resume_later(SendQueue& queue) {
 
 std::uint32_t EthernetDevice::Impl::query_dev_config(HwcReply& reply) {
     mana_hw_eth_dev_config_resp out{};
+    out.device_flags[0] = MANA_HW_ETH_DEV_EIGHT_PACKETS;
     out.vports = 1;
     out.max_eqs = function.config().max_eqs;
     out.mtu = static_cast<std::uint16_t>(max_frame());
@@ -165,7 +166,7 @@ std::uint32_t EthernetDevice::Impl::dispatch(const HwcRequest& request, HwcReply
                 return queue_commands.config_vport_tx(request, reply);
             break;
         case MANA_HW_ETH_CREATE_WQ_OBJ:
-            if (sized(sizeof(mana_hw_eth_create_wq_req)))
+            if (sized(MANA_HW_ETH_CREATE_WQ_V1_SIZE))
                 return queue_commands.create_wq(request, reply);
             break;
         case MANA_HW_ETH_DESTROY_WQ_OBJ:

@@ -3,6 +3,7 @@
 
 #include <mana/ext_eth.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -17,6 +18,8 @@ using gdma::RegionHandle;
 
 constexpr std::uint32_t kWqeUnit = 32;
 constexpr std::uint32_t kCqeBytes = 64;
+/// What the moderation doorbell can carry (GDMA 3.9).
+constexpr std::uint32_t kMaxModerationUsec = 1023;
 /// Running positions are 32 bits: a ring may be at most half of that.
 constexpr std::uint32_t kMaxRingBytes = 1U << 30;
 
@@ -50,7 +53,9 @@ std::uint32_t QueueCommands::create_wq(const HwcRequest& request, HwcReply& repl
     if (!binding_) return gdma::kHwcInvalidParameter;
     QueueOwner owner{binding_->pd.lock(), binding_->page.lock()};
     if (!owner.pd || !owner.page) return gdma::kHwcInvalidParameter;
-    return make(request.as<mana_hw_eth_create_wq_req>(), std::move(owner), false, reply);
+    auto in = request.as<mana_hw_eth_create_wq_req>();
+    if (request.version() < 3) in.moderated = 0;
+    return make(in, std::move(owner), false, reply);
 }
 
 std::uint32_t QueueCommands::create_packet_wq(const HwcRequest& request, HwcReply& reply) {
@@ -94,6 +99,13 @@ std::uint32_t QueueCommands::make(const mana_hw_eth_create_wq_req& in, QueueOwne
 
     NewQueue parts{std::move(owner), std::move(*wq_region), in.wq_bytes, std::move(*cq_region),
                    in.cq_bytes,      std::move(eq),         packets};
+    if (in.moderated != 0) {
+        parts.moderation.usec =
+            static_cast<std::uint16_t>(std::min(in.moderation_usec + 0U, kMaxModerationUsec));
+        parts.moderation.completions =
+            static_cast<std::uint8_t>(std::min(in.moderation_count + 0U, 255U));
+    }
+    const gdma::CompletionQueue::Moderation moderation = parts.moderation;
     const auto made =
         is_sq ? queues_.make_send(std::move(parts)) : queues_.make_receive(std::move(parts));
     if (!made) return gdma::status_of(made.error());
@@ -101,6 +113,9 @@ std::uint32_t QueueCommands::make(const mana_hw_eth_create_wq_req& in, QueueOwne
     out.wq_id = made->wq_id;
     out.cq_id = made->cq_id;
     out.wq_object = made->handle;
+    out.moderation_count = moderation.completions;
+    out.moderation_usec = moderation.usec;
+    out.moderated = in.moderated != 0 ? 1 : 0;
     reply.put_struct(out);
     OM_DEBUG("wq create: nic={} type={} id={:#x} cqn={:#x} object={:#x}", function_.config().name,
              is_sq ? "sq" : "rq", made->wq_id, made->cq_id, made->handle);

@@ -42,7 +42,7 @@ void ReceiveQueue::ring(std::uint32_t position) {
     flush_fences_locked();
 }
 
-bool ReceiveQueue::deliver(const ReceivedFrame& frame) {
+bool ReceiveQueue::deliver(const ReceivedFrame& frame, unsigned together) {
     const std::lock_guard lock(mutex_);
     if (failed_) {
         counters_.rx_bad_wqe.add();
@@ -83,26 +83,77 @@ bool ReceiveQueue::deliver(const ReceivedFrame& frame) {
     if (!writable) {
         // Reported as truncated, so that the driver drops the packet and posts the buffer again.
         counters_.rx_bad_wqe.add();
-        complete_locked(MANA_HW_ETH_CQE_RX_TRUNCATED, frame, wqe->position());
+        truncated_locked(frame, wqe->position());
         return false;
     }
     scatter(spans_, 0, frame.macs);
     scatter(spans_, frame.macs.size(), frame.rest);
-    complete_locked(MANA_HW_ETH_CQE_RX_OK, frame, wqe->position());
+    received_locked(frame, wqe->position(), together);
     return true;
 }
 
-void ReceiveQueue::complete_locked(std::uint32_t type, const ReceivedFrame& frame,
-                                   std::uint32_t position) {
-    mana_hw_eth_rx_cqe cqe{};
-    cqe.type = type | MANA_HW_ETH_CQE_CLIENT;
-    if (type == MANA_HW_ETH_CQE_RX_OK) {
-        cqe.flags = frame.flags | frame.hash_type << MANA_HW_ETH_RX_HASH_SHIFT;
+void ReceiveQueue::received_locked(const ReceivedFrame& frame, std::uint32_t position,
+                                   unsigned together) {
+    const std::uint32_t flags = frame.flags | frame.hash_type << MANA_HW_ETH_RX_HASH_SHIFT;
+    if (received_.count != 0 && (received_.flags != flags || received_.together != together))
+        complete_locked();
+    if (received_.count == 0) {
+        received_.flags = flags;
+        received_.position = position;
+        received_.together = together;
     }
+    received_.packets[received_.count++] = {static_cast<std::uint16_t>(frame.size()), frame.hash};
+    if (received_.count == together) {
+        complete_locked();
+    } else if (!later_knows_) {
+        later_knows_ = true;
+        later_.put(handle_, later_.now() + kTogether);
+    }
+}
+
+void ReceiveQueue::truncated_locked(const ReceivedFrame& frame, std::uint32_t position) {
+    complete_locked();
+    mana_hw_eth_rx_cqe cqe{};
+    cqe.type = MANA_HW_ETH_CQE_RX_TRUNCATED | MANA_HW_ETH_CQE_CLIENT;
     cqe.packets[0].length = static_cast<std::uint16_t>(frame.size());
     cqe.packets[0].hash = frame.hash;
     cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());
     cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
+}
+
+/// Tells of what was received, if there is something.
+void ReceiveQueue::complete_locked() {
+    if (received_.count == 0) return;
+    const auto& packets = received_.packets;
+    mana_hw_eth_rx_cqe cqe{};
+    std::uint32_t type = MANA_HW_ETH_CQE_RX_OK;
+    if (received_.count > 1) {
+        type = received_.together == 8 ? MANA_HW_ETH_CQE_RX_EIGHT : MANA_HW_ETH_CQE_RX_COALESCED;
+    }
+    cqe.type = type | MANA_HW_ETH_CQE_CLIENT;
+    cqe.flags = received_.flags;
+    cqe.wqe_offset = static_cast<std::uint32_t>(received_.position % ring_.bytes());
+    for (unsigned i = 0; i < received_.count; ++i) {
+        if (type != MANA_HW_ETH_CQE_RX_EIGHT) {
+            cqe.packets[i].length = packets[i].length;
+            cqe.packets[i].hash = packets[i].hash;
+        } else if (i % 2 == 0) {
+            // Behind the last one are zeros.
+            const bool more = i + 1 < received_.count;
+            const mana_hw_eth_rx_pair pair{packets[i].hash, packets[i].length,
+                                           more ? packets[i + 1].length : std::uint16_t{0},
+                                           more ? packets[i + 1].hash : 0};
+            std::memcpy(&cqe.packets[i / 2], &pair, sizeof pair);
+        }
+    }
+    received_.count = 0;
+    cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), false);
+}
+
+void ReceiveQueue::flush() {
+    const std::lock_guard lock(mutex_);
+    later_knows_ = false;
+    complete_locked();
 }
 
 bool ReceiveQueue::fence() {
@@ -110,6 +161,7 @@ bool ReceiveQueue::fence() {
     // More than one CQE per posted WQE is never owed, nor more than who delivers may wait for.
     if (fences_ >= std::min<std::uint64_t>(ring_.bytes() / 32, kMaxFences)) return false;
     ++fences_;
+    complete_locked();
     flush_fences_locked();
     return true;
 }

@@ -81,7 +81,8 @@ bool Receiver::deliver_by_rule(ReceiveQueue* queue, ReceivedFrame& parsed,
 bool Receiver::deliver(ReceiveQueue& queue, ReceivedFrame& parsed,
                        std::span<const std::byte> frame) {
     if (queue.keeps_tags()) keep_tag(parsed, frame);
-    if (!queue.deliver(parsed)) return false;
+    const unsigned together = queue.keeps_tags() ? 1 : steering_.interface().packets_per_cqe;
+    if (!queue.deliver(parsed, together)) return false;
     constexpr std::uint32_t kBad =
         MANA_HW_ETH_RX_IP_BAD | MANA_HW_ETH_RX_TCP_BAD | MANA_HW_ETH_RX_UDP_BAD;
     if ((parsed.flags & kBad) != 0) counters_.rx_checksum_bad.add();

@@ -30,6 +30,7 @@ public:
     struct Interface {
         bool enabled = false;
         bool rss = false;
+        unsigned packets_per_cqe = 1;  ///< at most; also 4 and 8
         ReceiveQueue* default_queue = nullptr;
         std::vector<ReceiveQueue*> table =
             std::vector<ReceiveQueue*>(kTableEntries);  ///< a power of two of entries

@@ -24,6 +24,13 @@ using gdma::HwcRequest;
 constexpr std::uint32_t kMaxTableEntries = 512;
 constexpr std::uint16_t kVportRxVersion = 2;
 
+/// RSS QPs of the stock driver ask for coalescing, too, in an older version: what reads their CQs
+/// may not know it (GDMA 6.8).
+unsigned packets_per_cqe(const HwcRequest& request, const mana_hw_eth_vport_rx_req& in) {
+    if (request.version() < 5 || in.coalescing == 0) return 1;
+    return in.eight_packets != 0 ? 8 : 4;
+}
+
 }  // namespace
 
 std::uint32_t SteeringCommands::config_vport_rx(const HwcRequest& request, HwcReply& reply) {
@@ -55,14 +62,15 @@ std::uint32_t SteeringCommands::config_vport_rx(const HwcRequest& request, HwcRe
     }
     interface.enabled = in.rx_enable != 0;
     interface.rss = in.rss_enable != 0;
+    interface.packets_per_cqe = packets_per_cqe(request, in);
     interface.default_queue = new_default;
     if (in.update_table != 0) interface.table = std::move(new_table);
     if (in.update_key != 0)
         interface.toeplitz.set_key(
             std::as_bytes(std::span<const std::uint8_t, MANA_HW_ETH_KEY_BYTES>(in.key)));
-    // Completions are never coalesced: the time-out stays 0. 6.12 asks for 32 bytes and gets no
-    // more.
-    reply.put_struct(mana_hw_eth_vport_rx_resp{});
+    mana_hw_eth_vport_rx_resp out{};
+    if (interface.packets_per_cqe > 1) out.coalescing_ns = ReceiveQueue::kTogether.count();
+    reply.put_struct(out);  // 6.12 asks for 32 bytes and gets no more
     reply.set_version(kVportRxVersion);
     OM_DEBUG("vport config rx: nic={} rx={} rss={}", function_.config().name, interface.enabled,
              interface.rss);

@@ -6,8 +6,10 @@
 namespace openmana::eth {
 
 base::Result<gdma::Handle<gdma::CompletionQueue>> WorkQueues::make_cq(NewQueue& parts) {
-    return function_.cqs().create(std::move(parts.cq_region), parts.cq_bytes, std::move(parts.eq),
-                                  parts.owner.page, {});
+    TRY(auto cq, function_.cqs().create(std::move(parts.cq_region), parts.cq_bytes,
+                                        std::move(parts.eq), parts.owner.page, {}));
+    cq->moderate(parts.moderation);
+    return cq;
 }
 
 base::Result<MadeQueue> WorkQueues::make_send(NewQueue parts) {
@@ -31,7 +33,7 @@ base::Result<MadeQueue> WorkQueues::make_receive(NewQueue parts) {
     TRY(auto cq, make_cq(parts));
     const MadeQueue made{ids.first().value(), cq->id().value(), new_handle()};
     auto queue = std::make_unique<ReceiveQueue>(
-        std::move(ids), std::move(parts.owner),
+        made.handle, completions_, std::move(ids), std::move(parts.owner),
         gdma::Ring(function_.memory(), parts.wq_region.take(), parts.wq_bytes), std::move(cq),
         function_.keys(), counters_, parts.packets);
     function_.rqs().connect(queue->id(), page, queue.get());
@@ -64,6 +66,7 @@ bool WorkQueues::destroy_receive(std::uint64_t handle) {
 }
 
 void WorkQueues::clear() {
+    completions_.clear();
     const base::Gate::Recess recess(function_.gate());
     sqs_.clear();
     rqs_.clear();

@@ -25,6 +25,7 @@ struct NewQueue {
     std::uint64_t cq_bytes = 0;
     gdma::Handle<gdma::EventQueue> eq;  ///< of the CQ; may be empty
     bool packets = false;               ///< a packet queue of the extension, not the interface's
+    gdma::CompletionQueue::Moderation moderation{};
 };
 
 /// What the guest is told of a new work queue.
@@ -44,7 +45,10 @@ public:
         : function_(function),
           transmitter_(transmitter),
           steering_(steering),
-          counters_(counters) {}
+          counters_(counters),
+          completions_(function.executor(), [this](std::uint64_t handle) {
+              if (ReceiveQueue* const queue = find_receive(handle)) queue->flush();
+          }) {}
 
     base::Result<MadeQueue> make_send(NewQueue parts);
     base::Result<MadeQueue> make_receive(NewQueue parts);
@@ -72,6 +76,7 @@ private:
     std::unordered_map<std::uint64_t, std::unique_ptr<SendQueue>> sqs_;
     std::unordered_map<std::uint64_t, std::unique_ptr<ReceiveQueue>> rqs_;
     std::uint64_t next_handle_ = 0x100;
+    gdma::Postponed completions_;  // of receive queues
 };
 
 }  // namespace openmana::eth

@@ -118,7 +118,7 @@ auto Commands::verify_version(const HwcRequest& request, HwcReply& reply) -> Sta
         return kHwcInvalidParameter;
     mana_hw_verify_version_resp out{};
     out.protocol = MANA_HW_PROTOCOL_VERSION;
-    out.device_caps[0] = MANA_HW_CAP_HWC_TIMEOUT | MANA_HW_CAP_BIG_PAGES;
+    out.device_caps[0] = MANA_HW_CAP_HWC_TIMEOUT | MANA_HW_CAP_BIG_PAGES | MANA_HW_CAP_MODERATION;
     reply.put_struct(out);
     OM_DEBUG("driver version: nic={} caps={:#x} os={:#x} release={}.{}.{}", config_.name,
              in.driver_caps[0] + 0, in.os_type + 0, in.os_major + 0, in.os_build + 0,

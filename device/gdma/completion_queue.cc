@@ -36,6 +36,7 @@ CompletionQueue::~CompletionQueue() {
 
 void CompletionQueue::event_locked() {
     armed_ = false;
+    waiting_ = false;
     notified_ = producer_;
     if (eq_) eq_->post(EqeType::kCompletion, {id_.value(), 0, 0});
 }
@@ -131,7 +132,52 @@ void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_
     // Completions for memory that the guest took away are dropped, as the hardware does.
     (void)ring_.write_entry(producer_ % entries_ * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
     ++producer_;
-    if (has_record() ? due_locked(solicited) : armed_) event_locked();
+    if (has_record() ? due_locked(solicited) : armed_ && !waits_locked()) event_locked();
+}
+
+/// Whether the event of an armed CQ with entries waits for more of them.
+bool CompletionQueue::waits_locked() {
+    if (moderation_.usec == 0) return false;
+    if (moderation_.completions != 0 && producer_ - notified_ >= moderation_.completions)
+        return false;
+    Postponed& events = table_->events();
+    if (!waiting_) {
+        waiting_ = true;
+        due_ = events.now() + std::chrono::microseconds(moderation_.usec);
+    }
+    if (!called_at_ || due_ < *called_at_) {
+        called_at_ = due_;
+        events.put(id_.value(), due_);
+    }
+    return true;
+}
+
+void CompletionQueue::moderate(Moderation moderation) {
+    OM_CHECK(table_ != nullptr);
+    const std::lock_guard lock(mutex_);
+    moderation_ = moderation;
+    // What waits by other rules waits no more.
+    if (waiting_) event_locked();
+}
+
+auto CompletionQueue::moderation() const -> Moderation {
+    const std::lock_guard lock(mutex_);
+    return moderation_;
+}
+
+void CompletionQueue::waited() {
+    const std::lock_guard lock(mutex_);
+    Postponed& events = table_->events();
+    const base::TimePoint now = events.now();
+    if (!called_at_ || now < *called_at_) return;
+    called_at_.reset();
+    if (!waiting_) return;
+    if (now >= due_) {
+        event_locked();
+    } else {
+        called_at_ = due_;
+        events.put(id_.value(), due_);
+    }
 }
 
 bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
@@ -144,16 +190,20 @@ bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     armed_index_ = static_cast<std::uint32_t>(index % wrap);
     if (newer == 0 || newer >= std::uint64_t{4} * entries_) {
         // Providers that arm once more without having read anything move the index on, and stay
-        // ahead as long as they read one entry for each arming.
-        if (counted_on && producer_ != notified_) {
+        // ahead as long as they read one entry for each arming. Who moderates counts what he reads.
+        if (counted_on && producer_ != notified_ && moderation_.usec == 0) {
             event_locked();
             return true;
         }
         armed_ = true;
+        waiting_ = false;
         notified_ = producer_;
         return true;
     }
-    event_locked();
+    // Entries that came after the consumer's last look wait like those that come now.
+    armed_ = true;
+    notified_ = producer_ - newer;
+    if (!waits_locked()) event_locked();
     return newer <= entries_;
 }
 

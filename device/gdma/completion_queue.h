@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "base/clock.h"
 #include "gdma/doorbell_pages.h"
 #include "gdma/event_queue.h"
 #include "gdma/handle.h"
@@ -71,6 +72,17 @@ public:
     /// when it armed: it has lost some. The consumer finds that itself, by the owner bits; it may
     /// also have read on since it rang, so that this is a hint and no error (RNIC 4.3).
     bool ring_doorbell(std::uint32_t index, bool arm);
+    /// How long an armed CQ without a record keeps its event back (GDMA 3.9): until it has so many
+    /// entries, or the oldest of them is so old. Without a time it keeps back none.
+    struct Moderation {
+        std::uint16_t usec = 0;
+        std::uint8_t completions = 0;
+    };
+    /// On the executor; only of one that is in a table.
+    void moderate(Moderation moderation);
+    [[nodiscard]] Moderation moderation() const;
+    /// The time that it was held for is over. On the executor.
+    void waited();
     /// CQEs written since creation.
     [[nodiscard]] std::uint64_t posted() const;
 
@@ -80,6 +92,7 @@ private:
     [[nodiscard]] std::uint32_t waiting_locked() const;
     void finish_move_locked(Move& move);
     [[nodiscard]] bool due_locked(bool solicited);
+    [[nodiscard]] bool waits_locked();
 
     const Cqn id_;
     const DoorbellPage page_;
@@ -93,6 +106,10 @@ private:
     bool armed_;
     std::uint64_t notified_;         // the producer at the last event or arming
     std::uint32_t armed_index_ = 0;  // of the last doorbell that armed, mod 8N
+    Moderation moderation_;
+    bool waiting_ = false;  // armed, with entries: for due_
+    base::TimePoint due_{};
+    std::optional<base::TimePoint> called_at_;  // waited() will be; earlier calls are not for us
     std::unique_ptr<SharedWords> record_;
     std::function<void()> overrun_handler_;
     std::uint32_t consumer_ = 0;        // with a record: as last read from it

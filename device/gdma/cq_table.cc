@@ -31,10 +31,10 @@ Result<Handle<CompletionQueue>> CqTable::create(RegionClaim region, std::uint64_
     if (!holds(*region, bytes, options.with_record))
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
                     region->length());
-    // With an event that its EQ holds back, and one that the adapter's does.
+    // With an event that its EQ holds back, one that the adapter's does, and one that waits.
     constexpr std::uint64_t kCost = base::heap_cost(sizeof(CompletionQueue)) +
                                     base::heap_cost(sizeof(SharedWords)) +
-                                    2 * EventQueue::held_cost();
+                                    2 * EventQueue::held_cost() + Postponed::kCost;
     TRY(auto charge, account_.charge(kCost));
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no CQ left", max_cqs_);
@@ -95,6 +95,20 @@ auto CqTable::ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, boo
     return slot.cq->ring_doorbell(slot.last_index, arm) ? Rung::kDone : Rung::kOverrun;
 }
 
+bool CqTable::moderate(std::uint32_t id, DoorbellPage page, std::uint64_t value) {
+    CompletionQueue* const cq = find(Cqn(id));
+    if (cq == nullptr || cq->page() != page) return false;
+    CompletionQueue::Moderation moderation = cq->moderation();
+    if ((value & MANA_HW_DB_MODERATION_USEC_VALID) != 0)
+        moderation.usec = static_cast<std::uint16_t>((value & MANA_HW_DB_MODERATION_USEC) >>
+                                                     MANA_HW_DB_MODERATION_USEC_SHIFT);
+    if ((value & MANA_HW_DB_MODERATION_COUNT_VALID) != 0)
+        moderation.completions = static_cast<std::uint8_t>((value & MANA_HW_DB_MODERATION_COUNT) >>
+                                                           MANA_HW_DB_MODERATION_COUNT_SHIFT);
+    cq->moderate(moderation);
+    return true;
+}
+
 void CqTable::remove(const CompletionQueue& cq) {
     // One from before a reset is not here any more.
     if (find(cq.id()) != &cq) return;
@@ -103,6 +117,7 @@ void CqTable::remove(const CompletionQueue& cq) {
 }
 
 void CqTable::reset() {
+    events_.clear();
     std::vector<Slot>().swap(slots_);
     slots_charge_ = {};
     ids_ = IdPool(1, max_cqs_ - 1);

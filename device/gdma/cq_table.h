@@ -12,6 +12,7 @@
 #include "gdma/completion_queue.h"
 #include "gdma/handle.h"
 #include "gdma/id_pool.h"
+#include "gdma/postponed.h"
 #include "gdma/region_table.h"
 #include "gdma/types.h"
 
@@ -23,13 +24,17 @@ namespace openmana::gdma {
 class CqTable {
 public:
     /// All outlive it; `account` pays.
-    CqTable(base::Gate& gate, const base::GuestMemory& memory, base::MemoryAccount& account,
-            std::uint32_t max_cqs)
+    CqTable(base::Executor& executor, base::Gate& gate, const base::GuestMemory& memory,
+            base::MemoryAccount& account, std::uint32_t max_cqs)
         : gate_(gate),
           memory_(memory),
           account_(account),
           max_cqs_(max_cqs),
-          ids_(1, max_cqs - 1) {}
+          ids_(1, max_cqs - 1),
+          events_(executor, [this](std::uint64_t id) {
+              CompletionQueue* const cq = find(Cqn(static_cast<std::uint32_t>(id)));
+              if (cq != nullptr) cq->waited();
+          }) {}
 
     struct Options {
         bool armed = false;
@@ -51,6 +56,11 @@ public:
     /// A doorbell; `relative`: the index counts on from the last one.
     [[nodiscard]] Rung ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
                             bool relative);
+    /// The moderation doorbell (GDMA 3.9), with its whole value. False if there is no such CQ on
+    /// the page.
+    [[nodiscard]] bool moderate(std::uint32_t id, DoorbellPage page, std::uint64_t value);
+    /// Events of its CQs that wait, by Cqn. Also for visitors.
+    [[nodiscard]] Postponed& events() { return events_; }
     /// The CQ ends.
     void remove(const CompletionQueue& cq);
     [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
@@ -69,6 +79,7 @@ private:
     IdPool ids_;
     std::vector<Slot> slots_;  // by id
     base::MemoryAccount::Charge slots_charge_;
+    Postponed events_;
 };
 
 }  // namespace openmana::gdma

@@ -45,6 +45,8 @@ bool Doorbells::ring64(DoorbellPage page, std::uint32_t offset, std::uint64_t va
             return tables_.rqs.ring(id, page, high, false);
         case MANA_HW_DB_CQ:
             return ring_cq(id, page, index, arm, false);
+        case MANA_HW_DB_CQ_MODERATION:
+            return tables_.cqs.moderate(id, page, value);
         case MANA_HW_DB_EQ:
             return tables_.eqs.ring(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page,
                                     index, arm, false);

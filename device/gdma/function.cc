@@ -38,7 +38,7 @@ struct Function::Impl final : ShmHandler {
           memory(the_memory),
           irq(the_irq),
           config(sane(std::move(the_config))),
-          tables(config, gate, memory, irq),
+          tables(executor, config, gate, memory, irq),
           devices(tables),
           commands(tables, devices, config, irq),
           doorbells(tables, config.doorbell_pages, counters),

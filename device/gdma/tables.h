@@ -23,8 +23,8 @@ namespace openmana::gdma {
 /// All that the guest and the devices of a function have, each kind in its table. The executor's,
 /// but for the keys, which visitors look up: these change under an exclusion of the gate.
 struct Tables {
-    Tables(const FunctionConfig& config, base::Gate& the_gate, base::GuestMemory& memory,
-           pci::IrqSink& irq)
+    Tables(base::Executor& executor, const FunctionConfig& config, base::Gate& the_gate,
+           base::GuestMemory& memory, pci::IrqSink& irq)
         : gate(the_gate),
           account(config.max_memory),
           pds(config.max_pds, handles, account),
@@ -34,7 +34,7 @@ struct Tables {
           keys(gate, memory, account, config.max_mrs, base::Random(config.seed).next()),
           key_changes(gate, memory, keys, regions, pds),
           eqs(memory, irq, account, config.max_eqs),
-          cqs(gate, memory, account, config.max_cqs),
+          cqs(executor, gate, memory, account, config.max_cqs),
           sqs(account, config.max_sqs),
           rqs(account, config.max_rqs, base::Random(~config.seed).next()) {}
 

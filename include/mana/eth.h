@@ -65,6 +65,7 @@ struct mana_hw_eth_dev_config_resp {
 	uint16_t reserved1;
 	uint32_t reserved2;
 } MANA_HW_PACKED;
+#define MANA_HW_ETH_DEV_EIGHT_PACKETS (1ULL << 5) /* of device_flags[0]: MANA_HW_ETH_CQE_RX_EIGHT */
 MANA_HW_SIZE(struct mana_hw_eth_dev_config_resp, 80);
 MANA_HW_AT(struct mana_hw_eth_dev_config_resp, device_flags, 32);
 MANA_HW_AT(struct mana_hw_eth_dev_config_resp, vports, 64);
@@ -130,9 +131,18 @@ struct mana_hw_eth_create_wq_req {
 	uint32_t wq_bytes;
 	uint32_t cq_bytes;
 	uint32_t moderation;
-	uint32_t eq_id;
+	uint32_t eq_id; /* version 1 of the request ends here */
+	uint8_t rq_chain; /* version 2 */
+	uint8_t moderated; /* version 3, as the rest */
+	uint16_t moderation_count;
+	uint16_t moderation_usec;
+	uint16_t reserved1;
 } MANA_HW_PACKED;
-MANA_HW_SIZE(struct mana_hw_eth_create_wq_req, 88);
+#define MANA_HW_ETH_CREATE_WQ_V1_SIZE 88
+MANA_HW_SIZE(struct mana_hw_eth_create_wq_req, 96);
+MANA_HW_AT(struct mana_hw_eth_create_wq_req, rq_chain, MANA_HW_ETH_CREATE_WQ_V1_SIZE);
+MANA_HW_AT(struct mana_hw_eth_create_wq_req, moderation_count, 90);
+MANA_HW_AT(struct mana_hw_eth_create_wq_req, moderation_usec, 92);
 MANA_HW_AT(struct mana_hw_eth_create_wq_req, vport, 40);
 MANA_HW_AT(struct mana_hw_eth_create_wq_req, wq_type, 48);
 MANA_HW_AT(struct mana_hw_eth_create_wq_req, wq_region, 56);
@@ -147,8 +157,14 @@ struct mana_hw_eth_create_wq_resp {
 	uint32_t wq_id;
 	uint32_t cq_id;
 	uint64_t wq_object;
+	uint16_t moderation_count; /* version 2, as the rest */
+	uint16_t moderation_usec;
+	uint8_t moderated;
+	uint8_t reserved[3];
 } MANA_HW_PACKED;
-MANA_HW_SIZE(struct mana_hw_eth_create_wq_resp, 48);
+MANA_HW_SIZE(struct mana_hw_eth_create_wq_resp, 56);
+MANA_HW_AT(struct mana_hw_eth_create_wq_resp, moderation_count, 48);
+MANA_HW_AT(struct mana_hw_eth_create_wq_resp, moderated, 52);
 MANA_HW_AT(struct mana_hw_eth_create_wq_resp, wq_id, 32);
 MANA_HW_AT(struct mana_hw_eth_create_wq_resp, cq_id, 36);
 MANA_HW_AT(struct mana_hw_eth_create_wq_resp, wq_object, 40);
@@ -186,8 +202,11 @@ struct mana_hw_eth_vport_rx_req {
 	uint8_t reserved0;
 	uint64_t default_rq;
 	uint8_t key[MANA_HW_ETH_KEY_BYTES];
-	uint8_t coalescing;
-	uint8_t reserved1[7];
+	uint8_t coalescing; /* up to four packets a CQE */
+	uint8_t reserved1[3];
+	uint16_t hash_types; /* version 5, as the rest */
+	uint8_t eight_packets; /* a CQE, where coalescing is 1 */
+	uint8_t reserved2;
 } MANA_HW_PACKED;
 MANA_HW_SIZE(struct mana_hw_eth_vport_rx_req, 120);
 MANA_HW_AT(struct mana_hw_eth_vport_rx_req, vport, 40);
@@ -201,6 +220,7 @@ MANA_HW_AT(struct mana_hw_eth_vport_rx_req, update_table, 62);
 MANA_HW_AT(struct mana_hw_eth_vport_rx_req, default_rq, 64);
 MANA_HW_AT(struct mana_hw_eth_vport_rx_req, key, 72);
 MANA_HW_AT(struct mana_hw_eth_vport_rx_req, coalescing, 112);
+MANA_HW_AT(struct mana_hw_eth_vport_rx_req, eight_packets, 118);
 
 /* 6.12 takes only the first 32 bytes. */
 struct mana_hw_eth_vport_rx_resp {
@@ -375,6 +395,7 @@ enum mana_hw_eth_cqe_type {
 	MANA_HW_ETH_CQE_RX_COALESCED = 2,
 	MANA_HW_ETH_CQE_RX_FENCE = 3,
 	MANA_HW_ETH_CQE_RX_TRUNCATED = 4,
+	MANA_HW_ETH_CQE_RX_EIGHT = 7,
 	MANA_HW_ETH_CQE_TX_OK = 32,
 	MANA_HW_ETH_CQE_TX_SOURCE = 33,
 	MANA_HW_ETH_CQE_TX_MTU = 34,
@@ -441,6 +462,17 @@ struct mana_hw_eth_rx_packet {
 MANA_HW_SIZE(struct mana_hw_eth_rx_packet, 12);
 MANA_HW_AT(struct mana_hw_eth_rx_packet, length, 0);
 MANA_HW_AT(struct mana_hw_eth_rx_packet, hash, 8);
+
+/* In a CQE of MANA_HW_ETH_CQE_RX_EIGHT, in the place of one; length 0 ends the list. */
+struct mana_hw_eth_rx_pair {
+	uint32_t hash0;
+	uint16_t length0;
+	uint16_t length1;
+	uint32_t hash1;
+} MANA_HW_PACKED;
+MANA_HW_SIZE(struct mana_hw_eth_rx_pair, 12);
+MANA_HW_AT(struct mana_hw_eth_rx_pair, length0, 4);
+MANA_HW_AT(struct mana_hw_eth_rx_pair, length1, 6);
 
 /* GDMA 6.15: receive completion. */
 struct mana_hw_eth_rx_cqe {

@@ -119,6 +119,7 @@ MANA_HW_AT(struct mana_hw_eqe, word, 12);
 #define MANA_HW_DB_RQ 0x400
 #define MANA_HW_DB_RQ_CLIENT 0x408 /* arm a send completion at a PSN (RNIC 3.8) */
 #define MANA_HW_DB_CQ 0x800
+#define MANA_HW_DB_CQ_MODERATION 0x820
 #define MANA_HW_DB_EQ 0xff8
 /* Short doorbells of 32-bit user space: relative. */
 #define MANA_HW_DB_SQ_SHORT 0x010
@@ -133,6 +134,14 @@ MANA_HW_AT(struct mana_hw_eqe, word, 12);
 #define MANA_HW_DB_INDEX MANA_HW_BITS64(62, 32) /* CQ, EQ: entries mod 8N */
 #define MANA_HW_DB_INDEX_SHIFT 32
 #define MANA_HW_DB_ARM MANA_HW_BITS64(63, 63) /* CQ, EQ */
+
+/* Of MANA_HW_DB_CQ_MODERATION, beside the id; a value counts if its valid bit is set. */
+#define MANA_HW_DB_MODERATION_USEC MANA_HW_BITS64(41, 32)
+#define MANA_HW_DB_MODERATION_USEC_SHIFT 32
+#define MANA_HW_DB_MODERATION_USEC_VALID MANA_HW_BITS64(47, 47)
+#define MANA_HW_DB_MODERATION_COUNT MANA_HW_BITS64(55, 48)
+#define MANA_HW_DB_MODERATION_COUNT_SHIFT 48
+#define MANA_HW_DB_MODERATION_COUNT_VALID MANA_HW_BITS64(63, 63)
 
 #define MANA_HW_DB_SHORT_INCREMENT MANA_HW_BITS32(15, 0)
 #define MANA_HW_DB_SHORT_ID MANA_HW_BITS32(27, 16)

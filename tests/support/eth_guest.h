@@ -23,6 +23,8 @@ struct RxConfig {
     std::optional<std::vector<std::uint64_t>> table;
     std::uint16_t table_entries = 64;  ///< in the message, also without a table
     std::uint32_t room = 40;           ///< 32 as 6.12, 40 as 7.2
+    unsigned packets_per_cqe = 1;      ///< 4, 8
+    std::uint16_t version = 2;         ///< 5 as 7.3
 };
 
 /// Offloads of one packet, as the driver asks for them (GDMA 6.12).
@@ -55,6 +57,14 @@ struct RxDone {
     std::uint32_t wqe_offset = 0;
     base::Frame frame;
     std::array<std::byte, 60> cqe{};
+};
+
+/// A CQE that tells of several packets.
+struct RxTogether {
+    std::uint32_t type = 0;
+    std::uint32_t flags = 0;
+    std::uint32_t wqe_offset = 0;
+    std::vector<std::pair<base::Frame, std::uint32_t>> packets;  ///< with their hashes
 };
 
 struct EthTx {
@@ -104,6 +114,8 @@ public:
     void post_buffer(EthRx& rx);
     /// The next completion; the frame is read from the oldest buffer, which is not posted again.
     std::optional<RxDone> poll(EthRx& rx);
+    /// Of an interface that asked for several packets in a CQE.
+    std::optional<RxTogether> poll_together(EthRx& rx);
 
     [[nodiscard]] HwcDriver& driver() { return driver_; }
 

@@ -177,6 +177,9 @@ void HwcDriver::ring_rq_client(std::uint32_t page, std::uint32_t id, std::uint32
 void HwcDriver::ring_cq(std::uint32_t page, std::uint32_t id, std::uint32_t index, bool arm) {
     write64(doorbell_offset(page) + MANA_HW_DB_CQ, mana_hw_entry_doorbell(id, index, arm));
 }
+void HwcDriver::ring_moderation(std::uint32_t page, std::uint32_t id, std::uint64_t value) {
+    write64(doorbell_offset(page) + MANA_HW_DB_CQ_MODERATION, value | id);
+}
 void HwcDriver::ring_eq(std::uint32_t page, std::uint32_t id, std::uint32_t index, bool arm) {
     write64(doorbell_offset(page) + MANA_HW_DB_EQ, mana_hw_entry_doorbell(id, index, arm));
 }

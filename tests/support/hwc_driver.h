@@ -201,6 +201,8 @@ public:
                  std::uint8_t count = 0);
     void ring_rq_client(std::uint32_t page, std::uint32_t id, std::uint32_t psn);
     void ring_cq(std::uint32_t page, std::uint32_t id, std::uint32_t index, bool arm);
+    /// `value`: all of it but the id.
+    void ring_moderation(std::uint32_t page, std::uint32_t id, std::uint64_t value);
     void ring_eq(std::uint32_t page, std::uint32_t id, std::uint32_t index, bool arm);
 
     /// Reads the registers, allocates the rings, does the SHM handshake, reads the init EQEs, posts

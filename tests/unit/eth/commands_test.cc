@@ -116,6 +116,41 @@ TEST_F(EthCommands, CreateGivesIdsAndHandle) {
     EXPECT_NE(a.get<std::uint64_t>(40), ~0ULL);
 }
 
+/// As the driver of 7.3 sends it (GDMA 6.6).
+TEST_F(EthCommands, CreateOfVersion3ModeratesTheCq) {
+    ASSERT_TRUE(guest.config_tx(guest.device.pd, guest.device.page).ok());
+    const auto create = [&](std::uint16_t version, std::uint8_t wanted, std::uint16_t completions,
+                            std::uint16_t usec) {
+        return driver.call(Request(MANA_HW_ETH_CREATE_WQ_OBJ, 96, 56, 2, version, 2)
+                               .put<std::uint64_t>(40, guest.vport)
+                               .put<std::uint32_t>(48, 1)
+                               .put<std::uint64_t>(56, region(4096))
+                               .put<std::uint64_t>(64, region(4096))
+                               .put<std::uint32_t>(72, 4096)
+                               .put<std::uint32_t>(76, 4096)
+                               .put<std::uint32_t>(84, MANA_HW_ETH_NO_EQ)
+                               .put<std::uint8_t>(89, wanted)
+                               .put<std::uint16_t>(90, completions)
+                               .put<std::uint16_t>(92, usec));
+    };
+    const auto moderation = [&](const Response& response) {
+        return function.cqs().find(gdma::Cqn(response.get<std::uint32_t>(36)))->moderation();
+    };
+    const auto made = create(3, 1, 32, 64);
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ(made.bytes.size(), 56U);
+    EXPECT_EQ(made.get<std::uint16_t>(48), 32);
+    EXPECT_EQ(made.get<std::uint16_t>(50), 64);
+    EXPECT_EQ(made.get<std::uint8_t>(52), 1);
+    EXPECT_EQ(moderation(made).usec, 64);
+    EXPECT_EQ(moderation(made).completions, 32);
+    // What the doorbell could not carry is the most that it can.
+    EXPECT_EQ(moderation(create(3, 1, 999, 9999)).usec, 1023);
+    EXPECT_EQ(moderation(create(3, 1, 999, 9999)).completions, 255);
+    EXPECT_EQ(moderation(create(3, 0, 32, 64)).usec, 0);
+    EXPECT_EQ(moderation(create(2, 1, 32, 64)).usec, 0) << "no field of version 2";
+}
+
 TEST_F(EthCommands, QueuesAreLimited) {
     ASSERT_TRUE(guest.config_tx(guest.device.pd, guest.device.page).ok());
     for (int i = 0; i < 64; ++i) {

@@ -75,6 +75,135 @@ TEST_F(EthReceive, WqesAreConsumedInOrder) {
     }
 }
 
+/// Several packets in a CQE (GDMA 6.8, 6.15): up to the parameter.
+class EthReceiveTogether : public EthTest, public testing::WithParamInterface<unsigned> {
+protected:
+    void SetUp() override {
+        EthTest::SetUp();
+        up(1, 1500, 64);
+        ask(GetParam(), 5);
+    }
+    void ask(unsigned packets, std::uint16_t version) {
+        RxConfig config;
+        config.default_rq = guest.rx[0].object;
+        config.packets_per_cqe = packets;
+        config.version = version;
+        const auto answer = guest.config_rx(config);
+        ASSERT_TRUE(answer.ok());
+        told_ns = answer.get<std::uint32_t>(32);
+    }
+    auto poll() { return guest.poll_together(guest.rx[0]); }
+    Bytes frame(unsigned number) const { return udp(in4(17), pattern(100 + number)); }
+    std::uint32_t type() const {
+        return GetParam() == 8 ? MANA_HW_ETH_CQE_RX_EIGHT : MANA_HW_ETH_CQE_RX_COALESCED;
+    }
+    std::uint32_t told_ns = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Packets, EthReceiveTogether, testing::Values(4U, 8U),
+                         testing::PrintToStringParamName());
+
+TEST_P(EthReceiveTogether, AFullCqeIsWrittenAtOnce) {
+    EXPECT_EQ(told_ns, 2048U);
+    for (unsigned i = 0; i < 2 * GetParam(); ++i) eth.receive(frame(i));
+    for (unsigned half = 0; half < 2; ++half) {
+        const auto done = poll();
+        ASSERT_TRUE(done);
+        EXPECT_EQ(done->type, type());
+        EXPECT_EQ(done->wqe_offset, half * GetParam() * 32);
+        ASSERT_EQ(done->packets.size(), GetParam());
+        for (unsigned i = 0; i < GetParam(); ++i)
+            EXPECT_EQ(done->packets[i].first, frame(half * GetParam() + i)) << half << " " << i;
+    }
+    EXPECT_FALSE(poll());
+}
+
+TEST_P(EthReceiveTogether, WhatComesAloneIsToldOfInTime) {
+    eth.receive(frame(0));
+    world.advance(std::chrono::nanoseconds(2047));
+    EXPECT_FALSE(poll());
+    world.advance(std::chrono::nanoseconds(1));
+    auto done = poll();
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->type, MANA_HW_ETH_CQE_RX_OK);
+    ASSERT_EQ(done->packets.size(), 1U);
+    for (unsigned i = 0; i < 3; ++i) eth.receive(frame(i));
+    world.advance(std::chrono::microseconds(3));
+    done = poll();
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->type, type());
+    EXPECT_EQ(done->packets.size(), 3U);
+    EXPECT_EQ(done->wqe_offset, 32U);
+}
+
+TEST_P(EthReceiveTogether, OnlyPacketsOfOneKindShareACqe) {
+    eth.receive(frame(0));
+    eth.receive(frame(1));
+    eth.receive(tcp(in4(), pattern(10)));
+    const auto done = poll();
+    ASSERT_TRUE(done) << "another kind ends the first";
+    EXPECT_EQ(done->packets.size(), 2U);
+    EXPECT_FALSE(poll());
+    world.advance(std::chrono::microseconds(3));
+    const auto other = poll();
+    ASSERT_TRUE(other);
+    EXPECT_EQ(other->packets.size(), 1U);
+    EXPECT_NE(other->flags, done->flags);
+}
+
+TEST_P(EthReceiveTogether, EachHasItsHash) {
+    RxConfig config;
+    config.default_rq = guest.rx[0].object;
+    config.packets_per_cqe = GetParam();
+    config.version = 5;
+    config.rss = true;
+    config.key.emplace();
+    config.key->fill(std::byte{0x6d});
+    config.table.emplace(64, guest.rx[0].object);
+    ASSERT_TRUE(guest.config_rx(config).ok());
+    Flow one = in4(17);
+    Flow two = one;
+    two.source_port = one.source_port + 1;
+    for (const Flow& flow : {one, two, one}) eth.receive(udp(flow, pattern(50)));
+    world.advance(std::chrono::microseconds(3));
+    const auto done = poll();
+    ASSERT_TRUE(done);
+    ASSERT_EQ(done->packets.size(), 3U);
+    EXPECT_NE(done->packets[0].second, 0U);
+    EXPECT_EQ(done->packets[0].second, done->packets[2].second);
+    EXPECT_NE(done->packets[0].second, done->packets[1].second);
+}
+
+TEST_P(EthReceiveTogether, AFenceEndsTheWait) {
+    eth.receive(frame(0));
+    eth.receive(frame(1));
+    ASSERT_TRUE(guest.fence(guest.rx[0].object).ok());
+    const auto done = poll();
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->packets.size(), 2U);
+    const auto fence = poll();
+    ASSERT_TRUE(fence);
+    EXPECT_EQ(fence->type, MANA_HW_ETH_CQE_RX_FENCE);
+}
+
+TEST_P(EthReceiveTogether, OlderMessagesHaveOneInACqe) {
+    // As those of RSS QPs, whose reader may know no other.
+    ask(4, 2);
+    EXPECT_EQ(told_ns, 0U);
+    eth.receive(frame(0));
+    eth.receive(frame(1));
+    for (unsigned i = 0; i < 2; ++i) {
+        const auto done = poll();
+        ASSERT_TRUE(done);
+        EXPECT_EQ(done->type, MANA_HW_ETH_CQE_RX_OK);
+    }
+}
+
+TEST_P(EthReceiveTogether, AQueueThatEndsMeanwhileIsNotToldOf) {
+    eth.receive(frame(0));
+    ASSERT_TRUE(guest.down());
+    world.advance(std::chrono::microseconds(3));
+}
+
 TEST_F(EthReceive, AddressFilter) {
     up();
     Flow f = in4();

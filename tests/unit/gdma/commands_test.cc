@@ -34,7 +34,7 @@ TEST_F(CommandTest, VerifyVersionOffersTimeoutAndBigPages) {
     const auto response = driver->call(request);
     ASSERT_TRUE(response.ok());
     EXPECT_EQ(response.get<std::uint64_t>(32), 1U);
-    EXPECT_EQ(response.get<std::uint64_t>(40), 0x18U);
+    EXPECT_EQ(response.get<std::uint64_t>(40), 0x8018U);
     EXPECT_EQ(response.get<std::uint64_t>(48), 0U);
     request.put<std::uint64_t>(40, 2).put<std::uint64_t>(48, 3);
     EXPECT_EQ(status(request), kHwcInvalidParameter);

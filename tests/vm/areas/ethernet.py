@@ -9,7 +9,10 @@ from functools import partial
 from harness import Area, Context, Peer, check, is_harmless, skip
 from programs import configure, ethtool_stats, iperf, ping, set_mtu, transfer
 
+from lab.debian import WITH_BACKPORTS
+
 AREA = Area("ethernet")
+NEWEST = (7, 3)  # that docs/spec was written from
 OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 
 
@@ -207,6 +210,91 @@ def channels(context: Context) -> None:
         peer.run(f"ethtool -X {peer.interface} default")
     if not changed:
         skip("guests with one CPU have one queue")
+
+
+def modern(peer: Peer) -> None:
+    """Skips before Linux 7.3."""
+    if peer.suite not in WITH_BACKPORTS:
+        skip("the driver is older than 7.3")
+
+
+def shortest(peer: Peer, other: Peer) -> float:
+    """The shortest round trip of some pings, in milliseconds."""
+    said = peer.out(f"ping -n -q -c 20 -i 0.02 -W 2 {other.ip()}")
+    found = re.search(r"= ([\d.]+)/", said)
+    check(found is not None, f"{peer.name}: {said}")
+    return float(found[1]) if found else 0.0
+
+
+@AREA.case("the newest kernel of backports is one that docs/spec knows", smoke=True)
+def known(context: Context) -> None:
+    for peer in context.peers:
+        modern(peer)
+        running = peer.out("uname -r").strip()
+        found = re.match(r"(\d+)\.(\d+)\.", running)
+        check(found is not None and (int(found[1]), int(found[2])) <= NEWEST,
+              f"{peer.name} runs {running}: compare its drivers with those of "
+              f"{'.'.join(map(str, NEWEST))}, and write down what is new")
+
+
+@AREA.case("7.3: ethtool -C moderates interrupts, adaptive at the start", smoke=True)
+def moderation(context: Context) -> None:
+    a, b = context.a, context.b
+    modern(a)
+    shown = a.out(f"ethtool -c {a.interface}")
+    check(re.search(r"^Adaptive RX: on\s+TX: on", shown, re.M), f"{a.name}: ethtool -c: {shown}")
+    try:
+        a.run(f"ethtool -C {a.interface} adaptive-rx off adaptive-tx off rx-usecs 0 tx-usecs 0")
+        at_once = shortest(a, b)
+        a.run(f"ethtool -C {a.interface} rx-usecs 1000 rx-frames 0")
+        moderated = shortest(a, b)
+        check(moderated >= 1.0, f"a reply came after {moderated} ms, with an event each 1 ms")
+        a.run(f"ethtool -C {a.interface} rx-frames 1")
+        limited = shortest(a, b)
+        check(limited < moderated, f"{limited} ms with a frame each event, {moderated} without")
+        context.note(f"{at_once} ms, moderated {moderated} ms, with rx-frames 1 {limited} ms")
+        for words in ("rx-usecs 1024", "rx-frames 256"):
+            check(a.run(f"ethtool -C {a.interface} {words}", check=False).status != 0,
+                  f"{a.name}: {words} was taken")
+        iperf(context, a, b, seconds=1)
+    finally:
+        a.run(f"ethtool -C {a.interface} rx-usecs 0 rx-frames 0 adaptive-rx on adaptive-tx on")
+    iperf(context, a, b, seconds=1)
+
+
+@AREA.case("7.3: ethtool -C rx-cqe-frames: four and eight packets in a CQE")
+def together(context: Context) -> None:
+    a, b = context.a, context.b
+    modern(a)
+    try:
+        for frames in (8, 4):
+            a.run(f"ethtool -C {a.interface} rx-cqe-frames {frames}")
+            shown = a.out(f"ethtool -c {a.interface}")
+            check(re.search(rf"^rx-cqe-frames:\s+{frames}$", shown, re.M), f"{a.name}: {shown}")
+            before = ethtool_stats(a)
+            transfer(context, b, a, a.ip())
+            iperf(context, b, a, "-P", "4", seconds=1)
+            after = ethtool_stats(a)
+            shared = {name: after[name] - before[name] for name in after
+                      if re.fullmatch(r"rx_\d+_coalesced_cqe_\d+", name)}
+            check(sum(shared.values()) > 0, f"{a.name}: no CQE told of several packets: {shared}")
+            context.note(f"{frames}: " + ", ".join(
+                f"{name} {count}" for name, count in shared.items() if count))
+    finally:
+        a.run(f"ethtool -C {a.interface} rx-cqe-frames 1")
+    transfer(context, b, a, a.ip())
+
+
+@AREA.case("7.3: the private flag full-page-rx")
+def full_pages(context: Context) -> None:
+    a, b = context.a, context.b
+    modern(a)
+    for state in ("on", "off"):
+        a.run(f"ethtool --set-priv-flags {a.interface} full-page-rx {state}")
+        shown = a.out(f"ethtool --show-priv-flags {a.interface}")
+        check(re.search(rf"^full-page-rx\s*: {state}", shown, re.M), f"{a.name}: {shown}")
+        configure(context, a)
+        transfer(context, b, a, a.ip())
 
 
 @AREA.case("RSS spreads flows over the queues", smoke=True)

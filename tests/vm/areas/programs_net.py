@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def xdp(mode: str, context: Context) -> None:
     """Programs that pass and drop what is not RDMA."""
     server, client = context.a, context.b
     context.ran("XDP", server.version("linux-image-amd64"),
-                f"an {mode} XDP program that counts, on {server.interface}")
+                f"a program that counts on {server.interface}, {mode}, while ib_write_bw runs")
     started = attach(server, mode, "pass")
     ping(client, server.ip(), count=5)
     transfer(context, client, server, server.ip())
@@ -128,8 +129,12 @@ def xdp(mode: str, context: Context) -> None:
     listener = server.spawn(f"exec {words} -d {server.rdma}")
     server.wait_listening(port, listener)
     traffic = client.spawn(f"exec {words} -d {client.rdma} {server.ip()}")
-    sent = client.counters()["rnic.tx.bytes"]
-    client.until("rdma resource show qp | grep -q 'type RC state RTS'", "no traffic", 30)
+    before = client.counters()["rnic.tx.bytes"]
+    end = time.monotonic() + 30
+    while (sent := client.counters()["rnic.tx.bytes"]) < before + 65536:
+        check(time.monotonic() < end and traffic.status is None,
+              f"ib_write_bw does not send: {traffic.stderr}")
+        time.sleep(0.2)
     started = attach(server, mode, "drop")
     ping(client, server.ip(), count=3, expect=False)
     check(traffic.status is None, f"RDMA ended as XDP dropped: {traffic.stderr}")

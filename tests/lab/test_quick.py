@@ -102,6 +102,17 @@ class ImageTest(unittest.TestCase):
                 for suite in image.SUITES for headers in (False, True)}
         self.assertEqual(len(keys), 2 * len(image.SUITES))
 
+    def test_packages_have_the_names_of_their_release(self) -> None:
+        names = {"trixie": "librdmacm1t64", "forky": "librdmacm1t64", "bookworm": "librdmacm1"}
+        for suite, name in names.items():
+            self.assertEqual([one for one in image.packages(suite) if "librdmacm1" in one], [name])
+
+    def test_a_release_without_rdma_gets_nothing_of_ours(self) -> None:
+        guest = image.Image("bookworm", "k", Path("r"), Path("v"), Path("i"), "6.1.0")
+        self.assertEqual(ours.guest_initrd(guest), Path("i"))
+        with self.assertRaisesRegex(LabError, "bookworm's kernel knows MANA for Ethernet alone"):
+            ours.guest_initrd(guest, driver="ours")
+
     def test_entries_of_a_suite_are_not_those_of_its_backports(self) -> None:
         with tempfile.TemporaryDirectory() as temp, \
                 mock.patch.dict(os.environ, {"OPENMANA_CACHE": temp}):
@@ -968,6 +979,7 @@ class CommandLineTest(unittest.TestCase):
                               ["trixie", "forky", "trixie"]),
                              (["--guest", "forky"], ["forky", "forky"]),
                              (["--guest", "trixie-backports"], ["trixie-backports"] * 2),
+                             (["--guest", "bookworm"], ["bookworm"] * 2),
                              (["--guest", "forky", "--guest", "trixie"], ["forky", "trixie"]),
                              ([], ["trixie", "trixie"])):
             specs = cli.guest_specs(parse(["up", *text]))

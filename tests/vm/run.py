@@ -3,8 +3,8 @@
 """Guest tests: areas of cases in QEMU guests with Debian kernels and rdma-core, with the stock
 RDMA driver and provider or with ours.
 
-    run.py PAIR AREA...        PAIR: trixie, forky, trixie-backports, newest, or mixed (server
-                               trixie, client forky)
+    run.py PAIR AREA...        PAIR: trixie, forky, trixie-backports, newest, mixed (server trixie,
+                               client forky), or bookworm (Ethernet alone)
 
 The areas of one call share the guests of one boot (areas with another layout get a boot of their
 own). Exit status: 0 when every case passed or was skipped with its reason, 77 if there was no time
@@ -35,14 +35,14 @@ from lab.build import build_for_evidence  # noqa: E402
 from lab.debug_kernel import KERNELS, kernel_image  # noqa: E402
 from lab.evidence import Evidence, Recorder, Setup, commit, key_of, sources  # noqa: E402
 from lab.guest import CPUS, MEMORY, PATIENCE, GuestSpec  # noqa: E402
-from lab.image import RELEASES, SUITES, cached_image  # noqa: E402
+from lab.image import ETHERNET_ONLY, RELEASES, SUITES, cached_image  # noqa: E402
 from lab.janitor import new_log_dir  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
 from lab.progress import set_quiet  # noqa: E402
 from lab.rights import User, find_user  # noqa: E402
 from lab.session import Lab  # noqa: E402
 
-PAIRS = {**{suite: (suite, suite) for suite in SUITES}, "mixed": RELEASES}
+PAIRS = {**{suite: (suite, suite) for suite in (*SUITES, *ETHERNET_ONLY)}, "mixed": RELEASES}
 DISK = 128  # MiB
 OUT_OF_TIME = 77  # ctest takes it for skipped
 AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")

@@ -12,11 +12,11 @@ from . import progress
 from .debug_kernel import KERNELS
 from .errors import LabError
 from .guest import CPUS, MEMORY, GuestSpec
-from .image import RELEASES, SUITES, get_image
+from .image import ETHERNET_ONLY, RELEASES, SUITES, get_image
 from .ours import SIDES, check_side
 from .proc import exit_on_signals
 
-CHOICES = (*SUITES, "mixed")
+CHOICES = (*SUITES, *ETHERNET_ONLY, "mixed")
 
 
 def positive(text: str) -> int:
@@ -66,7 +66,7 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
 def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> None:
     """Options that say which guests."""
     parser.add_argument("--guest", action="append", metavar="NAME",
-                        help=f"{', '.join(SUITES)} or mixed ({' and '.join(RELEASES)} by "
+                        help=f"{', '.join(CHOICES[:-1])} or mixed ({' and '.join(RELEASES)} by "
                         "turns); repeat it or give a,b to name each guest (default: trixie)")
     parser.add_argument("--guests", type=positive, metavar="N",
                         help="how many guests (default: 2)")

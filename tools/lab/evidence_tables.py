@@ -14,14 +14,14 @@ from typing import Any
 
 from . import run_evidence
 from .evidence import CLOSING, FOLDER, Evidence, read_all
-from .image import RELEASES, SUITES
+from .image import ETHERNET_ONLY, RELEASES, SUITES
 from .paths import ROOT
 
 BEFORE = "before.json"
 MATRIX_AREAS = ("rdma", "perftest", "verify", "errors", "cm")
 SIDES = ("stock", "ours")
 PROGRAMS = "programs_"  # areas of other people's programs
-SUITES_AND_MIXED = (*SUITES, "mixed")
+SUITES_AND_MIXED = (*SUITES, *ETHERNET_ONLY, "mixed")
 BEGIN = "<!-- evidence: {} -->"
 END = "<!-- end of evidence -->"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .channel import REBOOT, Channel, Command
 from .errors import CommandFailed, GuestDied, GuestTimeout, LabError
-from .image import Image, digest
+from .image import ETHERNET_ONLY, Image, digest
 from .paths import cache_dir
 from .proc import end_group, kill_group, spawn, tail
 from .qemu import Machine, Qemu, command_line
@@ -222,7 +222,9 @@ class Guest:
 
     def load_modules(self) -> None:
         """Loads the drivers, MANA's first, so that its interfaces are eth0 and on."""
-        names = list(BASE_MODULES) + (["virtio_net"] if self.virtio_macs else [])
+        names = [name for name in BASE_MODULES
+                 if name != "mana_ib" or self.spec.suite not in ETHERNET_ONLY]
+        names += ["virtio_net"] if self.virtio_macs else []
         self._devices = None
         self.run(["modprobe", "-a", *names], timeout=120)
 

@@ -27,6 +27,10 @@ from .progress import Step, say
 # kernel of trixie's backports, and besides what trixie has, or what forky has.
 RELEASES = ("trixie", "forky")
 SUITES = (*RELEASES, *debian.WITH_BACKPORTS)
+# Releases whose kernels know MANA for Ethernet alone: for guests with stock software.
+ETHERNET_ONLY = ("bookworm",)
+# Packages that have another name in a release.
+RENAMED = {"bookworm": {"librdmacm1t64": "librdmacm1"}}
 KEY_DIGITS = 12
 SPACE_NEEDED = 3_000_000_000
 # Documentation is left out, except the tests that rdma-core ships there.
@@ -73,16 +77,18 @@ def package_list(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _packages(headers: bool) -> list[str]:
+def packages(suite: str, headers: bool = False) -> list[str]:
     """The packages of an image."""
     lists = ["packages", *(["packages-headers"] if headers else [])]
-    return [package for name in lists for package in package_list((GUEST_FILES / name).read_text())]
+    other = RENAMED.get(suite, {})
+    return [other.get(package, package) for name in lists
+            for package in package_list((GUEST_FILES / name).read_text())]
 
 
 def image_key(suite: str, headers: bool = False) -> str:
     """Key of a suite's image: all that goes into it, except the mirror's state."""
     here = Path(__file__).parent
-    return digest("image-1", suite, " ".join(_packages(headers)), GUEST_FILES / "modules",
+    return digest("image-1", suite, " ".join(packages(suite, headers)), GUEST_FILES / "modules",
                   here / "stage.py", " ".join(DPKG_OPTIONS))
 
 
@@ -145,7 +151,8 @@ def build_image(suite: str, headers: bool = False) -> Path:
             as_root = os.geteuid() == 0
             tree = work / ("root" if as_root else "root.tar")
             with Step(f"{suite}: installing the guest's packages (log: {log})"):
-                debian.bootstrap(tree, suite, _packages(headers), log, options=DPKG_OPTIONS)
+                debian.bootstrap(tree, suite, packages(suite, headers), log,
+                                 options=DPKG_OPTIONS)
             with Step(f"{suite}: making the guest image"):
                 argv = ["/usr/bin/python3", os.fspath(Path(__file__).parent / "stage.py"),
                         os.fspath(work), os.fspath(temp), os.fspath(GUEST_FILES / "modules")]
@@ -225,8 +232,9 @@ def cached_image(suite: str, headers: bool = False) -> Image | None:
 def get_image(suite: str, headers: bool = False) -> Image:
     """The image of a suite, made first when it is not in the cache. With `headers` it is another
     one, in which modules can be built: it has the headers of its kernel, and DKMS."""
-    if suite not in SUITES:
-        raise LabError(f"unknown guest '{suite}'; there are {', '.join(SUITES)}")
+    known = (*SUITES, *ETHERNET_ONLY)
+    if suite not in known:
+        raise LabError(f"unknown guest '{suite}'; there are {', '.join(known)}")
     base = build_image(suite, headers)
     return Image(suite, base.name, base / "root.ext4", base / "vmlinuz", build_initrd(base),
                  (base / "kernel").read_text().strip())

@@ -16,7 +16,7 @@ from pathlib import Path
 from .building import built, entry, jobs, sweep_files, tree_files
 from .debug_kernel import has_kcsan, headers
 from .errors import LabError
-from .image import Image, cache_lock, cpio, digest, get_image
+from .image import ETHERNET_ONLY, Image, cache_lock, cpio, digest, get_image
 from .paths import ROOT, cache_dir, logs_dir
 from .proc import find_program, run_logged, tail
 from .roots import Root, get_root
@@ -286,6 +286,9 @@ def guest_initrd(image: Image, driver: str = "stock", provider: str = "stock") -
     check_side("provider", provider)
     if driver == provider == "stock":
         return image.initrd
+    if image.suite in ETHERNET_ONLY:
+        raise LabError(f"{image.suite}'s kernel knows MANA for Ethernet alone: driver and provider "
+                       "are stock")
     # Programs do not care for the kernel: their root is that of Debian's.
     root = get_root(get_image(image.suite) if image.modules else image)
     parts = []

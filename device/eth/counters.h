@@ -20,7 +20,8 @@ namespace openmana::eth {
     X(rx_no_wqe, "eth.rx.no_wqe", "frames dropped: no receive WQE posted")                         \
     X(rx_disabled, "eth.rx.disabled", "frames dropped: vPort disabled or link down")               \
     X(rx_no_queue, "eth.rx.no_queue", "frames dropped: steered to no receive queue")               \
-    X(rx_filtered, "eth.rx.filtered", "frames dropped: for another MAC address")                   \
+    X(rx_filtered, "eth.rx.filtered",                                                              \
+      "frames dropped: for a MAC address that the vPort may not have")                             \
     X(rx_malformed, "eth.rx.malformed", "frames dropped: shorter than their headers")              \
     X(rx_too_long, "eth.rx.too_long", "frames dropped: longer than the receive buffer")            \
     X(rx_bad_wqe, "eth.rx.bad_wqe", "frames dropped: receive WQE or its memory is unusable")       \
@@ -40,7 +41,7 @@ namespace openmana::eth {
       "WQEs refused: vPort offset is not that of the vPort")                                       \
     X(tx_ethertype, "eth.tx.ethertype", "WQEs refused: offload asked for another EtherType")       \
     X(tx_source, "eth.tx.source",                                                                  \
-      "WQEs of the interface refused: source MAC is not that of the vPort")                        \
+      "WQEs of the interface refused: from a MAC address that the vPort may not have")             \
     X(tx_mtu, "eth.tx.mtu", "WQEs refused: longer than the MTU")                                   \
     X(tx_oob, "eth.tx.oob", "WQEs refused: WQE or OOB makes no sense")                             \
     X(tx_headers, "eth.tx.headers", "WQEs refused: packet headers do not fit the offload")         \

@@ -32,17 +32,19 @@ constexpr std::uint16_t kGfStatVersion = 2;
 
 struct EthernetDevice::Impl final : Transmitter {
     Impl(std::uint16_t device_type, gdma::Function& the_function, const EthernetConfig& config,
-         base::FrameSink& the_network)
+         Network& the_network)
         : function(the_function),
           network(the_network),
           vport{config},
           queues(function, *this, steering, counters),
           queue_commands(function, device_type, config.max_queues, queues),
           steering_commands(function, queues, steering),
-          receiver(vport, steering, counters) {}
+          receiver(vport, network, steering, counters) {}
 
     // Transmitter
-    const base::MacAddr& mac() const override { return vport.config.mac; }
+    bool may_send_from(const base::MacAddr& mac) const override {
+        return mac == vport.config.mac || network.may_have(mac);
+    }
     std::size_t max_frame() const override { return vport.max_frame(); }
     void send(base::Frame frame) override;
     void resume_later(SendQueue& queue) override;
@@ -61,7 +63,7 @@ struct EthernetDevice::Impl final : Transmitter {
     [[nodiscard]] bool packets_allowed() const { return packets_epoch == function.epoch(); }
 
     gdma::Function& function;
-    base::FrameSink& network;
+    Network& network;
     EthernetCounters counters;
     Vport vport;
     Steering steering;
@@ -230,8 +232,7 @@ void EthernetDevice::Impl::drop_all() {
     clamp_mbps = 0;
 }
 
-EthernetDevice::EthernetDevice(gdma::Function& function, EthernetConfig config,
-                               base::FrameSink& network)
+EthernetDevice::EthernetDevice(gdma::Function& function, EthernetConfig config, Network& network)
     : impl_(std::make_unique<Impl>(device_type(), function, config, network)) {
     function.attach(*this);
 }

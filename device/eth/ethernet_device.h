@@ -8,6 +8,7 @@
 #include "base/counters.h"
 #include "base/frame.h"
 #include "eth/counters.h"
+#include "eth/network.h"
 #include "eth/vport.h"
 #include "gdma/function.h"
 
@@ -18,7 +19,7 @@ namespace openmana::eth {
 class EthernetDevice final : public gdma::Client {
 public:
     /// Attaches itself to the function. `network` gets the frames that the guest sends.
-    EthernetDevice(gdma::Function& function, EthernetConfig config, base::FrameSink& network);
+    EthernetDevice(gdma::Function& function, EthernetConfig config, Network& network);
     ~EthernetDevice() override;
 
     [[nodiscard]] std::uint16_t device_type() const override { return 2; }

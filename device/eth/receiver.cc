@@ -21,8 +21,7 @@ void Receiver::receive(std::span<const std::byte> frame) {
         return;
     }
     const Cast cast = cast_of(frame.data());
-    if (cast == Cast::kUnicast &&
-        std::memcmp(frame.data(), vport_.config.mac.data(), vport_.config.mac.size()) != 0) {
+    if (cast == Cast::kUnicast && !takes(frame)) {
         counters_.rx_filtered.add();
         return;
     }
@@ -42,6 +41,12 @@ void Receiver::receive(std::span<const std::byte> frame) {
         return;
     }
     deliver(*queue, *parsed, frame);
+}
+
+bool Receiver::takes(std::span<const std::byte> frame) const {
+    base::MacAddr destination{};
+    std::memcpy(destination.data(), frame.data(), destination.size());
+    return destination == vport_.config.mac || network_.may_have(destination);
 }
 
 bool Receiver::receive_own(std::span<const std::byte> frame) {

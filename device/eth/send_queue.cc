@@ -74,8 +74,10 @@ bool SendQueue::gather(std::span<const gdma::Sge> sges) {
 }
 
 bool SendQueue::source_allowed(std::span<const std::byte> packet) const {
-    return user_ == SqUser::kPackets ||
-           std::memcmp(packet.data() + 6, transmitter_.mac().data(), 6) == 0;
+    if (user_ == SqUser::kPackets) return true;
+    base::MacAddr source{};
+    std::memcpy(source.data(), packet.data() + source.size(), source.size());
+    return transmitter_.may_send_from(source);
 }
 
 TxStatus SendQueue::transmit_whole(const TxOffload& offload, const gdma::Wqe& wqe) {

@@ -21,7 +21,8 @@ class SendQueue;
 class Transmitter {
 public:
     virtual ~Transmitter() = default;
-    [[nodiscard]] virtual const base::MacAddr& mac() const = 0;
+    /// Whether frames of the interface may have the MAC address.
+    [[nodiscard]] virtual bool may_send_from(const base::MacAddr& mac) const = 0;
     /// Largest frame without a tag.
     [[nodiscard]] virtual std::size_t max_frame() const = 0;
     /// Counts the frame and hands it on, if the link is up.

@@ -29,6 +29,10 @@ bool Demultiplexer::hand_over(const FrameHeaders& headers, std::span<const std::
     return rdma;
 }
 
+bool Demultiplexer::for_rdma(std::span<const std::byte> frame) const {
+    return for_rdma(read_headers(frame));
+}
+
 void Demultiplexer::receive(std::span<const std::byte> frame) {
     if (hand_over(read_headers(frame), frame)) rdma_.receive(frame);
 }

@@ -33,6 +33,9 @@ public:
     /// on other RoCE NICs. True if the frame was for this NIC alone. The executor.
     [[nodiscard]] bool return_to_ethernet(std::span<const std::byte> frame);
 
+    /// Whether a frame is RoCE for an address that the RDMA device serves. The executor.
+    [[nodiscard]] bool for_rdma(std::span<const std::byte> frame) const;
+
 private:
     [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
     [[nodiscard]] bool hand_over(const FrameHeaders& headers, std::span<const std::byte> frame);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "base/gate.h"
 #include "base/log.h"
@@ -45,6 +46,13 @@ rnic::RnicConfig rnic_config(const NicConfig& config) {
     return rnic;
 }
 
+base::MacAddr source_mac(std::span<const std::byte> frame) {
+    base::MacAddr mac{};
+    if (frame.size() >= 2 * mac.size())
+        std::memcpy(mac.data(), frame.data() + mac.size(), mac.size());
+    return mac;
+}
+
 }  // namespace
 
 Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq, Switch& network,
@@ -61,12 +69,12 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       rdma_(function_, rnic_config(config_), *this),
       demultiplexer_(executor, function_, ethernet_, rdma_, config_.mac) {
     switch_.attach(*this, &config_.mac);
-    switch_.peers().add(config_.mac, *this);
+    switch_.peers().add(config_.mac, *this, MacRight::kOwn);
     switch_.reach_changed();
 }
 
 Nic::~Nic() {
-    switch_.peers().remove(config_.mac, *this);
+    switch_.peers().remove_all(*this);
     switch_.claims().release_all(*this);
     switch_.reach_changed();
     switch_.detach(*this);
@@ -111,6 +119,8 @@ void Nic::send(base::Frame frame) {
 void Nic::transmit_lent(base::Frame& frame) {
     if (path_.transmit_active())
         send(std::move(frame));
+    else if (foreign_mac(source_mac(frame)))
+        counters_.foreign_source.add();
     else
         pass_to_network(frame);
 }
@@ -143,7 +153,12 @@ void Nic::pass_to_network(std::span<const std::byte> frame) {
         switch_.observe(frame);
         return;
     }
-    switch_.forward(*this, frame);
+    if (switch_.forward(*this, frame)) return;
+    // Interfaces of the guest with MAC addresses of their own reach each other by RDMA too.
+    if (!demultiplexer_.for_rdma(frame)) return;
+    counters_.rx_frames.add();
+    counters_.rx_bytes.add(frame.size());
+    rdma_.receive(frame);
 }
 
 void Nic::deliver(std::span<const std::byte> frame) {
@@ -176,9 +191,40 @@ const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends&
     // No packet has ends of two families; a policy speaks of packets.
     if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return nullptr;
     if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return nullptr;
+    if (foreign_mac(ends.source_mac)) return nullptr;
     if (ends.destination_mac == config_.mac) return rdma_for(ends);
     Peer* const peer = switch_.peers().find(ends.destination_mac);
     return peer == nullptr ? nullptr : peer->rdma_for(ends);
+}
+
+bool Nic::claim_mac(const base::MacAddr& mac) {
+    if (!may_have(mac)) return false;
+    switch_.peers().add(mac, *this, MacRight::kClaimed);
+    switch_.learn(*this, mac);
+    return true;
+}
+
+bool Nic::foreign_mac(const base::MacAddr& mac) const {
+    if (mac == config_.mac) return false;
+    const Peer* const holder = switch_.peers().find(mac);
+    return holder != nullptr && holder != this;
+}
+
+void Nic::review_named_macs() {
+    std::vector<base::MacAddr> named = path_.named_macs();
+    for (const base::MacAddr& mac : named) switch_.peers().add(mac, *this, MacRight::kNamed);
+    // It has each once, also if it has had it before.
+    for (const base::MacAddr& mac : named_macs_) {
+        switch_.peers().remove(mac, *this, MacRight::kNamed);
+        if (std::ranges::find(named, mac) != named.end())
+            switch_.peers().add(mac, *this, MacRight::kNamed);
+    }
+    named_macs_ = std::move(named);
+}
+
+void Nic::stages_changed() {
+    review_named_macs();
+    way_changed();
 }
 
 bool Nic::claim_address(const roce::Address& address) {
@@ -226,7 +272,8 @@ const rnic::LocalPeer* Nic::own_rdma(const roce::Address& destination) const {
 
 const rnic::LocalPeer* Nic::rdma_for(const rnic::Ends& ends) {
     // This end answers, from the MAC address that it was found by.
-    const rnic::Ends back{ends.destination, ends.source, config_.mac, ends.source_mac, ends.vlan};
+    const rnic::Ends back{ends.destination, ends.source, ends.destination_mac, ends.source_mac,
+                          ends.vlan};
     const roce::Address own(ends.destination, ends.vlan);
     if (!link() || !path_.passes_rdma(back)) return nullptr;
     if (executor_.on_thread()) return own_rdma(own);

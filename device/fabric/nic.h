@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/counters.h"
 #include "base/executor.h"
@@ -96,10 +97,13 @@ public:
 
 private:
     /// Frames of the Ethernet device; those of the RDMA device come in through Network.
-    class EthernetSink final : public base::FrameSink {
+    class EthernetSink final : public eth::Network {
     public:
         explicit EthernetSink(Nic& nic) : nic_(nic) {}
         void transmit(base::Frame frame) override { nic_.send(std::move(frame)); }
+        [[nodiscard]] bool may_have(const base::MacAddr& mac) const override {
+            return nic_.may_have(mac);
+        }
 
     private:
         Nic& nic_;
@@ -114,7 +118,7 @@ private:
     void update_link();
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;
-    void stages_changed() override { way_changed(); }
+    void stages_changed() override;
     const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
     [[nodiscard]] std::uint64_t generation() const override { return switch_.reach(); }
     bool claim_address(const roce::Address& address) override;
@@ -125,9 +129,18 @@ private:
         return switch_.claims().review(*this, address);
     }
     void addresses_changed() override { switch_.reach_changed(); }
-    [[nodiscard]] bool foreign_mac(const base::MacAddr& mac) const override {
-        return mac != config_.mac && switch_.peers().find(mac) != nullptr;
+    bool claim_mac(const base::MacAddr& mac) override;
+    void release_mac(const base::MacAddr& mac) override {
+        switch_.peers().remove(mac, *this, MacRight::kClaimed);
     }
+    [[nodiscard]] bool may_claim(const base::MacAddr& mac) const override {
+        return path_.may_have(mac);
+    }
+    [[nodiscard]] bool foreign_mac(const base::MacAddr& mac) const;
+    [[nodiscard]] bool may_have(const base::MacAddr& mac) const {
+        return path_.may_have(mac) && !foreign_mac(mac);
+    }
+    void review_named_macs();
     [[nodiscard]] const std::string& claimant_name() const override { return config_.name; }
     [[nodiscard]] Standing standing(const roce::Gid& address) const override;
     void claim_changed(const roce::Address& address) override;
@@ -154,6 +167,7 @@ private:
     base::Timer flap_timer_;
     PortPath path_;
     SourceGuard guard_;
+    std::vector<base::MacAddr> named_macs_;  // by the policy
     EthernetSink ethernet_sink_;
     gdma::Function function_;
     eth::EthernetDevice ethernet_;

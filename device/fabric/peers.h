@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/frame.h"
 #include "rnic/local_peer.h"
@@ -18,20 +20,34 @@ public:
     /// reach it without packets now, and its policy lets them and their answers pass; else null.
     /// Any thread that holds no gate.
     [[nodiscard]] virtual const rnic::LocalPeer* rdma_for(const rnic::Ends& ends) = 0;
+    /// Whether its policy lets it have the MAC address. Under a lock: asks nobody. Any thread.
+    [[nodiscard]] virtual bool may_claim(const base::MacAddr& mac) const = 0;
 };
 
-/// The NICs on a switch by their MAC addresses. Any thread. A peer that was found is good until it
-/// is removed, which happens when traffic has ended.
+/// Why a NIC has a MAC address. A later one goes before an earlier one, whoever came first.
+enum class MacRight : std::uint8_t {
+    kClaimed,  ///< its guest uses it, and was the first
+    kNamed,    ///< its policy names it
+    kOwn,      ///< it came with it
+};
+
+/// The NICs on a switch by their MAC addresses. Any thread. A peer that was found is good until
+/// traffic has ended; it may have lost the address by then.
 class Peers {
 public:
-    void add(const base::MacAddr& mac, Peer& peer);
-    void remove(const base::MacAddr& mac, const Peer& peer);
-    /// Null if there is none.
+    void add(const base::MacAddr& mac, Peer& peer, MacRight right);
+    void remove(const base::MacAddr& mac, const Peer& peer, MacRight right);
+    void remove_all(const Peer& peer);
+    /// Who has it; null if nobody does.
     [[nodiscard]] Peer* find(const base::MacAddr& mac) const;
 
 private:
-    mutable std::mutex mutex_;  // protects peers_; nothing is called under it
-    std::map<base::MacAddr, Peer*> peers_;
+    struct Claim {
+        Peer* peer;
+        MacRight right;
+    };
+    mutable std::mutex mutex_;                            // protects claims_
+    std::map<base::MacAddr, std::vector<Claim>> claims_;  // in the order of their coming
 };
 
 }  // namespace openmana::fabric

@@ -31,10 +31,16 @@ std::size_t neighbor_options(std::byte type) {
     }
 }
 
+base::MacAddr mac_at(std::span<const std::byte> bytes, std::size_t offset) {
+    base::MacAddr mac{};
+    std::memcpy(mac.data(), bytes.data() + offset, mac.size());
+    return mac;
+}
+
 /// False if a message of IPv6 neighbour discovery (RFC 4861 4) gives an address to the network that
-/// is not `mac`, or has options that cannot be read.
-bool names_only(const base::MacAddr& mac, const FrameHeaders& headers,
-                std::span<const std::byte> frame) {
+/// the filter's NIC may not have, or has options that cannot be read.
+bool names_only_own(const Filter& filter, const FrameHeaders& headers,
+                    std::span<const std::byte> frame) {
     constexpr std::size_t kOptionUnit = 8;
     constexpr std::byte kSourceAddress{1};
     constexpr std::byte kTargetAddress{2};
@@ -52,7 +58,7 @@ bool names_only(const base::MacAddr& mac, const FrameHeaders& headers,
             left.size() < 2 ? 0 : std::to_integer<std::size_t>(left[1]) * kOptionUnit;
         if (bytes == 0 || bytes > left.size()) return false;
         if ((left[0] == kSourceAddress || left[0] == kTargetAddress) &&
-            std::memcmp(left.data() + 2, mac.data(), mac.size()) != 0)
+            (bytes < 2 + sizeof(base::MacAddr) || !filter.may_have(mac_at(left, 2))))
             return false;
         left = left.subspan(bytes);
     }
@@ -72,12 +78,18 @@ roce::Gid own_link_local(const base::MacAddr& mac) {
         mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
 }
 
+bool Filter::may_have(const base::MacAddr& mac) const {
+    return !check_mac_ || mac == mac_ || std::ranges::find(macs_, mac) != macs_.end();
+}
+
 bool Filter::may_use(const roce::Gid& address, bool ipv4) const {
     if (std::any_of(addresses_.begin(), addresses_.end(),
                     [&](const Prefix& prefix) { return prefix.contains(address, ipv4); }))
         return true;
     if (ipv4) return false;
-    return address == own_link_local(mac_);
+    return address == own_link_local(mac_) ||
+           std::ranges::any_of(
+               macs_, [&](const base::MacAddr& mac) { return address == own_link_local(mac); });
 }
 
 bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte> frame) const {
@@ -110,7 +122,7 @@ bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte>
 }
 
 bool Filter::passes_rdma(const rnic::Ends& ends) const {
-    if (check_mac_ && ends.source_mac != mac_) return false;
+    if (!may_have(ends.source_mac)) return false;
     // Rules of either family would miss the other end.
     if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return false;
     FrameHeaders headers;
@@ -132,12 +144,10 @@ bool Filter::passes(Direction direction, const FrameHeaders& headers,
     if (direction == Direction::kTransmit && check_mac_) {
         constexpr std::size_t kSourceMac = 6;
         constexpr std::size_t kArpSenderMac = 8;
-        const bool own = frame.size() >= 2 * kSourceMac &&
-                         std::memcmp(frame.data() + kSourceMac, mac_.data(), mac_.size()) == 0;
+        const bool own = frame.size() >= 2 * kSourceMac && may_have(mac_at(frame, kSourceMac));
         const bool own_arp = headers.kind != FrameHeaders::Kind::kArp ||
-                             std::memcmp(frame.data() + headers.network + kArpSenderMac,
-                                         mac_.data(), mac_.size()) == 0;
-        if (!own || !own_arp || !names_only(mac_, headers, frame)) {
+                             may_have(mac_at(frame, headers.network + kArpSenderMac));
+        if (!own || !own_arp || !names_only_own(*this, headers, frame)) {
             counters_.spoofed_mac.add();
             return false;
         }

@@ -16,8 +16,9 @@ namespace openmana::fabric {
 
 /// What the host allows a NIC. The default allows everything.
 struct PolicyConfig {
-    bool check_mac = false;         ///< the guest sends with its own MAC address only
-    std::vector<Prefix> addresses;  ///< and from these IP addresses only, unless empty
+    bool check_mac = false;           ///< the guest has no other MAC addresses than its own
+    std::vector<base::MacAddr> macs;  ///< and these, which no other NIC has; with check_mac
+    std::vector<Prefix> addresses;    ///< and from these IP addresses only, unless empty
     Acl acl;
     ShaperConfig shaper;
     bool shape[kDirections] = {true,
@@ -35,7 +36,7 @@ struct PolicyConfig {
 
 #define OM_POLICY_COUNTERS(X)                                             \
     X(spoofed_mac, "fabric.policy.spoofed_mac",                           \
-      "frames dropped: from a MAC address that is not the NIC's")         \
+      "frames dropped: from a MAC address that the NIC may not have")     \
     X(spoofed_ip, "fabric.policy.spoofed_ip",                             \
       "frames dropped: from an IP address that the NIC may not use")      \
     X(denied, "fabric.policy.denied", "frames dropped by an access rule") \
@@ -54,12 +55,16 @@ public:
     Filter(const base::MacAddr& mac, const PolicyConfig& config, PolicyCounters& counters)
         : mac_(mac),
           check_mac_(config.check_mac),
+          macs_(config.macs),
           addresses_(config.addresses),
           acl_(config.acl),
           counters_(counters) {}
     /// True if the frame may pass; counts if not.
     [[nodiscard]] bool passes(Direction direction, const FrameHeaders& headers,
                               std::span<const std::byte> frame) const;
+    /// Whether the NIC may have the MAC address. Any thread.
+    [[nodiscard]] bool may_have(const base::MacAddr& mac) const;
+    [[nodiscard]] const std::vector<base::MacAddr>& macs() const { return macs_; }
     /// Whether it names the addresses of the NIC, and this one among them.
     [[nodiscard]] bool names_addresses() const { return !addresses_.empty(); }
     [[nodiscard]] bool grants(const roce::Gid& address) const {
@@ -76,6 +81,7 @@ private:
 
     const base::MacAddr mac_;
     const bool check_mac_;
+    const std::vector<base::MacAddr> macs_;
     const std::vector<Prefix> addresses_;
     const Acl acl_;
     PolicyCounters& counters_;

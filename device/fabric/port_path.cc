@@ -41,6 +41,16 @@ bool PortPath::passes_rdma(const rnic::Ends& ends) const {
     return !policy || policy->passes_rdma(ends);
 }
 
+bool PortPath::may_have(const base::MacAddr& mac) const {
+    const auto policy = filter();
+    return !policy || policy->may_have(mac);
+}
+
+std::vector<base::MacAddr> PortPath::named_macs() const {
+    const auto policy = filter();
+    return policy ? policy->macs() : std::vector<base::MacAddr>();
+}
+
 Standing PortPath::standing(const roce::Gid& address) const {
     if (address == own_link_local(mac_)) return Standing::kOwn;
     const auto policy = filter();

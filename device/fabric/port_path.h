@@ -84,6 +84,10 @@ public:
     /// True if RDMA between these ends, of which the source is this NIC's, needs no frames: no
     /// stage looks at each, and the policy lets all of them pass. Any thread.
     [[nodiscard]] bool passes_rdma(const rnic::Ends& ends) const;
+    /// Whether the policy lets the NIC have the MAC address. Any thread.
+    [[nodiscard]] bool may_have(const base::MacAddr& mac) const;
+    /// Those that the policy names besides the NIC's own.
+    [[nodiscard]] std::vector<base::MacAddr> named_macs() const;
     /// What the policy says of a claim to an address. Any thread.
     [[nodiscard]] Standing standing(const roce::Gid& address) const;
 

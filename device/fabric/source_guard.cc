@@ -35,7 +35,9 @@ bool SourceGuard::foreign_mac(std::span<const std::byte> frame) const {
     if (own_mac_ == nullptr) return false;
     base::MacAddr source{};
     std::memcpy(source.data(), frame.data() + kSourceMac, source.size());
-    return source != *own_mac_ && network_.peers().find(source) != nullptr;
+    if (source == *own_mac_) return false;
+    const Peer* const holder = network_.peers().find(source);
+    return holder != nullptr && holder != network_.peers().find(*own_mac_);
 }
 
 /// Neighbours in a network have places of their own. Who chooses addresses that share one has but

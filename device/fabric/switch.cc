@@ -25,7 +25,7 @@ std::uint64_t Switch::key(const std::uint8_t* mac) {
 void Switch::attach(Port& port, const base::MacAddr* fixed) {
     const std::lock_guard lock(mutex_);
     ports_.push_back(&port);
-    attached_.try_emplace(&port, fixed != nullptr ? kMaxBehindNic : kMaxLearned);
+    attached_.try_emplace(&port, fixed != nullptr);
     std::size_t most = ports_.size();
     for (const auto& [other, state] : attached_) most += state.most_learned;
     table_.reserve(most);
@@ -62,38 +62,58 @@ void Switch::learn_locked(Port& from, std::uint64_t source, base::TimePoint now)
     counters_.learned.add();
 }
 
-Port* Switch::look_up(Port& from, std::span<const std::byte> frame, bool& flood) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(frame.data());
-    const std::uint64_t source = key(bytes + 6);
-    const base::TimePoint now = clock_.now();
-    const std::lock_guard lock(mutex_);
+void Switch::saw_locked(Port& from, std::uint64_t source, base::TimePoint now) {
     base::count_work(1);
     const auto known = table_.find(source);
     if (known == table_.end()) {
         learn_locked(from, source, now);
-    } else if (Entry& entry = known->second; !entry.fixed()) {
-        std::list<std::uint64_t>& learned = entry.learned_by->learned;
-        if (entry.port == &from) {
-            entry.seen = now;
-            if (entry.place != learned.begin())
-                learned.splice(learned.begin(), learned, entry.place);
-        } else {
-            learned.erase(entry.place);
-            table_.erase(known);
-            learn_locked(from, source, now);
-        }
+        return;
     }
-    if (is_group(bytes)) {
-        flood = true;
-        return nullptr;
+    Entry& entry = known->second;
+    if (entry.fixed()) return;
+    std::list<std::uint64_t>& learned = entry.learned_by->learned;
+    if (entry.port == &from) {
+        entry.seen = now;
+        if (entry.place != learned.begin()) learned.splice(learned.begin(), learned, entry.place);
+    } else {
+        learned.erase(entry.place);
+        table_.erase(known);
+        learn_locked(from, source, now);
     }
+}
+
+void Switch::learn(Port& port, const base::MacAddr& mac) {
+    const std::lock_guard lock(mutex_);
+    saw_locked(port, key(mac.data()), clock_.now());
+}
+
+Switch::Targets Switch::look_up(Port& from, std::span<const std::byte> frame) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(frame.data());
+    const base::TimePoint now = clock_.now();
+    const std::lock_guard lock(mutex_);
+    saw_locked(from, key(bytes + 6), now);
+    if (is_group(bytes)) return {Targets::Kind::kAll, nullptr};
     base::count_work(1);
     const auto target = table_.find(key(bytes));
-    if (target == table_.end() || (!target->second.fixed() && now - target->second.seen > kAge)) {
-        flood = true;
-        return nullptr;
+    if (target == table_.end()) return {Targets::Kind::kUnknown, nullptr};
+    Port* const port = target->second.port;
+    if (!target->second.fixed() && now - target->second.seen > kAge)
+        return {Targets::Kind::kUnknown, port};
+    return {port == &from ? Targets::Kind::kSame : Targets::Kind::kOne, port};
+}
+
+std::vector<Port*> Switch::flood_targets(const Port& from, const Targets& targets) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Port*> ports;
+    for (Port* const port : ports_) {
+        if (port == &from) continue;
+        if (targets.kind == Targets::Kind::kUnknown && port != targets.one) {
+            const auto state = attached_.find(port);
+            if (state != attached_.end() && state->second.fixed) continue;
+        }
+        ports.push_back(port);
     }
-    return target->second.port;
+    return ports;
 }
 
 std::size_t Switch::longest_bucket() const {
@@ -104,32 +124,29 @@ std::size_t Switch::longest_bucket() const {
     return longest;
 }
 
-void Switch::forward(Port& from, std::span<const std::byte> frame) {
+bool Switch::forward(Port& from, std::span<const std::byte> frame) {
     if (frame.size() < kEthernetHeader ||
         is_group(reinterpret_cast<const std::uint8_t*>(frame.data()) + 6)) {
         counters_.malformed.add();
-        return;
+        return true;
     }
     observe(frame);
-    bool flood = false;
-    Port* target = look_up(from, frame, flood);
-    if (!flood) {
-        if (target == &from) {
+    const Targets targets = look_up(from, frame);
+    switch (targets.kind) {
+        case Targets::Kind::kSame:
             counters_.hairpin.add();
-            return;
-        }
-        counters_.forwarded.add();
-        target->deliver(frame);
-        return;
+            return false;
+        case Targets::Kind::kOne:
+            counters_.forwarded.add();
+            targets.one->deliver(frame);
+            return true;
+        case Targets::Kind::kAll:
+        case Targets::Kind::kUnknown:
+            break;
     }
     counters_.flooded.add();
-    std::vector<Port*> targets;
-    {
-        const std::lock_guard lock(mutex_);
-        targets = ports_;
-    }
-    for (Port* port : targets)
-        if (port != &from) port->deliver(frame);
+    for (Port* const port : flood_targets(from, targets)) port->deliver(frame);
+    return targets.one != &from;
 }
 
 }  // namespace openmana::fabric

@@ -21,17 +21,17 @@
 
 namespace openmana::fabric {
 
-#define OM_SWITCH_COUNTERS(X)                                                             \
-    X(forwarded, "fabric.switch.forwarded",                                               \
-      "frames sent to the one port that owns their destination")                          \
-    X(flooded, "fabric.switch.flooded",                                                   \
-      "frames sent to all other ports: group or unknown destination")                     \
-    X(hairpin, "fabric.switch.hairpin",                                                   \
-      "frames dropped: their destination is behind the port they came from")              \
-    X(malformed, "fabric.switch.malformed",                                               \
-      "frames dropped: shorter than an Ethernet header, or from a group address")         \
-    X(learned, "fabric.switch.learned", "addresses learned on ports without a fixed one") \
-    X(forgotten, "fabric.switch.forgotten",                                               \
+#define OM_SWITCH_COUNTERS(X)                                                               \
+    X(forwarded, "fabric.switch.forwarded",                                                 \
+      "frames sent to the one port that owns their destination")                            \
+    X(flooded, "fabric.switch.flooded",                                                     \
+      "frames sent to all other ports, or all other uplinks: group or unknown destination") \
+    X(hairpin, "fabric.switch.hairpin",                                                     \
+      "frames not sent: their destination is behind the port they came from")               \
+    X(malformed, "fabric.switch.malformed",                                                 \
+      "frames dropped: shorter than an Ethernet header, or from a group address")           \
+    X(learned, "fabric.switch.learned", "addresses learned on ports without a fixed one")   \
+    X(forgotten, "fabric.switch.forgotten",                                                 \
       "learned addresses dropped for newer ones of the same port")
 
 OM_COUNTERS(SwitchCounters, OM_SWITCH_COUNTERS);
@@ -46,7 +46,9 @@ public:
 };
 
 /// A learning Ethernet switch (IEEE 802.1D without spanning tree). NIC ports have fixed addresses;
-/// uplinks learn, and so do NIC ports whose guest has more. Thread-safe. Frames are delivered
+/// uplinks learn, and so do NIC ports whose guest has more. What is for an address that nobody has
+/// goes to all uplinks, and to no NIC: one gets what is for it, or for an address that it sent
+/// from. Thread-safe. Frames are delivered
 /// without the switch's lock, on the caller's thread.
 ///
 /// Each port has so many learned addresses; a new one takes the place of that which was not seen
@@ -65,8 +67,11 @@ public:
     /// After this returns no new frame is handed to the port; the caller makes sure that nobody
     /// transmits meanwhile.
     void detach(Port& port);
-    /// Sends a frame that came in on `from` to where it belongs.
-    void forward(Port& from, std::span<const std::byte> frame);
+    /// Somebody behind the port has the address, who may not have sent anything yet.
+    void learn(Port& port, const base::MacAddr& mac);
+    /// Sends a frame that came in on `from` to where it belongs. False if that is, or long ago was,
+    /// `from`.
+    bool forward(Port& from, std::span<const std::byte> frame);
     /// From now on `tap` sees each frame once, as it enters the switch; it outlives the switch.
     /// Before traffic starts.
     void set_tap(FrameTap& tap) {
@@ -93,7 +98,9 @@ public:
 private:
     /// A port with what it has learned, that seen last in front.
     struct Attached {
-        explicit Attached(std::size_t most) : most_learned(most) {}
+        explicit Attached(bool has_fixed)
+            : fixed(has_fixed), most_learned(has_fixed ? kMaxBehindNic : kMaxLearned) {}
+        const bool fixed;
         const std::size_t most_learned;
         std::list<std::uint64_t> learned;
     };
@@ -105,7 +112,14 @@ private:
         [[nodiscard]] bool fixed() const { return learned_by == nullptr; }
     };
     static std::uint64_t key(const std::uint8_t* mac);
-    Port* look_up(Port& from, std::span<const std::byte> frame, bool& flood);
+    /// Where a frame goes: to these, which are not the one that it came from.
+    struct Targets {
+        enum class Kind : std::uint8_t { kOne, kSame, kAll, kUnknown } kind = Kind::kOne;
+        Port* one = nullptr;  ///< of kUnknown: who had the address long ago, or null
+    };
+    Targets look_up(Port& from, std::span<const std::byte> frame);
+    std::vector<Port*> flood_targets(const Port& from, const Targets& targets) const;
+    void saw_locked(Port& from, std::uint64_t source, base::TimePoint now);
     void learn_locked(Port& from, std::uint64_t source, base::TimePoint now);
     void forget_oldest_locked(Attached& port);
 

@@ -128,6 +128,20 @@ Parsed<std::vector<fabric::Prefix>> parse_addresses(const std::string& text) {
     return result;
 }
 
+Parsed<std::vector<base::MacAddr>> parse_macs(const std::string& text) {
+    std::vector<base::MacAddr> result;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find('+', at), text.size());
+        const std::string one = text.substr(at, end - at);
+        const auto mac = parse_mac(one);
+        if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{})
+            return wrong("macs", one, "a MAC address of one station, such as 02:00:00:00:00:05");
+        result.push_back(*mac);
+        at = end + 1;
+    }
+    return result;
+}
+
 /// "256K", or "100K/400K/20%".
 bool parse_marking(const std::string& text, fabric::ShaperConfig& shaper) {
     const std::size_t first = text.find('/');
@@ -253,6 +267,18 @@ std::optional<base::Duration> parse_duration(const std::string& text) {
     return base::Duration(static_cast<base::Duration::rep>(*nanoseconds));
 }
 
+std::optional<base::MacAddr> parse_mac(const std::string& text) {
+    base::MacAddr mac{};
+    if (text.size() != 17) return std::nullopt;
+    for (std::size_t i = 0; i < 6; ++i) {
+        const char* from = text.data() + 3 * i;
+        const auto [end, error] = std::from_chars(from, from + 2, mac[i], 16);
+        if (error != std::errc{} || end != from + 2) return std::nullopt;
+        if (i < 5 && from[2] != ':') return std::nullopt;
+    }
+    return mac;
+}
+
 std::optional<std::uint64_t> parse_rate(const std::string& text) {
     return with_unit(text, {{"G", 1000000000}, {"M", 1000000}, {"K", 1000}, {"", 1}});
 }
@@ -321,6 +347,10 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
         } else if (key == "mac-check") {
             if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
             policy.check_mac = value == "on";
+        } else if (key == "macs") {
+            auto macs = parse_macs(value);
+            if (!macs) return tl::unexpected(macs.error());
+            policy.macs = std::move(*macs);
         } else if (key == "ips") {
             auto addresses = parse_addresses(value);
             if (!addresses) return tl::unexpected(addresses.error());
@@ -348,12 +378,17 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
             return tl::unexpected(fmt::format("unknown key '{}'", key));
         }
     }
+    if (!policy.macs.empty()) {
+        if (keys->count("mac-check") != 0 && !policy.check_mac)
+            return tl::unexpected(std::string("macs: needs mac-check=on, which it means"));
+        policy.check_mac = true;
+    }
     if (auto contradiction = find_contradiction(policy.shaper))
         return tl::unexpected(std::move(*contradiction));
     if (!policy.filters() && !policy.shapes() && keys->count("mac-check") == 0)
         return tl::unexpected(
-            std::string("names no policy: one of mac-check, ips, acl, limit, rdma-limit, eth-limit "
-                        "and flow-log is needed"));
+            std::string("names no policy: one of mac-check, macs, ips, acl, limit, rdma-limit, "
+                        "eth-limit and flow-log is needed"));
     return options;
 }
 

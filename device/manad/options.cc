@@ -24,18 +24,6 @@ struct BadOption {
     std::string text;
 };
 
-std::optional<base::MacAddr> parse_mac(const std::string& text) {
-    base::MacAddr mac{};
-    if (text.size() != 17) return std::nullopt;
-    for (std::size_t i = 0; i < 6; ++i) {
-        const char* from = text.data() + 3 * i;
-        const auto [end, error] = std::from_chars(from, from + 2, mac[i], 16);
-        if (error != std::errc{} || end != from + 2) return std::nullopt;
-        if (i < 5 && from[2] != ':') return std::nullopt;
-    }
-    return mac;
-}
-
 template <typename T>
 std::optional<T> parse_number(const std::string& text, T low, T high) {
     T value{};
@@ -205,7 +193,8 @@ void declare(CLI::App& app, Texts& texts) {
                "[,delay=10us][,jitter=5us][,flap=UP/DOWN][,seed=N]; repeatable");
     repeatable(
         "--policy", texts.policies,
-        "What a NIC may do: nic=NAME[,mac-check=on][,ips=ADDR[/LEN]+..][,acl=RULE;..][,limit=10G]"
+        "What a NIC may do: nic=NAME[,mac-check=on][,macs=MAC+..][,ips=ADDR[/LEN]+..][,acl=RULE;..]"
+        "[,limit=10G]"
         "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
         "queue=..]"
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");

@@ -24,26 +24,63 @@ auto Addresses::entry_of(const roce::Address& address) -> std::vector<Entry>::it
     return std::ranges::find(entries_, address, &Entry::address);
 }
 
-std::uint32_t Addresses::add(const roce::Address& address) {
-    if (const auto known = entry_of(address); known != entries_.end()) {
-        ++known->uses;
+std::uint32_t Addresses::claim(const base::MacAddr& mac) {
+    if (mac == own_) return gdma::kHwcSuccess;
+    if (const auto known = claimed_.find(mac); known != claimed_.end()) {
+        ++known->second;
         return gdma::kHwcSuccess;
     }
-    if (entries_.size() >= kMost) return gdma::kHwcNoResources;
-    const bool served = network_.claim_address(address);
+    if (claimed_.size() >= kMost) return gdma::kHwcNoResources;
+    if (!network_.claim_mac(mac)) return gdma::kHwcInvalidParameter;
     {
-        const base::Gate::Exclusion exclusion(gate_, {"new address"});
-        count_work_on(entries_);
-        entries_.push_back({address, 1, served});
+        const base::Gate::Exclusion exclusion(gate_, {"claim to a MAC address"});
+        claimed_.emplace(mac, 1);
     }
     network_.addresses_changed();
     return gdma::kHwcSuccess;
 }
 
-std::uint32_t Addresses::remove(const roce::Address& address) {
+void Addresses::release(const base::MacAddr& mac) {
+    const auto known = claimed_.find(mac);
+    if (known == claimed_.end() || --known->second > 0) return;
+    {
+        const base::Gate::Exclusion exclusion(gate_, {"end of a claim to a MAC address"});
+        claimed_.erase(known);
+    }
+    network_.release_mac(mac);
+    network_.addresses_changed();
+}
+
+std::uint32_t Addresses::add(const roce::Address& address, const base::MacAddr& mac) {
+    const auto known = entry_of(address);
+    if (known == entries_.end() ? entries_.size() >= kMost : known->macs.size() >= kMost)
+        return gdma::kHwcNoResources;
+    if (const std::uint32_t status = claim(mac); status != gdma::kHwcSuccess) return status;
+    if (known != entries_.end()) {
+        known->macs.push_back(mac);
+        return gdma::kHwcSuccess;
+    }
+    const bool served = network_.claim_address(address);
+    Entry entry{address, {mac}, served};
+    {
+        const base::Gate::Exclusion exclusion(gate_, {"new address"});
+        count_work_on(entries_);
+        entries_.push_back(std::move(entry));
+    }
+    network_.addresses_changed();
+    return gdma::kHwcSuccess;
+}
+
+std::uint32_t Addresses::remove(const roce::Address& address, const base::MacAddr& mac) {
     const auto found = entry_of(address);
     if (found == entries_.end()) return gdma::kHwcNotFound;
-    if (--found->uses > 0) return gdma::kHwcSuccess;
+    const auto by = std::ranges::find(found->macs, mac);
+    if (by == found->macs.end()) return gdma::kHwcNotFound;
+    release(mac);
+    found->macs.erase(by);
+    // What was sent by this one may have another now.
+    sends_from_.reset();
+    if (!found->macs.empty()) return gdma::kHwcSuccess;
     {
         const base::Gate::Exclusion exclusion(gate_, {"end of an address"});
         count_work_on(entries_);
@@ -57,8 +94,8 @@ std::uint32_t Addresses::remove(const roce::Address& address) {
 
 std::uint32_t Addresses::add(const base::MacAddr& mac) {
     if (std::ranges::find(macs_, mac) != macs_.end()) return gdma::kHwcSuccess;
-    if (network_.foreign_mac(mac)) return gdma::kHwcInvalidParameter;
     if (macs_.size() >= kMost) return gdma::kHwcNoResources;
+    if (const std::uint32_t status = claim(mac); status != gdma::kHwcSuccess) return status;
     const base::Gate::Exclusion exclusion(gate_, {"new MAC address"});
     count_work_on(macs_);
     macs_.push_back(mac);
@@ -68,6 +105,7 @@ std::uint32_t Addresses::add(const base::MacAddr& mac) {
 std::uint32_t Addresses::remove(const base::MacAddr& mac) {
     const auto found = std::ranges::find(macs_, mac);
     if (found == macs_.end()) return gdma::kHwcNotFound;
+    release(mac);
     const base::Gate::Exclusion exclusion(gate_, {"end of a MAC address"});
     count_work_on(macs_);
     macs_.erase(found);
@@ -76,15 +114,18 @@ std::uint32_t Addresses::remove(const base::MacAddr& mac) {
 
 void Addresses::clear() {
     std::vector<Entry> gone;
+    std::map<base::MacAddr, std::uint32_t> claimed;
     {
         const base::Gate::Exclusion exclusion(gate_, {"end of all addresses"});
         gone.swap(entries_);
+        claimed.swap(claimed_);
         macs_.clear();
         sends_from_.reset();
     }
     const base::Gate::Recess recess(gate_);
     base::count_work(gone.size());
     for (const Entry& entry : gone) network_.release_address(entry.address);
+    for (const auto& [mac, uses] : claimed) network_.release_mac(mac);
     network_.addresses_changed();
 }
 
@@ -114,7 +155,12 @@ bool Addresses::owns(const roce::Address& address) const {
 }
 
 bool Addresses::owns(const base::MacAddr& mac) const {
-    return mac == own_ || std::find(macs_.begin(), macs_.end(), mac) != macs_.end();
+    return mac == own_ || claimed_.contains(mac);
+}
+
+const base::MacAddr& Addresses::mac_of(const roce::Address& address) const {
+    const auto found = std::ranges::find(entries_, address, &Entry::address);
+    return found == entries_.end() ? own_ : found->macs.front();
 }
 
 bool Addresses::in_vlan(roce::Vlan vlan) const {

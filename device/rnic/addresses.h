@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,9 +25,12 @@ public:
     Addresses(base::Gate& gate, const base::MacAddr& own, Network& network)
         : gate_(gate), own_(own), network_(network) {}
 
-    /// The same address comes once for each interface that has it.
-    std::uint32_t add(const roce::Address& address);
-    std::uint32_t remove(const roce::Address& address);
+    /// The same address comes once for each interface that has it, with that one's MAC address.
+    std::uint32_t add(const roce::Address& address, const base::MacAddr& mac);
+    std::uint32_t remove(const roce::Address& address, const base::MacAddr& mac);
+    /// By the MAC address that the adapter has without being given it.
+    std::uint32_t add(const roce::Address& address) { return add(address, own_); }
+    std::uint32_t remove(const roce::Address& address) { return remove(address, own_); }
     std::uint32_t add(const base::MacAddr& mac);
     std::uint32_t remove(const base::MacAddr& mac);
     void clear();
@@ -44,16 +48,25 @@ public:
         if (address == sends_from_) return true;
         if (!owns(address)) return false;
         sends_from_ = address;
+        sends_by_ = mac_of(address);
         return true;
     }
+    /// The MAC address that packets from the address have which sends_from() has just allowed.
+    /// Executor only.
+    [[nodiscard]] const base::MacAddr& sends_by() const { return sends_by_; }
+    /// The MAC address that it is reached by, that of the first interface that has it; the
+    /// adapter's for one that it has not. Executor only.
+    [[nodiscard]] const base::MacAddr& mac_of(const roce::Address& address) const;
 
 private:
     struct Entry {
         roce::Address address;
-        std::uint32_t uses;  ///< the executor's alone
+        std::vector<base::MacAddr> macs;  ///< one for each interface; the executor's alone
         bool served;
     };
     [[nodiscard]] std::vector<Entry>::iterator entry_of(const roce::Address& address);
+    [[nodiscard]] std::uint32_t claim(const base::MacAddr& mac);
+    void release(const base::MacAddr& mac);
     void review(std::span<Entry> entries);
 
     base::Gate& gate_;
@@ -61,7 +74,9 @@ private:
     Network& network_;
     std::vector<Entry> entries_;
     std::vector<base::MacAddr> macs_;
-    std::optional<roce::Address> sends_from_;  // until an address is not served any more
+    std::map<base::MacAddr, std::uint32_t> claimed_;  // how often, the executor's alone
+    std::optional<roce::Address> sends_from_;         // until an address is not served any more
+    base::MacAddr sends_by_{};                        // of that address
 };
 
 }  // namespace openmana::rnic

@@ -93,7 +93,7 @@ void Qp::notify_congestion(const roce::Packet& marked) {
         cnp = packet();
     } else {
         cnp.destination_mac = marked.source_mac;
-        cnp.source_mac = datapath.config.mac;
+        cnp.source_mac = datapath.addresses.mac_of({marked.destination, marked.vlan()});
         cnp.source = marked.destination;
         cnp.destination = marked.source;
         cnp.flow_label = marked.flow_label;

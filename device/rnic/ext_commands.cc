@@ -97,7 +97,8 @@ void Adapter::ext_query_caps(HwcReply& reply) const {
                     MANA_HW_EXT_FAST_REGISTRATION | MANA_HW_EXT_RESIZE | MANA_HW_EXT_TIMESTAMPS |
                     MANA_HW_EXT_MULTICAST | MANA_HW_EXT_QP_COUNTERS | MANA_HW_EXT_REREGISTRATION |
                     MANA_HW_EXT_PACKETS | MANA_HW_EXT_PACKET_SPREAD | MANA_HW_EXT_PACKET_CHECKSUMS |
-                    MANA_HW_EXT_DM_COPIES | MANA_HW_EXT_SOURCES | MANA_HW_EXT_VLANS;
+                    MANA_HW_EXT_DM_COPIES | MANA_HW_EXT_SOURCES | MANA_HW_EXT_VLANS |
+                    MANA_HW_EXT_MACS;
     caps.version = MANA_HW_EXT_VERSION;
     caps.max_srq = kMaxSrqs;
     caps.max_srq_wr = kExtMaxReceives;
@@ -303,13 +304,18 @@ std::uint32_t Adapter::ext_revoke_source(const HwcRequest& request) {
 }
 
 std::uint32_t Adapter::ext_config_address(const HwcRequest& request) {
-    const auto message = read_message<mana_hw_ext_config_address_req>(request);
-    if (!valid_vlan(message.vlan)) return gdma::kHwcInvalidParameter;
+    const auto whole = read_message<mana_hw_ext_config_mac_address_req>(request);
+    const mana_hw_ext_config_address_req& message = whole.base;
+    base::MacAddr mac{};
+    std::copy(std::begin(whole.mac), std::end(whole.mac), mac.begin());
+    if (!valid_vlan(message.vlan) || (mac[0] & 1) != 0) return gdma::kHwcInvalidParameter;
+    if (mac == base::MacAddr{}) mac = datapath.config.mac;
     roce::Address address;
     std::copy(std::begin(message.gid), std::end(message.gid), address.gid.begin());
     address.vlan = message.vlan;
-    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(address);
-    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(address);
+    if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(address, mac);
+    if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE)
+        return datapath.addresses.remove(address, mac);
     return gdma::kHwcInvalidParameter;
 }
 

@@ -71,11 +71,15 @@ public:
     }
     /// The adapter serves other addresses than before.
     virtual void addresses_changed() {}
-    /// Whether it is another's MAC address. Any thread.
-    [[nodiscard]] virtual bool foreign_mac(const base::MacAddr& mac) const {
+    /// The guest reaches addresses of the adapter by this MAC address, which is not the NIC's own.
+    /// False if it may not have it, or somebody else has. On the RNIC's executor, with its gate
+    /// open.
+    virtual bool claim_mac(const base::MacAddr& mac) {
         (void)mac;
-        return false;
+        return true;
     }
+    /// It does not any more.
+    virtual void release_mac(const base::MacAddr& mac) { (void)mac; }
     /// The driver has negotiated the extension, or has not. The Ethernet device of the same NIC has
     /// packet queues and flow rules then (docs/extensions.md). On the RNIC's executor.
     virtual void extensions_negotiated(bool wanted) { (void)wanted; }

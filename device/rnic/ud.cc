@@ -54,7 +54,6 @@ bool Qp::send_datagrams() {
 void Qp::send_datagram(Datagram& datagram) {
     RnicCounters& counters = datapath.counters;
     roce::Packet& packet = datagram.packet;
-    packet.source_mac = datapath.config.mac;
     if (packet.hop_limit == 0) packet.hop_limit = 64;
     packet.deth.source = qpn();
     if (type == QpType::kGsi)
@@ -66,6 +65,7 @@ void Qp::send_datagram(Datagram& datagram) {
         counters.drop_source.add();
         return;
     }
+    packet.source_mac = datapath.addresses.sends_by();
     if (!pd->may_send_from({packet.source, packet.vlan()})) {
         counters.drop_foreign_source.add();
         return;

@@ -59,6 +59,7 @@ enum mana_hw_ext_opcode {
 #define MANA_HW_EXT_DM_COPIES (1ULL << 15) /* MANA_HW_EXT_COPY_DM */
 #define MANA_HW_EXT_SOURCES (1ULL << 16) /* MANA_HW_EXT_GRANT_SOURCE */
 #define MANA_HW_EXT_VLANS (1ULL << 17) /* MANA_HW_EXT_CONFIG_ADDRESS, MANA_HW_EXT_VLAN_ID */
+#define MANA_HW_EXT_MACS (1ULL << 18) /* struct mana_hw_ext_config_mac_address_req */
 
 struct mana_hw_ext_query_caps_resp {
 	struct mana_hw_rnic_resp_head head;
@@ -332,6 +333,18 @@ struct mana_hw_ext_config_address_req {
 MANA_HW_SIZE(struct mana_hw_ext_config_address_req, 72);
 MANA_HW_AT(struct mana_hw_ext_config_address_req, gid, 48);
 MANA_HW_AT(struct mana_hw_ext_config_address_req, vlan, 68);
+
+/*
+ * CONFIG_ADDRESS with MANA_HW_EXT_MACS: the MAC address that the address is reached by;
+ * zeros, and the shorter request: that of the NIC.
+ */
+struct mana_hw_ext_config_mac_address_req {
+	struct mana_hw_ext_config_address_req base;
+	uint8_t mac[6];
+	uint8_t reserved[2];
+};
+MANA_HW_SIZE(struct mana_hw_ext_config_mac_address_req, 80);
+MANA_HW_AT(struct mana_hw_ext_config_mac_address_req, mac, 72);
 
 struct mana_hw_ext_set_qp_state_req {
 	struct mana_hw_rnic_set_qp_state_req base;

@@ -365,6 +365,15 @@ bool ExtHost::config_address(const roce::Address& address, bool add) {
     return call(MANA_HW_EXT_CONFIG_ADDRESS, message).ok();
 }
 
+bool ExtHost::config_address(const roce::Address& address, const base::MacAddr& mac, bool add) {
+    mana_hw_ext_config_mac_address_req message{};
+    std::copy(address.gid.begin(), address.gid.end(), message.base.gid);
+    std::copy(mac.begin(), mac.end(), message.mac);
+    message.base.vlan = address.vlan;
+    message.base.operation = add ? MANA_HW_RNIC_CONFIG_ADD : MANA_HW_RNIC_CONFIG_REMOVE;
+    return call(MANA_HW_EXT_CONFIG_ADDRESS, message).ok();
+}
+
 bool ExtHost::grant_source(const DriverPd& pd, const roce::Address& address, std::uint32_t number) {
     mana_hw_ext_grant_source_req message{};
     message.pd = pd.handle;

@@ -137,6 +137,8 @@ public:
     bool multicast(const ExtQp& qp, const roce::Gid& gid, bool attach);
     bool grant_source(const DriverPd& pd, const roce::Address& address, std::uint32_t number);
     bool config_address(const roce::Address& address, bool add);
+    /// By the MAC address of one of the guest's interfaces.
+    bool config_address(const roce::Address& address, const base::MacAddr& mac, bool add);
     bool revoke_source(std::uint32_t number);
     /// A window or a fast-register key (`pages` of it).
     std::optional<DriverMr> create_key(std::uint32_t type, std::uint64_t pages = 0);
@@ -158,7 +160,10 @@ public:
     template <typename T>
     Response call(std::uint32_t opcode, T message, std::uint32_t room = 128) {
         Request request(opcode, sizeof message, room, MANA_HW_RNIC_DEVICE_TYPE);
-        message.adapter = host_.adapter;
+        if constexpr (requires { message.adapter; })
+            message.adapter = host_.adapter;
+        else
+            message.base.adapter = host_.adapter;
         const auto bytes = std::as_bytes(std::span(&message, 1)).subspan(40);
         request.put_bytes(40, bytes);
         const Response response = host_.call(request.fit());

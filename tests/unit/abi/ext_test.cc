@@ -131,6 +131,21 @@ TEST(AbiExt, AddressInAVlan) {
     EXPECT_EQ(MANA_HW_EXT_VLANS, 0x20000U);
 }
 
+TEST(AbiExt, AddressByAMacAddress) {
+    mana_hw_ext_config_mac_address_req config{};
+    config.base.adapter = 1;
+    config.base.gid[15] = 3;
+    config.base.operation = MANA_HW_RNIC_CONFIG_ADD;
+    config.base.vlan = 7;
+    for (int i = 0; i < 6; ++i) config.mac[i] = static_cast<std::uint8_t>(0x10 + i);
+    const auto bytes = bytes_of(config);
+    const std::vector<std::uint8_t> want{1, 0, 0, 0, 0,    0,    0,    0,    0,    0,    0, 0, 0, 0,
+                                         0, 0, 0, 0, 0,    0,    0,    0,    0,    3,    1, 0, 0, 0,
+                                         7, 0, 0, 0, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0, 0};
+    EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin() + 40, bytes.end()), want);
+    EXPECT_EQ(MANA_HW_EXT_MACS, 0x40000U);
+}
+
 TEST(AbiExt, StateOfAQpWithItsTag) {
     mana_hw_ext_set_qp_state_req request{};
     request.base.qp = 0x0102;

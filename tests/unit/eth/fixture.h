@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/guest_memory.h"
@@ -16,10 +17,14 @@
 
 namespace openmana::eth::test {
 
-class Sink final : public base::FrameSink {
+class Sink final : public Network {
 public:
     void transmit(base::Frame frame) override { frames.push_back(std::move(frame)); }
+    [[nodiscard]] bool may_have(const base::MacAddr& mac) const override {
+        return std::ranges::find(allowed, mac) != allowed.end();
+    }
     std::vector<base::Frame> frames;
+    std::vector<base::MacAddr> allowed;
 };
 
 /// One function with an Ethernet device, and a driver stand-in that was brought up and has probed.

@@ -215,6 +215,9 @@ TEST_F(EthReceive, AddressFilter) {
     f.destination_mac = kPeerMac;
     EXPECT_FALSE(receive(tcp(f, {})));
     EXPECT_EQ(eth.counters().rx_filtered.value(), 1U);
+    sink.allowed = {kPeerMac};
+    EXPECT_TRUE(receive(tcp(f, {}))) << "the network lets the guest have it";
+    EXPECT_EQ(eth.counters().rx_filtered.value(), 1U);
 }
 
 TEST_F(EthReceive, VlanTagIsStripped) {

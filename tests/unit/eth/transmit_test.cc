@@ -301,6 +301,10 @@ TEST_F(EthTransmit, SpoofedSourceIsRefused) {
     const Flow f{.source_mac = kPeerMac};
     EXPECT_EQ(refused(big(f, pattern(3000), 0x10), tso(f, 1000)), 33U);
     EXPECT_EQ(eth.counters().tx_source.value(), 2U);
+    sink.allowed = {kPeerMac};
+    EXPECT_EQ(sent(tcp({.source_mac = kPeerMac}, {})).size(), 1U);
+    EXPECT_EQ(sent(big(f, pattern(3000), 0x10), tso(f, 1000)).size(), 3U);
+    EXPECT_EQ(eth.counters().tx_source.value(), 2U);
 }
 
 TEST_F(EthTransmit, LongerThanTheMtuIsRefused) {

@@ -38,6 +38,34 @@ TEST_F(PolicyTest, AForeignMacIsStoppedOnTheWayOutOnly) {
     EXPECT_EQ(counters.spoofed_mac.value(), 1u);
 }
 
+TEST_F(PolicyTest, MacAddressesThatAreNamedPass) {
+    config.check_mac = true;
+    config.macs = {test::kMacB};
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    FrameMaker named;
+    named.source_mac = test::kMacB;
+    EXPECT_TRUE(passes(named.udp(1, 2)));
+    EXPECT_TRUE(passes(named.arp()));
+    base::Frame arp = named.arp();
+    arp[22 + 5] = std::byte{0x77};
+    EXPECT_FALSE(passes(arp));
+    base::Frame message(24);
+    message[0] = std::byte{135};
+    test::append(message, {1, 1});
+    for (const auto octet : test::kMacB) message.push_back(std::byte{octet});
+    named.source = own_link_local(test::kMacB);
+    named.destination = gid("fd00::2");
+    EXPECT_TRUE(passes(named.ip(58, message))) << "its link-local address is its own";
+    const Filter filter(kMacA, config, counters);
+    EXPECT_TRUE(filter.may_have(kMacA));
+    EXPECT_TRUE(filter.may_have(test::kMacB));
+    EXPECT_FALSE(filter.may_have({2, 0, 0, 0, 0, 0x77}));
+    rnic::Ends ends{gid("10.0.0.1"), gid("10.0.0.2"), test::kMacB, kMacA};
+    EXPECT_TRUE(filter.passes_rdma(ends));
+    ends.source_mac[5] = 0x77;
+    EXPECT_FALSE(filter.passes_rdma(ends));
+}
+
 TEST_F(PolicyTest, AForeignMacInsideArpIsStopped) {
     config.check_mac = true;
     base::Frame arp = FrameMaker{}.arp();

@@ -166,15 +166,24 @@ TEST(SourceGuardCost, AddressesByTurnsAreLookedUpOnceEach) {
 TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {
     struct : Peer {
         const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
-    } peer;
-    network.peers().add(kMacB, peer);
+        bool may_claim(const base::MacAddr&) const override { return true; }
+    } own, peer;
+    network.peers().add(kMacA, own, MacRight::kOwn);
+    network.peers().add(kMacB, peer, MacRight::kOwn);
     FrameMaker maker = from("10.0.0.9");
     EXPECT_TRUE(guard.passes(maker.tcp(1, 2)));
     maker.source_mac = kMacB;
     EXPECT_FALSE(guard.passes(maker.tcp(1, 2)));
     maker.source_mac = {2, 0, 0, 0, 0, 0x77};
     EXPECT_TRUE(guard.passes(maker.tcp(1, 2))) << "no NIC's: it may be a bridge's";
-    network.peers().remove(kMacB, peer);
+    for (const bool others : {false, true}) {
+        Peer& holder = others ? peer : own;
+        network.peers().add(maker.source_mac, holder, MacRight::kClaimed);
+        EXPECT_EQ(guard.passes(maker.tcp(1, 2)), !others) << "of an interface of a guest";
+        network.peers().remove(maker.source_mac, holder, MacRight::kClaimed);
+    }
+    network.peers().remove_all(own);
+    network.peers().remove_all(peer);
 }
 
 }  // namespace

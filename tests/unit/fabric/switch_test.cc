@@ -64,10 +64,10 @@ TEST_F(SwitchTest, SendsAFrameForAFixedAddressToItsPortAlone) {
     EXPECT_EQ(network.counters().forwarded.value(), 1u);
 }
 
-TEST_F(SwitchTest, FloodsGroupAndUnknownAddressesToAllOtherPorts) {
+TEST_F(SwitchTest, FloodsGroupsToAllOtherPortsAndUnknownAddressesToUplinks) {
     network.forward(nic1, frame(kBroadcast, mac(1), 1));
     network.forward(nic1, frame(mac(77), mac(1), 2));
-    EXPECT_EQ(nic2.received, (std::vector<int>{1, 2}));
+    EXPECT_EQ(nic2.received, std::vector<int>{1});
     EXPECT_EQ(uplink.received, (std::vector<int>{1, 2}));
     EXPECT_TRUE(nic1.received.empty());
 }
@@ -77,9 +77,33 @@ TEST_F(SwitchTest, LearnsWhoIsBehindAnUplinkAndForgetsIt) {
     network.forward(nic1, frame(mac(50), mac(1), 2));
     EXPECT_EQ(uplink.received, std::vector<int>{2});
     EXPECT_TRUE(nic2.received.empty());
+    RecordingPort other;
+    network.attach(other, nullptr);
     clock.time += Switch::kAge + 1s;
     network.forward(nic1, frame(mac(50), mac(1), 3));
-    EXPECT_EQ(nic2.received, std::vector<int>{3});
+    EXPECT_EQ(other.received, std::vector<int>{3});
+    EXPECT_EQ(uplink.received, (std::vector<int>{2, 3}));
+    EXPECT_TRUE(nic2.received.empty());
+    network.detach(other);
+}
+
+TEST_F(SwitchTest, ANicGetsWhatIsForAnAddressThatItSentFromHoweverLongAgo) {
+    network.forward(nic1, frame(kBroadcast, mac(70), 1));
+    network.forward(nic2, frame(mac(70), mac(2), 2));
+    EXPECT_EQ(nic1.received, std::vector<int>{2});
+    EXPECT_EQ(uplink.received, std::vector<int>{1}) << "it is known where that is";
+    clock.time += Switch::kAge + 1s;
+    network.forward(nic2, frame(mac(70), mac(2), 3));
+    EXPECT_EQ(nic1.received, (std::vector<int>{2, 3}));
+    EXPECT_EQ(uplink.received, (std::vector<int>{1, 3})) << "it may have moved";
+    EXPECT_FALSE(network.forward(nic1, frame(mac(1), mac(70), 4))) << "to itself";
+    network.learn(nic1, mac(71));
+    network.forward(nic2, frame(mac(71), mac(2), 6));
+    EXPECT_EQ(nic1.received, (std::vector<int>{2, 3, 6})) << "it was told of that one";
+    EXPECT_FALSE(network.forward(nic1, frame(mac(71), mac(1), 7)));
+    clock.time += Switch::kAge + 1s;
+    EXPECT_FALSE(network.forward(nic1, frame(mac(71), mac(1), 8)));
+    EXPECT_TRUE(network.forward(nic1, frame(mac(2), mac(70), 5)));
 }
 
 TEST_F(SwitchTest, NobodyCanTakeOverAFixedAddress) {
@@ -192,23 +216,40 @@ TEST_F(SwitchHolds, NoAddressesThatSomebodyChoseShareABucket) {
 TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
     network.forward(uplink, frame(kBroadcast, mac(50), 0));
     network.detach(uplink);
+    RecordingPort other;
+    network.attach(other, nullptr);
     network.forward(nic1, frame(mac(50), mac(1), 1));
     EXPECT_TRUE(uplink.received.empty());
-    EXPECT_EQ(nic2.received.back(), 1) << "its address is unknown";
+    EXPECT_EQ(other.received, std::vector<int>{1}) << "its address is unknown";
+    network.detach(other);
 }
 
 TEST_F(SwitchTest, PeersAreFoundByTheirAddressUntilTheyGo) {
     struct : Peer {
         const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+        bool may_claim(const base::MacAddr&) const override { return allowed; }
+        bool allowed = true;
     } first, second;
-    network.peers().add(mac(1), first);
-    network.peers().add(mac(2), second);
+    network.peers().add(mac(1), first, MacRight::kOwn);
+    network.peers().add(mac(2), second, MacRight::kOwn);
     EXPECT_EQ(network.peers().find(mac(1)), &first);
     EXPECT_EQ(network.peers().find(mac(2)), &second);
     EXPECT_EQ(network.peers().find(mac(3)), nullptr);
-    network.peers().remove(mac(1), second);
+    network.peers().remove(mac(1), second, MacRight::kOwn);
     EXPECT_EQ(network.peers().find(mac(1)), &first) << "somebody else's entry";
-    network.peers().remove(mac(1), first);
+    network.peers().add(mac(7), first, MacRight::kClaimed);
+    network.peers().add(mac(7), second, MacRight::kClaimed);
+    EXPECT_EQ(network.peers().find(mac(7)), &first) << "who came first";
+    first.allowed = false;
+    EXPECT_EQ(network.peers().find(mac(7)), &second) << "the first must not have it";
+    first.allowed = true;
+    network.peers().add(mac(7), second, MacRight::kNamed);
+    EXPECT_EQ(network.peers().find(mac(7)), &second) << "whose policy names it";
+    network.peers().remove(mac(7), second, MacRight::kNamed);
+    EXPECT_EQ(network.peers().find(mac(7)), &first);
+    network.peers().remove_all(first);
+    EXPECT_EQ(network.peers().find(mac(7)), &second);
+    network.peers().remove(mac(1), first, MacRight::kOwn);
     EXPECT_EQ(network.peers().find(mac(1)), nullptr);
 }
 

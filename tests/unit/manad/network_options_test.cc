@@ -98,6 +98,20 @@ TEST(PolicyOption, TakesEveryKey) {
     EXPECT_TRUE(policy->policy.shapes());
 }
 
+TEST(PolicyOption, MacAddressesThatAreNamedAreTheOnlyOnes) {
+    const auto policy = parse_policy("nic=a,macs=02:00:00:00:00:05+02:4d:41:7F:00:01");
+    ASSERT_TRUE(policy.has_value()) << policy.error();
+    EXPECT_TRUE(policy->policy.check_mac);
+    EXPECT_EQ(policy->policy.macs,
+              (std::vector<base::MacAddr>{{2, 0, 0, 0, 0, 5}, {2, 0x4d, 0x41, 0x7f, 0, 1}}));
+    EXPECT_TRUE(policy->policy.filters());
+    EXPECT_TRUE(parse_policy("macs=02:00:00:00:00:05,mac-check=on").has_value());
+    for (const char* text :
+         {"macs=", "macs=02:00:00:00:00", "macs=02:00:00:00:00:05+", "macs=01:00:5e:00:00:01",
+          "macs=00:00:00:00:00:00", "macs=02:00:00:00:00:05,mac-check=off"})
+        EXPECT_FALSE(parse_policy(text).has_value()) << text;
+}
+
 TEST(PolicyOption, RatesAreForWhatTheGuestSendsUnlessToldOtherwise) {
     const auto policy = parse_policy("limit=1G");
     ASSERT_TRUE(policy.has_value());

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/hold_meter.h"
 #include "gdma/types.h"
 #include "rnic/network.h"
@@ -43,6 +45,99 @@ TEST(Addresses, AChangeIsAFewStepsHoweverManyThereAre) {
         EXPECT_EQ(addresses.remove(mac(i)), gdma::kHwcSuccess);
     }
     EXPECT_EQ(meter.largest().work, 17U) << meter.report();
+}
+
+/// Says who has which MAC address.
+struct Register final : rnic::Network {
+    void transmit(base::Frame) override {}
+    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends&) override {
+        return nullptr;
+    }
+    bool claim_mac(const base::MacAddr& mac) override {
+        return mac != kTaken && claimed.insert(mac).second;
+    }
+    void release_mac(const base::MacAddr& mac) override { EXPECT_EQ(claimed.erase(mac), 1U); }
+    static constexpr base::MacAddr kTaken{2, 0, 0, 0, 0, 9};
+    std::set<base::MacAddr> claimed;
+};
+
+class AddressesByMac : public ::testing::Test {
+protected:
+    static constexpr base::MacAddr kOwn{2, 0, 0, 0, 0, 1}, kPod{2, 0, 0, 0, 0, 2};
+    static roce::Gid gid(std::uint8_t number) {
+        roce::Gid made{};
+        made[15] = number;
+        return made;
+    }
+    base::Gate gate;
+    Register network;
+    rnic::Addresses addresses{gate, kOwn, network};
+};
+
+TEST_F(AddressesByMac, AMacAddressIsClaimedAsLongAsAnAddressIsReachedByIt) {
+    EXPECT_EQ(addresses.add(gid(1)), gdma::kHwcSuccess);
+    EXPECT_TRUE(network.claimed.empty()) << "its own needs no claim";
+    EXPECT_EQ(addresses.add(gid(2), kPod), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(3), kPod), gdma::kHwcSuccess);
+    EXPECT_EQ(network.claimed, std::set{kPod});
+    EXPECT_TRUE(addresses.owns(kPod));
+    EXPECT_EQ(addresses.mac_of(gid(1)), kOwn);
+    EXPECT_EQ(addresses.mac_of(gid(2)), kPod);
+    EXPECT_EQ(addresses.mac_of(gid(9)), kOwn);
+    EXPECT_EQ(addresses.remove(gid(2), kOwn), gdma::kHwcNotFound);
+    EXPECT_EQ(addresses.remove(gid(2), kPod), gdma::kHwcSuccess);
+    EXPECT_EQ(network.claimed, std::set{kPod});
+    EXPECT_EQ(addresses.remove(gid(3), kPod), gdma::kHwcSuccess);
+    EXPECT_TRUE(network.claimed.empty());
+    EXPECT_FALSE(addresses.owns(kPod));
+}
+
+TEST_F(AddressesByMac, AnAddressOfTwoInterfacesIsReachedByThatOfTheFirst) {
+    EXPECT_EQ(addresses.add(gid(1)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(1), kPod), gdma::kHwcSuccess);
+    EXPECT_TRUE(addresses.sends_from(gid(1)));
+    EXPECT_EQ(addresses.sends_by(), kOwn);
+    EXPECT_EQ(addresses.remove(gid(1)), gdma::kHwcSuccess);
+    EXPECT_TRUE(addresses.sends_from(gid(1)));
+    EXPECT_EQ(addresses.sends_by(), kPod) << "it has moved";
+    EXPECT_EQ(addresses.remove(gid(1), kPod), gdma::kHwcSuccess);
+    EXPECT_FALSE(addresses.owns(gid(1)));
+}
+
+TEST_F(AddressesByMac, AnAddressByAnothersMacAddressIsRefused) {
+    EXPECT_EQ(addresses.add(gid(1), Register::kTaken), gdma::kHwcInvalidParameter);
+    EXPECT_FALSE(addresses.owns(gid(1)));
+    EXPECT_EQ(addresses.add(Register::kTaken), gdma::kHwcInvalidParameter);
+    EXPECT_EQ(addresses.add(gid(1)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(1), Register::kTaken), gdma::kHwcInvalidParameter);
+}
+
+/// Else a guest could have as many as addresses times interfaces.
+TEST_F(AddressesByMac, AnAdapterHasSoManyMacAddresses) {
+    const auto numbered = [](unsigned number) {
+        return base::MacAddr{
+            6, 0, 0, 0, static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)};
+    };
+    for (unsigned i = 0; i < 1024; ++i)
+        EXPECT_EQ(addresses.add(gid(static_cast<std::uint8_t>(i % 2)), numbered(i)),
+                  gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(1), numbered(1024)), gdma::kHwcNoResources);
+    EXPECT_EQ(addresses.add(gid(2), numbered(7)), gdma::kHwcSuccess) << "it has that one";
+    EXPECT_EQ(addresses.add(gid(2)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.remove(gid(0), numbered(0)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(1), numbered(1024)), gdma::kHwcSuccess);
+}
+
+TEST_F(AddressesByMac, AResetGivesThemUp) {
+    EXPECT_EQ(addresses.add(gid(1), kPod), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(base::MacAddr{2, 0, 0, 0, 0, 3}), gdma::kHwcSuccess);
+    EXPECT_EQ(network.claimed.size(), 2U);
+    {
+        const base::Gate::Exclusion exclusion(gate, {"test"});
+        addresses.clear();
+    }
+    EXPECT_TRUE(network.claimed.empty());
+    EXPECT_FALSE(addresses.owns(kPod));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST_F(ExtCommandsTest, CapsNameFeaturesAndLimits) {
     open();
     const auto caps = link->a.host->query_caps();
     ASSERT_TRUE(caps);
-    EXPECT_EQ(caps->features, 0x3ffffU);
+    EXPECT_EQ(caps->features, 0x7ffffU);
     EXPECT_EQ(caps->version, 1U);
     EXPECT_EQ(caps->clock_khz, 1000000U);
     EXPECT_GE(caps->max_send_sge, 16U);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// NICs whose guests have interfaces with MAC addresses of their own, such as macvlans.
+#include <mana/ext.h>
+
+#include "base/endian.h"
+#include "support/ext_host.h"
+#include "unit/fabric/nic_fixture.h"
+
+namespace openmana::fabric::nic_test {
+namespace {
+
+using ::openmana::test::ExtHost;
+using ::openmana::test::ipv4_gid;
+
+constexpr base::MacAddr kPodC{2, 0, 0, 0, 0, 0xc}, kPodD{2, 0, 0, 0, 0, 0xd};
+
+/// C and D have the extension; an address of each is reached by such a MAC address.
+class MacTest : public NicTest {
+protected:
+    static Peer by(const Machine& machine, std::uint32_t psn, const base::MacAddr& mac) {
+        Peer peer = machine.as_peer(psn);
+        peer.mac = mac;
+        return peer;
+    }
+    bool give(Machine& machine, const base::MacAddr& mac) {
+        return ExtHost(machine.host).config_address(machine.host.gid(), mac, true) &&
+               machine.host.config_address(machine.host.gid(), false);
+    }
+    /// The machine's own end of the connections that it makes from now on.
+    static void set_end(Machine& machine, const roce::Gid& gid, const base::MacAddr& mac) {
+        machine.host.tamper = [gid, mac](Request& request) {
+            if (base::load_le<std::uint32_t>(request.bytes.data() + 4) != MANA_HW_RNIC_SET_QP_STATE)
+                return;
+            for (std::size_t i = 0; i < gid.size(); ++i)
+                request.put<std::uint8_t>(kGid + i, gid[gid.size() - 1 - i]);
+            for (std::size_t i = 0; i < mac.size(); ++i)
+                request.put<std::uint8_t>(kMac + i, mac[mac.size() - 1 - i]);
+        };
+    }
+    static constexpr std::size_t kGid = 104, kMac = 136;  // RNIC 2.10
+    void connect_by(Machine& from, Machine& to, const base::MacAddr& from_mac,
+                    const base::MacAddr& to_mac) {
+        for (Machine* const one : {&from, &to}) ASSERT_TRUE(one->host.reset(*one->qp));
+        set_end(from, from.host.gid(), from_mac);
+        set_end(to, to.host.gid(), to_mac);
+        ASSERT_TRUE(to.host.connect(*to.qp, 0x900, by(from, 0x100, from_mac), 1024));
+        ASSERT_TRUE(from.host.connect(*from.qp, 0x100, by(to, 0x900, to_mac), 1024));
+        world.run_until_idle();
+    }
+    bool crosses() {
+        return write(5000, 1, &c, &d) && c.done[0].vendor == 0 &&
+               std::ranges::equal(c.bytes(5000), d.bytes(5000));
+    }
+    std::uint64_t frames(Machine& machine) { return counter(machine, "fabric.port.tx_frames"); }
+    PolicyConfig only(std::vector<base::MacAddr> macs) {
+        PolicyConfig config;
+        config.check_mac = true;
+        config.macs = std::move(macs);
+        return config;
+    }
+    Machine c{world, network, 3, 0, true}, d{world, network, 4, 0, true};
+};
+
+TEST_F(MacTest, RdmaGoesTheShortWayByTheMacAddressesOfInterfaces) {
+    ASSERT_TRUE(give(c, kPodC));
+    ASSERT_TRUE(give(d, kPodD));
+    connect_by(c, d, kPodC, kPodD);
+    const std::uint64_t before = frames(c) + frames(d);
+    EXPECT_TRUE(crosses());
+    EXPECT_EQ(frames(c) + frames(d), before) << "frames were made";
+}
+
+TEST_F(MacTest, WhoClaimsAMacAddressFirstHasItUnlessAPolicyNamesIt) {
+    ASSERT_TRUE(give(c, kPodC));
+    EXPECT_FALSE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true));
+    EXPECT_FALSE(ExtHost(d.host).config_address(ipv4_gid(77), a.nic.config().mac, true));
+    policy(d, only({kPodC}));
+    EXPECT_TRUE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true));
+    d.nic.path().set_policy(std::nullopt, nullptr, {});
+    ASSERT_TRUE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, false));
+    EXPECT_FALSE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true));
+    policy(c, only({}));
+    EXPECT_TRUE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true))
+        << "who must not have it keeps nobody from it";
+}
+
+TEST_F(MacTest, APolicyRefusesMacAddressesThatItDoesNotName) {
+    policy(c, only({kPodD}));
+    EXPECT_FALSE(ExtHost(c.host).config_address(ipv4_gid(77), kPodC, true));
+    EXPECT_TRUE(ExtHost(c.host).config_address(ipv4_gid(77), kPodD, true));
+    EXPECT_EQ(network.peers().find(kPodD), network.peers().find(c.nic.config().mac));
+}
+
+TEST_F(MacTest, APolicyThatComesLaterStopsWhatWasBegun) {
+    ASSERT_TRUE(give(c, kPodC));
+    ASSERT_TRUE(give(d, kPodD));
+    connect_by(c, d, kPodC, kPodD);
+    ASSERT_TRUE(crosses());
+    policy(d, only({kPodD}));
+    EXPECT_TRUE(crosses());
+    policy(c, only({}));
+    ASSERT_TRUE(write(5000, 1, &c, &d));
+    EXPECT_NE(c.done[0].vendor, 0U);
+    EXPECT_GT(counter(c, "fabric.policy.spoofed_mac"), 0U);
+}
+
+/// The queue pairs of C: by its own MAC address and by that of its interface.
+TEST_F(MacTest, TwoInterfacesOfOneGuestReachEachOther) {
+    ASSERT_TRUE(ExtHost(c.host).config_address(ipv4_gid(33), kPodC, true));
+    const auto second = c.host.create_rc(c.send_cq, c.recv_cq, 16384, 4096);
+    for (const bool wire : {false, true}) {
+        SCOPED_TRACE(wire);
+        if (wire) c.nic.path().set_capture(std::make_shared<CountingTap>());
+        ASSERT_TRUE(c.host.reset(*c.qp));
+        ASSERT_TRUE(c.host.reset(*second));
+        set_end(c, ipv4_gid(33), kPodC);
+        ASSERT_TRUE(c.host.connect(*second, 0x900, c.as_peer(0x100), 1024));
+        set_end(c, c.host.gid(), c.nic.config().mac);
+        ASSERT_TRUE(
+            c.host.connect(*c.qp, 0x100, {ipv4_gid(33), kPodC, second->qpn(), 0x900}, 1024));
+        EXPECT_TRUE(write(5000, 1, &c, &c));
+        ASSERT_EQ(c.done.size(), 1U);
+        EXPECT_EQ(c.done[0].vendor, 0U);
+    }
+}
+
+}  // namespace
+}  // namespace openmana::fabric::nic_test

@@ -27,10 +27,17 @@ int mana_ib_cmd_query_ext_limits(struct mana_ib_dev *dev,
 int mana_ib_cmd_create_adapter(struct mana_ib_dev *dev, u32 event_eq,
 			       u64 *adapter);
 void mana_ib_cmd_destroy_adapter(struct mana_ib_dev *dev);
-int mana_ib_cmd_add_address(struct mana_ib_dev *dev, const union ib_gid *gid,
-			    u16 vlan);
+/* An address of the adapter. */
+struct mana_ib_address {
+	union ib_gid gid;
+	u16 vlan; /* 0: none */
+	u8 mac[ETH_ALEN]; /* that it is reached by; zeros: the port's */
+};
+
+int mana_ib_cmd_add_address(struct mana_ib_dev *dev,
+			    const struct mana_ib_address *address);
 int mana_ib_cmd_remove_address(struct mana_ib_dev *dev,
-			       const union ib_gid *gid, u16 vlan);
+			       const struct mana_ib_address *address);
 int mana_ib_cmd_add_mac(struct mana_ib_dev *dev, const u8 *mac);
 int mana_ib_cmd_vf_counters(struct mana_ib_dev *dev, u64 *values);
 int mana_ib_cmd_device_counters(struct mana_ib_dev *dev, u64 *values);

@@ -167,30 +167,35 @@ void mana_ib_cmd_destroy_adapter(struct mana_ib_dev *dev)
 			    MANA_IB_TO_DEVICE, &request, sizeof(request));
 }
 
-static int mana_ib_config_vlan_address(struct mana_ib_dev *dev, u32 operation,
-				       const union ib_gid *gid, u16 vlan)
+static int mana_ib_config_ext_address(struct mana_ib_dev *dev, u32 operation,
+				      const struct mana_ib_address *address)
 {
-	struct mana_hw_ext_config_address_req request = {
-		.adapter = dev->adapter,
-		.operation = operation,
-		.vlan = vlan,
+	struct mana_hw_ext_config_mac_address_req request = {
+		.base.adapter = dev->adapter,
+		.base.operation = operation,
+		.base.vlan = address->vlan,
 	};
 
-	memcpy(request.gid, gid->raw, sizeof(request.gid));
+	memcpy(request.base.gid, address->gid.raw, sizeof(request.base.gid));
+	memcpy(request.mac, address->mac, sizeof(request.mac));
 	return mana_ib_hwc_tell(dev, MANA_HW_EXT_CONFIG_ADDRESS,
-				MANA_IB_TO_DEVICE, &request, sizeof(request));
+				MANA_IB_TO_DEVICE, &request,
+				mana_ib_has(dev, MANA_HW_EXT_MACS) ?
+					sizeof(request) :
+					sizeof(request.base));
 }
 
 static int mana_ib_config_address(struct mana_ib_dev *dev, u32 operation,
-				  const union ib_gid *gid, u16 vlan)
+				  const struct mana_ib_address *address)
 {
+	const union ib_gid *gid = &address->gid;
 	struct mana_hw_rnic_config_address_req request = {
 		.adapter = dev->adapter,
 		.operation = operation,
 	};
 
-	if (vlan)
-		return mana_ib_config_vlan_address(dev, operation, gid, vlan);
+	if (address->vlan || !is_zero_ether_addr(address->mac))
+		return mana_ib_config_ext_address(dev, operation, address);
 	request.type = ipv6_addr_v4mapped((const struct in6_addr *)gid) ?
 			       MANA_HW_RNIC_ADDRESS_IPV4 :
 			       MANA_HW_RNIC_ADDRESS_IPV6;
@@ -202,26 +207,24 @@ static int mana_ib_config_address(struct mana_ib_dev *dev, u32 operation,
 /**
  * mana_ib_cmd_add_address - packets to an address are the adapter's
  * @dev: device
- * @gid: of the address
- * @vlan: that it is in, where there is MANA_HW_EXT_VLANS; 0: none
+ * @address: in a VLAN where there is MANA_HW_EXT_VLANS, by another MAC address than the
+ * port's where there is MANA_HW_EXT_MACS
  */
-int mana_ib_cmd_add_address(struct mana_ib_dev *dev, const union ib_gid *gid,
-			    u16 vlan)
+int mana_ib_cmd_add_address(struct mana_ib_dev *dev,
+			    const struct mana_ib_address *address)
 {
-	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_ADD, gid, vlan);
+	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_ADD, address);
 }
 
 /**
  * mana_ib_cmd_remove_address - packets to an address are dropped
  * @dev: device
- * @gid: of the address
- * @vlan: that it is in, where there is MANA_HW_EXT_VLANS; 0: none
+ * @address: as it was added
  */
-int mana_ib_cmd_remove_address(struct mana_ib_dev *dev, const union ib_gid *gid,
-			       u16 vlan)
+int mana_ib_cmd_remove_address(struct mana_ib_dev *dev,
+			       const struct mana_ib_address *address)
 {
-	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_REMOVE, gid,
-				      vlan);
+	return mana_ib_config_address(dev, MANA_HW_RNIC_CONFIG_REMOVE, address);
 }
 
 /**

@@ -270,41 +270,67 @@ int mana_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
 	return 0;
 }
 
-/*
- * The entry's context is the VLAN that the device knows the address in, and a mark; it
- * is NULL if it does not know it. Nothing can use the address then, but a GID that is
- * refused would be an error in the log for each address of such an interface.
- */
-#define MANA_IB_GID_KNOWN BIT(16)
+static int mana_ib_tell_address(struct mana_ib_dev *dev,
+				const struct mana_ib_address *address)
+{
+	int err;
 
+	err = mana_ib_cmd_add_address(dev, address);
+	if (err == -EINVAL && !is_zero_ether_addr(address->mac)) {
+		ibdev_warn_ratelimited(&dev->ibdev,
+				       "no RDMA by %pI6c: the NIC may not have its interface's MAC address %pM\n",
+				       &address->gid, address->mac);
+		err = -EPERM;
+	}
+	return err;
+}
+
+/*
+ * The entry's context is the address as the device knows it; it is NULL if the device
+ * does not. Nothing can use the address then, but a GID that is refused would be an
+ * error in the log for each address of such an interface. What the NIC's policy
+ * forbids is such an error.
+ */
 int mana_ib_add_gid(const struct ib_gid_attr *attr, void **context)
 {
+	struct mana_ib_dev *dev = to_mana_dev(attr->device);
+	struct mana_ib_address *address;
 	u8 mac[ETH_ALEN];
 	u16 vlan;
 	int err;
 
 	err = mana_ib_source_link(attr, mac, &vlan);
-	if (err == -EOPNOTSUPP)
-		return 0;
-	if (!err)
-		err = mana_ib_cmd_add_address(to_mana_dev(attr->device),
-					      &attr->gid, vlan);
-	if (!err)
-		*context = (void *)(vlan | MANA_IB_GID_KNOWN);
+	if (err)
+		return err == -EOPNOTSUPP ? 0 : err;
+	address = kzalloc(sizeof(*address), GFP_KERNEL);
+	if (!address)
+		return -ENOMEM;
+	address->gid = attr->gid;
+	address->vlan = vlan;
+	if (mana_ib_has(dev, MANA_HW_EXT_MACS) &&
+	    !mana_ib_is_port_mac(dev, attr->port_num, mac))
+		ether_addr_copy(address->mac, mac);
+	err = mana_ib_tell_address(dev, address);
+	if (err)
+		kfree(address);
+	else
+		*context = address;
 	return err;
 }
 
 int mana_ib_del_gid(const struct ib_gid_attr *attr, void **context)
 {
 	struct mana_ib_dev *dev = to_mana_dev(attr->device);
-	unsigned long known = (unsigned long)*context;
+	struct mana_ib_address *address = *context;
+	int err;
 
 	mana_ib_revoke_source(dev, attr);
-	if (!known)
+	if (!address)
 		return 0;
 	*context = NULL;
-	return mana_ib_cmd_remove_address(dev, &attr->gid,
-					  known & VLAN_VID_MASK);
+	err = mana_ib_cmd_remove_address(dev, address);
+	kfree(address);
+	return err;
 }
 
 static int mana_ib_associate_netdev(struct mana_ib_dev *dev, u32 port)

@@ -43,7 +43,19 @@ static bool mana_ib_can_tag(const struct mana_ib_dev *dev,
 {
 	return mana_ib_has(dev, MANA_HW_EXT_VLANS) && tags->count == 1 &&
 	       tags->plain && tags->vlan &&
-	       ether_addr_equal(mac, tags->port->dev_addr);
+	       (mana_ib_has(dev, MANA_HW_EXT_MACS) ||
+		ether_addr_equal(mac, tags->port->dev_addr));
+}
+
+/**
+ * mana_ib_is_port_mac - whether a MAC address is that of the parent's interface
+ * @dev: device
+ * @port: number, from 1 on; there is such a port
+ * @mac: of an interface over the port, such as a macvlan
+ */
+bool mana_ib_is_port_mac(const struct mana_ib_dev *dev, u32 port, const u8 *mac)
+{
+	return ether_addr_equal(mac, mana_ib_parent_lower(dev, port)->dev_addr);
 }
 
 /**
@@ -53,9 +65,10 @@ static bool mana_ib_can_tag(const struct mana_ib_dev *dev,
  * @vlan: that they are in; 0: none
  *
  * Packets that the device cannot tag would leave without a tag, into another network:
- * -EOPNOTSUPP. It puts one tag on, of 802.1Q, and none that has a priority alone. What
- * comes in VLANs it knows by the port's MAC address alone. The core, which looks at the
- * first interface below, and the connection manager with it, has to see the same VLAN.
+ * -EOPNOTSUPP. It puts one tag on, of 802.1Q, and none that has a priority alone. An
+ * older device knows what comes in VLANs by the port's MAC address alone. The core,
+ * which looks at the first interface below, and the connection manager with it, has to
+ * see the same VLAN.
  */
 int mana_ib_source_link(const struct ib_gid_attr *sgid, u8 *mac, u16 *vlan)
 {

@@ -66,6 +66,7 @@ class Packet:
     size: int  # of the whole frame
     version: int
     tag: int | None = None  # of 802.1Q, the outer one
+    source_mac: str = ""
 
     @property
     def name(self) -> str:
@@ -133,7 +134,8 @@ def parse(frame: bytes) -> Packet | None:
     return Packet(str(ipaddress.ip_address(source)), str(ipaddress.ip_address(destination)),
                   opcode, int.from_bytes(ip[bth + 5:bth + 8], "big"),
                   int.from_bytes(ip[bth + 9:bth + 12], "big"), payload,
-                  icrc(ip, version, end) == ip[end:length], len(frame), version, tag)
+                  icrc(ip, version, end) == ip[end:length], len(frame), version, tag,
+                  frame[6:12].hex(":"))
 
 
 def packets_of(path: Path) -> list[Packet]:

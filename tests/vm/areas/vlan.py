@@ -238,8 +238,7 @@ def refused(context: Context) -> None:
               "ip addr add 10.7.8.2/24 dev outer")
         indexes = [index_of(b, "inner", "10.7.7.2")]
         for number, (name, words) in enumerate((
-                ("service", "type vlan protocol 802.1ad id 8"), ("priority", "type vlan id 0"),
-                ("other", "address 02:4d:41:7f:00:01 type vlan id 11"))):
+                ("service", "type vlan protocol 802.1ad id 8"), ("priority", "type vlan id 0"))):
             address = f"10.7.{20 + number}.2"
             b.run(f"ip link add link {b.interface} name {name} {words} && "
                   f"ip link set {name} up && ip addr add {address}/24 dev {name}")
@@ -262,5 +261,5 @@ def refused(context: Context) -> None:
                 check(result.status and words in result.stderr,
                       f"{program}: {result.status}, {result.stderr[-200:]}")
     finally:
-        for name in ("outer", "service", "priority", "other"):
+        for name in ("outer", "service", "priority"):
             b.run(f"ip link del {name} 2>/dev/null || true")

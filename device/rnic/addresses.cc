@@ -11,6 +11,7 @@ namespace openmana::rnic {
 namespace {
 
 constexpr std::size_t kMost = 1024;
+constexpr std::size_t kMostMacs = 256;  // of the adapter, and by which an address is reached
 
 /// A change looks at all, or moves them.
 template <typename T>
@@ -30,7 +31,7 @@ std::uint32_t Addresses::claim(const base::MacAddr& mac) {
         ++known->second;
         return gdma::kHwcSuccess;
     }
-    if (claimed_.size() >= kMost) return gdma::kHwcNoResources;
+    if (claimed_.size() >= kMostMacs) return gdma::kHwcNoResources;
     if (!network_.claim_mac(mac)) return gdma::kHwcInvalidParameter;
     {
         const base::Gate::Exclusion exclusion(gate_, {"claim to a MAC address"});
@@ -53,7 +54,7 @@ void Addresses::release(const base::MacAddr& mac) {
 
 std::uint32_t Addresses::add(const roce::Address& address, const base::MacAddr& mac) {
     const auto known = entry_of(address);
-    if (known == entries_.end() ? entries_.size() >= kMost : known->macs.size() >= kMost)
+    if (known == entries_.end() ? entries_.size() >= kMost : known->macs.size() >= kMostMacs)
         return gdma::kHwcNoResources;
     if (const std::uint32_t status = claim(mac); status != gdma::kHwcSuccess) return status;
     if (known != entries_.end()) {
@@ -94,7 +95,6 @@ std::uint32_t Addresses::remove(const roce::Address& address, const base::MacAdd
 
 std::uint32_t Addresses::add(const base::MacAddr& mac) {
     if (std::ranges::find(macs_, mac) != macs_.end()) return gdma::kHwcSuccess;
-    if (macs_.size() >= kMost) return gdma::kHwcNoResources;
     if (const std::uint32_t status = claim(mac); status != gdma::kHwcSuccess) return status;
     const base::Gate::Exclusion exclusion(gate_, {"new MAC address"});
     count_work_on(macs_);
@@ -123,7 +123,7 @@ void Addresses::clear() {
         sends_from_.reset();
     }
     const base::Gate::Recess recess(gate_);
-    base::count_work(gone.size());
+    base::count_work(gone.size() + claimed.size());
     for (const Entry& entry : gone) network_.release_address(entry.address);
     for (const auto& [mac, uses] : claimed) network_.release_mac(mac);
     network_.addresses_changed();

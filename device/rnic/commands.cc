@@ -200,6 +200,7 @@ std::uint32_t Adapter::config_mac(const HwcRequest& request) {
     const auto message = read_message<mana_hw_rnic_config_mac_req>(request);
     base::MacAddr mac{};
     std::reverse_copy(std::begin(message.mac), std::end(message.mac), mac.begin());
+    if ((mac[0] & 1) != 0 || mac == base::MacAddr{}) return gdma::kHwcInvalidParameter;
     if (message.operation == MANA_HW_RNIC_CONFIG_ADD) return datapath.addresses.add(mac);
     if (message.operation == MANA_HW_RNIC_CONFIG_REMOVE) return datapath.addresses.remove(mac);
     return gdma::kHwcInvalidParameter;

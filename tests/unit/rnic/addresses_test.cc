@@ -35,15 +35,11 @@ TEST(Addresses, AChangeIsAFewStepsHoweverManyThereAre) {
         return base::MacAddr{
             2, 0, 0, 0, static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)};
     };
-    for (unsigned i = 0; i < 1024; ++i) {
-        EXPECT_EQ(addresses.add(gid(i)), gdma::kHwcSuccess);
-        EXPECT_EQ(addresses.add(mac(i)), gdma::kHwcSuccess);
-    }
+    for (unsigned i = 0; i < 1024; ++i) EXPECT_EQ(addresses.add(gid(i)), gdma::kHwcSuccess);
+    for (unsigned i = 0; i < 256; ++i) EXPECT_EQ(addresses.add(mac(i)), gdma::kHwcSuccess);
     EXPECT_EQ(addresses.add(gid(1024)), gdma::kHwcNoResources);
-    for (unsigned i = 0; i < 1024; ++i) {
-        EXPECT_EQ(addresses.remove(gid(i)), gdma::kHwcSuccess);
-        EXPECT_EQ(addresses.remove(mac(i)), gdma::kHwcSuccess);
-    }
+    for (unsigned i = 0; i < 1024; ++i) EXPECT_EQ(addresses.remove(gid(i)), gdma::kHwcSuccess);
+    for (unsigned i = 0; i < 256; ++i) EXPECT_EQ(addresses.remove(mac(i)), gdma::kHwcSuccess);
     EXPECT_EQ(meter.largest().work, 17U) << meter.report();
 }
 
@@ -112,20 +108,28 @@ TEST_F(AddressesByMac, AnAddressByAnothersMacAddressIsRefused) {
     EXPECT_EQ(addresses.add(gid(1), Register::kTaken), gdma::kHwcInvalidParameter);
 }
 
-/// Else a guest could have as many as addresses times interfaces.
-TEST_F(AddressesByMac, AnAdapterHasSoManyMacAddresses) {
-    const auto numbered = [](unsigned number) {
+TEST_F(AddressesByMac, AnAdapterHas256OfThemAndAnAddressAsMany) {
+    const auto mac = [](unsigned number) {
         return base::MacAddr{
             6, 0, 0, 0, static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)};
     };
-    for (unsigned i = 0; i < 1024; ++i)
-        EXPECT_EQ(addresses.add(gid(static_cast<std::uint8_t>(i % 2)), numbered(i)),
-                  gdma::kHwcSuccess);
-    EXPECT_EQ(addresses.add(gid(1), numbered(1024)), gdma::kHwcNoResources);
-    EXPECT_EQ(addresses.add(gid(2), numbered(7)), gdma::kHwcSuccess) << "it has that one";
-    EXPECT_EQ(addresses.add(gid(2)), gdma::kHwcSuccess);
-    EXPECT_EQ(addresses.remove(gid(0), numbered(0)), gdma::kHwcSuccess);
-    EXPECT_EQ(addresses.add(gid(1), numbered(1024)), gdma::kHwcSuccess);
+    for (unsigned i = 0; i < 255; ++i)
+        EXPECT_EQ(addresses.add(gid(static_cast<std::uint8_t>(i)), mac(i)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(mac(255)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(255), mac(256)), gdma::kHwcNoResources);
+    EXPECT_EQ(addresses.add(mac(256)), gdma::kHwcNoResources);
+    EXPECT_EQ(network.claimed.size(), 256U);
+    EXPECT_EQ(addresses.add(gid(255), mac(0)), gdma::kHwcSuccess) << "it has that";
+    for (unsigned i = 1; i < 256; ++i)
+        EXPECT_EQ(addresses.add(gid(255), mac(i)), gdma::kHwcSuccess);
+    EXPECT_EQ(addresses.add(gid(255), mac(0)), gdma::kHwcNoResources);
+    EXPECT_EQ(addresses.add(gid(255)), gdma::kHwcNoResources);
+    const std::uint64_t before = base::work_done;
+    {
+        const base::Gate::Exclusion exclusion(gate, {"test"});
+        addresses.clear();
+    }
+    EXPECT_GE(base::work_done - before, 2U * 256) << "addresses and MAC addresses are given up";
 }
 
 TEST_F(AddressesByMac, AResetGivesThemUp) {

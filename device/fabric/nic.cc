@@ -69,12 +69,15 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       rdma_(function_, rnic_config(config_), *this),
       demultiplexer_(executor, function_, ethernet_, rdma_, config_.mac) {
     switch_.attach(*this, &config_.mac);
-    switch_.peers().add(config_.mac, *this, MacRight::kOwn);
+    switch_.give(*this, config_.mac, MacRight::kOwn);
     switch_.reach_changed();
 }
 
 Nic::~Nic() {
-    switch_.peers().remove_all(*this);
+    for (const base::MacAddr& mac : claimed_macs_)
+        switch_.take_away(*this, mac, MacRight::kClaimed);
+    for (const base::MacAddr& mac : named_macs_) switch_.take_away(*this, mac, MacRight::kNamed);
+    switch_.take_away(*this, config_.mac, MacRight::kOwn);
     switch_.claims().release_all(*this);
     switch_.reach_changed();
     switch_.detach(*this);
@@ -116,11 +119,21 @@ void Nic::send(base::Frame frame) {
     path_.from_guest(std::move(frame));
 }
 
+/// Of the adapter, whose guest may have lost a MAC address that packets have.
+bool Nic::stops_source(std::span<const std::byte> frame) {
+    if (may_have(source_mac(frame))) return false;
+    counters_.foreign_source.add();
+    return true;
+}
+
+void Nic::transmit(base::Frame frame) {
+    if (!stops_source(frame)) send(std::move(frame));
+}
+
 void Nic::transmit_lent(base::Frame& frame) {
+    if (stops_source(frame)) return;
     if (path_.transmit_active())
         send(std::move(frame));
-    else if (foreign_mac(source_mac(frame)))
-        counters_.foreign_source.add();
     else
         pass_to_network(frame);
 }
@@ -191,17 +204,21 @@ const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends&
     // No packet has ends of two families; a policy speaks of packets.
     if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return nullptr;
     if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return nullptr;
-    if (foreign_mac(ends.source_mac)) return nullptr;
+    if (!may_have(ends.source_mac)) return nullptr;
     if (ends.destination_mac == config_.mac) return rdma_for(ends);
     Peer* const peer = switch_.peers().find(ends.destination_mac);
     return peer == nullptr ? nullptr : peer->rdma_for(ends);
 }
 
 bool Nic::claim_mac(const base::MacAddr& mac) {
-    if (!may_have(mac)) return false;
-    switch_.peers().add(mac, *this, MacRight::kClaimed);
-    switch_.learn(*this, mac);
+    if (!path_.may_have(mac) || !switch_.give(*this, mac, MacRight::kClaimed)) return false;
+    claimed_macs_.push_back(mac);
     return true;
+}
+
+void Nic::release_mac(const base::MacAddr& mac) {
+    std::erase(claimed_macs_, mac);
+    switch_.take_away(*this, mac, MacRight::kClaimed);
 }
 
 bool Nic::foreign_mac(const base::MacAddr& mac) const {
@@ -210,20 +227,24 @@ bool Nic::foreign_mac(const base::MacAddr& mac) const {
     return holder != nullptr && holder != this;
 }
 
-void Nic::review_named_macs() {
+void Nic::review_macs() {
     std::vector<base::MacAddr> named = path_.named_macs();
-    for (const base::MacAddr& mac : named) switch_.peers().add(mac, *this, MacRight::kNamed);
-    // It has each once, also if it has had it before.
-    for (const base::MacAddr& mac : named_macs_) {
-        switch_.peers().remove(mac, *this, MacRight::kNamed);
-        if (std::ranges::find(named, mac) != named.end())
-            switch_.peers().add(mac, *this, MacRight::kNamed);
-    }
+    const auto is_in = [](const std::vector<base::MacAddr>& macs, const base::MacAddr& mac) {
+        return std::ranges::find(macs, mac) != macs.end();
+    };
+    // What stays keeps its place among those of others.
+    for (const base::MacAddr& mac : named)
+        if (!is_in(named_macs_, mac)) switch_.give(*this, mac, MacRight::kNamed);
+    for (const base::MacAddr& mac : named_macs_)
+        if (!is_in(named, mac)) switch_.take_away(*this, mac, MacRight::kNamed);
     named_macs_ = std::move(named);
+    // Who may have it now is not kept from it by what was.
+    for (const base::MacAddr& mac : switch_.learned_at(*this))
+        if (!path_.may_have(mac)) switch_.forget(*this, mac);
 }
 
 void Nic::stages_changed() {
-    review_named_macs();
+    review_macs();
     way_changed();
 }
 
@@ -275,7 +296,7 @@ const rnic::LocalPeer* Nic::rdma_for(const rnic::Ends& ends) {
     const rnic::Ends back{ends.destination, ends.source, ends.destination_mac, ends.source_mac,
                           ends.vlan};
     const roce::Address own(ends.destination, ends.vlan);
-    if (!link() || !path_.passes_rdma(back)) return nullptr;
+    if (!link() || !path_.passes_rdma(back) || !may_have(back.source_mac)) return nullptr;
     if (executor_.on_thread()) return own_rdma(own);
     const base::Gate::Visit visit(function_.gate());
     return own_rdma(own);

@@ -47,7 +47,7 @@ struct NicConfig {
     X(link_down, "fabric.port.link_down", "frames dropped, either way, while the link was down") \
     X(foreign_source, "fabric.port.foreign_source",                                              \
       "frames of the guest dropped: RoCE from an address, or anything from a MAC address, of "   \
-      "another NIC")                                                                             \
+      "another NIC, or of the adapter from one that the NIC may not have now")                   \
     X(address_waits, "fabric.port.address_waits",                                                \
       "addresses that the guest gave its adapter, or had, while another NIC serves them")
 
@@ -109,7 +109,8 @@ private:
         Nic& nic_;
     };
     void send(base::Frame frame);
-    void transmit(base::Frame frame) override { send(std::move(frame)); }
+    [[nodiscard]] bool stops_source(std::span<const std::byte> frame);
+    void transmit(base::Frame frame) override;
     void transmit_lent(base::Frame& frame) override;
     void to_network(base::Frame frame) override;
     void pass_to_network(std::span<const std::byte> frame);
@@ -130,17 +131,16 @@ private:
     }
     void addresses_changed() override { switch_.reach_changed(); }
     bool claim_mac(const base::MacAddr& mac) override;
-    void release_mac(const base::MacAddr& mac) override {
-        switch_.peers().remove(mac, *this, MacRight::kClaimed);
-    }
+    void release_mac(const base::MacAddr& mac) override;
     [[nodiscard]] bool may_claim(const base::MacAddr& mac) const override {
         return path_.may_have(mac);
     }
+    [[nodiscard]] Port& port() override { return *this; }
     [[nodiscard]] bool foreign_mac(const base::MacAddr& mac) const;
-    [[nodiscard]] bool may_have(const base::MacAddr& mac) const {
-        return path_.may_have(mac) && !foreign_mac(mac);
+    [[nodiscard]] bool may_have(const base::MacAddr& mac) const override {
+        return mac == config_.mac || (path_.may_have(mac) && !foreign_mac(mac));
     }
-    void review_named_macs();
+    void review_macs();
     [[nodiscard]] const std::string& claimant_name() const override { return config_.name; }
     [[nodiscard]] Standing standing(const roce::Gid& address) const override;
     void claim_changed(const roce::Address& address) override;
@@ -167,7 +167,8 @@ private:
     base::Timer flap_timer_;
     PortPath path_;
     SourceGuard guard_;
-    std::vector<base::MacAddr> named_macs_;  // by the policy
+    std::vector<base::MacAddr> named_macs_;    // by the policy
+    std::vector<base::MacAddr> claimed_macs_;  // by the adapter
     EthernetSink ethernet_sink_;
     gdma::Function function_;
     eth::EthernetDevice ethernet_;

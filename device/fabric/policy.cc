@@ -79,7 +79,7 @@ roce::Gid own_link_local(const base::MacAddr& mac) {
 }
 
 bool Filter::may_have(const base::MacAddr& mac) const {
-    return !check_mac_ || mac == mac_ || std::ranges::find(macs_, mac) != macs_.end();
+    return any_mac_ || mac == mac_ || std::ranges::find(macs_, mac) != macs_.end();
 }
 
 bool Filter::may_use(const roce::Gid& address, bool ipv4) const {
@@ -122,7 +122,7 @@ bool Filter::owns_source(const FrameHeaders& headers, std::span<const std::byte>
 }
 
 bool Filter::passes_rdma(const rnic::Ends& ends) const {
-    if (!may_have(ends.source_mac)) return false;
+    if (check_mac_ && !may_have(ends.source_mac)) return false;
     // Rules of either family would miss the other end.
     if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return false;
     FrameHeaders headers;

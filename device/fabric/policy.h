@@ -14,10 +14,12 @@
 
 namespace openmana::fabric {
 
-/// What the host allows a NIC. The default allows everything.
+/// What the host allows a NIC. The default allows everything, but for other MAC addresses than the
+/// NIC's own.
 struct PolicyConfig {
-    bool check_mac = false;           ///< the guest has no other MAC addresses than its own
-    std::vector<base::MacAddr> macs;  ///< and these, which no other NIC has; with check_mac
+    bool check_mac = false;           ///< nor does any frame have others than the guest may have
+    bool any_mac = false;             ///< the guest may have each MAC address that nobody else has
+    std::vector<base::MacAddr> macs;  ///< it has these besides its own, and no other NIC has
     std::vector<Prefix> addresses;    ///< and from these IP addresses only, unless empty
     Acl acl;
     ShaperConfig shaper;
@@ -27,7 +29,8 @@ struct PolicyConfig {
     base::Duration flow_idle = std::chrono::seconds(60);
 
     [[nodiscard]] bool filters() const {
-        return check_mac || !addresses.empty() || !acl.empty() || !flow_log.empty();
+        return check_mac || any_mac || !macs.empty() || !addresses.empty() || !acl.empty() ||
+               !flow_log.empty();
     }
     [[nodiscard]] bool shapes() const {
         return shaper.limit != 0 || shaper.classes[0].limit != 0 || shaper.classes[1].limit != 0;
@@ -55,6 +58,7 @@ public:
     Filter(const base::MacAddr& mac, const PolicyConfig& config, PolicyCounters& counters)
         : mac_(mac),
           check_mac_(config.check_mac),
+          any_mac_(config.any_mac),
           macs_(config.macs),
           addresses_(config.addresses),
           acl_(config.acl),
@@ -62,7 +66,7 @@ public:
     /// True if the frame may pass; counts if not.
     [[nodiscard]] bool passes(Direction direction, const FrameHeaders& headers,
                               std::span<const std::byte> frame) const;
-    /// Whether the NIC may have the MAC address. Any thread.
+    /// Whether the guest may have the MAC address, if nobody else has. Any thread.
     [[nodiscard]] bool may_have(const base::MacAddr& mac) const;
     [[nodiscard]] const std::vector<base::MacAddr>& macs() const { return macs_; }
     /// Whether it names the addresses of the NIC, and this one among them.
@@ -81,6 +85,7 @@ private:
 
     const base::MacAddr mac_;
     const bool check_mac_;
+    const bool any_mac_;
     const std::vector<base::MacAddr> macs_;
     const std::vector<Prefix> addresses_;
     const Acl acl_;

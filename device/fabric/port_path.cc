@@ -43,7 +43,7 @@ bool PortPath::passes_rdma(const rnic::Ends& ends) const {
 
 bool PortPath::may_have(const base::MacAddr& mac) const {
     const auto policy = filter();
-    return !policy || policy->may_have(mac);
+    return policy ? policy->may_have(mac) : mac == mac_;
 }
 
 std::vector<base::MacAddr> PortPath::named_macs() const {

@@ -2,6 +2,7 @@
 #include "fabric/switch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -12,6 +13,12 @@ constexpr std::size_t kEthernetHeader = 14;
 
 bool is_group(const std::uint8_t* mac) {
     return (mac[0] & 1) != 0;
+}
+
+base::MacAddr mac_at(std::span<const std::byte> frame, std::size_t offset) {
+    base::MacAddr mac{};
+    std::memcpy(mac.data(), frame.data() + offset, mac.size());
+    return mac;
 }
 
 }  // namespace
@@ -62,44 +69,98 @@ void Switch::learn_locked(Port& from, std::uint64_t source, base::TimePoint now)
     counters_.learned.add();
 }
 
-void Switch::saw_locked(Port& from, std::uint64_t source, base::TimePoint now) {
+void Switch::saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now) {
     base::count_work(1);
-    const auto known = table_.find(source);
-    if (known == table_.end()) {
-        learn_locked(from, source, now);
-        return;
+    const auto known = table_.find(key(source.data()));
+    if (known != table_.end()) {
+        Entry& entry = known->second;
+        if (entry.fixed()) return;
+        std::list<std::uint64_t>& learned = entry.learned_by->learned;
+        if (entry.port == &from) {
+            entry.seen = now;
+            if (entry.place != learned.begin())
+                learned.splice(learned.begin(), learned, entry.place);
+            return;
+        }
     }
-    Entry& entry = known->second;
-    if (entry.fixed()) return;
-    std::list<std::uint64_t>& learned = entry.learned_by->learned;
-    if (entry.port == &from) {
-        entry.seen = now;
-        if (entry.place != learned.begin()) learned.splice(learned.begin(), learned, entry.place);
-    } else {
-        learned.erase(entry.place);
+    // It would be new at this port.
+    Peer* const owner = peers_.find(source);
+    if (owner != nullptr && &owner->port() != &from) return;
+    if (known != table_.end()) {
+        known->second.learned_by->learned.erase(known->second.place);
         table_.erase(known);
-        learn_locked(from, source, now);
     }
+    learn_locked(from, key(source.data()), now);
 }
 
-void Switch::learn(Port& port, const base::MacAddr& mac) {
+bool Switch::elsewhere_locked(const Port& port, const base::MacAddr& mac) const {
+    const auto known = table_.find(key(mac.data()));
+    return known != table_.end() && known->second.port != &port &&
+           (known->second.fixed() || clock_.now() - known->second.seen <= kAge);
+}
+
+void Switch::forget_locked(const Port& port, const base::MacAddr& mac) {
+    const auto known = table_.find(key(mac.data()));
+    if (known == table_.end() || known->second.fixed() || known->second.port != &port) return;
+    known->second.learned_by->learned.erase(known->second.place);
+    table_.erase(known);
+}
+
+std::vector<base::MacAddr> Switch::learned_at(Port& port) const {
     const std::lock_guard lock(mutex_);
-    saw_locked(port, key(mac.data()), clock_.now());
+    std::vector<base::MacAddr> macs;
+    const auto found = attached_.find(&port);
+    if (found == attached_.end()) return macs;
+    base::count_work(1 + found->second.learned.size() / base::kSmallSteps);
+    for (std::uint64_t value : found->second.learned) {
+        base::MacAddr& mac = macs.emplace_back();
+        for (std::size_t i = mac.size(); i-- > 0; value >>= 8)
+            mac[i] = static_cast<std::uint8_t>(value);
+    }
+    return macs;
+}
+
+void Switch::forget(const Port& port, const base::MacAddr& mac) {
+    const std::lock_guard lock(mutex_);
+    forget_locked(port, mac);
+}
+
+bool Switch::give(Peer& peer, const base::MacAddr& mac, MacRight right) {
+    const std::lock_guard lock(mutex_);
+    if (right == MacRight::kClaimed && peers_.find(mac) != &peer &&
+        elsewhere_locked(peer.port(), mac))
+        return false;
+    if (!peers_.add(mac, peer, right)) return false;
+    saw_locked(peer.port(), mac, clock_.now());
+    return true;
+}
+
+void Switch::take_away(Peer& peer, const base::MacAddr& mac, MacRight right) {
+    const std::lock_guard lock(mutex_);
+    peers_.remove(mac, peer, right);
+    if (peers_.find(mac) != &peer) forget_locked(peer.port(), mac);
 }
 
 Switch::Targets Switch::look_up(Port& from, std::span<const std::byte> frame) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(frame.data());
+    const auto at = [&from](Port* port) {
+        return Targets{port == &from ? Targets::Kind::kSame : Targets::Kind::kOne, port};
+    };
     const base::TimePoint now = clock_.now();
-    const std::lock_guard lock(mutex_);
-    saw_locked(from, key(bytes + 6), now);
-    if (is_group(bytes)) return {Targets::Kind::kAll, nullptr};
-    base::count_work(1);
-    const auto target = table_.find(key(bytes));
-    if (target == table_.end()) return {Targets::Kind::kUnknown, nullptr};
-    Port* const port = target->second.port;
-    if (!target->second.fixed() && now - target->second.seen > kAge)
-        return {Targets::Kind::kUnknown, port};
-    return {port == &from ? Targets::Kind::kSame : Targets::Kind::kOne, port};
+    Targets unknown{Targets::Kind::kUnknown, nullptr};
+    {
+        const std::lock_guard lock(mutex_);
+        saw_locked(from, mac_at(frame, sizeof(base::MacAddr)), now);
+        if (is_group(bytes)) return {Targets::Kind::kAll, nullptr};
+        base::count_work(1);
+        if (const auto target = table_.find(key(bytes)); target != table_.end()) {
+            unknown.one = target->second.port;
+            if (target->second.fixed() || now - target->second.seen <= kAge) return at(unknown.one);
+        }
+    }
+    // It may be a NIC's that has not sent from it for long.
+    if (Peer* const owner = peers_.find(mac_at(frame, 0))) return at(&owner->port());
+    return unknown;
 }
 
 std::vector<Port*> Switch::flood_targets(const Port& from, const Targets& targets) const {

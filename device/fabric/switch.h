@@ -46,9 +46,9 @@ public:
 };
 
 /// A learning Ethernet switch (IEEE 802.1D without spanning tree). NIC ports have fixed addresses;
-/// uplinks learn, and so do NIC ports whose guest has more. What is for an address that nobody has
-/// goes to all uplinks, and to no NIC: one gets what is for it, or for an address that it sent
-/// from. Thread-safe. Frames are delivered
+/// uplinks learn, and so do NIC ports whose guest has more. What Peers says is a NIC's is learned
+/// at no other port. What is for an address that nobody has goes to all uplinks, and to no NIC: one
+/// gets what is for it, or for an address that it sent from. Thread-safe. Frames are delivered
 /// without the switch's lock, on the caller's thread.
 ///
 /// Each port has so many learned addresses; a new one takes the place of that which was not seen
@@ -67,8 +67,16 @@ public:
     /// After this returns no new frame is handed to the port; the caller makes sure that nobody
     /// transmits meanwhile.
     void detach(Port& port);
-    /// Somebody behind the port has the address, who may not have sent anything yet.
-    void learn(Port& port, const base::MacAddr& mac);
+    /// A peer claims an address, or has it by right, and may not have sent anything from it yet.
+    /// True if it is the peer's from now on: frames for it go there. A claim fails if somebody was
+    /// seen with the address at another port within kAge, or another peer has it.
+    bool give(Peer& peer, const base::MacAddr& mac, MacRight right);
+    /// The end of that. Frames for the address go to whose it is now.
+    void take_away(Peer& peer, const base::MacAddr& mac, MacRight right);
+    /// What the port was seen with, but for a fixed address.
+    [[nodiscard]] std::vector<base::MacAddr> learned_at(Port& port) const;
+    /// Nobody is behind the port with that address any more.
+    void forget(const Port& port, const base::MacAddr& mac);
     /// Sends a frame that came in on `from` to where it belongs. False if that is, or long ago was,
     /// `from`.
     bool forward(Port& from, std::span<const std::byte> frame);
@@ -119,13 +127,16 @@ private:
     };
     Targets look_up(Port& from, std::span<const std::byte> frame);
     std::vector<Port*> flood_targets(const Port& from, const Targets& targets) const;
-    void saw_locked(Port& from, std::uint64_t source, base::TimePoint now);
+    void saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now);
+    [[nodiscard]] bool elsewhere_locked(const Port& port, const base::MacAddr& mac) const;
+    void forget_locked(const Port& port, const base::MacAddr& mac);
     void learn_locked(Port& from, std::uint64_t source, base::TimePoint now);
     void forget_oldest_locked(Attached& port);
 
     const base::Clock& clock_;
     std::atomic<FrameTap*> tap_{nullptr};
-    mutable base::SharedMutex mutex_{"switch"};  // protects the next three; nothing called under it
+    // Protects the next three. Under it peers_ alone is asked.
+    mutable base::SharedMutex mutex_{"switch"};
     std::unordered_map<std::uint64_t, Entry, base::KeyedHash> table_;  // rehashed by attach() alone
     std::map<Port*, Attached> attached_;
     std::vector<Port*> ports_;

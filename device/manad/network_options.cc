@@ -128,18 +128,23 @@ Parsed<std::vector<fabric::Prefix>> parse_addresses(const std::string& text) {
     return result;
 }
 
-Parsed<std::vector<base::MacAddr>> parse_macs(const std::string& text) {
-    std::vector<base::MacAddr> result;
+/// "any", or "MAC+MAC".
+std::optional<std::string> parse_macs(const std::string& text, fabric::PolicyConfig& policy) {
+    policy.any_mac = text == "any";
+    if (policy.any_mac) return std::nullopt;
     for (std::size_t at = 0; at <= text.size();) {
         const std::size_t end = std::min(text.find('+', at), text.size());
         const std::string one = text.substr(at, end - at);
         const auto mac = parse_mac(one);
         if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{})
-            return wrong("macs", one, "a MAC address of one station, such as 02:00:00:00:00:05");
-        result.push_back(*mac);
+            return fmt::format(
+                "macs: '{}' is not a MAC address of one station, such as 02:00:00:00:00:05, nor "
+                "'any'",
+                one);
+        if (std::ranges::find(policy.macs, *mac) == policy.macs.end()) policy.macs.push_back(*mac);
         at = end + 1;
     }
-    return result;
+    return std::nullopt;
 }
 
 /// "256K", or "100K/400K/20%".
@@ -348,9 +353,7 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
             if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
             policy.check_mac = value == "on";
         } else if (key == "macs") {
-            auto macs = parse_macs(value);
-            if (!macs) return tl::unexpected(macs.error());
-            policy.macs = std::move(*macs);
+            if (auto error = parse_macs(value, policy)) return tl::unexpected(std::move(*error));
         } else if (key == "ips") {
             auto addresses = parse_addresses(value);
             if (!addresses) return tl::unexpected(addresses.error());
@@ -378,11 +381,10 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
             return tl::unexpected(fmt::format("unknown key '{}'", key));
         }
     }
-    if (!policy.macs.empty()) {
-        if (keys->count("mac-check") != 0 && !policy.check_mac)
-            return tl::unexpected(std::string("macs: needs mac-check=on, which it means"));
-        policy.check_mac = true;
-    }
+    if (policy.check_mac && policy.any_mac)
+        return tl::unexpected(
+            std::string("mac-check=on and macs=any contradict each other: name the MAC addresses "
+                        "that the guest has (macs=MAC+MAC), or leave mac-check away"));
     if (auto contradiction = find_contradiction(policy.shaper))
         return tl::unexpected(std::move(*contradiction));
     if (!policy.filters() && !policy.shapes() && keys->count("mac-check") == 0)

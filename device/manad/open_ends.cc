@@ -37,7 +37,7 @@ std::vector<std::string> open_ends(const Options& options) {
                 }),
         "what=\"any IP address as source, but for RDMA those that other NICs serve now\" "
         "cure=\"--policy nic=NAME,ips=ADDRESS\"");
-    // By the interface, by packet queues, and by the adapter, which may be given addresses.
+    // By packet queues.
     add(lines, "nics",
         nics_of(options,
                 [](const auto&, const fabric::PolicyConfig& policy) { return !policy.check_mac; }),

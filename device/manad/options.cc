@@ -193,8 +193,8 @@ void declare(CLI::App& app, Texts& texts) {
                "[,delay=10us][,jitter=5us][,flap=UP/DOWN][,seed=N]; repeatable");
     repeatable(
         "--policy", texts.policies,
-        "What a NIC may do: nic=NAME[,mac-check=on][,macs=MAC+..][,ips=ADDR[/LEN]+..][,acl=RULE;..]"
-        "[,limit=10G]"
+        "What a NIC may do: nic=NAME[,mac-check=on][,macs=MAC+..|any][,ips=ADDR[/LEN]+..]"
+        "[,acl=RULE;..][,limit=10G]"
         "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
         "queue=..]"
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");

@@ -79,7 +79,8 @@ void Dispatcher::handle_frame(std::span<const std::byte> frame) {
     const roce::Vlan vlan = packet->vlan();
     const bool ours =
         group ? (packet->destination_mac[0] & 1) != 0 && datapath_.addresses.in_vlan(vlan)
-              : datapath_.addresses.owns(packet->destination_mac) &&
+              : (packet->destination_mac == datapath_.config.mac ||
+                 datapath_.network.may_have(packet->destination_mac)) &&
                     datapath_.addresses.owns({packet->destination, vlan});
     if (!ours) {
         datapath_.counters.drop_address.add();

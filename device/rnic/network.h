@@ -80,6 +80,12 @@ public:
     }
     /// It does not any more.
     virtual void release_mac(const base::MacAddr& mac) { (void)mac; }
+    /// Whether packets that come by a MAC address which is not the NIC's own are for it, now. Any
+    /// thread.
+    [[nodiscard]] virtual bool may_have(const base::MacAddr& mac) const {
+        (void)mac;
+        return false;
+    }
     /// The driver has negotiated the extension, or has not. The Ethernet device of the same NIC has
     /// packet queues and flow rules then (docs/extensions.md). On the RNIC's executor.
     virtual void extensions_negotiated(bool wanted) { (void)wanted; }

@@ -14,9 +14,13 @@ using ::openmana::test::ipv4_gid;
 
 constexpr base::MacAddr kPodC{2, 0, 0, 0, 0, 0xc}, kPodD{2, 0, 0, 0, 0, 0xd};
 
-/// C and D have the extension; an address of each is reached by such a MAC address.
+/// C and D have the extension, and may have what nobody else has; an address of each is reached by
+/// such a MAC address.
 class MacTest : public NicTest {
 protected:
+    MacTest() {
+        for (Machine* const one : {&c, &d}) policy(*one, any());
+    }
     static Peer by(const Machine& machine, std::uint32_t psn, const base::MacAddr& mac) {
         Peer peer = machine.as_peer(psn);
         peer.mac = mac;
@@ -52,14 +56,91 @@ protected:
                std::ranges::equal(c.bytes(5000), d.bytes(5000));
     }
     std::uint64_t frames(Machine& machine) { return counter(machine, "fabric.port.tx_frames"); }
-    PolicyConfig only(std::vector<base::MacAddr> macs) {
+    static PolicyConfig any() {
         PolicyConfig config;
-        config.check_mac = true;
+        config.any_mac = true;
+        return config;
+    }
+    static PolicyConfig only(std::vector<base::MacAddr> macs) {
+        PolicyConfig config;
         config.macs = std::move(macs);
         return config;
     }
+    void no_policy(Machine& machine) { machine.nic.path().set_policy(std::nullopt, nullptr, {}); }
+    static bool config_mac(Machine& machine, const base::MacAddr& mac) {
+        Request request(MANA_HW_RNIC_CONFIG_MAC, 64, 32, MANA_HW_RNIC_DEVICE_TYPE);
+        request.put<std::uint64_t>(40, machine.host.adapter)
+            .put<std::uint32_t>(48, MANA_HW_RNIC_CONFIG_ADD);
+        for (std::size_t i = 0; i < mac.size(); ++i)
+            request.put<std::uint8_t>(52 + i, mac[mac.size() - 1 - i]);
+        return machine.host.call(request.fit()).ok();
+    }
+    /// A frame of the guest's interface, to all.
+    void announce(Machine& machine, const base::MacAddr& mac) {
+        test::FrameMaker maker;
+        maker.source_mac = mac;
+        maker.destination_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+        network.forward(machine.nic, maker.udp(1, 2));
+    }
     Machine c{world, network, 3, 0, true}, d{world, network, 4, 0, true};
 };
+
+TEST_F(MacTest, WithoutAPolicyAGuestHasNoOtherThanItsOwn) {
+    no_policy(c);
+    ExtHost host(c.host);
+    EXPECT_FALSE(host.config_address(ipv4_gid(77), kPodC, true));
+    EXPECT_EQ(host.status, gdma::kHwcInvalidParameter);
+    EXPECT_FALSE(config_mac(c, kPodC));
+    EXPECT_TRUE(config_mac(c, c.nic.config().mac));
+    EXPECT_TRUE(host.config_address(ipv4_gid(77), c.nic.config().mac, true));
+    EXPECT_EQ(network.peers().find(kPodC), nullptr);
+    policy(c, any());
+    EXPECT_TRUE(config_mac(c, kPodC));
+}
+
+TEST_F(MacTest, MacAddressesOfGroupsAndZerosAreNone) {
+    EXPECT_FALSE(config_mac(c, {1, 0, 0x5e, 0, 0, 1}));
+    EXPECT_FALSE(config_mac(c, {}));
+    EXPECT_EQ(network.peers().find({}), nullptr);
+}
+
+TEST_F(MacTest, NobodyClaimsWhatIsSeenBehindAnother) {
+    announce(d, kPodC);
+    EXPECT_FALSE(ExtHost(c.host).config_address(ipv4_gid(77), kPodC, true));
+    no_policy(d);
+    EXPECT_TRUE(ExtHost(c.host).config_address(ipv4_gid(77), kPodC, true))
+        << "who must not have it keeps nobody from it";
+}
+
+TEST_F(MacTest, AStageThatComesOrGoesLeavesMacAddressesWhereTheyAre) {
+    policy(c, only({kPodC}));
+    policy(d, only({kPodC}));
+    const auto* const holder = network.peers().find(c.nic.config().mac);
+    ASSERT_EQ(network.peers().find(kPodC), holder);
+    c.nic.path().set_capture(std::make_shared<CountingTap>());
+    EXPECT_EQ(network.peers().find(kPodC), holder);
+    policy(c, only({kPodD, kPodC}));
+    EXPECT_EQ(network.peers().find(kPodC), holder);
+    policy(c, any());
+    EXPECT_EQ(network.peers().find(kPodC), network.peers().find(d.nic.config().mac));
+}
+
+/// With a driver that does not say by which MAC address: the adapter's own.
+TEST_F(MacTest, RdmaComesByEachMacAddressThatTheGuestMayHave) {
+    announce(c, kPodC);
+    ASSERT_TRUE(c.host.connect(*c.qp, 0x900, a.as_peer(0x100), 1024));
+    ASSERT_TRUE(a.host.connect(*a.qp, 0x100, by(c, 0x900, kPodC), 1024));
+    world.run_until_idle();
+    ASSERT_TRUE(write(5000, 1, &a, &c));
+    EXPECT_EQ(a.done[0].vendor, 0U);
+    EXPECT_GT(frames(a), 0U);
+    EXPECT_EQ(counter(c, "rnic.drop.address"), 0U);
+    policy(c, only({kPodD}));
+    announce(c, kPodC);
+    ASSERT_TRUE(write(5000, 1, &a, &c));
+    EXPECT_NE(a.done[0].vendor, 0U) << "the policy forbids it now";
+    EXPECT_GT(counter(c, "rnic.drop.address"), 0U);
+}
 
 TEST_F(MacTest, RdmaGoesTheShortWayByTheMacAddressesOfInterfaces) {
     ASSERT_TRUE(give(c, kPodC));
@@ -76,10 +157,10 @@ TEST_F(MacTest, WhoClaimsAMacAddressFirstHasItUnlessAPolicyNamesIt) {
     EXPECT_FALSE(ExtHost(d.host).config_address(ipv4_gid(77), a.nic.config().mac, true));
     policy(d, only({kPodC}));
     EXPECT_TRUE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true));
-    d.nic.path().set_policy(std::nullopt, nullptr, {});
+    policy(d, any());
     ASSERT_TRUE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, false));
     EXPECT_FALSE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true));
-    policy(c, only({}));
+    no_policy(c);
     EXPECT_TRUE(ExtHost(d.host).config_address(ipv4_gid(77), kPodC, true))
         << "who must not have it keeps nobody from it";
 }
@@ -98,10 +179,10 @@ TEST_F(MacTest, APolicyThatComesLaterStopsWhatWasBegun) {
     ASSERT_TRUE(crosses());
     policy(d, only({kPodD}));
     EXPECT_TRUE(crosses());
-    policy(c, only({}));
+    no_policy(c);
     ASSERT_TRUE(write(5000, 1, &c, &d));
     EXPECT_NE(c.done[0].vendor, 0U);
-    EXPECT_GT(counter(c, "fabric.policy.spoofed_mac"), 0U);
+    EXPECT_GT(counter(c, "fabric.port.foreign_source"), 0U);
 }
 
 /// The queue pairs of C: by its own MAC address and by that of its interface.

@@ -66,6 +66,24 @@ TEST_F(PolicyTest, MacAddressesThatAreNamedPass) {
     EXPECT_FALSE(filter.passes_rdma(ends));
 }
 
+TEST_F(PolicyTest, TheGuestHasItsOwnMacAddressAndWhatThePolicySays) {
+    const auto may_have = [&](const base::MacAddr& mac) {
+        return Filter(kMacA, config, counters).may_have(mac);
+    };
+    config.addresses = {*Prefix::parse("10.0.0.1")};
+    EXPECT_TRUE(may_have(kMacA));
+    EXPECT_FALSE(may_have(test::kMacB));
+    FrameMaker other;
+    other.source_mac = test::kMacB;
+    EXPECT_TRUE(passes(other.udp(1, 2))) << "of a packet queue: without mac-check nobody looks";
+    config.macs = {test::kMacB};
+    EXPECT_TRUE(may_have(test::kMacB));
+    EXPECT_FALSE(may_have({2, 0, 0, 0, 0, 0x77}));
+    config.any_mac = true;
+    EXPECT_TRUE(may_have({2, 0, 0, 0, 0, 0x77}));
+    EXPECT_TRUE(config.filters());
+}
+
 TEST_F(PolicyTest, AForeignMacInsideArpIsStopped) {
     config.check_mac = true;
     base::Frame arp = FrameMaker{}.arp();

@@ -164,9 +164,11 @@ TEST(SourceGuardCost, AddressesByTurnsAreLookedUpOnceEach) {
 }
 
 TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {
-    struct : Peer {
+    struct : Peer, Port {
         const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
         bool may_claim(const base::MacAddr&) const override { return true; }
+        Port& port() override { return *this; }
+        void deliver(std::span<const std::byte>) override {}
     } own, peer;
     network.peers().add(kMacA, own, MacRight::kOwn);
     network.peers().add(kMacB, peer, MacRight::kOwn);
@@ -182,8 +184,8 @@ TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {
         EXPECT_EQ(guard.passes(maker.tcp(1, 2)), !others) << "of an interface of a guest";
         network.peers().remove(maker.source_mac, holder, MacRight::kClaimed);
     }
-    network.peers().remove_all(own);
-    network.peers().remove_all(peer);
+    network.peers().remove(kMacA, own, MacRight::kOwn);
+    network.peers().remove(kMacB, peer, MacRight::kOwn);
 }
 
 }  // namespace

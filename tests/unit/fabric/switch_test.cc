@@ -97,12 +97,6 @@ TEST_F(SwitchTest, ANicGetsWhatIsForAnAddressThatItSentFromHoweverLongAgo) {
     EXPECT_EQ(nic1.received, (std::vector<int>{2, 3}));
     EXPECT_EQ(uplink.received, (std::vector<int>{1, 3})) << "it may have moved";
     EXPECT_FALSE(network.forward(nic1, frame(mac(1), mac(70), 4))) << "to itself";
-    network.learn(nic1, mac(71));
-    network.forward(nic2, frame(mac(71), mac(2), 6));
-    EXPECT_EQ(nic1.received, (std::vector<int>{2, 3, 6})) << "it was told of that one";
-    EXPECT_FALSE(network.forward(nic1, frame(mac(71), mac(1), 7)));
-    clock.time += Switch::kAge + 1s;
-    EXPECT_FALSE(network.forward(nic1, frame(mac(71), mac(1), 8)));
     EXPECT_TRUE(network.forward(nic1, frame(mac(2), mac(70), 5)));
 }
 
@@ -224,12 +218,102 @@ TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
     network.detach(other);
 }
 
+/// A NIC at a port of the switch.
+class Claiming final : public Peer {
+public:
+    explicit Claiming(Port& port) : port_(port) {}
+    const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+    [[nodiscard]] bool may_claim(const base::MacAddr&) const override { return allowed; }
+    Port& port() override { return port_; }
+    bool allowed = true;
+
+private:
+    Port& port_;
+};
+
+class ClaimedMacs : public SwitchTest {
+protected:
+    /// Which of the ports gets a frame for the address.
+    std::vector<const RecordingPort*> reached(const base::MacAddr& to) {
+        RecordingPort asking;
+        network.attach(asking, nullptr);
+        for (RecordingPort* const port : {&nic1, &nic2, &uplink}) port->received.clear();
+        network.forward(asking, frame(to, mac(90), 1));
+        network.detach(asking);
+        std::vector<const RecordingPort*> ports;
+        for (const RecordingPort* const port : {&nic1, &nic2, &uplink})
+            if (!port->received.empty()) ports.push_back(port);
+        return ports;
+    }
+    using Ports = std::vector<const RecordingPort*>;
+    Claiming first{nic1}, second{nic2};
+};
+
+TEST_F(ClaimedMacs, AreReachedBeforeTheySendAndStayWhoeverSendsFromThem) {
+    ASSERT_TRUE(network.give(first, mac(71), MacRight::kClaimed));
+    ASSERT_TRUE(network.give(second, mac(72), MacRight::kNamed));
+    for (RecordingPort* const other : {&uplink, &nic2, &nic1}) {
+        network.forward(*other, frame(kBroadcast, mac(71), 1));
+        network.forward(*other, frame(kBroadcast, mac(72), 1));
+        EXPECT_EQ(reached(mac(71)), Ports{&nic1});
+        EXPECT_EQ(reached(mac(72)), Ports{&nic2});
+    }
+    EXPECT_FALSE(network.forward(nic1, frame(mac(71), mac(1), 7))) << "to itself";
+}
+
+TEST_F(ClaimedMacs, AreKnownHoweverLongTheyAreSilentOrHowManyOthersThereAre) {
+    ASSERT_TRUE(network.give(first, mac(71), MacRight::kClaimed));
+    clock.time += Switch::kAge + 1s;
+    EXPECT_EQ(reached(mac(71)), Ports{&nic1});
+    for (std::uint32_t i = 0; i < Switch::kMaxBehindNic; ++i)
+        network.forward(nic1, frame(kBroadcast, made_up(i), 0));
+    EXPECT_EQ(reached(mac(71)), Ports{&nic1});
+    EXPECT_FALSE(network.forward(nic1, frame(mac(71), mac(1), 7)));
+    network.take_away(first, mac(71), MacRight::kClaimed);
+    EXPECT_EQ(reached(mac(71)), Ports{&uplink});
+}
+
+TEST_F(ClaimedMacs, NobodyClaimsWhatWasJustSeenElsewhere) {
+    network.forward(uplink, frame(kBroadcast, mac(71), 1));
+    EXPECT_FALSE(network.give(first, mac(71), MacRight::kClaimed));
+    EXPECT_EQ(network.peers().find(mac(71)), nullptr);
+    EXPECT_EQ(reached(mac(71)), Ports{&uplink});
+    EXPECT_TRUE(network.give(second, mac(71), MacRight::kNamed)) << "the operator says so";
+    EXPECT_EQ(reached(mac(71)), Ports{&nic2});
+    network.take_away(second, mac(71), MacRight::kNamed);
+    network.forward(uplink, frame(kBroadcast, mac(71), 1));
+    clock.time += Switch::kAge + 1s;
+    EXPECT_TRUE(network.give(first, mac(71), MacRight::kClaimed)) << "it is gone";
+    network.take_away(first, mac(71), MacRight::kClaimed);
+    EXPECT_TRUE(network.give(second, mac(71), MacRight::kClaimed)) << "and given up";
+    EXPECT_FALSE(network.give(first, mac(2), MacRight::kClaimed)) << "a NIC's own";
+}
+
+TEST_F(ClaimedMacs, GoBackToWhoHasThemWhenABetterRightEnds) {
+    ASSERT_TRUE(network.give(first, mac(71), MacRight::kClaimed));
+    ASSERT_TRUE(network.give(second, mac(71), MacRight::kNamed));
+    EXPECT_EQ(reached(mac(71)), Ports{&nic2});
+    EXPECT_FALSE(network.give(first, mac(71), MacRight::kNamed)) << "it waits";
+    EXPECT_EQ(reached(mac(71)), Ports{&nic2});
+    network.take_away(second, mac(71), MacRight::kNamed);
+    EXPECT_EQ(reached(mac(71)), Ports{&nic1});
+}
+
+TEST_F(ClaimedMacs, AClaimThatWasPassedOverStaysBehindTheNewerOne) {
+    Peers peers;
+    ASSERT_TRUE(peers.add(mac(7), first, MacRight::kClaimed));
+    EXPECT_FALSE(peers.add(mac(7), second, MacRight::kClaimed));
+    first.allowed = false;
+    EXPECT_EQ(peers.find(mac(7)), nullptr) << "a claim that was refused is not kept";
+    EXPECT_TRUE(peers.add(mac(7), second, MacRight::kClaimed));
+    first.allowed = true;
+    EXPECT_EQ(peers.find(mac(7)), &second);
+    peers.remove(mac(7), second, MacRight::kClaimed);
+    EXPECT_EQ(peers.find(mac(7)), &first);
+}
+
 TEST_F(SwitchTest, PeersAreFoundByTheirAddressUntilTheyGo) {
-    struct : Peer {
-        const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
-        bool may_claim(const base::MacAddr&) const override { return allowed; }
-        bool allowed = true;
-    } first, second;
+    Claiming first{nic1}, second{nic2};
     network.peers().add(mac(1), first, MacRight::kOwn);
     network.peers().add(mac(2), second, MacRight::kOwn);
     EXPECT_EQ(network.peers().find(mac(1)), &first);
@@ -237,18 +321,18 @@ TEST_F(SwitchTest, PeersAreFoundByTheirAddressUntilTheyGo) {
     EXPECT_EQ(network.peers().find(mac(3)), nullptr);
     network.peers().remove(mac(1), second, MacRight::kOwn);
     EXPECT_EQ(network.peers().find(mac(1)), &first) << "somebody else's entry";
-    network.peers().add(mac(7), first, MacRight::kClaimed);
-    network.peers().add(mac(7), second, MacRight::kClaimed);
-    EXPECT_EQ(network.peers().find(mac(7)), &first) << "who came first";
+    EXPECT_TRUE(network.peers().add(mac(7), first, MacRight::kClaimed));
+    EXPECT_EQ(network.peers().find(mac(7)), &first);
     first.allowed = false;
-    EXPECT_EQ(network.peers().find(mac(7)), &second) << "the first must not have it";
+    EXPECT_EQ(network.peers().find(mac(7)), nullptr) << "it must not have it";
     first.allowed = true;
-    network.peers().add(mac(7), second, MacRight::kNamed);
+    EXPECT_TRUE(network.peers().add(mac(7), second, MacRight::kNamed));
     EXPECT_EQ(network.peers().find(mac(7)), &second) << "whose policy names it";
+    EXPECT_FALSE(network.peers().add(mac(7), first, MacRight::kNamed)) << "who came first";
+    EXPECT_TRUE(network.peers().add(mac(7), second, MacRight::kClaimed)) << "it has it";
+    network.peers().remove(mac(7), first, MacRight::kNamed);
     network.peers().remove(mac(7), second, MacRight::kNamed);
     EXPECT_EQ(network.peers().find(mac(7)), &first);
-    network.peers().remove_all(first);
-    EXPECT_EQ(network.peers().find(mac(7)), &second);
     network.peers().remove(mac(1), first, MacRight::kOwn);
     EXPECT_EQ(network.peers().find(mac(1)), nullptr);
 }

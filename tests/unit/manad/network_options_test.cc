@@ -98,17 +98,27 @@ TEST(PolicyOption, TakesEveryKey) {
     EXPECT_TRUE(policy->policy.shapes());
 }
 
-TEST(PolicyOption, MacAddressesThatAreNamedAreTheOnlyOnes) {
+TEST(PolicyOption, MacAddressesOfAGuestAreNamedOrAny) {
     const auto policy = parse_policy("nic=a,macs=02:00:00:00:00:05+02:4d:41:7F:00:01");
     ASSERT_TRUE(policy.has_value()) << policy.error();
-    EXPECT_TRUE(policy->policy.check_mac);
+    EXPECT_FALSE(policy->policy.check_mac);
+    EXPECT_FALSE(policy->policy.any_mac);
     EXPECT_EQ(policy->policy.macs,
               (std::vector<base::MacAddr>{{2, 0, 0, 0, 0, 5}, {2, 0x4d, 0x41, 0x7f, 0, 1}}));
     EXPECT_TRUE(policy->policy.filters());
-    EXPECT_TRUE(parse_policy("macs=02:00:00:00:00:05,mac-check=on").has_value());
+    EXPECT_EQ(parse_policy("macs=02:00:00:00:00:05+02:00:00:00:00:05")->policy.macs.size(), 1U);
+    EXPECT_TRUE(parse_policy("macs=02:00:00:00:00:05,mac-check=on")->policy.check_mac);
+    const auto any = parse_policy("nic=a,macs=any");
+    ASSERT_TRUE(any.has_value()) << any.error();
+    EXPECT_TRUE(any->policy.any_mac);
+    EXPECT_TRUE(any->policy.filters());
+    EXPECT_TRUE(parse_policy("macs=any,mac-check=off").has_value());
+    const auto both = parse_policy("mac-check=on,macs=any");
+    ASSERT_FALSE(both.has_value());
+    EXPECT_NE(both.error().find("contradict"), std::string::npos) << both.error();
     for (const char* text :
          {"macs=", "macs=02:00:00:00:00", "macs=02:00:00:00:00:05+", "macs=01:00:5e:00:00:01",
-          "macs=00:00:00:00:00:00", "macs=02:00:00:00:00:05,mac-check=off"})
+          "macs=00:00:00:00:00:00", "macs=any+02:00:00:00:00:05"})
         EXPECT_FALSE(parse_policy(text).has_value()) << text;
 }
 

@@ -278,7 +278,7 @@ static int mana_ib_tell_address(struct mana_ib_dev *dev,
 	err = mana_ib_cmd_add_address(dev, address);
 	if (err == -EINVAL && !is_zero_ether_addr(address->mac)) {
 		ibdev_warn_ratelimited(&dev->ibdev,
-				       "no RDMA by %pI6c: the NIC may not have its interface's MAC address %pM\n",
+				       "no RDMA by %pI6c: the NIC may not have its interface's MAC address %pM (manad --policy macs=)\n",
 				       &address->gid, address->mac);
 		err = -EPERM;
 	}

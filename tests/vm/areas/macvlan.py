@@ -13,7 +13,7 @@ from functools import partial
 from areas import cm
 from areas.vlan import index_of
 from harness import Area, Context, Peer, check
-from programs import captured, check_capture
+from programs import captured, check_capture, under_policy
 
 AREA = Area("macvlan")
 KINDS = {"macvlan": "macvlan mode bridge", "ipvlan l2": "ipvlan mode l2",
@@ -21,7 +21,8 @@ KINDS = {"macvlan": "macvlan mode bridge", "ipvlan l2": "ipvlan mode l2",
 NAME = "pod0"
 # What the driver, the core and the parent say of a GID that the NIC's policy forbids.
 REFUSED = (r"(mana \S+ |infiniband )?mana_\d+: no RDMA by \S+ the NIC may not have its interface's "
-           r"MAC address \S+|infiniband mana_\d+: add_roce_gid GID add failed .*|"
+           r"MAC address \S+ \(manad --policy macs=\)|"
+           r"infiniband mana_\d+: add_roce_gid GID add failed .*|"
            r"__ib_cache_gid_add: unable to add gid .*|"
            r"mana \S+: (HWC: Failed hw_channel req: 0x\w+|Command 0x\w+ failed with status: 0x\w+)")
 PATIENCE = 30
@@ -59,15 +60,19 @@ def end_pod(peer: Peer, number: int = 0) -> None:
 
 @contextlib.contextmanager
 def pods(context: Context, kind: str, *more: Peer) -> Iterator[None]:
-    """A pod in each guest, and a second one in some."""
+    """A pod in each guest, and a second one in some. The host allows them MAC addresses."""
     made = [(peer, 0) for peer in context.peers] + [(peer, 1) for peer in more]
+    allowed = contextlib.ExitStack()
     try:
+        for peer in context.peers if kind == "macvlan" else ():
+            allowed.enter_context(under_policy(peer, "macs=any"))
         for peer, number in made:
             make_pod(peer, kind, number)
         yield
     finally:
         for peer, number in made:
             end_pod(peer, number)
+        allowed.close()
 
 
 def mac_of(peer: Peer, number: int = 0) -> str:
@@ -79,16 +84,6 @@ def reach(peer: Peer, other: str, number: int = 0, check_it: bool = True) -> boo
     """Whether a pod reaches an address, with packets of every size."""
     result = peer.run(f"{inside(number)} ping -c 3 -i 0.2 -W 5 -s 1400 {other}", check=check_it)
     return bool(result.status == 0)
-
-
-@contextlib.contextmanager
-def under_policy(peer: Peer, policy: str) -> Iterator[None]:
-    """What the host lets a NIC do."""
-    peer.manactl("policy", "set", peer.in_manad, policy)
-    try:
-        yield
-    finally:
-        peer.manactl("policy", "clear", peer.in_manad)
 
 
 def ethernet(kind: str, context: Context) -> None:
@@ -189,42 +184,40 @@ def neighbours(context: Context) -> None:
             rping(context, a, a, server_pod=1)
 
 
-@AREA.case("policies: mac-check=on refuses a macvlan, macs= names those that work")
+@AREA.case("policies: a macvlan is refused but where macs= names it or says any")
 def policies(context: Context) -> None:
     a, b = context.a, context.b
     ours = context.has("driver") and context.has("ext")
-    with under_policy(b, "mac-check=on"):
+    if ours:
+        for peer in (a, b):
+            context.expect_kernel(peer, REFUSED)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(under_policy(a, "macs=any"))
+        for peer in (a, b):
+            stack.callback(end_pod, peer)
+            make_pod(peer, "macvlan")
+        before = b.counters()["eth.tx.source"]
+        check(not reach(b, address(a), check_it=False), "a pod had Ethernet all the same")
+        check(b.counters()["eth.tx.source"] > before, "the NIC did not refuse its frames")
+        b.until("dmesg | grep -q 'TX: CQE error'", "the guest's kernel says nothing", 10)
         if ours:
-            for peer in (a, b):
-                context.expect_kernel(peer, REFUSED)
-        try:
-            make_pod(a, "macvlan")
-            make_pod(b, "macvlan")
-            before = b.counters()["eth.tx.source"]
-            check(not reach(b, address(a), check_it=False), "a pod had Ethernet all the same")
-            check(b.counters()["eth.tx.source"] > before, "the NIC did not refuse its frames")
-            b.until("dmesg | grep -q 'TX: CQE error'", "the guest's kernel says nothing", 10)
-            if ours:
-                b.until("dmesg | grep -q 'no RDMA by'", "the driver says nothing", 10)
-            mac = mac_of(b)
-            b.manactl("policy", "set", b.in_manad, f"macs={mac}")
-            reach(b, address(a))
-            if ours:
-                # A GID that was refused comes with its address.
-                enter = inside()
-                b.run(f"{enter} ip addr del {address(b)}/16 dev {NAME} && "
-                      f"{enter} ip addr add {address(b)}/16 dev {NAME}")
-                index_of(b, NAME, address(b))
-                rping(context, a, b)
-            # Nobody else has it, even without a policy of his own.
-            before = a.counters()["fabric.port.foreign_source"]
-            a.run(f"{inside()} ip link set {NAME} down && {inside()} ip link set {NAME} address "
-                  f"{mac} && {inside()} ip link set {NAME} up && {inside()} ip addr replace "
-                  f"{address(a)}/16 dev {NAME}")
-            check(not reach(a, address(b), check_it=False), "another guest took the address")
-            stopped = a.counters()
-            check(stopped["eth.tx.source"] + stopped["fabric.port.foreign_source"] > before,
-                  "the other NIC did not refuse its frames")
-        finally:
-            end_pod(a)
-            end_pod(b)
+            b.until("dmesg | grep -q 'no RDMA by'", "the driver says nothing", 10)
+        mac = mac_of(b)
+        stack.enter_context(under_policy(b, f"macs={mac}"))
+        reach(b, address(a))
+        enter = inside()
+        if ours:
+            # A GID that was refused comes with its address.
+            b.run(f"{enter} ip addr del {address(b)}/16 dev {NAME} && "
+                  f"{enter} ip addr add {address(b)}/16 dev {NAME}")
+            index_of(b, NAME, address(b))
+            rping(context, a, b)
+        # Nobody else has it, even if he may have any.
+        before = a.counters()["fabric.port.foreign_source"]
+        a.run(f"{enter} ip link set {NAME} down && {enter} ip link set {NAME} address {mac} && "
+              f"{enter} ip link set {NAME} up && "
+              f"{enter} ip addr replace {address(a)}/16 dev {NAME}")
+        check(not reach(a, address(b), check_it=False), "another guest took the address")
+        stopped = a.counters()
+        check(stopped["eth.tx.source"] + stopped["fabric.port.foreign_source"] > before,
+              "the other NIC did not refuse its frames")

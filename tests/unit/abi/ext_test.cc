@@ -8,14 +8,11 @@
 #include <cstring>
 #include <vector>
 
+#include "unit/abi/bytes_of.h"
+
 namespace {
 
-template <typename T>
-std::vector<std::uint8_t> bytes_of(const T& value) {
-    std::vector<std::uint8_t> out(sizeof value);
-    std::memcpy(out.data(), &value, sizeof value);
-    return out;
-}
+using openmana::test::bytes_of;
 
 TEST(AbiExt, ControlSegment) {
     mana_hw_ext_control control{};

@@ -5,17 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
+
+#include "unit/abi/bytes_of.h"
 
 namespace {
 
-template <typename T>
-std::vector<std::uint8_t> bytes_of(const T& value) {
-    std::vector<std::uint8_t> out(sizeof value);
-    std::memcpy(out.data(), &value, sizeof value);
-    return out;
-}
+using openmana::test::bytes_of;
 
 TEST(AbiUapi, RcRequestOfUpstreamsNextProvider) {
     mana_uapi_create_rc_qp request{};

@@ -37,14 +37,7 @@ TEST_P(ExtMacTest, ADatagramLeavesByTheMacAddressOfItsSource) {
     ASSERT_TRUE(link->a.host->start_datagrams(link->a.qp, 0x1234));
     ASSERT_TRUE(link->b.host->start_datagrams(link->b.qp, 0x1234));
     link->network.sent.clear();
-    ExtWr wr;
-    wr.sges = {link->a.sge(0, 100)};
-    wr.ud.emplace();
-    std::ranges::copy(link->a.node->host.gid(), wr.ud->source_gid);
-    std::ranges::copy(link->b.node->host.gid(), wr.ud->dest_gid);
-    std::ranges::copy(link->b.node->host.mac(), wr.ud->dest_mac);
-    wr.ud->dest_qpn = link->b.qp.qpn;
-    wr.ud->qkey = 0x1234;
+    const ExtWr wr = datagram(0, 100, 0x1234);
     link->b.recv(1, 0x80000, 1000);
     link->a.post(wr);
     EXPECT_TRUE(link->run(1));

@@ -16,18 +16,9 @@ protected:
         ASSERT_TRUE(link->b.host->start_datagrams(link->b.qp, 0x1234));
     }
     ExtWr datagram(std::uint64_t from, std::uint32_t length, std::uint32_t qkey = 0x1234) {
-        ExtWr wr;
-        if (length > 0) wr.sges = {link->a.sge(from, length)};
-        wr.ud.emplace();
-        const auto& source = link->a.node->host;
-        const auto& target = link->b.node->host;
-        std::ranges::copy(source.gid(), wr.ud->source_gid);
-        std::ranges::copy(target.gid(), wr.ud->dest_gid);
-        std::ranges::copy(target.mac(), wr.ud->dest_mac);
+        ExtWr wr = ExtVerbsTest::datagram(from, length, qkey);
         wr.ud->udp_source_port = 0xc111;
         wr.ud->traffic_class = 0x68;
-        wr.ud->dest_qpn = link->b.qp.qpn;
-        wr.ud->qkey = qkey;
         return wr;
     }
     /// A's queue pair and memory are those of a program from here on, whose PD this is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -31,6 +32,19 @@ protected:
         wr.bind->access = access;
         wr.bind->address = link->a.buffer.value() + offset;
         wr.bind->length = length;
+        return wr;
+    }
+    /// A SEND by A to B's queue pair, of `length` bytes of A's buffer.
+    ExtWr datagram(std::uint64_t from, std::uint32_t length, std::uint32_t qkey) {
+        ExtWr wr;
+        if (length > 0) wr.sges = {link->a.sge(from, length)};
+        wr.ud.emplace();
+        const auto& target = link->b.node->host;
+        std::ranges::copy(link->a.node->host.gid(), wr.ud->source_gid);
+        std::ranges::copy(target.gid(), wr.ud->dest_gid);
+        std::ranges::copy(target.mac(), wr.ud->dest_mac);
+        wr.ud->dest_qpn = link->b.qp.qpn;
+        wr.ud->qkey = qkey;
         return wr;
     }
     /// A WRITE of 16 bytes by B through a key of A, by the queue pair of the link or another; its

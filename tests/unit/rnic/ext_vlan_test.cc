@@ -41,14 +41,7 @@ protected:
         ASSERT_TRUE(link->b.host->start_datagrams(link->b.qp, 0x1234));
     }
     ExtWr datagram(std::uint16_t tag) {
-        ExtWr wr;
-        wr.sges = {link->a.sge(0, 100)};
-        wr.ud.emplace();
-        std::ranges::copy(link->a.node->host.gid(), wr.ud->source_gid);
-        std::ranges::copy(link->b.node->host.gid(), wr.ud->dest_gid);
-        std::ranges::copy(link->b.node->host.mac(), wr.ud->dest_mac);
-        wr.ud->dest_qpn = link->b.qp.qpn;
-        wr.ud->qkey = 0x1234;
+        ExtWr wr = ExtVerbsTest::datagram(0, 100, 0x1234);
         wr.ud->vlan = tag;
         return wr;
     }

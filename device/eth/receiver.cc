@@ -4,8 +4,8 @@
 #include <mana/eth.h>
 
 #include <cstdint>
-#include <cstring>
 
+#include "base/mac_at.h"
 #include "eth/ip.h"
 #include "eth/statistics.h"
 
@@ -44,8 +44,7 @@ void Receiver::receive(std::span<const std::byte> frame) {
 }
 
 bool Receiver::takes(std::span<const std::byte> frame) const {
-    base::MacAddr destination{};
-    std::memcpy(destination.data(), frame.data(), destination.size());
+    const base::MacAddr destination = base::mac_at(frame, base::kDestinationMac);
     return destination == vport_.config.mac || network_.may_have(destination);
 }
 

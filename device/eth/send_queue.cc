@@ -3,10 +3,9 @@
 
 #include <mana/eth.h>
 
-#include <cstring>
-
 #include "base/endian.h"
 #include "base/log.h"
+#include "base/mac_at.h"
 #include "eth/ip.h"
 
 namespace openmana::eth {
@@ -75,9 +74,7 @@ bool SendQueue::gather(std::span<const gdma::Sge> sges) {
 
 bool SendQueue::source_allowed(std::span<const std::byte> packet) const {
     if (user_ == SqUser::kPackets) return true;
-    base::MacAddr source{};
-    std::memcpy(source.data(), packet.data() + source.size(), source.size());
-    return transmitter_.may_send_from(source);
+    return transmitter_.may_send_from(base::mac_at(packet, base::kSourceMac));
 }
 
 TxStatus SendQueue::transmit_whole(const TxOffload& offload, const gdma::Wqe& wqe) {

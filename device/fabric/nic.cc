@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/mac_at.h"
 
 namespace openmana::fabric {
 namespace {
@@ -47,10 +47,8 @@ rnic::RnicConfig rnic_config(const NicConfig& config) {
 }
 
 base::MacAddr source_mac(std::span<const std::byte> frame) {
-    base::MacAddr mac{};
-    if (frame.size() >= 2 * mac.size())
-        std::memcpy(mac.data(), frame.data() + mac.size(), mac.size());
-    return mac;
+    if (frame.size() < base::kSourceMac + sizeof(base::MacAddr)) return {};
+    return base::mac_at(frame, base::kSourceMac);
 }
 
 }  // namespace

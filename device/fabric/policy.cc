@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mac_at.h"
 #include "roce/packet.h"
 
 namespace openmana::fabric {
@@ -31,12 +32,6 @@ std::size_t neighbor_options(std::byte type) {
     }
 }
 
-base::MacAddr mac_at(std::span<const std::byte> bytes, std::size_t offset) {
-    base::MacAddr mac{};
-    std::memcpy(mac.data(), bytes.data() + offset, mac.size());
-    return mac;
-}
-
 /// False if a message of IPv6 neighbour discovery (RFC 4861 4) gives an address to the network that
 /// the filter's NIC may not have, or has options that cannot be read.
 bool names_only_own(const Filter& filter, const FrameHeaders& headers,
@@ -58,7 +53,7 @@ bool names_only_own(const Filter& filter, const FrameHeaders& headers,
             left.size() < 2 ? 0 : std::to_integer<std::size_t>(left[1]) * kOptionUnit;
         if (bytes == 0 || bytes > left.size()) return false;
         if ((left[0] == kSourceAddress || left[0] == kTargetAddress) &&
-            (bytes < 2 + sizeof(base::MacAddr) || !filter.may_have(mac_at(left, 2))))
+            (bytes < 2 + sizeof(base::MacAddr) || !filter.may_have(base::mac_at(left, 2))))
             return false;
         left = left.subspan(bytes);
     }
@@ -142,11 +137,11 @@ bool Filter::passes_rdma(const rnic::Ends& ends) const {
 bool Filter::passes(Direction direction, const FrameHeaders& headers,
                     std::span<const std::byte> frame) const {
     if (direction == Direction::kTransmit && check_mac_) {
-        constexpr std::size_t kSourceMac = 6;
         constexpr std::size_t kArpSenderMac = 8;
-        const bool own = frame.size() >= 2 * kSourceMac && may_have(mac_at(frame, kSourceMac));
+        const bool own =
+            frame.size() >= 2 * base::kSourceMac && may_have(base::mac_at(frame, base::kSourceMac));
         const bool own_arp = headers.kind != FrameHeaders::Kind::kArp ||
-                             may_have(mac_at(frame, headers.network + kArpSenderMac));
+                             may_have(base::mac_at(frame, headers.network + kArpSenderMac));
         if (!own || !own_arp || !names_only_own(*this, headers, frame)) {
             counters_.spoofed_mac.add();
             return false;

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/source_guard.h"
 
-#include <cstring>
-
+#include "base/mac_at.h"
 #include "fabric/frame_headers.h"
 
 namespace openmana::fabric {
 namespace {
 
-constexpr std::size_t kSourceMac = 6;
 constexpr std::size_t kEtherType = 12;
 
 /// False for what is surely no RoCE: most of what a guest sends, by a look at its first bytes.
@@ -33,8 +31,7 @@ bool may_be_roce(std::span<const std::byte> frame) {
 
 bool SourceGuard::foreign_mac(std::span<const std::byte> frame) const {
     if (own_mac_ == nullptr) return false;
-    base::MacAddr source{};
-    std::memcpy(source.data(), frame.data() + kSourceMac, source.size());
+    const base::MacAddr source = base::mac_at(frame, base::kSourceMac);
     if (source == *own_mac_) return false;
     const Peer* const holder = network_.peers().find(source);
     return holder != nullptr && holder != network_.peers().find(*own_mac_);

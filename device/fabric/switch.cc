@@ -2,9 +2,10 @@
 #include "fabric/switch.h"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <utility>
+
+#include "base/mac_at.h"
 
 namespace openmana::fabric {
 namespace {
@@ -13,12 +14,6 @@ constexpr std::size_t kEthernetHeader = 14;
 
 bool is_group(const std::uint8_t* mac) {
     return (mac[0] & 1) != 0;
-}
-
-base::MacAddr mac_at(std::span<const std::byte> frame, std::size_t offset) {
-    base::MacAddr mac{};
-    std::memcpy(mac.data(), frame.data() + offset, mac.size());
-    return mac;
 }
 
 }  // namespace
@@ -150,7 +145,7 @@ Switch::Targets Switch::look_up(Port& from, std::span<const std::byte> frame) {
     Targets unknown{Targets::Kind::kUnknown, nullptr};
     {
         const std::lock_guard lock(mutex_);
-        saw_locked(from, mac_at(frame, sizeof(base::MacAddr)), now);
+        saw_locked(from, base::mac_at(frame, base::kSourceMac), now);
         if (is_group(bytes)) return {Targets::Kind::kAll, nullptr};
         base::count_work(1);
         if (const auto target = table_.find(key(bytes)); target != table_.end()) {
@@ -159,7 +154,8 @@ Switch::Targets Switch::look_up(Port& from, std::span<const std::byte> frame) {
         }
     }
     // It may be a NIC's that has not sent from it for long.
-    if (Peer* const owner = peers_.find(mac_at(frame, 0))) return at(&owner->port());
+    if (Peer* const owner = peers_.find(base::mac_at(frame, base::kDestinationMac)))
+        return at(&owner->port());
     return unknown;
 }
 

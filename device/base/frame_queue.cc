@@ -8,9 +8,8 @@
 namespace openmana::base {
 
 template <typename Put>
-auto FrameQueue::add(std::size_t bytes, Put&& put) -> Pushed {
+auto FrameQueue::add_locked(std::size_t bytes, Put&& put) -> Pushed {
     const std::size_t cost = bytes + kFrameCost;
-    const std::lock_guard lock(mutex_);
     const std::size_t waiting = bytes_.load(std::memory_order_relaxed);
     if (cost > max_bytes_ - std::min(waiting, max_bytes_)) return Pushed::kFull;
     if (chunks_.empty() || chunks_.back().frames.size() == kChunkFrames ||
@@ -25,8 +24,8 @@ auto FrameQueue::add(std::size_t bytes, Put&& put) -> Pushed {
     return busy_.exchange(true, std::memory_order_relaxed) ? Pushed::kMore : Pushed::kFirst;
 }
 
-auto FrameQueue::push(std::span<const std::byte> frame) -> Pushed {
-    return add(frame.size(), [&](Chunk& chunk) {
+auto FrameQueue::copy_locked(FrameView frame) -> Pushed {
+    return add_locked(frame.size(), [&](Chunk& chunk) {
         if (spare_.empty()) {
             chunk.emplace_back(frame.begin(), frame.end());
             return;
@@ -37,9 +36,31 @@ auto FrameQueue::push(std::span<const std::byte> frame) -> Pushed {
     });
 }
 
+auto FrameQueue::push(FrameView frame) -> Pushed {
+    const std::lock_guard lock(mutex_);
+    return copy_locked(frame);
+}
+
 auto FrameQueue::push(Frame&& frame) -> Pushed {
     const std::size_t bytes = frame.size();
-    return add(bytes, [&](Chunk& chunk) { chunk.push_back(std::move(frame)); });
+    const std::lock_guard lock(mutex_);
+    return add_locked(bytes, [&](Chunk& chunk) { chunk.push_back(std::move(frame)); });
+}
+
+auto FrameQueue::push(FrameViews frames) -> PushedAll {
+    PushedAll all;
+    while (!frames.empty()) {
+        const std::lock_guard lock(mutex_);
+        std::size_t bytes = 0;
+        do {
+            bytes += frames.front().size();
+            const Pushed pushed = copy_locked(frames.front());
+            all.first = all.first || pushed == Pushed::kFirst;
+            all.refused += pushed == Pushed::kFull ? 1 : 0;
+            frames = frames.subspan(1);
+        } while (!frames.empty() && bytes + frames.front().size() <= kHoldBytes);
+    }
+    return all;
 }
 
 auto FrameQueue::take() -> Chunk {

@@ -20,6 +20,8 @@ public:
     static constexpr std::size_t kChunkFrames = 64;
     /// Of the frames of a chunk, if it has more than one.
     static constexpr std::size_t kChunkBytes = 256U << 10;
+    /// The most that is copied under the lock, if it is more than one frame.
+    static constexpr std::size_t kHoldBytes = 64U << 10;
     /// What a frame counts beside its bytes: about what its memory costs beside these.
     static constexpr std::size_t kFrameCost = 64;
 
@@ -32,8 +34,14 @@ public:
         kMore,
     };
     /// The frame is copied.
-    [[nodiscard]] Pushed push(std::span<const std::byte> frame);
+    [[nodiscard]] Pushed push(FrameView frame);
     [[nodiscard]] Pushed push(Frame&& frame);
+    struct PushedAll {
+        bool first = false;       ///< who takes has to be called
+        std::size_t refused = 0;  ///< so many did not fit
+    };
+    /// Several, which are copied; the lock is held for kHoldBytes of them at a time.
+    [[nodiscard]] PushedAll push(FrameViews frames);
     /// From the first frame until done() says that there are no more. Any thread.
     [[nodiscard]] bool busy() const { return busy_.load(std::memory_order_acquire); }
     /// Of all that wait, with what they cost. Any thread; a hint.
@@ -57,7 +65,8 @@ private:
         std::size_t bytes = 0;
     };
     template <typename Put>
-    Pushed add(std::size_t bytes, Put&& put);
+    Pushed add_locked(std::size_t bytes, Put&& put);
+    Pushed copy_locked(FrameView frame);
 
     const std::size_t max_bytes_;
     SharedMutex mutex_;  // protects all below

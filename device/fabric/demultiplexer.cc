@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/demultiplexer.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/gate.h"
@@ -33,25 +35,42 @@ bool Demultiplexer::for_rdma(std::span<const std::byte> frame) const {
     return for_rdma(read_headers(frame));
 }
 
-void Demultiplexer::receive(std::span<const std::byte> frame) {
+void Demultiplexer::receive(base::FrameView frame) {
     if (hand_over(read_headers(frame), frame)) rdma_.receive(frame);
 }
 
-bool Demultiplexer::receive_now(std::span<const std::byte> frame) {
+/// The first of them.
+base::FrameViews Demultiplexer::next_visit(base::FrameViews frames) {
+    std::size_t count = 1;
+    std::size_t bytes = frames.front().size();
+    while (count < std::min(frames.size(), kVisitFrames) &&
+           bytes + frames[count].size() <= kVisitBytes)
+        bytes += frames[count++].size();
+    return frames.first(count);
+}
+
+std::size_t Demultiplexer::receive_now(base::FrameViews frames) {
     if (executor_.on_thread()) {
-        receive(frame);
-        return true;
+        for (const base::FrameView frame : frames) receive(frame);
+        return frames.size();
     }
-    const FrameHeaders headers = read_headers(frame);
-    bool rdma = false;
-    {
-        const base::Gate::TryVisit visit(function_.gate());
-        if (!visit) return false;
-        base::count_work(1);
-        rdma = hand_over(headers, frame);
+    std::size_t taken = 0;
+    while (taken < frames.size()) {
+        const base::FrameViews step = next_visit(frames.subspan(taken));
+        std::array<base::FrameView, kVisitFrames> rdma;
+        std::size_t rdma_frames = 0;
+        {
+            const base::Gate::TryVisit visit(function_.gate());
+            if (!visit) return taken;
+            for (const base::FrameView frame : step) {
+                base::count_work(1);
+                if (hand_over(read_headers(frame), frame)) rdma[rdma_frames++] = frame;
+            }
+        }
+        if (rdma_frames > 0) rdma_.receive(base::FrameViews(rdma).first(rdma_frames));
+        taken += step.size();
     }
-    if (rdma) rdma_.receive(frame);
-    return true;
+    return taken;
 }
 
 bool Demultiplexer::to_self(std::span<const std::byte> frame) const {

@@ -22,10 +22,15 @@ public:
     Demultiplexer(const base::Executor& executor, gdma::Function& function,
                   eth::EthernetDevice& ethernet, rnic::Rnic& rdma, const base::MacAddr& mac);
 
+    /// Of a visit: the frames and bytes, if it is more than one frame.
+    static constexpr std::size_t kVisitFrames = 16;
+    static constexpr std::size_t kVisitBytes = 64U << 10;
+
     /// A frame from the network. The executor.
-    void receive(std::span<const std::byte> frame);
-    /// The same on any thread that holds no gate. False if the NIC is closed: then nothing happens.
-    [[nodiscard]] bool receive_now(std::span<const std::byte> frame);
+    void receive(base::FrameView frame);
+    /// The same on any thread that holds no gate, for several. How many of them it was, from the
+    /// first on: all, unless the NIC is closed.
+    [[nodiscard]] std::size_t receive_now(base::FrameViews frames);
     /// Whether a frame that the NIC sends is for its own RDMA device: no switch sends a frame back
     /// to where it came from. The executor.
     [[nodiscard]] bool returns_to_rdma(std::span<const std::byte> frame) const;
@@ -39,6 +44,7 @@ public:
 private:
     [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
     [[nodiscard]] bool hand_over(const FrameHeaders& headers, std::span<const std::byte> frame);
+    [[nodiscard]] static base::FrameViews next_visit(base::FrameViews frames);
     [[nodiscard]] bool to_self(std::span<const std::byte> frame) const;
 
     const base::Executor& executor_;

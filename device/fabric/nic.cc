@@ -2,6 +2,7 @@
 #include "fabric/nic.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "base/gate.h"
@@ -133,56 +134,72 @@ void Nic::transmit_lent(base::Frame& frame) {
     if (path_.transmit_active())
         send(std::move(frame));
     else
-        pass_to_network(frame);
+        leave_with_burst(frame);
 }
 
 void Nic::to_network(base::Frame frame) {
     if (guard_.passes(frame))
-        pass_to_network(frame);
+        leave_with_burst(frame);
     else
         counters_.foreign_source.add();
 }
 
-void Nic::pass_to_network(std::span<const std::byte> frame) {
+void Nic::leave_with_burst(base::Frame& frame) {
+    if (burst_.full_for(frame.size())) send_burst();
+    burst_.add(frame);
+}
+
+void Nic::send_burst() {
+    const base::FrameViews frames = burst_.take();
     if (!link()) {
-        counters_.link_down.add();
+        counters_.link_down.add(frames.size());
         return;
     }
-    counters_.tx_frames.add();
-    counters_.tx_bytes.add(frame.size());
-    // RDMA to oneself does not pass the stages of the other direction: it is one link, crossed
-    // once.
-    if (demultiplexer_.returns_to_rdma(frame)) {
-        switch_.observe(frame);
-        counters_.rx_frames.add();
-        counters_.rx_bytes.add(frame.size());
-        rdma_.receive(frame);
-        return;
+    counters_.tx_frames.add(frames.size());
+    std::size_t bytes = 0;
+    std::array<base::FrameView, FrameBurst::kMaxFrames> leaving;
+    std::size_t count = 0;
+    for (const base::FrameView frame : frames) {
+        bytes += frame.size();
+        if (!stays(frame)) leaving[count++] = frame;
     }
-    // Here, so that the policy has had its say.
-    if (demultiplexer_.return_to_ethernet(frame)) {
-        switch_.observe(frame);
-        return;
-    }
-    if (switch_.forward(*this, frame)) return;
-    // Interfaces of the guest with MAC addresses of their own reach each other by RDMA too.
-    if (!demultiplexer_.for_rdma(frame)) return;
+    counters_.tx_bytes.add(bytes);
+    switch_.forward(*this, base::FrameViews(leaving).first(count));
+}
+
+/// What the NIC sends to itself alone does not pass the stages of the other direction: it is one
+/// link, crossed once. The policy has had its say.
+bool Nic::stays(base::FrameView frame) {
+    const bool to_rdma = demultiplexer_.returns_to_rdma(frame);
+    if (!to_rdma && !demultiplexer_.return_to_ethernet(frame)) return false;
+    switch_.observe(frame);
+    if (to_rdma) receive_own(frame);
+    return true;
+}
+
+void Nic::receive_own(base::FrameView frame) {
     counters_.rx_frames.add();
     counters_.rx_bytes.add(frame.size());
     rdma_.receive(frame);
 }
 
-void Nic::deliver(std::span<const std::byte> frame) {
-    if (!link()) {
-        counters_.link_down.add();
-        return;
-    }
-    counters_.rx_frames.add();
-    counters_.rx_bytes.add(frame.size());
-    path_.from_network(frame);
+void Nic::returned(base::FrameView frame) {
+    if (demultiplexer_.for_rdma(frame)) receive_own(frame);
 }
 
-void Nic::to_guest(std::span<const std::byte> frame) {
+void Nic::deliver(base::FrameViews frames) {
+    if (!link()) {
+        counters_.link_down.add(frames.size());
+        return;
+    }
+    counters_.rx_frames.add(frames.size());
+    std::size_t bytes = 0;
+    for (const base::FrameView frame : frames) bytes += frame.size();
+    counters_.rx_bytes.add(bytes);
+    path_.from_network(frames);
+}
+
+void Nic::to_guest(base::FrameView frame) {
     if (!link()) {  // went down while a stage held the frame
         counters_.link_down.add();
         return;
@@ -190,8 +207,8 @@ void Nic::to_guest(std::span<const std::byte> frame) {
     demultiplexer_.receive(frame);
 }
 
-bool Nic::to_guest_now(std::span<const std::byte> frame) {
-    return demultiplexer_.receive_now(frame);
+std::size_t Nic::to_guest_now(base::FrameViews frames) {
+    return demultiplexer_.receive_now(frames);
 }
 
 std::uint64_t Nic::transmit_room() const {

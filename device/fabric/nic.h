@@ -16,6 +16,7 @@
 #include "eth/ethernet_device.h"
 #include "fabric/demultiplexer.h"
 #include "fabric/faults.h"
+#include "fabric/frame_burst.h"
 #include "fabric/peers.h"
 #include "fabric/port_path.h"
 #include "fabric/source_guard.h"
@@ -92,8 +93,11 @@ public:
         path_.visit_counters(f);
     }
 
-    /// Port: a frame for this NIC.
-    void deliver(std::span<const std::byte> frame) override;
+    /// Port: frames for this NIC.
+    void deliver(base::FrameViews frames) override;
+    using Port::deliver;
+    /// Interfaces of the guest with MAC addresses of their own reach each other by RDMA too.
+    void returned(base::FrameView frame) override;
 
 private:
     /// Frames of the Ethernet device; those of the RDMA device come in through Network.
@@ -108,14 +112,33 @@ private:
     private:
         Nic& nic_;
     };
+    /// What the devices send in a turn of the executor leaves at its end.
+    class BurstSender final : public base::Poller {
+    public:
+        explicit BurstSender(Nic& nic) : nic_(nic) { nic_.executor_.add_poller(*this); }
+        ~BurstSender() override { nic_.executor_.remove_poller(*this); }
+        BurstSender(const BurstSender&) = delete;
+        BurstSender& operator=(const BurstSender&) = delete;
+        State poll() override {
+            if (nic_.burst_.empty()) return State::kIdle;
+            nic_.send_burst();
+            return State::kWorked;
+        }
+
+    private:
+        Nic& nic_;
+    };
     void send(base::Frame frame);
     [[nodiscard]] bool stops_source(std::span<const std::byte> frame);
     void transmit(base::Frame frame) override;
     void transmit_lent(base::Frame& frame) override;
     void to_network(base::Frame frame) override;
-    void pass_to_network(std::span<const std::byte> frame);
-    void to_guest(std::span<const std::byte> frame) override;
-    bool to_guest_now(std::span<const std::byte> frame) override;
+    void leave_with_burst(base::Frame& frame);
+    void send_burst();
+    [[nodiscard]] bool stays(base::FrameView frame);
+    void receive_own(base::FrameView frame);
+    void to_guest(base::FrameView frame) override;
+    std::size_t to_guest_now(base::FrameViews frames) override;
     void update_link();
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;
@@ -167,6 +190,8 @@ private:
     base::Timer flap_timer_;
     PortPath path_;
     SourceGuard guard_;
+    FrameBurst burst_;
+    BurstSender burst_sender_{*this};
     std::vector<base::MacAddr> named_macs_;    // by the policy
     std::vector<base::MacAddr> claimed_macs_;  // by the adapter
     EthernetSink ethernet_sink_;

@@ -114,11 +114,14 @@ void PortPath::from_guest(base::Frame frame) {
     enter(Direction::kTransmit, std::move(frame));
 }
 
-void PortPath::from_network(std::span<const std::byte> frame) {
+void PortPath::from_network(base::FrameViews frames) {
     // Not past those that wait.
-    if (!receive_active_.load(std::memory_order_relaxed) && !waiting_.busy() &&
-        exits_.to_guest_now(frame))
-        return;
+    if (!receive_active_.load(std::memory_order_relaxed) && !waiting_.busy())
+        frames = frames.subspan(exits_.to_guest_now(frames));
+    for (const base::FrameView frame : frames) wait_for_thread(frame);
+}
+
+void PortPath::wait_for_thread(base::FrameView frame) {
     base::Frame copy(frame.begin(), frame.end());
     const bool marked =
         waiting_.bytes() > kMarkWaitingBytes && mark_congestion(copy, read_headers(copy));

@@ -46,10 +46,11 @@ public:
     public:
         virtual ~Exits() = default;
         virtual void to_network(base::Frame frame) = 0;
-        virtual void to_guest(std::span<const std::byte> frame) = 0;
-        /// Of a frame without a stage to pass, on the thread that it comes on. False if the guest's
-        /// NIC is closed now: nobody waits for it, and the frame comes by to_guest.
-        [[nodiscard]] virtual bool to_guest_now(std::span<const std::byte> frame) = 0;
+        virtual void to_guest(base::FrameView frame) = 0;
+        /// Of frames without a stage to pass, on the thread that they come on. How many of them it
+        /// took, from the first on: not all if the guest's NIC is closed now. Nobody waits for it,
+        /// and the rest comes by to_guest.
+        [[nodiscard]] virtual std::size_t to_guest_now(base::FrameViews frames) = 0;
         /// Other stages than before.
         virtual void stages_changed() {}
     };
@@ -65,7 +66,7 @@ public:
     void from_guest(base::Frame frame);
     /// True if from_guest() does anything but hand the frame on.
     [[nodiscard]] bool transmit_active() const { return lane(Direction::kTransmit).active; }
-    void from_network(std::span<const std::byte> frame);
+    void from_network(base::FrameViews frames);
 
     /// An RC connection of this NIC was given up: the flow log says why.
     void connection_failed(const rnic::Connection& connection, rnic::Failure failure) {
@@ -134,6 +135,7 @@ private:
     };
     [[nodiscard]] Lane& lane(Direction direction) { return lanes_[index(direction)]; }
     [[nodiscard]] const Lane& lane(Direction direction) const { return lanes_[index(direction)]; }
+    void wait_for_thread(base::FrameView frame);
     void take_waiting();
     void take_waiting_later();
     void receive(base::Frame frame);

@@ -189,7 +189,7 @@ void StreamUplink::want_output() {
     });
 }
 
-void StreamUplink::deliver(std::span<const std::byte> frame) {
+void StreamUplink::send(base::FrameView frame) {
     const std::lock_guard lock(mutex_);
     const std::size_t needed = frame.size() + kLengthBytes;
     if (!fd_ || frame.empty() || frame.size() > kMaxFrame ||

@@ -32,7 +32,9 @@ public:
                                                               const UplinkConfig& config);
     ~StreamUplink() override;
 
-    void deliver(std::span<const std::byte> frame) override;
+    void deliver(base::FrameViews frames) override {
+        for (const base::FrameView frame : frames) send(frame);
+    }
     [[nodiscard]] bool connected() const override {
         return connected_.load(std::memory_order_relaxed);
     }
@@ -40,6 +42,7 @@ public:
 private:
     StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
                  std::unique_ptr<base::Acceptor> acceptor);
+    void send(base::FrameView frame);
     void try_connect();
     void adopt(base::UniqueFd fd);
     void serve(std::uint32_t events);

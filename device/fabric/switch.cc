@@ -12,93 +12,146 @@ namespace {
 
 constexpr std::size_t kEthernetHeader = 14;
 
-bool is_group(const std::uint8_t* mac) {
+bool is_group(const base::MacAddr& mac) {
     return (mac[0] & 1) != 0;
 }
 
 }  // namespace
 
-std::uint64_t Switch::key(const std::uint8_t* mac) {
+/// Where an address is. Who has found it once asks it again instead of the table.
+struct KnownAddress {
+    KnownAddress(std::uint64_t its_mac, Port& its_port, Switch::Attached* learned,
+                 base::TimePoint now)
+        : mac(its_mac), port(its_port), learned_by(learned), seen(now) {}
+    const std::uint64_t mac;
+    Port& port;
+    Switch::Attached* const learned_by;  ///< null: fixed; used under the lock
+    /// Under the lock, once: it was forgotten, or is somewhere else. Who reads true may be late by
+    /// the moment that a frame takes.
+    std::atomic<bool> good{true};
+    std::atomic<base::TimePoint> seen;           ///< under the lock, as the next
+    std::atomic<std::uint64_t> seen_when{0};     ///< learned_by->ever_learned then
+    std::list<std::uint64_t>::iterator place{};  ///< in learned_by->learned
+    [[nodiscard]] bool fixed() const { return learned_by == nullptr; }
+    /// Whether it is there still, as far as one can know.
+    [[nodiscard]] bool young(base::TimePoint now, base::Duration age) const {
+        return fixed() || now - seen.load(std::memory_order_relaxed) <= age;
+    }
+    /// Whether its place among those that its port has learned is far from the end still. For who
+    /// sends frames in from there.
+    [[nodiscard]] bool lately(base::TimePoint now) const {
+        return fixed() || (young(now, Switch::kSeenAgain) &&
+                           learned_by->ever_learned.load(std::memory_order_relaxed) -
+                                   seen_when.load(std::memory_order_relaxed) <
+                               learned_by->most_learned / 2);
+    }
+    void see(base::TimePoint now) {
+        seen.store(now, std::memory_order_relaxed);
+        seen_when.store(learned_by->ever_learned.load(std::memory_order_relaxed),
+                        std::memory_order_relaxed);
+    }
+    [[nodiscard]] bool is(std::uint64_t asked) const {
+        return mac == asked && good.load(std::memory_order_acquire);
+    }
+};
+
+std::uint64_t Switch::key(const base::MacAddr& mac) {
     std::uint64_t value = 0;
-    for (int i = 0; i < 6; ++i) value = value << 8 | mac[i];
+    for (const std::uint8_t octet : mac) value = value << 8 | octet;
     return value;
 }
 
 void Switch::attach(Port& port, const base::MacAddr* fixed) {
     const std::lock_guard lock(mutex_);
-    ports_.push_back(&port);
     attached_.try_emplace(&port, fixed != nullptr);
-    std::size_t most = ports_.size();
+    auto ports = std::make_shared<FloodPorts>(*ports_);
+    ports->push_back({&port, fixed != nullptr});
+    ports_ = std::move(ports);
+    std::size_t most = attached_.size();
     for (const auto& [other, state] : attached_) most += state.most_learned;
     table_.reserve(most);
     if (fixed == nullptr) return;
-    Entry& entry = table_[key(fixed->data())];
     // Somebody may have used it before.
-    if (!entry.fixed()) entry.learned_by->learned.erase(entry.place);
-    entry = Entry{&port, nullptr, clock_.now(), {}};
+    if (const auto known = table_.find(key(*fixed)); known != table_.end()) forget_locked(known);
+    table_.emplace(key(*fixed),
+                   std::make_shared<KnownAddress>(key(*fixed), port, nullptr, clock_.now()));
 }
 
 void Switch::detach(Port& port) {
     const std::lock_guard lock(mutex_);
-    std::erase(ports_, &port);
-    std::erase_if(table_, [&](const auto& item) { return item.second.port == &port; });
+    for (auto known = table_.begin(); known != table_.end();) {
+        const auto entry = known++;
+        if (&entry->second->port == &port) forget_locked(entry);
+    }
     attached_.erase(&port);
+    auto ports = std::make_shared<FloodPorts>(*ports_);
+    std::erase_if(*ports, [&](const FloodPort& entry) { return entry.port == &port; });
+    ports_ = std::move(ports);
+    port.sources_.clear();
+    port.destinations_.clear();
+}
+
+void Switch::forget_locked(Table::iterator entry) {
+    KnownAddress& known = *entry->second;
+    known.good.store(false, std::memory_order_release);
+    if (!known.fixed()) known.learned_by->learned.erase(known.place);
+    table_.erase(entry);
 }
 
 void Switch::forget_oldest_locked(Attached& port) {
     base::count_work(1);
-    table_.erase(port.learned.back());
-    port.learned.pop_back();
+    forget_locked(table_.find(port.learned.back()));
     counters_.forgotten.add();
 }
 
 /// An address that no entry has.
-void Switch::learn_locked(Port& from, std::uint64_t source, base::TimePoint now) {
+Switch::Known Switch::learn_locked(Port& from, std::uint64_t source, base::TimePoint now) {
     const auto found = attached_.find(&from);
-    if (found == attached_.end()) return;
+    if (found == attached_.end()) return nullptr;
     Attached& port = found->second;
     if (port.learned.size() >= port.most_learned) forget_oldest_locked(port);
     base::count_work(1);
     port.learned.push_front(source);
-    table_.emplace(source, Entry{&from, &port, now, port.learned.begin()});
+    auto known = std::make_shared<KnownAddress>(source, from, &port, now);
+    known->place = port.learned.begin();
+    port.ever_learned.fetch_add(1, std::memory_order_relaxed);
+    known->see(now);
+    table_.emplace(source, known);
     counters_.learned.add();
+    return known;
 }
 
-void Switch::saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now) {
+/// What is known of the address now, if that is at `from`.
+Switch::Known Switch::saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now) {
     base::count_work(1);
-    const auto known = table_.find(key(source.data()));
+    const auto known = table_.find(key(source));
     if (known != table_.end()) {
-        Entry& entry = known->second;
-        if (entry.fixed()) return;
-        std::list<std::uint64_t>& learned = entry.learned_by->learned;
-        if (entry.port == &from) {
-            entry.seen = now;
-            if (entry.place != learned.begin())
-                learned.splice(learned.begin(), learned, entry.place);
-            return;
+        KnownAddress& entry = *known->second;
+        if (entry.fixed()) return known->second;
+        if (&entry.port == &from) {
+            entry.see(now);
+            std::list<std::uint64_t>& learned = entry.learned_by->learned;
+            learned.splice(learned.begin(), learned, entry.place);
+            return known->second;
         }
     }
     // It would be new at this port.
     Peer* const owner = peers_.find(source);
-    if (owner != nullptr && &owner->port() != &from) return;
-    if (known != table_.end()) {
-        known->second.learned_by->learned.erase(known->second.place);
-        table_.erase(known);
-    }
-    learn_locked(from, key(source.data()), now);
+    if (owner != nullptr && &owner->port() != &from) return nullptr;
+    if (known != table_.end()) forget_locked(known);
+    return learn_locked(from, key(source), now);
 }
 
 bool Switch::elsewhere_locked(const Port& port, const base::MacAddr& mac) const {
-    const auto known = table_.find(key(mac.data()));
-    return known != table_.end() && known->second.port != &port &&
-           (known->second.fixed() || clock_.now() - known->second.seen <= kAge);
+    const auto known = table_.find(key(mac));
+    return known != table_.end() && &known->second->port != &port &&
+           known->second->young(clock_.now(), kAge);
 }
 
 void Switch::forget_locked(const Port& port, const base::MacAddr& mac) {
-    const auto known = table_.find(key(mac.data()));
-    if (known == table_.end() || known->second.fixed() || known->second.port != &port) return;
-    known->second.learned_by->learned.erase(known->second.place);
-    table_.erase(known);
+    const auto known = table_.find(key(mac));
+    if (known == table_.end() || known->second->fixed() || &known->second->port != &port) return;
+    forget_locked(known);
 }
 
 std::vector<base::MacAddr> Switch::learned_at(Port& port) const {
@@ -136,41 +189,54 @@ void Switch::take_away(Peer& peer, const base::MacAddr& mac, MacRight right) {
     if (peers_.find(mac) != &peer) forget_locked(peer.port(), mac);
 }
 
-Switch::Targets Switch::look_up(Port& from, std::span<const std::byte> frame) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(frame.data());
-    const auto at = [&from](Port* port) {
-        return Targets{port == &from ? Targets::Kind::kSame : Targets::Kind::kOne, port};
-    };
-    const base::TimePoint now = clock_.now();
-    Targets unknown{Targets::Kind::kUnknown, nullptr};
+void Switch::saw(Port& from, const base::MacAddr& source, base::TimePoint now) {
+    const std::uint64_t mac = key(source);
+    const Known& kept = from.sources_.at(mac);
+    if (kept && kept->is(mac) && (kept->fixed() || &kept->port == &from) && kept->lately(now))
+        return;
+    Known known;
     {
         const std::lock_guard lock(mutex_);
-        saw_locked(from, base::mac_at(frame, base::kSourceMac), now);
-        if (is_group(bytes)) return {Targets::Kind::kAll, nullptr};
-        base::count_work(1);
-        if (const auto target = table_.find(key(bytes)); target != table_.end()) {
-            unknown.one = target->second.port;
-            if (target->second.fixed() || now - target->second.seen <= kAge) return at(unknown.one);
-        }
+        known = saw_locked(from, source, now);
     }
-    // It may be a NIC's that has not sent from it for long.
-    if (Peer* const owner = peers_.find(base::mac_at(frame, base::kDestinationMac)))
-        return at(&owner->port());
-    return unknown;
+    if (known) from.sources_.keep(mac, std::move(known));
 }
 
-std::vector<Port*> Switch::flood_targets(const Port& from, const Targets& targets) const {
-    const std::lock_guard lock(mutex_);
-    std::vector<Port*> ports;
-    for (Port* const port : ports_) {
-        if (port == &from) continue;
-        if (targets.kind == Targets::Kind::kUnknown && port != targets.one) {
-            const auto state = attached_.find(port);
-            if (state != attached_.end() && state->second.fixed) continue;
-        }
-        ports.push_back(port);
+Switch::Target Switch::look_up(Port& from, const base::MacAddr& destination, base::TimePoint now) {
+    const auto at = [&from](Port& port) {
+        return Target{&port == &from ? Target::Kind::kSame : Target::Kind::kOne, &port};
+    };
+    const std::uint64_t mac = key(destination);
+    const Known& kept = from.destinations_.at(mac);
+    if (kept && kept->is(mac) && kept->young(now, kAge)) return at(kept->port);
+    Known known;
+    {
+        const std::lock_guard lock(mutex_);
+        base::count_work(1);
+        if (const auto found = table_.find(mac); found != table_.end()) known = found->second;
     }
-    return ports;
+    Port* const last = known ? &known->port : nullptr;
+    if (known && known->young(now, kAge)) {
+        from.destinations_.keep(mac, std::move(known));
+        return at(*last);
+    }
+    // It may be a NIC's that has not sent from it for long.
+    if (Peer* const owner = peers_.find(destination)) return at(owner->port());
+    return {Target::Kind::kUnknown, last};
+}
+
+void Switch::flood(const Port& from, const Target& target, base::FrameView frame) {
+    std::shared_ptr<const FloodPorts> ports;
+    {
+        const std::lock_guard lock(mutex_);
+        ports = ports_;
+    }
+    counters_.flooded.add();
+    for (const FloodPort& to : *ports) {
+        if (to.port == &from) continue;
+        if (target.kind == Target::Kind::kUnknown && to.port != target.one && to.fixed) continue;
+        to.port->deliver(frame);
+    }
 }
 
 std::size_t Switch::longest_bucket() const {
@@ -181,29 +247,53 @@ std::size_t Switch::longest_bucket() const {
     return longest;
 }
 
-bool Switch::forward(Port& from, std::span<const std::byte> frame) {
-    if (frame.size() < kEthernetHeader ||
-        is_group(reinterpret_cast<const std::uint8_t*>(frame.data()) + 6)) {
+Switch::Target Switch::target_of(Port& from, base::FrameView frame, base::TimePoint now) {
+    const bool whole = frame.size() >= kEthernetHeader;
+    const base::MacAddr source = whole ? base::mac_at(frame, base::kSourceMac) : base::MacAddr{};
+    if (!whole || is_group(source)) {
         counters_.malformed.add();
-        return true;
+        return {};
     }
     observe(frame);
-    const Targets targets = look_up(from, frame);
-    switch (targets.kind) {
-        case Targets::Kind::kSame:
-            counters_.hairpin.add();
-            return false;
-        case Targets::Kind::kOne:
-            counters_.forwarded.add();
-            targets.one->deliver(frame);
-            return true;
-        case Targets::Kind::kAll:
-        case Targets::Kind::kUnknown:
-            break;
+    saw(from, source, now);
+    const base::MacAddr destination = base::mac_at(frame, base::kDestinationMac);
+    if (is_group(destination)) return {Target::Kind::kAll, nullptr};
+    return look_up(from, destination, now);
+}
+
+void Switch::forward(Port& from, base::FrameViews frames) {
+    const base::TimePoint now = clock_.now();
+    while (!frames.empty()) {
+        const base::FrameViews burst = frames.first(std::min(frames.size(), kBurst));
+        forward_burst(from, burst, now);
+        frames = frames.subspan(burst.size());
     }
-    counters_.flooded.add();
-    for (Port* const port : flood_targets(from, targets)) port->deliver(frame);
-    return targets.one != &from;
+}
+
+void Switch::forward_burst(Port& from, base::FrameViews frames, base::TimePoint now) {
+    std::array<Target, kBurst> targets;
+    for (std::size_t i = 0; i < frames.size(); ++i) targets[i] = target_of(from, frames[i], now);
+    std::array<base::FrameView, kBurst> together;
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+        const Target target = targets[i];
+        if (target.floods()) {
+            flood(from, target, frames[i]);
+            if (target.one == &from) from.returned(frames[i]);
+        } else if (target.kind == Target::Kind::kSame) {
+            counters_.hairpin.add();
+            from.returned(frames[i]);
+        }
+        if (target.kind != Target::Kind::kOne) continue;
+        // None goes past what everybody gets.
+        std::size_t count = 0;
+        for (std::size_t j = i; j < frames.size() && !targets[j].floods(); ++j) {
+            if (targets[j] != target) continue;
+            together[count++] = frames[j];
+            targets[j] = {};
+        }
+        counters_.forwarded.add(count);
+        target.one->deliver(base::FrameViews(together).first(count));
+    }
 }
 
 }  // namespace openmana::fabric

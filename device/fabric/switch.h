@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
-#include <span>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "fabric/capture.h"
 #include "fabric/claims.h"
 #include "fabric/peers.h"
+#include "fabric/port.h"
 #include "fabric/reach.h"
 
 namespace openmana::fabric {
@@ -36,15 +38,6 @@ namespace openmana::fabric {
 
 OM_COUNTERS(SwitchCounters, OM_SWITCH_COUNTERS);
 
-/// Where a switch hands frames to.
-class Port {
-public:
-    virtual ~Port() = default;
-    /// A frame towards this port. From any thread that transmits; the bytes are good during the
-    /// call only.
-    virtual void deliver(std::span<const std::byte> frame) = 0;
-};
-
 /// A learning Ethernet switch (IEEE 802.1D without spanning tree). NIC ports have fixed addresses;
 /// uplinks learn, and so do NIC ports whose guest has more. What Peers says is a NIC's is learned
 /// at no other port. What is for an address that nobody has goes to all uplinks, and to no NIC: one
@@ -59,6 +52,8 @@ public:
     static constexpr std::size_t kMaxLearned = 8192;   ///< of an uplink
     static constexpr std::size_t kMaxBehindNic = 256;  ///< of a port with a fixed address
     static constexpr base::Duration kAge = std::chrono::seconds(300);
+    /// How long an address that was seen need not be seen again, unless its port learns many.
+    static constexpr base::Duration kSeenAgain = std::chrono::seconds(1);
 
     explicit Switch(const base::Clock& clock) : clock_(clock) {}
     /// The port outlives the switch or is detached; `fixed` is an address that no other port can
@@ -77,9 +72,10 @@ public:
     [[nodiscard]] std::vector<base::MacAddr> learned_at(Port& port) const;
     /// Nobody is behind the port with that address any more.
     void forget(const Port& port, const base::MacAddr& mac);
-    /// Sends a frame that came in on `from` to where it belongs. False if that is, or long ago was,
-    /// `from`.
-    bool forward(Port& from, std::span<const std::byte> frame);
+    /// Sends frames that came in on `from` to where they belong, each port's together. Those from
+    /// one address to another keep their order.
+    void forward(Port& from, base::FrameViews frames);
+    void forward(Port& from, base::FrameView frame) { forward(from, base::FrameViews(&frame, 1)); }
     /// From now on `tap` sees each frame once, as it enters the switch; it outlives the switch.
     /// Before traffic starts.
     void set_tap(FrameTap& tap) {
@@ -89,7 +85,7 @@ public:
     /// True if there is a tap, so that everything has to be frames.
     [[nodiscard]] bool observed() const { return tap_.load(std::memory_order_acquire) != nullptr; }
     /// Shows the tap a frame that a port keeps to itself.
-    void observe(std::span<const std::byte> frame) {
+    void observe(base::FrameView frame) {
         if (FrameTap* const tap = tap_.load(std::memory_order_acquire)) tap->frame(frame);
     }
     /// The NICs on it, for those that do without frames.
@@ -111,35 +107,45 @@ private:
         const bool fixed;
         const std::size_t most_learned;
         std::list<std::uint64_t> learned;
+        std::atomic<std::uint64_t> ever_learned{0};  ///< under the lock
     };
-    struct Entry {
-        Port* port = nullptr;
-        Attached* learned_by = nullptr;  ///< null: fixed
-        base::TimePoint seen{};
-        std::list<std::uint64_t>::iterator place{};  ///< in learned_by->learned
-        [[nodiscard]] bool fixed() const { return learned_by == nullptr; }
-    };
-    static std::uint64_t key(const std::uint8_t* mac);
+    friend struct KnownAddress;
+    using Known = std::shared_ptr<KnownAddress>;
+    using Table = std::unordered_map<std::uint64_t, Known, base::KeyedHash>;
+    [[nodiscard]] static std::uint64_t key(const base::MacAddr& mac);
     /// Where a frame goes: to these, which are not the one that it came from.
-    struct Targets {
-        enum class Kind : std::uint8_t { kOne, kSame, kAll, kUnknown } kind = Kind::kOne;
+    struct Target {
+        enum class Kind : std::uint8_t { kNone, kOne, kSame, kAll, kUnknown } kind = Kind::kNone;
         Port* one = nullptr;  ///< of kUnknown: who had the address long ago, or null
+        [[nodiscard]] bool floods() const { return kind == Kind::kAll || kind == Kind::kUnknown; }
+        friend bool operator==(const Target&, const Target&) = default;
     };
-    Targets look_up(Port& from, std::span<const std::byte> frame);
-    std::vector<Port*> flood_targets(const Port& from, const Targets& targets) const;
-    void saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now);
+    /// How many frames are looked up before the first of them is handed on.
+    static constexpr std::size_t kBurst = 64;
+    struct FloodPort {
+        Port* port;
+        bool fixed;
+    };
+    using FloodPorts = std::vector<FloodPort>;
+    void forward_burst(Port& from, base::FrameViews frames, base::TimePoint now);
+    Target target_of(Port& from, base::FrameView frame, base::TimePoint now);
+    void saw(Port& from, const base::MacAddr& source, base::TimePoint now);
+    Target look_up(Port& from, const base::MacAddr& destination, base::TimePoint now);
+    void flood(const Port& from, const Target& target, base::FrameView frame);
+    void forget_locked(Table::iterator entry);
+    Known saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now);
     [[nodiscard]] bool elsewhere_locked(const Port& port, const base::MacAddr& mac) const;
     void forget_locked(const Port& port, const base::MacAddr& mac);
-    void learn_locked(Port& from, std::uint64_t source, base::TimePoint now);
+    Known learn_locked(Port& from, std::uint64_t source, base::TimePoint now);
     void forget_oldest_locked(Attached& port);
 
     const base::Clock& clock_;
     std::atomic<FrameTap*> tap_{nullptr};
     // Protects the next three. Under it peers_ alone is asked.
     mutable base::SharedMutex mutex_{"switch"};
-    std::unordered_map<std::uint64_t, Entry, base::KeyedHash> table_;  // rehashed by attach() alone
+    Table table_;  // rehashed by attach() alone
     std::map<Port*, Attached> attached_;
-    std::vector<Port*> ports_;
+    std::shared_ptr<const FloodPorts> ports_ = std::make_shared<FloodPorts>();  // in their order
     Peers peers_;
     Reach reach_;
     Claims claims_{reach_};

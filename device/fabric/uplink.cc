@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/uplink.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/log.h"
 #include "fabric/stream_uplink.h"
+#include "fabric/udp_uplink.h"
 
 namespace openmana::fabric {
 namespace {
@@ -28,18 +28,13 @@ using base::fail;
 
 constexpr std::size_t kMaxMessage = 65536 + 64;
 constexpr int kReadsPerTurn = 64;
-constexpr int kSocketBuffer = 8 << 20;
 
-/// A descriptor that takes and gives one frame a call: a UDP socket or a TAP device.
-class MessageUplink final : public Uplink {
+/// A TAP device, which takes and gives one frame a call.
+class TapUplink final : public Uplink {
 public:
-    MessageUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
-                  base::UniqueFd fd)
-        : Uplink(loop, network, config.name),
-          kind_(config.kind),
-          fd_(std::move(fd)),
-          buffer_(kMaxMessage) {}
-    ~MessageUplink() override {
+    TapUplink(base::EventLoop& loop, Switch& network, std::string name, base::UniqueFd fd)
+        : Uplink(loop, network, std::move(name)), fd_(std::move(fd)), buffer_(kMaxMessage) {}
+    ~TapUplink() override {
         network_.detach(*this);
         loop_.remove(fd_.get());
     }
@@ -49,17 +44,14 @@ public:
     base::Result<void> watch() {
         return loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t) { read(); });
     }
-    void deliver(std::span<const std::byte> frame) override {
-        ssize_t n = ::write(fd_.get(), frame.data(), frame.size());
-        // A socket first gives back the error of an earlier datagram (nobody there), and sends
-        // nothing.
-        if (n < 0 && errno == ECONNREFUSED) n = ::write(fd_.get(), frame.data(), frame.size());
-        if (n != static_cast<ssize_t>(frame.size())) {
-            counters_.tx_dropped.add();
-            return;
+    void deliver(base::FrameViews frames) override {
+        for (const base::FrameView frame : frames) {
+            const ssize_t n = ::write(fd_.get(), frame.data(), frame.size());
+            if (n == static_cast<ssize_t>(frame.size()))
+                count_sent(1, frame.size());
+            else
+                counters_.tx_dropped.add();
         }
-        counters_.tx_frames.add();
-        counters_.tx_bytes.add(frame.size());
     }
 
 private:
@@ -67,8 +59,6 @@ private:
         for (int i = 0; i < kReadsPerTurn; ++i) {
             const ssize_t n = ::read(fd_.get(), buffer_.data(), buffer_.size());
             if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-            if (n < 0 && kind_ == UplinkConfig::Kind::kUdp)
-                continue;  // an error of the network: taken note of
             if (n < 0) {
                 // What the kernel says of a device that is gone.
                 const bool deleted = errno == EBADFD;
@@ -83,36 +73,10 @@ private:
         }
     }
 
-    const UplinkConfig::Kind kind_;
     base::UniqueFd fd_;
     std::vector<std::byte> buffer_;
     std::atomic<bool> ended_{false};
 };
-
-base::Result<base::UniqueFd> open_udp(const UplinkConfig& config) {
-    const int family = config.local.storage.ss_family;
-    if (family != config.remote.storage.ss_family)
-        return fail(ErrorCode::kInvalidArgument, "local and remote are not of one IP version");
-    base::UniqueFd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd)
-        return fail(ErrorCode::kIo, "cannot create a UDP socket", static_cast<unsigned>(errno));
-    // Best effort: more than the host's limit needs a privilege, and the default works too.
-    for (const auto& [force, plain] :
-         {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
-        if (::setsockopt(fd.get(), SOL_SOCKET, force, &kSocketBuffer, sizeof kSocketBuffer) != 0)
-            (void)::setsockopt(fd.get(), SOL_SOCKET, plain, &kSocketBuffer, sizeof kSocketBuffer);
-    // Frames larger than the path's MTU go in fragments instead of being refused.
-    const int level = family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6;
-    const int name = family == AF_INET ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER;
-    const int dont = family == AF_INET ? IP_PMTUDISC_DONT : IPV6_PMTUDISC_DONT;
-    (void)::setsockopt(fd.get(), level, name, &dont, sizeof dont);
-    if (::bind(fd.get(), config.local.get(), config.local.length) != 0)
-        return fail(ErrorCode::kIo, "cannot bind the local address", static_cast<unsigned>(errno));
-    // From now on only the other end's datagrams come in.
-    if (::connect(fd.get(), config.remote.get(), config.remote.length) != 0)
-        return fail(ErrorCode::kIo, "cannot use the remote address", static_cast<unsigned>(errno));
-    return fd;
-}
 
 /// Puts the name that the kernel chose ("t%d" becomes "t0") in the place of the one asked for.
 base::Result<base::UniqueFd> open_tap(UplinkConfig& config) {
@@ -134,50 +98,43 @@ base::Result<base::UniqueFd> open_tap(UplinkConfig& config) {
 
 }  // namespace
 
-base::Result<SocketAddress> SocketAddress::parse(std::string_view text) {
-    const std::size_t colon = text.rfind(':');
-    if (colon == std::string_view::npos)
-        return fail(ErrorCode::kInvalidArgument, "not ADDRESS:PORT");
-    std::uint16_t port = 0;
-    const std::string_view digits = text.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    if (error != std::errc{} || end != digits.data() + digits.size() || port == 0)
-        return fail(ErrorCode::kInvalidArgument, "not a port from 1 to 65535");
-    std::string host(text.substr(0, colon));
-    SocketAddress result;
-    sockaddr_in v4{};
-    sockaddr_in6 v6{};
-    if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
-        v4.sin_family = AF_INET;
-        v4.sin_port = ::htons(port);
-        std::memcpy(&result.storage, &v4, sizeof v4);
-        result.length = sizeof v4;
-        return result;
-    }
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-        host = host.substr(1, host.size() - 2);
-        if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
-            v6.sin6_family = AF_INET6;
-            v6.sin6_port = ::htons(port);
-            std::memcpy(&result.storage, &v6, sizeof v6);
-            result.length = sizeof v6;
-            return result;
+void Uplink::receive(base::FrameViews frames) {
+    std::array<base::FrameView, kReceiveBurst> good;
+    while (!frames.empty()) {
+        const base::FrameViews burst = frames.first(std::min(frames.size(), kReceiveBurst));
+        frames = frames.subspan(burst.size());
+        std::size_t count = 0;
+        std::size_t bytes = 0;
+        for (const base::FrameView frame : burst) {
+            bytes += frame.size();
+            if (guard_.passes(frame)) good[count++] = frame;
         }
+        counters_.rx_frames.add(burst.size());
+        counters_.rx_bytes.add(bytes);
+        if (count < burst.size()) counters_.foreign_source.add(burst.size() - count);
+        network_.forward(*this, base::FrameViews(good).first(count));
     }
-    return fail(ErrorCode::kInvalidArgument, "not an IPv4 address, or an IPv6 address in brackets");
 }
 
 base::Result<std::unique_ptr<Uplink>> Uplink::create(base::EventLoop& loop, Switch& network,
                                                      const UplinkConfig& config) {
-    if (config.kind == UplinkConfig::Kind::kStream) {
-        TRY(auto stream, StreamUplink::create(loop, network, config));
-        return std::unique_ptr<Uplink>(std::move(stream));
+    switch (config.kind) {
+        case UplinkConfig::Kind::kStream: {
+            TRY(auto stream, StreamUplink::create(loop, network, config));
+            return std::unique_ptr<Uplink>(std::move(stream));
+        }
+        case UplinkConfig::Kind::kUdp: {
+            TRY(auto udp, UdpUplink::create(loop, network, config));
+            return std::unique_ptr<Uplink>(std::move(udp));
+        }
+        case UplinkConfig::Kind::kTap:
+            break;
     }
     UplinkConfig own = config;
-    TRY(auto fd, own.kind == UplinkConfig::Kind::kUdp ? open_udp(own) : open_tap(own));
-    auto uplink = std::make_unique<MessageUplink>(loop, network, own, std::move(fd));
-    TRY_VOID(uplink->watch());
-    return std::unique_ptr<Uplink>(std::move(uplink));
+    TRY(auto fd, open_tap(own));
+    auto tap = std::make_unique<TapUplink>(loop, network, own.name, std::move(fd));
+    TRY_VOID(tap->watch());
+    return std::unique_ptr<Uplink>(std::move(tap));
 }
 
 }  // namespace openmana::fabric

@@ -1,32 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "base/counters.h"
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "base/socket_address.h"
 #include "base/unix_socket.h"
 #include "fabric/source_guard.h"
 #include "fabric/switch.h"
 
 namespace openmana::fabric {
 
-/// An IPv4 or IPv6 address with a port.
-struct SocketAddress {
-    sockaddr_storage storage{};
-    socklen_t length = 0;
-    /// "10.0.0.1:4000" or "[fd00::1]:4000".
-    [[nodiscard]] static base::Result<SocketAddress> parse(std::string_view text);
-    [[nodiscard]] const sockaddr* get() const {
-        return reinterpret_cast<const sockaddr*>(&storage);
-    }
-};
+using base::SocketAddress;
 
 struct UplinkConfig {
     enum class Kind : std::uint8_t {
@@ -83,15 +72,15 @@ protected:
           guard_(network, nullptr, nullptr) {
         network_.attach(*this, nullptr);
     }
-    void receive(std::span<const std::byte> frame) {
-        counters_.rx_frames.add();
-        counters_.rx_bytes.add(frame.size());
-        if (!guard_.passes(frame)) {
-            counters_.foreign_source.add();
-            return;
-        }
-        network_.forward(*this, frame);
+    /// Frames from outside; the bytes are good during the call.
+    void receive(base::FrameViews frames);
+    void receive(base::FrameView frame) { receive(base::FrameViews(&frame, 1)); }
+
+    void count_sent(std::uint64_t frames, std::uint64_t bytes) {
+        counters_.tx_frames.add(frames);
+        counters_.tx_bytes.add(bytes);
     }
+    static constexpr std::size_t kReceiveBurst = 64;
 
     base::EventLoop& loop_;
     Switch& network_;

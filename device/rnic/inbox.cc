@@ -5,17 +5,10 @@
 
 namespace openmana::rnic {
 
-void Inbox::receive(std::span<const std::byte> frame) {
-    switch (frames_.push(frame)) {
-        case base::FrameQueue::Pushed::kFull:
-            overflow_.add();
-            break;
-        case base::FrameQueue::Pushed::kFirst:
-            serve_later();
-            break;
-        case base::FrameQueue::Pushed::kMore:
-            break;
-    }
+void Inbox::receive(base::FrameViews frames) {
+    const base::FrameQueue::PushedAll pushed = frames_.push(frames);
+    if (pushed.refused > 0) overflow_.add(pushed.refused);
+    if (pushed.first) serve_later();
 }
 
 void Inbox::serve_later() {

@@ -22,8 +22,8 @@ public:
     Inbox(base::Executor& executor, base::Counter& overflow, Handler handler)
         : executor_(executor), overflow_(overflow), handler_(std::move(handler)) {}
 
-    /// From any thread: the frame is copied.
-    void receive(std::span<const std::byte> frame);
+    /// From any thread: the frames are copied.
+    void receive(base::FrameViews frames);
     /// Hands out a chunk of what has come. On the executor.
     void serve();
     /// Forgets what waits, which may take long. On the executor.

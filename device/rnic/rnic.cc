@@ -18,8 +18,8 @@ void Rnic::command(const gdma::HwcRequest& request, gdma::HwcReply& reply) {
 void Rnic::reset() {
     adapter_->reset();
 }
-void Rnic::receive(std::span<const std::byte> frame) {
-    adapter_->inbox.receive(frame);
+void Rnic::receive(base::FrameViews frames) {
+    adapter_->inbox.receive(frames);
 }
 void Rnic::review_addresses() {
     adapter_->datapath.addresses.review();

@@ -41,8 +41,9 @@ public:
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply) override;
     void reset() override;
 
-    /// A RoCEv2 frame from the wire. From any thread: it is copied and handled on the executor.
-    void receive(std::span<const std::byte> frame);
+    /// RoCEv2 frames from the wire. From any thread: they are copied and handled on the executor.
+    void receive(base::FrameViews frames);
+    void receive(base::FrameView frame) { receive(base::FrameViews(&frame, 1)); }
     /// True if the adapter has this address configured, and serves it. During a visit or on the
     /// executor.
     [[nodiscard]] bool owns(const roce::Address& address) const;

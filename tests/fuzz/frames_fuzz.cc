@@ -13,7 +13,7 @@ class Hole final : public fabric::Port {
 public:
     explicit Hole(fabric::Switch& network) : network_(network) { network_.attach(*this, nullptr); }
     ~Hole() override { network_.detach(*this); }
-    void deliver(std::span<const std::byte>) override {}
+    void deliver(base::FrameViews) override {}
 
 private:
     fabric::Switch& network_;

@@ -67,10 +67,10 @@ private:
             own_.attach(*this, nullptr);
         }
         ~End() override { own_.detach(*this); }
-        void deliver(std::span<const std::byte> frame) override {
-            if (frames_ == kMaxFrames) return;
-            ++frames_;
-            other_.own_.forward(other_, frame);
+        void deliver(base::FrameViews frames) override {
+            frames = frames.first(std::min<std::size_t>(frames.size(), kMaxFrames - frames_));
+            frames_ += static_cast<unsigned>(frames.size());
+            other_.own_.forward(other_, frames);
         }
 
     private:

@@ -23,12 +23,12 @@ namespace openmana::test {
 namespace {
 
 /// Also in tests/CMakeLists.txt, for the linker.
-constexpr std::array<std::string_view, 29> kCalls{
-    "accept4",   "bind",       "connect", "epoll_create1", "epoll_ctl", "eventfd",
-    "fchmod",    "fchownat",   "fcntl",   "fstat",         "fstatfs",   "ftruncate",
-    "getrandom", "getsockopt", "ioctl",   "listen",        "mmap",      "open",
-    "openat",    "read",       "recv",    "recvmsg",       "send",      "sendmsg",
-    "sigaction", "socket",     "syscall", "unlink",        "write"};
+constexpr std::array<std::string_view, 32> kCalls{
+    "accept4",  "bind",    "connect", "epoll_create1", "epoll_ctl", "eventfd",    "fchmod",
+    "fchownat", "fcntl",   "fstat",   "fstatfs",       "ftruncate", "getrandom",  "getsockopt",
+    "ioctl",    "listen",  "mmap",    "open",          "openat",    "read",       "recv",
+    "recvmmsg", "recvmsg", "send",    "sendmmsg",      "sendmsg",   "setsockopt", "sigaction",
+    "socket",   "syscall", "unlink",  "write"};
 
 /// Calls come from threads that were there before the test, too; only the owner's thread looks
 /// further than at the pointer.
@@ -126,9 +126,15 @@ WRAP(void*, mmap, fd, (void* address, size_t size, int rights, int flags, int fd
 WRAP(ssize_t, read, fd, (int fd, void* buffer, size_t size), (fd, buffer, size))
 WRAP(ssize_t, recv, fd, (int fd, void* buffer, size_t size, int flags), (fd, buffer, size, flags))
 WRAP(ssize_t, recvmsg, fd, (int fd, msghdr* message, int flags), (fd, message, flags))
+WRAP(int, recvmmsg, fd, (int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout),
+     (fd, messages, count, flags, timeout))
 WRAP(ssize_t, send, fd, (int fd, const void* buffer, size_t size, int flags),
      (fd, buffer, size, flags))
 WRAP(ssize_t, sendmsg, fd, (int fd, const msghdr* message, int flags), (fd, message, flags))
+WRAP(int, sendmmsg, fd, (int fd, mmsghdr* messages, unsigned count, int flags),
+     (fd, messages, count, flags))
+WRAP(int, setsockopt, fd, (int fd, int level, int name, const void* value, socklen_t length),
+     (fd, level, name, value, length))
 WRAP(int, sigaction, -1, (int number, const struct sigaction* action, struct sigaction* before),
      (number, action, before))
 WRAP(int, socket, -1, (int domain, int type, int protocol), (domain, type, protocol))

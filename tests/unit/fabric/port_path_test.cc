@@ -34,10 +34,12 @@ class PortPathTest : public ::testing::Test, public PortPath::Exits {
 protected:
     void to_network(base::Frame frame) override { network.push_back(number_of(frame)); }
     void to_guest(std::span<const std::byte> frame) override { guest.push_back(number_of(frame)); }
-    bool to_guest_now(std::span<const std::byte> frame) override {
-        if (open) to_guest(frame);
-        return open;
+    std::size_t to_guest_now(base::FrameViews frames) override {
+        if (!open) return 0;
+        for (const base::FrameView frame : frames) to_guest(frame);
+        return frames.size();
     }
+    void from_network(base::FrameView frame) { path.from_network(base::FrameViews(&frame, 1)); }
     void stages_changed() override { ++changes; }
     void policy(const PolicyConfig& config, std::shared_ptr<FlowSink> sink = nullptr) {
         path.set_policy(config, std::move(sink), {});
@@ -62,23 +64,23 @@ protected:
 TEST_F(PortPathTest, WithoutStagesFramesPassAtOnceAndNobodyNeedsPackets) {
     EXPECT_FALSE(path.needs_packets());
     path.from_guest(numbered(1));
-    path.from_network(numbered(2));
+    from_network(numbered(2));
     EXPECT_EQ(network, std::vector<std::uint32_t>{1});
     EXPECT_EQ(guest, std::vector<std::uint32_t>{2});
 }
 
 TEST_F(PortPathTest, FramesForAClosedNicWaitAndNoneGoesPastThem) {
-    path.from_network(numbered(1));
+    from_network(numbered(1));
     open = false;
-    path.from_network(numbered(2));
-    path.from_network(numbered(3));
+    from_network(numbered(2));
+    from_network(numbered(3));
     EXPECT_EQ(guest, std::vector<std::uint32_t>{1});
     open = true;
-    path.from_network(numbered(4));
+    from_network(numbered(4));
     EXPECT_EQ(guest, std::vector<std::uint32_t>{1}) << "two wait";
     world.run_until_idle();
     EXPECT_EQ(guest, (std::vector<std::uint32_t>{1, 2, 3, 4}));
-    path.from_network(numbered(5));
+    from_network(numbered(5));
     EXPECT_EQ(guest.size(), 5U) << "nobody waits";
     EXPECT_FALSE(path.needs_packets());
 }
@@ -161,8 +163,8 @@ TEST_F(PortPathTest, EveryChangeOfAStageIsTold) {
 
 TEST_F(PortPathTest, ReceivedFramesGoThroughTheExecutor) {
     path.set_capture(std::make_shared<RecordingTap>());
-    path.from_network(numbered(1));
-    path.from_network(numbered(2));
+    from_network(numbered(1));
+    from_network(numbered(2));
     EXPECT_TRUE(guest.empty());
     world.run_until_idle();
     EXPECT_EQ(guest, (std::vector<std::uint32_t>{1, 2}));
@@ -175,7 +177,7 @@ TEST_F(PortPathTest, CaptureSeesWhatComesThrough) {
     faults.loss_ppm = 1000000;
     path.set_faults(Direction::kTransmit, faults);
     path.from_guest(numbered(1));
-    path.from_network(numbered(2));
+    from_network(numbered(2));
     world.run_until_idle();
     EXPECT_EQ(tap->seen, std::vector<std::uint32_t>{2});
     EXPECT_TRUE(network.empty());
@@ -189,7 +191,7 @@ TEST_F(PortPathTest, DirectionsHaveFaultsOfTheirOwn) {
     path.set_faults(Direction::kReceive, faults);
     for (std::uint32_t i = 0; i < 100; ++i) {
         path.from_guest(numbered(i));
-        path.from_network(numbered(i));
+        from_network(numbered(i));
     }
     world.run_until_idle();
     EXPECT_NE(network, guest);
@@ -202,7 +204,7 @@ TEST_F(PortPathTest, PolicyComesFirstAndCounts) {
     const auto sink = std::make_shared<RecordingSink>();
     config.flow_log = "file";
     policy(config, sink);
-    path.from_network(numbered(1));
+    from_network(numbered(1));
     path.from_guest(numbered(2));
     world.run_until_idle();
     EXPECT_TRUE(guest.empty());
@@ -224,7 +226,7 @@ TEST_F(PortPathTest, TheFlowLogHasNoFrameThatTheRateLimitDropped) {
     policy(config, sink);
     for (std::uint32_t i = 0; i < 200; ++i) {
         path.from_guest(numbered(i, 1042));
-        path.from_network(numbered(i, 1042));
+        from_network(numbered(i, 1042));
     }
     world.run_until_idle();
     EXPECT_GT(counter("fabric.shaper.dropped"), 100u);
@@ -267,7 +269,7 @@ TEST_F(PortPathTest, RateLimitIsForTheDirectionsNamed) {
     config.shape[1] = true;
     policy(config);
     for (std::uint32_t i = 0; i < 10; ++i) path.from_guest(numbered(i, 1000));
-    for (std::uint32_t i = 0; i < 10; ++i) path.from_network(numbered(i, 1000));
+    for (std::uint32_t i = 0; i < 10; ++i) from_network(numbered(i, 1000));
     world.run_until_idle();
     EXPECT_EQ(network.size(), 10u);
     EXPECT_EQ(guest.size(), 1u);
@@ -282,7 +284,7 @@ TEST_F(PortPathTest, WhatWaitsForTheThreadIsMarkedThenDropped) {
     const base::Frame big = maker.udp(1, 2, 60000);
     const std::size_t cost = big.size() + base::FrameQueue::kFrameCost;
     const std::size_t fits = PortPath::kMaxWaitingBytes / cost;
-    for (std::size_t i = 0; i < fits + 3; ++i) path.from_network(big);
+    for (std::size_t i = 0; i < fits + 3; ++i) from_network(big);
     EXPECT_EQ(counter("fabric.port.queue_full"), 3u);
     EXPECT_EQ(counter("fabric.port.queue_marked"), fits - PortPath::kMarkWaitingBytes / cost - 1);
     world.run_until_idle();
@@ -293,12 +295,12 @@ TEST_F(PortPathTest, WhatWaitsForTheThreadIsMarkedThenDropped) {
 TEST_F(PortPathTest, AFloodKeepsTheThreadForOneChunkATurn) {
     constexpr std::uint32_t kFrames = 1000;
     open = false;
-    for (std::uint32_t i = 0; i < kFrames; ++i) path.from_network(numbered(i));
+    for (std::uint32_t i = 0; i < kFrames; ++i) from_network(numbered(i));
     open = true;
     std::size_t turns = 0;
     for (std::size_t before = 0; executor.run_once(); before = guest.size(), ++turns) {
         EXPECT_LE(guest.size() - before, base::FrameQueue::kChunkFrames);
-        if (turns == 0) path.from_network(numbered(kFrames));  // behind all the others
+        if (turns == 0) from_network(numbered(kFrames));  // behind all the others
     }
     EXPECT_GE(turns, kFrames / base::FrameQueue::kChunkFrames);
     ASSERT_EQ(guest.size(), kFrames + 1);
@@ -308,7 +310,9 @@ TEST_F(PortPathTest, AFloodKeepsTheThreadForOneChunkATurn) {
 TEST_F(PortPathTest, APostedFrameDoesNotOutliveThePath) {
     auto other = std::make_unique<PortPath>(executor, "b", test::kMacB, *this);
     other->set_capture(std::make_shared<RecordingTap>());
-    other->from_network(numbered(1));
+    const base::Frame frame = numbered(1);
+    const base::FrameView view = frame;
+    other->from_network(base::FrameViews(&view, 1));
     other.reset();
     world.run_until_idle();
     EXPECT_TRUE(guest.empty());

@@ -168,7 +168,7 @@ TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {
         const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
         bool may_claim(const base::MacAddr&) const override { return true; }
         Port& port() override { return *this; }
-        void deliver(std::span<const std::byte>) override {}
+        void deliver(base::FrameViews) override {}
     } own, peer;
     network.peers().add(kMacA, own, MacRight::kOwn);
     network.peers().add(kMacB, peer, MacRight::kOwn);

@@ -21,6 +21,7 @@
 
 #include "base/unix_socket.h"
 #include "fabric/stream_uplink.h"
+#include "support/loopback.h"
 #include "support/no_more_fds.h"
 #include "unit/fabric/frames.h"
 
@@ -35,12 +36,16 @@ using test::numbered;
 class CountingPort final : public Port {
 public:
     CountingPort(base::EventLoop& loop) : loop_(loop) {}
-    void deliver(std::span<const std::byte> frame) override {
-        seen.push_back(number_of(frame));
-        sizes.push_back(frame.size());
-        if (seen.size() == wanted) loop_.stop();
+    void deliver(base::FrameViews frames) override {
+        ++calls;
+        for (const base::FrameView frame : frames) {
+            seen.push_back(number_of(frame));
+            sizes.push_back(frame.size());
+            if (seen.size() == wanted) loop_.stop();
+        }
     }
     std::size_t wanted = 1;
+    unsigned calls = 0;
     std::vector<std::uint32_t> seen;
     std::vector<std::size_t> sizes;
 
@@ -104,24 +109,9 @@ protected:
     std::unique_ptr<Uplink> far_uplink;
 };
 
-/// Two UDP ports of the loopback that are free, by asking for any.
-std::pair<SocketAddress, SocketAddress> free_addresses() {
-    SocketAddress result[2];
-    for (SocketAddress& address : result) {
-        const base::UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-        address = *SocketAddress::parse("127.0.0.1:1");
-        reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = 0;
-        EXPECT_EQ(::bind(fd.get(), address.get(), address.length), 0);
-        EXPECT_EQ(
-            ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length),
-            0);
-    }
-    return {result[0], result[1]};
-}
-
 TEST_F(UplinkTest, UdpCarriesFramesBothWaysAndTheSwitchLearns) {
     UplinkConfig config;
-    std::tie(config.local, config.remote) = free_addresses();
+    std::tie(config.local, config.remote) = ::openmana::test::free_udp_addresses();
     near_uplink = make(near, config);
     std::swap(config.local, config.remote);
     far_uplink = make(far, config);
@@ -139,6 +129,29 @@ TEST_F(UplinkTest, UdpCarriesFramesBothWaysAndTheSwitchLearns) {
     EXPECT_EQ(far.counters().forwarded.value() + far.counters().flooded.value(), 3u);
     EXPECT_EQ(near_uplink->counters().tx_frames.value(), 2u);
     EXPECT_EQ(near_uplink->counters().rx_frames.value(), 1u);
+}
+
+TEST_F(UplinkTest, UdpCarriesABurstOfAnySizesWholeAndInOrder) {
+    UplinkConfig config;
+    std::tie(config.local, config.remote) = ::openmana::test::free_udp_addresses();
+    near_uplink = make(near, config);
+    std::swap(config.local, config.remote);
+    far_uplink = make(far, config);
+    std::vector<base::Frame> frames;
+    for (std::uint32_t i = 0; i < 150; ++i)
+        frames.push_back(numbered(i, i % 70 < 50 ? 1098 : 60 + i * 7));
+    const std::vector<base::FrameView> views(frames.begin(), frames.end());
+    far_port.wanted = frames.size();
+    near.forward(near_port, views);
+    loop->run();
+    ASSERT_EQ(far_port.seen.size(), frames.size());
+    for (std::uint32_t i = 0; i < frames.size(); ++i) {
+        EXPECT_EQ(far_port.seen[i], i);
+        EXPECT_EQ(far_port.sizes[i], frames[i].size());
+    }
+    EXPECT_LT(far_port.calls, 20U) << "together";
+    EXPECT_EQ(near_uplink->counters().tx_frames.value(), frames.size());
+    EXPECT_EQ(far_uplink->counters().rx_frames.value(), frames.size());
 }
 
 TEST_F(UplinkTest, NobodyOutsideSpeaksForANicHere) {
@@ -169,7 +182,7 @@ TEST_F(UplinkTest, NobodyOutsideSpeaksForANicHere) {
 
 TEST_F(UplinkTest, UdpWithoutAnotherEndGoesOn) {
     UplinkConfig config;
-    std::tie(config.local, config.remote) = free_addresses();
+    std::tie(config.local, config.remote) = ::openmana::test::free_udp_addresses();
     near_uplink = make(near, config);
     for (std::uint32_t i = 0; i < 5; ++i) near.forward(near_port, numbered(i));
     std::swap(config.local, config.remote);
@@ -416,14 +429,6 @@ TEST_F(UplinkTest, SaysWhatItCannotHave) {
     EXPECT_EQ(udp.error().detail, static_cast<unsigned>(EADDRNOTAVAIL));
     // Nothing of it is left on the switch.
     near.forward(near_port, numbered(1));
-}
-
-TEST(SocketAddress, ReadsBothIpVersions) {
-    EXPECT_EQ(SocketAddress::parse("10.0.0.1:4000")->storage.ss_family, AF_INET);
-    EXPECT_EQ(SocketAddress::parse("[fd00::1]:4000")->storage.ss_family, AF_INET6);
-    for (const char* text :
-         {"10.0.0.1", "10.0.0.1:0", "10.0.0.1:70000", "host:1", "fd00::1:4000", ":1", "[]:1"})
-        EXPECT_FALSE(SocketAddress::parse(text).has_value()) << text;
 }
 
 }  // namespace

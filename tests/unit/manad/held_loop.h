@@ -16,12 +16,15 @@ namespace openmana::manad {
 class HeldLoop {
 public:
     explicit HeldLoop(base::EventLoop& loop, std::function<void()> first = {}) {
-        loop.post([state = state_, first = std::move(first)] {
+        loop.post([&loop, state = state_, first = std::move(first)] {
             if (first) first();
-            const base::Activity::Scope doing("held", 0x25);
-            const base::Activity::Wait waiting("the test");
-            state->held.set_value();
-            state->released.get_future().wait();
+            // When that turn of the loop is over.
+            loop.post([state] {
+                const base::Activity::Scope doing("held", 0x25);
+                const base::Activity::Wait waiting("the test");
+                state->held.set_value();
+                state->released.get_future().wait();
+            });
         });
         state_->held.get_future().wait();
     }

@@ -14,7 +14,8 @@ class InboxTest : public ::testing::Test {
 protected:
     void receive(std::size_t frames) {
         const base::Frame frame(60);
-        for (std::size_t i = 0; i < frames; ++i) inbox.receive(frame);
+        const base::FrameView view = frame;
+        for (std::size_t i = 0; i < frames; ++i) inbox.receive(base::FrameViews(&view, 1));
     }
     SimWorld world;
     SimExecutor executor{world};

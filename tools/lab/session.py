@@ -14,6 +14,7 @@ from typing import Any
 from .debug_kernel import kernel_image
 from .errors import GuestDied, LabError
 from .guest import BOOT_TIMEOUT, Guest, GuestSpec
+from .hosts import Hosts
 from .image import get_image
 from .janitor import RunDirectory, new_log_dir
 from .kvm import choose_accel
@@ -24,6 +25,7 @@ from .qemu import Machine, Qemu, find_qemu, free_memory
 from .rights import User, how_it_ended
 
 MAX_NICS = 16
+UDP_PORT = 4000  # of uplinks between hosts
 MAX_VIRTIO = 8
 MAX_DISK = 1 << 20  # MiB
 
@@ -63,7 +65,8 @@ class Lab:
     2 and 3, and so on. `mtu` is set on the guests' interfaces by `configure_network`; `nic_options`
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
     needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
-    UDP uplink. With `manad_user` each manad is started as its package does it, and what it writes
+    UDP uplink; with `wire_mtu` there are two, each in a network namespace, as on two hosts, and
+    their wire has that MTU. With `manad_user` each manad is started as its package does it, and what it writes
     is in `lab.output_dir`; `manad_before` are words that begin its command line. Logs are kept when
     the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
@@ -74,6 +77,7 @@ class Lab:
                  boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
                  keep_logs: bool = False, manad: Path | None = None,
                  shared_memory: bool = True, modules: bool = True, split: bool = False,
+                 wire_mtu: int | None = None,
                  manad_user: User | None = None, manad_before: Sequence[str] = ()) -> None:
         self.specs = list(guests)
         self._nics = nics
@@ -91,7 +95,8 @@ class Lab:
         self._manad_before = tuple(manad_before)
         self._shared_memory = shared_memory
         self._modules = modules
-        self._split = split
+        self._split = split or wire_mtu is not None
+        self.hosts = None if wire_mtu is None else Hosts(wire_mtu)
         self._qemu: Qemu | None = None
         self._run: RunDirectory | None = None
         self._failed = False
@@ -118,6 +123,8 @@ class Lab:
                 raise LabError(f"a guest cannot have {wires} virtio NICs (0 to {MAX_VIRTIO})")
             if not 0 <= spec.disk <= MAX_DISK:
                 raise LabError(f"a guest cannot have a disk of {spec.disk} MiB (0 to {MAX_DISK})")
+        if self.hosts is not None and len(self.specs) != 2:
+            raise LabError("a wire joins two hosts, so it needs two guests")
         if self._mtu is not None and not 1500 <= self._mtu <= 9000:
             raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
 
@@ -222,11 +229,12 @@ class Lab:
                 shared_memory=self._shared_memory, disk=disk)
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir))
+        if self.hosts is not None:
+            self.hosts.start()
         for before in range(len(nics) - 1):
-            ports = free_udp_ports(2)
-            for own, (local, remote) in ((before, ports), (before + 1, reversed(ports))):
-                args[own] += ["--uplink",
-                              f"udp=local=127.0.0.1:{local},remote=127.0.0.1:{remote}"]
+            for own, (local, remote) in ((before, ends := self._udp_ends()),
+                                         (before + 1, ends[::-1])):
+                args[own] += ["--uplink", f"udp=local={local},remote={remote}"]
         for index, mine in enumerate(nics):
             if not mine and "--uplink" not in args[index]:
                 continue
@@ -234,7 +242,7 @@ class Lab:
             say(f"starting manad with {len(mine)} NICs")
             self.manads.append(Manad(mine, served / f"control{suffix}.sock",
                                      self._log_dir / f"manad{suffix}.log", tuple(args[index]),
-                                     self._manad_binary, user, self._manad_before))
+                                     self._manad_binary, user, self._words_before(index)))
             self.manads[-1].start()
         self._qemu = qemu
         suites = ", ".join(spec.suite + f" {spec.kernel}" * (spec.kernel != "stock")
@@ -243,6 +251,17 @@ class Lab:
             for guest in self.guests:
                 guest.start(qemu)
             self.each(self._bring_up)
+
+    def _udp_ends(self) -> tuple[str, str]:
+        """The addresses of both ends of an uplink."""
+        if self.hosts is not None:
+            return f"{self.hosts.address(0)}:{UDP_PORT}", f"{self.hosts.address(1)}:{UDP_PORT}"
+        first, second = free_udp_ports(2)
+        return f"127.0.0.1:{first}", f"127.0.0.1:{second}"
+
+    def _words_before(self, manad: int) -> tuple[str, ...]:
+        """What begins the command line of a manad."""
+        return (*(() if self.hosts is None else self.hosts.words(manad)), *self._manad_before)
 
     def _bring_up(self, guest: Guest) -> None:
         """Waits for a guest. One whose kernel fell victim to TCG starts once more."""
@@ -285,6 +304,8 @@ class Lab:
                 guest.stop()
             statuses = [(manad.stop(), manad) for manad in self.manads]
         finally:
+            if self.hosts is not None:
+                self.hosts.stop()
             bad = [(status, manad) for status, manad in statuses if status]
             keep = self._failed or self._keep_logs or bool(bad)
             if self._run is not None:

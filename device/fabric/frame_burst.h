@@ -15,7 +15,7 @@ class FrameBurst {
 public:
     static constexpr std::size_t kMaxFrames = 64;
     /// If it is more than one frame.
-    static constexpr std::size_t kMaxBytes = 64U << 10;
+    static constexpr std::size_t kMaxBytes = 256U << 10;
 
     [[nodiscard]] bool empty() const { return count_ == 0; }
     /// Whether one of so many bytes has to wait for the next burst.

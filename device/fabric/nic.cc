@@ -44,6 +44,7 @@ rnic::RnicConfig rnic_config(const NicConfig& config) {
     rnic.congestion.on = config.congestion;
     rnic.congestion.dcqcn.line_rate = std::uint64_t{config.link_speed_mbps} * 1'000'000;
     rnic.extensions = config.extensions;
+    rnic.gather = config.gather;
     return rnic;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,8 +36,9 @@ struct NicConfig {
     std::uint32_t link_speed_mbps = 100000;
     bool error_cqes_unasked = true;
     bool extensions = true;
-    bool congestion = true;             ///< RoCE congestion control: ECN, CNP, DCQCN
-    std::uint64_t memory = 1ULL << 30;  ///< that the guest may have us allocate
+    bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
+    base::Duration gather = std::chrono::microseconds(20);  ///< rnic::RnicConfig has it
+    std::uint64_t memory = 1ULL << 30;                      ///< that the guest may have us allocate
     std::uint64_t seed = 0;  ///< decides about keys and QP numbers (gdma::FunctionConfig)
 };
 

@@ -116,6 +116,7 @@ struct alignas(64) QpCore {
     bool scheduled = false;         ///< waits for a turn
     bool in_batch = false;          ///< got frames in this batch
     bool held = false;              ///< waits for room in the network
+    bool gathering = false;         ///< waits for more of its work
     std::uint16_t queue_bytes = 0;  ///< of the queues, which follow: what sends need
 
 protected:

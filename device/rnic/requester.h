@@ -92,6 +92,7 @@ private:
 
     // wire_requests.cc
     void turn_wire(Budget& budget);
+    [[nodiscard]] bool gathers();
     void send_read(const SendWqe& wqe);
     void send_atomic(const SendWqe& wqe);
     bool send_packets(SendWqe& wqe, Budget& budget);
@@ -136,7 +137,8 @@ private:
     std::uint32_t reads_out_ = 0;
     std::uint32_t read_psns_ = 0;  // reserved by READs on the way, beyond one each
     std::uint32_t since_ack_request_ = 0;
-    std::uint32_t window_ = 0;  // packets under way at most: less after a loss
+    base::TimePoint last_burst_{};  // on the wire path
+    std::uint32_t window_ = 0;      // packets under way at most: less after a loss
     std::uint32_t retry_left_ = 0;
     std::uint32_t rnr_left_ = 0;
     std::optional<Psn> resent_from_;

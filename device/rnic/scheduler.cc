@@ -18,7 +18,8 @@ Scheduler::Scheduler(base::Executor& executor, const Network& network, const QpT
       network_(network),
       qps_(qps),
       held_back_(held_back),
-      held_timer_(executor, [this] { serve_held(); }) {}
+      held_timer_(executor, [this] { serve_held(); }),
+      gather_timer_(executor, [this] { serve_gathering(); }) {}
 
 void Scheduler::schedule(Qp& qp) {
     if (qp.scheduled) return;
@@ -82,15 +83,36 @@ void Scheduler::serve_held() {
     if (!held_.empty()) held_timer_.arm(kHeldInterval);
 }
 
+void Scheduler::gather(Qp& qp, base::TimePoint end) {
+    if (qp.gathering) return;
+    qp.gathering = true;
+    gathering_.push_back(qp.qpn());
+    if (!gather_timer_.armed()) gather_timer_.arm_at(end);
+}
+
+/// All at once: each has waited for some of the time, and together they make a larger burst.
+void Scheduler::serve_gathering() {
+    for (std::size_t n = gathering_.size(); n > 0; --n) {
+        Qp* const qp = qps_.find(gathering_.front());
+        gathering_.pop_front();
+        if (qp == nullptr || !qp->gathering) continue;
+        qp->gathering = false;
+        if (!qp->scheduled) serve(*qp);
+    }
+}
+
 void Scheduler::forget(const Qp& qp) {
     // Of those that are ready the next round drops it.
     if (qp.held) std::erase(held_, qp.qpn());
+    if (qp.gathering) std::erase(gathering_, qp.qpn());
 }
 
 void Scheduler::clear() {
     ready_.clear();
     held_.clear();
     held_timer_.cancel();
+    gathering_.clear();
+    gather_timer_.cancel();
 }
 
 }  // namespace openmana::rnic

@@ -25,6 +25,8 @@ public:
     void schedule(Qp& qp);
     /// True if the network has no room for frames of this QP; then it gets a turn when there is.
     [[nodiscard]] bool hold_back(Qp& qp);
+    /// Gives the QP a turn when more of its work was posted, and at that time at last.
+    void gather(Qp& qp, base::TimePoint end);
     /// The QP goes.
     void forget(const Qp& qp);
     /// Forgets who waits.
@@ -34,6 +36,7 @@ private:
     void pump();
     void serve(Qp& qp);
     void serve_held();
+    void serve_gathering();
 
     base::Executor& executor_;
     const Network& network_;
@@ -43,6 +46,8 @@ private:
     bool pump_posted_ = false;
     std::deque<roce::Qpn> held_;  // QPNs that the network has no room for
     base::Timer held_timer_;
+    std::deque<roce::Qpn> gathering_;  // QPNs, of which the first has the first end
+    base::Timer gather_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

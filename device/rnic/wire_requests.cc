@@ -16,6 +16,13 @@ constexpr std::uint32_t kAckRequestEvery = 16;
 constexpr std::uint32_t kMaxPsns = 1U << 23;
 /// Prepared at once while the rate is limited: it may end behind any of them.
 constexpr std::uint32_t kLimitedPackets = 16;
+/// Of a window: a burst of fewer packets costs both ends about as much as one of this part, so it
+/// waits for room, as TCP's sender does (RFC 1122 4.2.3.4). Smaller windows than that are of who
+/// recovers from a loss.
+constexpr std::uint32_t kBurstPart = 4;
+constexpr std::uint32_t kLeastWindow = 4 * kAckRequestEvery;
+/// What follows a burst while its answer is under way is gathered until there is so much.
+constexpr std::uint32_t kGatherPackets = 32;
 /// What UC adds to the opcodes of RC (ROCE 2.2).
 constexpr std::uint8_t kUcOpcodes = 0x20;
 
@@ -63,7 +70,32 @@ bool Requester::credited(const SendWqe& wqe) {
     return go;
 }
 
+/// With packets under way, and few that could follow them: whether these wait for more, since the
+/// peer has been told to answer and has something to do. What the guest waits for longest, as READs
+/// and atomics, never does.
+bool Requester::gathers() {
+    if (una_ == send_psn_ || !reliable() || qp_.limiter ||
+        datapath_.config.gather == base::Duration::zero())
+        return false;
+    const base::TimePoint end = last_burst_ + datapath_.config.gather;
+    if (datapath_.executor.now() >= end) return false;
+    std::uint32_t packets = 0;
+    for (std::uint32_t i = current_; packets < kGatherPackets; ++i) {
+        if (i == queue_.size() && !fetch()) {
+            if (packets == 0) return false;
+            datapath_.scheduler.gather(qp_, end);
+            return true;
+        }
+        const SendWqe& wqe = queue_.at(i);
+        if (wqe.error != 0 || wqe.local || wqe.fetches()) return false;
+        packets += wqe.packets;
+    }
+    return false;
+}
+
 void Requester::turn_wire(Budget& budget) {
+    if (gathers()) return;
+    const Psn begin = send_psn_;
     while (budget.bytes > 0 && budget.wqes > 0 && failure_ == 0) {
         SendWqe* wqe = next();
         if (wqe == nullptr || !credited(*wqe)) break;
@@ -85,6 +117,7 @@ void Requester::turn_wire(Budget& budget) {
         }
         --budget.wqes;
     }
+    if (send_psn_ != begin) last_burst_ = datapath_.executor.now();
     if (!ack_timer_.armed()) watch();
 }
 
@@ -125,6 +158,9 @@ bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
     if (under_way >= window_) return false;
     const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
     const std::uint32_t room = std::min(window_ - under_way, kMaxPsns - psns_out());
+    if (under_way > 0 && window_ >= kLeastWindow && window_ - under_way < window_ / kBurstPart &&
+        wqe.packets - begun > room)
+        return false;
     const auto affordable =
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     std::uint32_t count = std::min({wqe.packets - begun, room, affordable});

@@ -96,8 +96,8 @@ int main(int argc, char** argv) {
     const auto remote = SocketAddress::parse(argv[3]);
     const long bytes = sends ? std::strtol(argv[4], nullptr, 10) : 1;
     const double seconds = sends ? std::strtod(argv[5], nullptr) : 1;
-    if (!local || !remote || bytes < 1 ||
-        bytes > static_cast<long>(DatagramSocket::kMaxDatagram) || seconds <= 0)
+    if (!local || !remote || bytes < 1 || bytes > static_cast<long>(DatagramSocket::kMaxDatagram) ||
+        seconds <= 0)
         return usage();
     DatagramSocket::Options options;
     options.remote = *remote;

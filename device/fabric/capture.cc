@@ -8,81 +8,107 @@
 
 #include "base/log.h"
 #include "fabric/output_file.h"
+#include "fabric/pcapng.h"
 
 namespace openmana::fabric {
 namespace {
 
-constexpr int kSnapLength = 262144;
-constexpr std::size_t kPacketHeaderSize = 16;  // of a packet in a pcap file
-static_assert(kPacketHeaderSize + kSnapLength <= Capture::kBufferSize);
+constexpr std::uint32_t kSnapLength = 262144;
+constexpr std::size_t kPcapHeader = 16;  // of a packet in a pcap file
+constexpr std::size_t kMostAround = PcapngPacket::kHead + PcapngPacket::kMaxTail;
+static_assert(kPcapHeader < kMostAround && kMostAround + kSnapLength <= Capture::kBufferSize);
+
+base::Error no_write(int reason) {
+    return {base::ErrorCode::kIo, "cannot write the capture", static_cast<unsigned>(reason)};
+}
 
 }  // namespace
 
+/// The head of the file goes out now: a full disk is found at once, and a reader sees a valid file
+/// from the start.
+base::Result<void> Capture::begin(std::span<const std::string> points) {
+    File stream;
+    {
+        TRY(auto fd, open_output(path_, OutputMode::kReplace));
+        stream.reset(::fdopen(fd.get(), "wb"));
+        if (!stream) return tl::unexpected(no_write(errno));
+        (void)fd.release();  // now the stream's
+    }
+    // The stream ignores the size of a buffer that it makes itself.
+    std::setvbuf(stream.get(), buffer_.data(), _IOFBF, buffer_.size());
+    file_ = stream.get();
+    errno = 0;
+    if (points.size() > 1) {
+        const std::vector<std::byte> head = pcapng_header(points, kSnapLength);
+        own_ = std::move(stream);
+        if (std::fwrite(head.data(), 1, head.size(), file_) != head.size())
+            return tl::unexpected(no_write(errno));
+    } else {
+        pcap_.reset(pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapLength,
+                                                         PCAP_TSTAMP_PRECISION_NANO));
+        if (!pcap_) return base::fail(base::ErrorCode::kExhausted, "cannot start a capture");
+        dump_.reset(pcap_dump_fopen(pcap_.get(), file_));
+        if (!dump_) return tl::unexpected(no_write(errno));
+        (void)stream.release();  // now the dump's
+    }
+    errno = 0;
+    if (std::fflush(file_) != 0) return tl::unexpected(no_write(errno));
+    return {};
+}
+
 base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
                                                        const base::Clock& clock,
-                                                       base::WallTime wall) {
+                                                       base::WallTime wall,
+                                                       std::span<const std::string> points) {
     // libpcap takes "-" for the standard output, which belongs to those who wait for "ready".
     if (path.empty() || path == "-")
         return base::fail(base::ErrorCode::kInvalidArgument, "a capture needs the path of a file");
-    Pcap pcap(
-        pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapLength, PCAP_TSTAMP_PRECISION_NANO));
-    if (!pcap) return base::fail(base::ErrorCode::kExhausted, "cannot start a capture");
-    TRY(auto fd, open_output(path, OutputMode::kReplace));
-    std::FILE* const file = ::fdopen(fd.get(), "wb");
-    if (file == nullptr)
-        return base::fail(base::ErrorCode::kIo, "cannot write the capture",
-                          static_cast<unsigned>(errno));
-    (void)fd.release();                     // now the stream's
-    std::vector<char> buffer(kBufferSize);  // the stream ignores the size of one it makes itself
-    std::setvbuf(file, buffer.data(), _IOFBF, buffer.size());
-    Dump dump(pcap_dump_fopen(pcap.get(), file));
-    if (!dump) {
-        const int reason = errno;
-        std::fclose(file);
-        return base::fail(base::ErrorCode::kIo, "cannot write the capture",
-                          static_cast<unsigned>(reason));
-    }
-    // The file header goes out now: a full disk is found at once, and a reader sees a valid file
-    // from the start.
-    errno = 0;
-    if (pcap_dump_flush(dump.get()) != 0)
-        return base::fail(base::ErrorCode::kIo, "cannot write the capture",
-                          static_cast<unsigned>(errno));
-    return std::unique_ptr<Capture>(
-        new Capture(path, clock, wall, std::move(pcap), std::move(buffer), std::move(dump)));
+    std::unique_ptr<Capture> capture(new Capture(path, clock, wall));
+    TRY_VOID(capture->begin(points));
+    for (std::uint32_t i = 0; i == 0 || i < points.size(); ++i)
+        capture->points_.emplace_back(*capture, i);
+    return capture;
 }
 
 Capture::~Capture() {
     flush();
 }
 
-void Capture::frame(std::span<const std::byte> frame) {
+void Capture::write(std::uint32_t point, std::span<const std::byte> frame) {
     const std::lock_guard lock(mutex_);
     const std::size_t kept = std::min<std::size_t>(frame.size(), kSnapLength);
-    const std::size_t size = kPacketHeaderSize + kept;
     // Only whole packets leave the buffer.
-    if (buffered_ + size > kBufferSize && error() == 0) flush_locked();
+    if (buffered_ + kMostAround + kept > kBufferSize && error() == 0) flush_locked();
     if (error() != 0) {
         counters_.lost.add();
         return;
     }
     // Taken under the lock, so that the times in the file never go back.
     const auto now = wall_.at(clock_.now()).count();
-    pcap_pkthdr header{};
-    header.ts.tv_sec = now / 1000000000;
-    header.ts.tv_usec = now % 1000000000;
-    header.len = static_cast<bpf_u_int32>(frame.size());
-    header.caplen = static_cast<bpf_u_int32>(kept);
     errno = 0;
-    pcap_dump(reinterpret_cast<u_char*>(dump_.get()), &header,
-              reinterpret_cast<const u_char*>(frame.data()));
-    // pcap_dump() says nothing when it fails; the stream below it does.
-    if (std::ferror(pcap_dump_file(dump_.get())) != 0) {
+    if (dump_) {
+        pcap_pkthdr header{};
+        header.ts.tv_sec = now / 1000000000;
+        header.ts.tv_usec = now % 1000000000;
+        header.len = static_cast<bpf_u_int32>(frame.size());
+        header.caplen = static_cast<bpf_u_int32>(kept);
+        pcap_dump(reinterpret_cast<u_char*>(dump_.get()), &header,
+                  reinterpret_cast<const u_char*>(frame.data()));
+        buffered_ += kPcapHeader + kept;
+    } else {
+        const PcapngPacket packet(point, static_cast<std::uint64_t>(now),
+                                  static_cast<std::uint32_t>(kept),
+                                  static_cast<std::uint32_t>(frame.size()));
+        for (const auto part :
+             {std::span<const std::byte>(packet.head), frame.first(kept), packet.behind()})
+            buffered_ += std::fwrite(part.data(), 1, part.size(), file_);
+    }
+    // Neither way says that it failed; the stream below does.
+    if (std::ferror(file_) != 0) {
         flush_locked();
         counters_.lost.add();
         return;
     }
-    buffered_ += size;
     counters_.frames.add();
 }
 
@@ -93,11 +119,10 @@ void Capture::flush() {
 
 void Capture::flush_locked() {
     buffered_ = 0;
-    std::FILE* const file = pcap_dump_file(dump_.get());
-    const bool failed_before = std::ferror(file) != 0;
+    const bool failed_before = std::ferror(file_) != 0;
     const int reason = errno;
     errno = 0;
-    if (pcap_dump_flush(dump_.get()) == 0 && !failed_before) return;
+    if (std::fflush(file_) == 0 && !failed_before) return;
     const int now = errno != 0 ? errno : reason;
     error_.store(now != 0 ? now : EIO, std::memory_order_relaxed);
     OM_WARN("capture end: file={} reason={}", path_, std::strerror(error()));

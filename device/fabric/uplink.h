@@ -17,6 +17,9 @@ namespace openmana::fabric {
 
 using base::SocketAddress;
 
+/// The network of what names none.
+inline constexpr const char* kDefaultNetwork = "default";
+
 struct UplinkConfig {
     enum class Kind : std::uint8_t {
         kUdp,     ///< one frame a datagram, as QEMU's `-netdev dgram` has it
@@ -26,6 +29,7 @@ struct UplinkConfig {
     };
     Kind kind = Kind::kUdp;
     std::string name;  ///< in log lines and counters
+    std::string network = kDefaultNetwork;
     SocketAddress local, remote;
     std::string interface;
     std::string path;

@@ -44,12 +44,12 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
                                                      base::Duration patience) {
     subject = "event loop";
     TRY(auto loop, base::EventLoop::create());
-    std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), patience));
+    std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
     const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
     for (NicOptions nic : options.nics) {
         subject = nic.socket;
         nic.max_dma_ranges = ranges;
-        TRY(auto server, NicServer::create(nic, daemon->switch_, patience));
+        TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience));
         daemon->nics_.push_back(std::move(server));
         daemon->sockets_.push_back(nic.socket);
     }
@@ -154,6 +154,7 @@ json Daemon::status() {
         NicServer& nic = *nics_[i];
         const auto& config = nic.nic().config();
         json row = {{"nic", config.name},
+                    {"network", nic.network()},
                     {"mac", to_string(config.mac)},
                     {"link", nic.nic().link() ? "up" : "down"},
                     {"client", nullptr},
@@ -185,12 +186,19 @@ json Daemon::stats(const std::vector<NicServer*>& nics) {
         nic->visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
             counters[info.name] = value;
         });
-        rows.push_back({{"nic", nic->name()}, {"counters", counters}});
+        rows.push_back({{"nic", nic->name()}, {"network", nic->network()}, {"counters", counters}});
     }
-    json network = json::object();
-    add_counters(network, switch_.counters());
-    add_counters(network, watch_.counters());  // of this thread, which is no NIC's
-    return {{"ok", true}, {"nics", rows}, {"switch", network}};
+    json networks = json::array();
+    json sum = json::object();
+    for (const auto& [name, network] : networks_.all()) {
+        json counters = json::object();
+        add_counters(counters, network->counters());
+        for (const auto& [counter, value] : counters.items())
+            sum[counter] = sum.value(counter, std::uint64_t{0}) + value.get<std::uint64_t>();
+        networks.push_back({{"network", name}, {"counters", std::move(counters)}});
+    }
+    add_counters(sum, watch_.counters());  // of this thread, which is no NIC's
+    return {{"ok", true}, {"nics", rows}, {"networks", networks}, {"switch", sum}};
 }
 
 json Daemon::qps(const std::vector<NicServer*>& nics) {

@@ -10,17 +10,17 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/result.h"
-#include "fabric/switch.h"
 #include "manad/control.h"
 #include "manad/network_control.h"
+#include "manad/networks.h"
 #include "manad/nic_server.h"
 #include "manad/options.h"
 #include "manad/watchdog.h"
 
 namespace openmana::manad {
 
-/// The whole daemon: a switch, a NicServer per `--nic`, and the control socket on the loop of the
-/// caller's thread.
+/// The whole daemon: its networks, a NicServer per `--nic`, and the control socket on the loop of
+/// the caller's thread.
 class Daemon {
 public:
     /// Creates every socket. The error's text names what could not be had; `subject` gets the
@@ -48,12 +48,12 @@ public:
     nlohmann::json handle(const nlohmann::json& request);
 
 private:
-    Daemon(std::unique_ptr<base::EventLoop> loop, base::Duration patience)
+    Daemon(std::unique_ptr<base::EventLoop> loop, const Options& options, base::Duration patience)
         : loop_(std::move(loop)),
           patience_(patience),
           watch_(*loop_, "thread=control"),
-          switch_(clock_),
-          network_(*loop_, switch_, nics_),
+          networks_(clock_, options),
+          network_(*loop_, networks_, nics_),
           watchdog_(clock_) {}
     void end();
     nlohmann::json status();
@@ -65,7 +65,7 @@ private:
     const base::Duration patience_;
     LoopWatch watch_;                  // of the main thread
     std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed
-    fabric::Switch switch_;
+    const Networks networks_;
     std::vector<std::unique_ptr<NicServer>> nics_;
     NetworkControl network_;
     std::unique_ptr<ControlServer> control_;

@@ -78,10 +78,10 @@ json capture_row(const std::string& nic, const fabric::Capture& capture) {
 
 }  // namespace
 
-NetworkControl::NetworkControl(base::EventLoop& loop, fabric::Switch& network,
+NetworkControl::NetworkControl(base::EventLoop& loop, const Networks& networks,
                                const std::vector<std::unique_ptr<NicServer>>& nics)
     : loop_(loop),
-      network_(network),
+      networks_(networks),
       nics_(nics),
       wall_(base::WallTime::of_host(loop.clock())),
       flush_timer_(loop, [this] { flush(); }) {}
@@ -101,13 +101,15 @@ NicServer* NetworkControl::find(const std::string& name) const {
 base::Result<void> NetworkControl::set_up(const Options& options, std::string& subject) {
     if (!options.pcap.empty()) {
         subject = options.pcap;
-        TRY(everything_, fabric::Capture::create(options.pcap, loop_.clock(), wall_));
-        network_.set_tap(*everything_);
+        const std::vector<std::string> names = network_names(options);
+        TRY(everything_, fabric::Capture::create(options.pcap, loop_.clock(), wall_, names));
+        for (std::size_t i = 0; i < names.size(); ++i)
+            networks_.of(names[i]).set_tap(everything_->tap(i));
         watch_captures();
     }
     for (const fabric::UplinkConfig& config : options.uplinks) {
         subject = config.name;
-        TRY(auto uplink, UplinkServer::create(config, network_));
+        TRY(auto uplink, UplinkServer::create(config, networks_.of(config.network)));
         uplinks_.push_back(std::move(uplink));
     }
     for (const FaultOptions& faults : options.faults)
@@ -338,6 +340,7 @@ json NetworkControl::uplinks() const {
         json counters = counters_of(server->thread().watch().counters());
         counters.update(counters_of(uplink.counters()));
         rows.push_back({{"uplink", uplink.name()},
+                        {"network", server->network()},
                         {"connected", uplink.connected()},
                         {"counters", std::move(counters)}});
     }

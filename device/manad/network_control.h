@@ -14,22 +14,22 @@
 #include "base/wall_time.h"
 #include "fabric/capture.h"
 #include "fabric/flow_log.h"
-#include "fabric/switch.h"
 #include "manad/network_options.h"
+#include "manad/networks.h"
 #include "manad/nic_server.h"
 #include "manad/options.h"
 #include "manad/uplink_server.h"
 
 namespace openmana::manad {
 
-/// The host's hand on the network of a daemon: captures, faults and policies of its NICs, and the
+/// The host's hand on the networks of a daemon: captures, faults and policies of its NICs, and the
 /// uplinks. Lives on the daemon's loop; outlives the threads of the NICs, but not the NICs.
 ///
 /// Files that NICs write are opened here, but written and closed by the threads of NICs: the disk
 /// may take its time.
 class NetworkControl {
 public:
-    NetworkControl(base::EventLoop& loop, fabric::Switch& network,
+    NetworkControl(base::EventLoop& loop, const Networks& networks,
                    const std::vector<std::unique_ptr<NicServer>>& nics);
     ~NetworkControl();
 
@@ -80,7 +80,7 @@ private:
     void watch_captures();
 
     base::EventLoop& loop_;
-    fabric::Switch& network_;
+    const Networks& networks_;
     const std::vector<std::unique_ptr<NicServer>>& nics_;
     const base::WallTime wall_;
     std::shared_ptr<fabric::Capture> everything_;  // --pcap

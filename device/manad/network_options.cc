@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -197,6 +198,21 @@ bool parse_amount(const std::string& key, const std::string& value, fabric::Shap
     return true;
 }
 
+/// Takes "network=NAME" out of what stands behind the first comma, and gives the name; the text
+/// that is left names the uplink.
+Parsed<std::string> take_network(std::string& text) {
+    constexpr std::string_view kKey = ",network=";
+    const std::size_t at = text.find(kKey);
+    if (at == std::string::npos) return std::string(fabric::kDefaultNetwork);
+    const std::size_t end = std::min(text.find(',', at + 1), text.size());
+    std::string name = text.substr(at + kKey.size(), end - at - kKey.size());
+    text.erase(at, end - at);
+    if (text.find(kKey) != std::string::npos)
+        return tl::unexpected(std::string("'network' is given twice"));
+    if (!valid_name(name)) return wrong("network", name, kWantName);
+    return name;
+}
+
 Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
                                               fabric::UplinkConfig config) {
     const auto keys = split_keys(text);
@@ -242,6 +258,14 @@ Parsed<fabric::UplinkConfig> parse_stream_uplink(const std::string& text,
 }
 
 }  // namespace
+
+bool valid_name(const std::string& name) {
+    if (name.empty() || name.size() > 32) return false;
+    for (const char c : name)
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.')
+            return false;
+    return true;
+}
 
 Parsed<Keys> split_keys(const std::string& text) {
     Keys keys;
@@ -394,10 +418,14 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
     return options;
 }
 
-Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text,
+Parsed<fabric::UplinkConfig> parse_uplink(const std::string& given,
                                           const base::SocketAccess& access) {
     using Kind = fabric::UplinkConfig::Kind;
     fabric::UplinkConfig config;
+    std::string text = given;
+    auto network = take_network(text);
+    if (!network) return tl::unexpected(std::move(network.error()));
+    config.network = std::move(*network);
     config.name = text;
     const std::size_t equals = text.find('=');
     const std::string kind = text.substr(0, equals);

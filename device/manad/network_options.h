@@ -19,6 +19,10 @@ namespace openmana::manad {
 template <typename T>
 using Parsed = tl::expected<T, std::string>;
 
+/// Of a NIC or a network: 1 to 32 letters, digits, '-', '_' and '.'.
+[[nodiscard]] bool valid_name(const std::string& name);
+inline constexpr const char* kWantName = "a name of 1 to 32 letters, digits, '-', '_' and '.'";
+
 using Keys = std::map<std::string, std::string>;
 /// "key=value,key=value", each key at most once.
 [[nodiscard]] Parsed<Keys> split_keys(const std::string& text);

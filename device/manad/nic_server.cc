@@ -29,6 +29,7 @@ pci::EndpointConfig endpoint_config(const NicOptions& options) {
 NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
                      std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network)
     : socket_(options.socket),
+      network_(options.network),
       thread_(std::move(thread)),
       loss_(std::move(loss)),
       memory_(std::make_unique<base::GuestMemory>(loss_.get())),
@@ -65,7 +66,8 @@ void NicServer::on_memory_loss() {
 }
 
 base::Result<void> NicServer::start() {
-    OM_INFO("nic start: nic={} mac={} socket={}", name(), to_string(nic_->config().mac), socket_);
+    OM_INFO("nic start: nic={} network={} mac={} socket={}", name(), network_,
+            to_string(nic_->config().mac), socket_);
     return thread_->start([this] {
         if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)
             OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", name(), asked.error().text,

@@ -44,6 +44,8 @@ public:
     [[nodiscard]] fabric::Nic& nic() { return *nic_; }
     [[nodiscard]] const std::string& name() const { return nic_->config().name; }
     [[nodiscard]] const std::string& socket() const { return socket_; }
+    /// Name of the one that it is in.
+    [[nodiscard]] const std::string& network() const { return network_; }
 
     /// What only the NIC's thread can tell. The rest is on that thread alone.
     struct Status {
@@ -71,6 +73,7 @@ private:
     void on_memory_loss();
 
     const std::string socket_;
+    const std::string network_;
     std::unique_ptr<LoopThread> thread_;
     std::unique_ptr<base::MemoryLoss> loss_;
     std::unique_ptr<base::GuestMemory> memory_;

@@ -33,14 +33,6 @@ std::optional<T> parse_number(const std::string& text, T low, T high) {
     return value;
 }
 
-bool valid_name(const std::string& name) {
-    if (name.empty() || name.size() > 32) return false;
-    for (const char c : name)
-        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.')
-            return false;
-    return true;
-}
-
 tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
                                               const base::SocketAccess& access) {
     auto keys = split_keys(text);
@@ -53,9 +45,11 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
     };
     for (const auto& [key, value] : *keys) {
         if (key == "id") {
-            if (!valid_name(value))
-                return bad(key, value, "a name of 1 to 32 letters, digits, '-', '_' and '.'");
+            if (!valid_name(value)) return bad(key, value, kWantName);
             options.nic.name = value;
+        } else if (key == "network") {
+            if (!valid_name(value)) return bad(key, value, kWantName);
+            options.network = value;
         } else if (key == "socket") {
             if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
                 return bad(key, value, "a path that a socket can have");
@@ -106,16 +100,16 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
 std::optional<BadOption> find_conflict(const Options& options) {
     std::set<std::string> names;
     std::set<std::string> sockets;
-    std::set<base::MacAddr> macs;
+    std::set<std::pair<std::string, base::MacAddr>> macs;
     if (!options.control.empty()) sockets.insert(options.control);
     for (const NicOptions& nic : options.nics) {
         if (!names.insert(nic.nic.name).second)
             return BadOption{fmt::format("--nic: two NICs have the id {}", nic.nic.name)};
         if (!sockets.insert(nic.socket).second)
             return BadOption{fmt::format("socket {} is named twice", nic.socket)};
-        if (!macs.insert(nic.nic.mac).second)
-            return BadOption{
-                fmt::format("--nic: two NICs have the address {}", to_string(nic.nic.mac))};
+        if (!macs.insert({nic.network, nic.nic.mac}).second)
+            return BadOption{fmt::format("--nic: two NICs of the network {} have the address {}",
+                                         nic.network, to_string(nic.nic.mac))};
     }
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.listen && !sockets.insert(uplink.path).second)
@@ -180,13 +174,14 @@ void declare(CLI::App& app, Texts& texts) {
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     };
     repeatable("--nic", texts.nics,
-               "A NIC: id=NAME,socket=PATH[,access=USER:GROUP:MODE][,mac=XX:XX:XX:XX:XX:XX]"
+               "A NIC: id=NAME,socket=PATH[,network=NAME][,access=USER:GROUP:MODE]"
+               "[,mac=XX:XX:XX:XX:XX:XX]"
                "[,mtu=1500..9000][,speed=MBIT][,memory=SIZE][,error-cqes=always|asked]"
                "[,congestion=on|off][,ext=on|off]; repeatable")
         ->required();
     repeatable("--uplink", texts.uplinks,
-               "A way out of the switch: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
-               "stream=PATH[,listen[,access=USER:GROUP:MODE]]; repeatable");
+               "A way out of a network: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
+               "stream=PATH[,listen[,access=USER:GROUP:MODE]], and [,network=NAME]; repeatable");
     repeatable("--fault", texts.faults,
                "Faults of a NIC's link: "
                "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"
@@ -198,7 +193,8 @@ void declare(CLI::App& app, Texts& texts) {
         "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
         "queue=..]"
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
-    app.add_option("--pcap", texts.pcap, "Write every frame to this file, for Wireshark");
+    app.add_option("--pcap", texts.pcap,
+                   "Write every frame of all networks to this file, for Wireshark");
     app.add_option("--control", texts.control, "Socket for manactl");
     app.add_option("--socket-access", texts.socket_access,
                    "Who may connect to the sockets of NICs and uplinks: USER:GROUP:MODE, each of "

@@ -23,6 +23,7 @@ namespace openmana::manad {
 struct NicOptions {
     std::string socket;
     base::SocketAccess access;
+    std::string network = fabric::kDefaultNetwork;
     fabric::NicConfig nic;
     std::size_t max_dma_ranges = pci::EndpointConfig().max_dma_ranges;  ///< not an option
 };

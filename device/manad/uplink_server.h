@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/result.h"
@@ -24,9 +25,13 @@ public:
     [[nodiscard]] LoopThread& thread() { return *thread_; }
     [[nodiscard]] const LoopThread& thread() const { return *thread_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }
+    /// Name of the one that it is in.
+    [[nodiscard]] const std::string& network() const { return network_; }
 
 private:
-    explicit UplinkServer(std::unique_ptr<LoopThread> thread) : thread_(std::move(thread)) {}
+    UplinkServer(std::unique_ptr<LoopThread> thread, std::string network)
+        : network_(std::move(network)), thread_(std::move(thread)) {}
+    const std::string network_;
     std::unique_ptr<LoopThread> thread_;
     std::unique_ptr<fabric::Uplink> uplink_;
 };

@@ -101,23 +101,36 @@ void print_status(json nics) {
         if (const json memory = nic.value("memory", json()); memory.is_object())
             nic["memory"] = mebibytes(memory["used"]) + "/" + mebibytes(memory["limit"]) + "M";
     }
-    print_table({"nic", "mac", "link", "client", "mtu", "qps", "memory", "socket"}, nics);
+    print_table({"nic", "network", "mac", "link", "client", "mtu", "qps", "memory", "socket"},
+                nics);
     for (const auto& nic : nics)
         if (nic.contains("hangs_s"))
             std::printf("%s does not answer for %.1f s; it is at: %s\n", cell(nic["nic"]).c_str(),
                         nic["hangs_s"].get<double>(), cell(nic["doing"]).c_str());
 }
 
-void print_stats(const json& reply, bool all) {
-    for (const auto& nic : reply["nics"]) {
-        std::printf("%s\n", nic["nic"].get<std::string>().c_str());
-        for (const auto& [name, value] : nic["counters"].items())
-            if (all || value != 0) std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
-    }
-    if (!reply.contains("switch")) return;
-    std::printf("switch\n");
-    for (const auto& [name, value] : reply["switch"].items())
+void print_counters(const json& counters, bool all) {
+    for (const auto& [name, value] : counters.items())
         if (all || value != 0) std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
+}
+
+/// An older manad has one network, and does not name it.
+void print_stats(const json& reply, bool all) {
+    const json networks = reply.value("networks", json::array());
+    for (const auto& nic : reply["nics"]) {
+        std::printf("%s", cell(nic["nic"]).c_str());
+        if (networks.size() > 1) std::printf("  network %s", cell(nic["network"]).c_str());
+        std::printf("\n");
+        print_counters(nic["counters"], all);
+    }
+    if (networks.size() > 1)
+        for (const auto& network : networks) {
+            std::printf("switch of network %s\n", cell(network["network"]).c_str());
+            print_counters(network["counters"], all);
+        }
+    if (!reply.contains("switch")) return;
+    std::printf(networks.size() > 1 ? "all switches\n" : "switch\n");
+    print_counters(reply["switch"], all);
 }
 
 /// The commands about captures, faults and policies: each is start or set, stop or clear, and show.
@@ -162,10 +175,10 @@ public:
     void print(const json& reply) const {
         if (command() == uplinks_) {
             for (const auto& uplink : reply["uplinks"]) {
-                std::printf("%s  %s\n", uplink["uplink"].get<std::string>().c_str(),
+                std::printf("%s  network %s  %s\n", cell(uplink["uplink"]).c_str(),
+                            cell(uplink.value("network", json())).c_str(),
                             uplink["connected"] == true ? "connected" : "not connected");
-                for (const auto& [name, value] : uplink["counters"].items())
-                    std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
+                print_counters(uplink["counters"], true);
             }
         } else if (reply.contains("rows") && command() == capture_) {
             print_table({"nic", "frames", "lost", "file", "error"}, reply["rows"]);

@@ -52,8 +52,9 @@ const Table kTables[] = {
 std::string document() {
     std::ostringstream text;
     text << "# Counters\n\nFor those who watch a running `manad`. `manactl stats` prints them for "
-            "each NIC, those of the switch\nonce. Counts start at zero when `manad` starts, and "
-            "only rise, but for those of memory, which\nare what is now.\n";
+            "each NIC and\nfor the switch of each network. Counts start at zero when `manad` "
+            "starts, and only "
+            "rise, but for\nthose of memory, which are what is now.\n";
     for (const Table& table : kTables) {
         text << "\n## " << table.title << "\n| counter | counts |\n|---|---|\n";
         for (const auto& line : table.lines)

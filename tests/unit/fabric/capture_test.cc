@@ -6,8 +6,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
+#include <vector>
 
+#include "support/hex.h"
 #include "unit/fabric/frames.h"
 #include "unit/fabric/full_disk.h"
 
@@ -87,6 +90,92 @@ TEST_F(CaptureTest, EndsWithAWholePacketAtAnyMoment) {
         before = now;
     }
     EXPECT_EQ(writes, 5 - 1) << "frames gather before they are written";
+}
+
+/// The packets of a pcapng file by the number of their interface, and what is wrong with it.
+struct Blocks {
+    explicit Blocks(const std::string& file) {
+        for (std::size_t at = 0; at < file.size();) {
+            const auto type = field<std::uint32_t>(file, at);
+            const auto length = field<std::uint32_t>(file, at + 4);
+            if (length < 12 || length % 4 != 0 || length > file.size() - at ||
+                field<std::uint32_t>(file, at + length - 4) != length) {
+                whole = false;
+                return;
+            }
+            types.push_back(type);
+            if (type == 6) ++packets[field<std::uint32_t>(file, at + 8)];
+            at += length;
+        }
+    }
+    bool whole = true;
+    std::vector<std::uint32_t> types;
+    std::map<std::uint32_t, std::size_t> packets;
+};
+
+// draft-ietf-opsawg-pcapng 4.1 to 4.3
+TEST_F(CaptureTest, OfSeveralPointsIsPcapngWithAnInterfaceForEach) {
+    const std::vector<std::string> points = {"red", "blue"};
+    auto created = Capture::create(path, world, base::WallTime(1699999999s + 500ms), points);
+    ASSERT_TRUE(created.has_value());
+    const auto capture = std::move(*created);
+    const std::string head = bytes();
+    const auto bytes_of = [](const std::string& hex) { return ::openmana::test::from_hex(hex); };
+    const auto expected = bytes_of(
+        "0a0d0d0a 1c000000 4d3c2b1a 0100 0000 ffffffffffffffff 1c000000"
+        "01000000 28000000 0100 0000 00000400 0200 0300 72656400 0900 0100 09000000 0000 0000"
+        "28000000"
+        "01000000 28000000 0100 0000 00000400 0200 0400 626c7565 0900 0100 09000000 0000 0000"
+        "28000000");
+    ASSERT_EQ(head.size(), expected.size());
+    EXPECT_EQ(std::memcmp(head.data(), expected.data(), expected.size()), 0);
+
+    world.advance(7ns);
+    const base::Frame frame = test::numbered(1, 61);
+    capture->tap(1).frame(frame);
+    capture->flush();
+    const std::string packet = bytes().substr(head.size());
+    ASSERT_EQ(packet.size(), 28U + 61 + 3 + 4);
+    const std::uint64_t time = 1700000000'500000007ULL;
+    EXPECT_EQ(field<std::uint32_t>(packet, 0), 6U);
+    EXPECT_EQ(field<std::uint32_t>(packet, 4), packet.size());
+    EXPECT_EQ(field<std::uint32_t>(packet, 8), 1U) << "blue";
+    EXPECT_EQ(field<std::uint32_t>(packet, 12), static_cast<std::uint32_t>(time >> 32));
+    EXPECT_EQ(field<std::uint32_t>(packet, 16), static_cast<std::uint32_t>(time));
+    EXPECT_EQ(field<std::uint32_t>(packet, 20), 61U);
+    EXPECT_EQ(field<std::uint32_t>(packet, 24), 61U);
+    EXPECT_EQ(std::memcmp(packet.data() + 28, frame.data(), frame.size()), 0);
+    EXPECT_EQ(packet.substr(28 + 61, 3), std::string(3, '\0'));
+    EXPECT_EQ(field<std::uint32_t>(packet, 28 + 64), packet.size());
+}
+
+TEST_F(CaptureTest, OfSeveralPointsEndsWithAWholePacketToo) {
+    const std::vector<std::string> points = {"red", "blue", "green"};
+    auto created = Capture::create(path, world, base::WallTime(), points);
+    ASSERT_TRUE(created.has_value());
+    const std::uint32_t count = 3 * Capture::kBufferSize / 9018;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        (*created)->tap(i % 3).frame(test::numbered(i, 9018 - i % 4));
+        if (i % 40 != 0) continue;
+        ASSERT_TRUE(Blocks(bytes()).whole) << "after frame " << i;
+    }
+    created->reset();
+    const Blocks blocks(bytes());
+    ASSERT_TRUE(blocks.whole);
+    EXPECT_EQ(blocks.packets.size(), 3U);
+    EXPECT_EQ(blocks.packets.at(0) + blocks.packets.at(1) + blocks.packets.at(2), count);
+}
+
+TEST_F(CaptureTest, AFullDiskEndsOneOfSeveralPointsOnce) {
+    const std::vector<std::string> points = {"red", "blue"};
+    auto created = Capture::create(path, world, base::WallTime(), points);
+    ASSERT_TRUE(created.has_value());
+    ASSERT_TRUE(test::fill_disk_of(path));
+    (*created)->tap(0).frame(test::numbered(1));
+    (*created)->flush();
+    EXPECT_EQ((*created)->error(), ENOSPC);
+    (*created)->tap(1).frame(test::numbered(2));
+    EXPECT_EQ((*created)->counters().lost.value(), 1U);
 }
 
 TEST_F(CaptureTest, SaysWhyItCannotStart) {

@@ -212,6 +212,25 @@ TEST(UplinkOption, OfASocketSaysWhoMayConnect) {
         << "who connects owns no socket";
 }
 
+TEST(UplinkOption, NamesItsNetworkAnywhereBehindItsKind) {
+    for (const char* text :
+         {"udp=local=127.0.0.1:4000,remote=127.0.0.1:4001,network=red",
+          "udp=local=127.0.0.1:4000,network=red,remote=127.0.0.1:4001", "tap=red,network=red",
+          "stream=/tmp/s,network=red", "stream=/tmp/s,listen,access=::,network=red",
+          "stream=/tmp/s,network=red,listen"}) {
+        const auto uplink = parse_uplink(text);
+        ASSERT_TRUE(uplink.has_value()) << text << ": " << uplink.error();
+        EXPECT_EQ(uplink->network, "red");
+        EXPECT_EQ(uplink->name.find("network"), std::string::npos) << uplink->name;
+    }
+    EXPECT_EQ(parse_uplink("tap=red,network=red")->interface, "red");
+    EXPECT_TRUE(parse_uplink("stream=/tmp/s,network=red,listen")->listen);
+    EXPECT_EQ(parse_uplink("tap=tap0")->network, "default");
+    for (const char* text : {"tap=tap0,network=", "tap=tap0,network=a b", "network=red",
+                             "tap=tap0,network=red,network=blue"})
+        EXPECT_FALSE(parse_uplink(text).has_value()) << text;
+}
+
 TEST(UplinkOption, SaysWhatIsWrong) {
     for (const char* text :
          {"", "udp", "udp=", "udp=local=127.0.0.1:1", "udp=local=127.0.0.1:1,remote=[::1]:1",

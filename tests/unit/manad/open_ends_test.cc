@@ -18,8 +18,9 @@ std::vector<std::string> open(std::vector<const char*> arguments) {
 TEST(OpenEnds, NameEachNicThatMaySpeakForOthers) {
     const auto lines = open({"--nic", "id=a,socket=/tmp/a", "--nic", "id=b,socket=/tmp/b"});
     ASSERT_EQ(lines.size(), 2U);
-    EXPECT_TRUE(lines[0].starts_with("nics=a,b what=\"any IP address")) << lines[0];
-    EXPECT_TRUE(lines[1].starts_with("nics=a,b what=\"any MAC address")) << lines[1];
+    EXPECT_TRUE(lines[0].starts_with("network=default nics=a,b what=\"any IP address")) << lines[0];
+    EXPECT_TRUE(lines[1].starts_with("network=default nics=a,b what=\"any MAC address"))
+        << lines[1];
 }
 
 TEST(OpenEnds, APolicyClosesThemOneByOne) {
@@ -32,11 +33,12 @@ TEST(OpenEnds, APolicyClosesThemOneByOne) {
     };
     const auto first = with("nic=a,ips=10.0.0.1");
     ASSERT_EQ(first.size(), 2U);
-    EXPECT_TRUE(first[0].starts_with("nics=b what=\"any IP"));
-    EXPECT_TRUE(first[1].starts_with("nics=a,b what=\"any MAC")) << "the adapter of b can";
+    EXPECT_TRUE(first[0].starts_with("network=default nics=b what=\"any IP"));
+    EXPECT_TRUE(first[1].starts_with("network=default nics=a,b what=\"any MAC"))
+        << "the adapter of b can";
     const auto second = with("nic=a,mac-check=on,ips=10.0.0.1");
     ASSERT_EQ(second.size(), 2U);
-    EXPECT_TRUE(second[1].starts_with("nics=b what=\"any MAC"));
+    EXPECT_TRUE(second[1].starts_with("network=default nics=b what=\"any MAC"));
     auto all = nics;
     all.insert(all.end(),
                {"nic=a,mac-check=on,ips=10.0.0.1", "--policy", "nic=b,mac-check=on,ips=10.0.0.2"});
@@ -48,7 +50,18 @@ TEST(OpenEnds, UplinksAreNamed) {
         open({"--nic", "id=a,socket=/tmp/a,ext=off", "--policy", "nic=a,mac-check=on,ips=10.0.0.1",
               "--uplink", "stream=/tmp/u,listen"});
     ASSERT_EQ(lines.size(), 1U);
-    EXPECT_TRUE(lines[0].starts_with("uplinks=stream")) << lines[0];
+    EXPECT_TRUE(lines[0].starts_with("network=default uplinks=stream")) << lines[0];
+}
+
+TEST(OpenEnds, AreThoseOfEachNetworkByItself) {
+    const auto lines =
+        open({"--nic", "id=a,socket=/tmp/a,network=red", "--nic", "id=b,socket=/tmp/b,network=blue",
+              "--policy", "nic=a,mac-check=on", "--uplink", "stream=/tmp/u,listen,network=blue"});
+    ASSERT_EQ(lines.size(), 4U);
+    EXPECT_TRUE(lines[0].starts_with("network=red nics=a what=\"any IP")) << lines[0];
+    EXPECT_TRUE(lines[1].starts_with("network=blue nics=b what=\"any IP")) << lines[1];
+    EXPECT_TRUE(lines[2].starts_with("network=blue nics=b what=\"any MAC")) << lines[2];
+    EXPECT_TRUE(lines[3].starts_with("network=blue uplinks=stream=/tmp/u,listen what")) << lines[3];
 }
 
 }  // namespace

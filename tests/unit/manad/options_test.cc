@@ -46,6 +46,17 @@ TEST(Options, TakeSeveralNics) {
     EXPECT_EQ(parsed.options.log_level, base::LogLevel::kDebug);
 }
 
+TEST(Options, PutEachNicIntoOneNetwork) {
+    const auto parsed =
+        parse({"--nic", "id=a,socket=/tmp/a,network=red", "--nic", "id=b,socket=/tmp/b", "--uplink",
+               "tap=tap0,network=red-2", "--uplink", "stream=/tmp/s,listen"});
+    ASSERT_FALSE(parsed.exit) << parsed.text;
+    EXPECT_EQ(parsed.options.nics[0].network, "red");
+    EXPECT_EQ(parsed.options.nics[1].network, "default");
+    EXPECT_EQ(parsed.options.uplinks[0].network, "red-2");
+    EXPECT_EQ(parsed.options.uplinks[1].network, "default");
+}
+
 TEST(Options, ANicWithoutAddressHasOneThatDependsOnItsName) {
     const auto first = parse({"--nic", "id=a,socket=/tmp/a"});
     const auto again = parse({"--nic", "id=a,socket=/tmp/other"});
@@ -160,6 +171,17 @@ TEST(Options, SayInOneLineWhatIsWrong) {
     const std::string same = "id=b,socket=/tmp/b,mac=02:00:00:00:00:01";
     EXPECT_NE(refusal({"--nic", mac.c_str(), "--nic", same.c_str()}).find("the address"),
               std::string::npos);
+    const std::string elsewhere = same + ",network=red";
+    EXPECT_FALSE(parse({"--nic", mac.c_str(), "--nic", elsewhere.c_str()}).exit)
+        << "the address of another network";
+    EXPECT_NE(refusal({"--nic", elsewhere.c_str(), "--nic",
+                       "id=c,socket=/tmp/c,mac=02:00:00:00:00:01,network=red"})
+                  .find("two NICs of the network red have the address"),
+              std::string::npos);
+    for (const char* bad : {"", "a b", "red/blue", "0123456789abcdef0123456789abcdef0"}) {
+        const std::string nic = std::string("id=a,socket=/tmp/a,network=") + bad;
+        EXPECT_NE(refusal({"--nic", nic.c_str()}).find("is not a name of"), std::string::npos);
+    }
     const std::string long_path = "id=a,socket=/" + std::string(200, 'x');
     EXPECT_NE(refusal({"--nic", long_path.c_str()}).find("path that a socket can have"),
               std::string::npos);

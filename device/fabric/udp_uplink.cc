@@ -9,7 +9,6 @@
 namespace openmana::fabric {
 namespace {
 
-constexpr int kReadsPerTurn = 4;
 constexpr std::size_t kSendBurst = 64;
 
 }  // namespace
@@ -44,14 +43,13 @@ void UdpUplink::deliver(base::FrameViews frames) {
     }
 }
 
+/// One call a turn, so that who else is on the thread waits for no more.
 void UdpUplink::read() {
-    bool more = true;
-    for (int i = 0; i < kReadsPerTurn && more; ++i) {
-        frames_.clear();
-        for (const base::ReceivedDatagram& datagram : socket_.receive(more))
-            frames_.push_back(datagram.bytes);
-        receive(frames_);
-    }
+    bool more = false;  // the loop asks again
+    frames_.clear();
+    for (const base::ReceivedDatagram& datagram : socket_.receive(more))
+        frames_.push_back(datagram.bytes);
+    receive(frames_);
 }
 
 }  // namespace openmana::fabric

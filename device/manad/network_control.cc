@@ -98,6 +98,13 @@ NicServer* NetworkControl::find(const std::string& name) const {
     return nullptr;
 }
 
+/// Null if it has none or several.
+LoopThread* NetworkControl::only_nic_of(const std::string& network) const {
+    const auto in_it = [&](const auto& nic) { return nic->network() == network; };
+    if (std::ranges::count_if(nics_, in_it) != 1) return nullptr;
+    return &(*std::ranges::find_if(nics_, in_it))->thread();
+}
+
 base::Result<void> NetworkControl::set_up(const Options& options, std::string& subject) {
     if (!options.pcap.empty()) {
         subject = options.pcap;
@@ -109,7 +116,8 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     }
     for (const fabric::UplinkConfig& config : options.uplinks) {
         subject = config.name;
-        TRY(auto uplink, UplinkServer::create(config, networks_.of(config.network)));
+        TRY(auto uplink, UplinkServer::create(config, networks_.of(config.network),
+                                              only_nic_of(config.network)));
         uplinks_.push_back(std::move(uplink));
     }
     for (const FaultOptions& faults : options.faults)
@@ -128,12 +136,13 @@ base::Result<void> NetworkControl::start() {
 }
 
 void NetworkControl::stop() {
-    for (const auto& uplink : uplinks_) uplink->thread().stop();
+    for (const auto& uplink : uplinks_) uplink->stop();
 }
 
 std::vector<LoopThread*> NetworkControl::threads() const {
     std::vector<LoopThread*> threads;
-    for (const auto& uplink : uplinks_) threads.push_back(&uplink->thread());
+    for (const auto& uplink : uplinks_)
+        if (LoopThread* const own = uplink->own_thread()) threads.push_back(own);
     return threads;
 }
 

@@ -12,27 +12,38 @@
 
 namespace openmana::manad {
 
-/// An uplink with its thread. Made and destroyed on the main thread, while its own does not run.
+/// An uplink, and the thread that it is served by. Made and destroyed on the main thread, while
+/// that does not run.
 class UplinkServer {
 public:
+    /// `only_nic`: the thread of the only NIC of the network, which then serves a UDP uplink too:
+    /// what comes in is for nobody else, and needs no other thread to be woken. Null: it gets its
+    /// own.
     static base::Result<std::unique_ptr<UplinkServer>> create(const fabric::UplinkConfig& config,
-                                                              fabric::Switch& network);
-    ~UplinkServer() { thread_->stop(); }
+                                                              fabric::Switch& network,
+                                                              LoopThread* only_nic);
+    ~UplinkServer() { stop(); }
     UplinkServer(const UplinkServer&) = delete;
     UplinkServer& operator=(const UplinkServer&) = delete;
 
     base::Result<void> start();
-    [[nodiscard]] LoopThread& thread() { return *thread_; }
-    [[nodiscard]] const LoopThread& thread() const { return *thread_; }
+    /// Ends its own thread.
+    void stop() {
+        if (own_thread_) own_thread_->stop();
+    }
+    /// Null if it is served by another's.
+    [[nodiscard]] LoopThread* own_thread() const { return own_thread_.get(); }
+    [[nodiscard]] const LoopThread& thread() const { return thread_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }
 
 private:
-    UplinkServer(std::unique_ptr<LoopThread> thread, std::string network)
-        : network_(std::move(network)), thread_(std::move(thread)) {}
+    UplinkServer(std::unique_ptr<LoopThread> own, LoopThread& thread, std::string network)
+        : network_(std::move(network)), own_thread_(std::move(own)), thread_(thread) {}
     const std::string network_;
-    std::unique_ptr<LoopThread> thread_;
+    const std::unique_ptr<LoopThread> own_thread_;
+    LoopThread& thread_;
     std::unique_ptr<fabric::Uplink> uplink_;
 };
 

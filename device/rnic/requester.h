@@ -93,6 +93,7 @@ private:
     // wire_requests.cc
     void turn_wire(Budget& budget);
     [[nodiscard]] bool gathers();
+    [[nodiscard]] std::uint32_t room_for(std::uint32_t left) const;
     void send_read(const SendWqe& wqe);
     void send_atomic(const SendWqe& wqe);
     bool send_packets(SendWqe& wqe, Budget& budget);

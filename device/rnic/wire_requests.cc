@@ -152,15 +152,21 @@ void Requester::send_atomic(const SendWqe& wqe) {
     if (qp_.limiter) qp_.limiter->charge(sent);
 }
 
+/// Packets that the window has room for, if it is worth to send the next of `left`.
+std::uint32_t Requester::room_for(std::uint32_t left) const {
+    const std::uint32_t under_way = in_flight();
+    if (under_way >= window_) return 0;
+    const std::uint32_t free = window_ - under_way;
+    if (under_way > 0 && window_ >= kLeastWindow && free < window_ / kBurstPart && left > free)
+        return 0;
+    return std::min(free, kMaxPsns - psns_out());
+}
+
 /// As many packets of the message as window and budget allow. False if it has to stop here.
 bool Requester::send_packets(SendWqe& wqe, Budget& budget) {
-    const std::uint32_t under_way = in_flight();
-    if (under_way >= window_) return false;
     const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
-    const std::uint32_t room = std::min(window_ - under_way, kMaxPsns - psns_out());
-    if (under_way > 0 && window_ >= kLeastWindow && window_ - under_way < window_ / kBurstPart &&
-        wqe.packets - begun > room)
-        return false;
+    const std::uint32_t room = room_for(wqe.packets - begun);
+    if (room == 0) return false;
     const auto affordable =
         static_cast<std::uint32_t>(std::max<std::uint64_t>(1, budget.bytes / wqe.mtu));
     std::uint32_t count = std::min({wqe.packets - begun, room, affordable});

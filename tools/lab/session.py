@@ -66,9 +66,9 @@ class Lab:
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
     needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
     UDP uplink; with `wire_mtu` there are two, each in a network namespace, as on two hosts, and
-    their wire has that MTU. With `manad_user` each manad is started as its package does it, and what it writes
-    is in `lab.output_dir`; `manad_before` are words that begin its command line. Logs are kept when
-    the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
+    their wire has that MTU. With `manad_user` each manad is started as its package does it, and
+    what it writes is in `lab.output_dir`; `manad_before` are words that begin its command line.
+    Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "manad/daemon.h"
+#include "support/eventually.h"
+#include "support/loopback.h"
 #include "unit/fabric/frames.h"
 
 namespace openmana::manad {
@@ -104,6 +107,30 @@ TEST_F(NetworksTest, AreNamedInStatusStatsAndUplinks) {
     EXPECT_EQ(stats["switch"].value("fabric.switch.flooded", -1), 2) << "of all";
     EXPECT_EQ(received("b"), 2U);
     EXPECT_EQ(received("c"), 0U);
+}
+
+TEST_F(NetworksTest, OneNicInOneServesItsUdpUplinks) {
+    add("a", "red", kMac1);
+    add("b", "blue", kMac1);
+    add("c", "blue", kMac2);
+    for (const char* const network : {"red", "blue", "green"}) {
+        const auto [local, remote] = ::openmana::test::free_udp_addresses();
+        options.uplinks.push_back(*parse_uplink(fmt::format("udp=local={},remote={},network={}",
+                                                            local.text(), remote.text(), network)));
+    }
+    start();
+    const auto threads = [&] {
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string name;
+            std::getline(std::ifstream(entry.path() / "comm"), name);
+            names.push_back(name);
+        }
+        return std::ranges::count(names, "uplink");
+    };
+    ASSERT_TRUE(daemon->start());
+    EXPECT_TRUE(::openmana::test::eventually([&] { return threads() == 2; }))
+        << threads() << ", not that of blue, which has two NICs, and of green, which has none";
 }
 
 TEST_F(NetworksTest, ACaptureOfAllSaysWhichAFrameWasIn) {

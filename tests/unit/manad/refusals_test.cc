@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 
 #include "base/event_signal.h"
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "manad/uplink_server.h"
 #include "support/eventually.h"
 #include "support/faulty_calls.h"
+#include "support/loopback.h"
 #include "support/temp_dir.h"
 
 namespace openmana::manad {
@@ -92,7 +94,7 @@ TEST_F(RefusalsTest, ADaemonNeedsAllThatItAsksTheSystemFor) {
 TEST_F(RefusalsTest, AnUplinkHasAThreadOfItsOwn) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
-    auto server = UplinkServer::create(uplink(), network);
+    auto server = UplinkServer::create(uplink(), network, nullptr);
     ASSERT_TRUE(server) << server.error().text;
     ASSERT_TRUE((*server)->start());
     const UplinkServer& running = **server;
@@ -100,15 +102,32 @@ TEST_F(RefusalsTest, AnUplinkHasAThreadOfItsOwn) {
     const auto other = base::connect_unix(folder + "/uplink");
     ASSERT_TRUE(other);
     EXPECT_TRUE(eventually([&] { return running.uplink().connected(); }));
-    (*server)->thread().stop();
+    (*server)->stop();
     EXPECT_FALSE(running.thread().serves());
+}
+
+TEST_F(RefusalsTest, AUdpUplinkIsServedByTheThreadOfTheOnlyNic) {
+    const base::SystemClock clock;
+    fabric::Switch network(clock);
+    const auto nic = std::move(*LoopThread::create("nic=a", "nic-a"));
+    fabric::UplinkConfig udp;
+    std::tie(udp.local, udp.remote) = test::free_udp_addresses();
+    const auto with = UplinkServer::create(udp, network, nic.get());
+    ASSERT_TRUE(with) << with.error().text;
+    EXPECT_EQ((*with)->own_thread(), nullptr);
+    EXPECT_EQ(&(*with)->thread(), nic.get());
+    ASSERT_TRUE((*with)->start());
+    EXPECT_FALSE(nic->serves()) << "that is the NIC's business";
+    const auto stream = UplinkServer::create(uplink(), network, nic.get());
+    ASSERT_TRUE(stream) << stream.error().text;
+    EXPECT_NE((*stream)->own_thread(), nullptr) << "it reads frame by frame";
 }
 
 TEST_F(RefusalsTest, AnUplinkWithoutALoopIsNone) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
     const FaultyCalls faults("epoll_create1", EMFILE);
-    const auto server = UplinkServer::create(uplink(), network);
+    const auto server = UplinkServer::create(uplink(), network, nullptr);
     ASSERT_FALSE(server);
     EXPECT_EQ(server.error().detail, static_cast<std::uint64_t>(EMFILE));
 }

@@ -8,8 +8,10 @@ from functools import partial
 from harness import Area, Context, Peer, check, skip
 from programs import ALL_SIZES, gbits, perftest
 
+from lab.debian import WITH_BACKPORTS
+
 AREA = Area("cm")
-ONLY = {"only": ("forky",),
+ONLY = {"only": ("forky", *WITH_BACKPORTS),
         "reason": "the stock driver of kernel 6.12 has no QP1, so no connection manager"}
 
 

@@ -187,8 +187,10 @@ struct mana_hw_eth_fence_rq_req {
 MANA_HW_SIZE(struct mana_hw_eth_fence_rq_req, 48);
 MANA_HW_AT(struct mana_hw_eth_fence_rq_req, wq_object, 40);
 
-/* GDMA 6.8: receive state and steering. The table, table_entries handles of 8
- * bytes, is at table_offset. */
+/*
+ * GDMA 6.8: receive state and steering. The table, table_entries handles of 8
+ * bytes, is at table_offset.
+ */
 struct mana_hw_eth_vport_rx_req {
 	uint8_t header[40];
 	uint64_t vport;

@@ -89,7 +89,8 @@ MANA_HW_SIZE(struct mana_hw_rnic_rollback, 16);
 
 /* Address vector: first SGE of a UD send. */
 struct mana_hw_rnic_av {
-	uint8_t dest[16];  /* IPv6: last byte first. IPv4: ff ff at 10, address last byte first at 12 */
+	/* IPv6: last byte first. IPv4: ff ff at 10, address last byte first at 12 */
+	uint8_t dest[16];
 	uint8_t dest_mac[6]; /* last byte first */
 	uint16_t udp_source_port;
 	uint8_t source[16]; /* IPv6: last byte first. IPv4: address last byte first at 12 */

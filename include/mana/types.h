@@ -12,18 +12,16 @@
 #define MANA_TYPES_H
 
 #ifdef __KERNEL__
+#include <linux/build_bug.h>
 #include <linux/stddef.h>
 #include <linux/types.h>
 #else
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 #endif
 
-#ifdef __cplusplus
 #define MANA_HW_ASSERT(condition) static_assert(condition, #condition)
-#else
-#define MANA_HW_ASSERT(condition) _Static_assert(condition, #condition)
-#endif
 
 #define MANA_HW_PACKED __attribute__((packed))
 
@@ -33,7 +31,7 @@
 
 /* Mask of bits high:low of a 32-bit or 64-bit word, and access to such a field. */
 #define MANA_HW_BITS32(high, low) ((0xffffffffU >> (31 - (high))) & ~((1U << (low)) - 1U))
-#define MANA_HW_BITS64(high, low) ((0xffffffffffffffffULL >> (63 - (high))) & ~((1ULL << (low)) - 1ULL))
+#define MANA_HW_BITS64(high, low) ((~0ULL >> (63 - (high))) & ~((1ULL << (low)) - 1ULL))
 
 /* The DMA unit of the device, whatever the page size of the CPU (GDMA 0.3). */
 #define MANA_HW_PAGE_SHIFT 12

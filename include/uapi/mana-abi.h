@@ -252,7 +252,8 @@ struct mana_uapi_create_wq_resp {
 
 /* Raw packet QP that spreads over receive work queues; with a data path: no port, no answer */
 #define MANA_UAPI_RSS_TOEPLITZ 1
-#define MANA_UAPI_RSS_FIELDS 0xffULL /* addresses of IPv4 and IPv6, ports of TCP and UDP: all are hashed */
+/* addresses of IPv4 and IPv6, ports of TCP and UDP: all are hashed */
+#define MANA_UAPI_RSS_FIELDS 0xffULL
 #define MANA_UAPI_RSS_KEY_BYTES 40
 #define MANA_UAPI_RSS_QUEUES 64
 

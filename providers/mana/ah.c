@@ -50,9 +50,9 @@ static void fill_stock_av(struct mana_hw_rnic_av *av, const struct mana_hw_ext_u
 		   (ipv4 ? 0 : MANA_HW_RNIC_AV_IPV6);
 }
 
-static_assert(MANA_UAPI_SL_DATAGRAM == MANA_WC_SL_UDP &&
-		      MANA_UAPI_SL_PRIORITY_SHIFT == MANA_WC_SL_PRIORITY_SHIFT,
-	      "address handles understand what completions say");
+/* Address handles understand what completions say. */
+static_assert(MANA_UAPI_SL_DATAGRAM == MANA_WC_SL_UDP, "datagrams");
+static_assert(MANA_UAPI_SL_PRIORITY_SHIFT == MANA_WC_SL_PRIORITY_SHIFT, "priority");
 
 static int fill_av(struct mana_ah *ah, struct ibv_pd *pd, struct ibv_ah_attr *attr,
 		   const struct mana_uapi_create_ah_resp *resp)

@@ -82,7 +82,8 @@ void mana_dp_cq_tell(struct mana_dp_cq *cq);
 static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, uint32_t position)
 {
 	const struct mana_hw_cqe *cqe = &cq->ring[position & (cq->entries - 1)];
-	const uint32_t *word = (const uint32_t *)((const uint8_t *)cqe + offsetof(struct mana_hw_cqe, word));
+	const void *at = (const uint8_t *)cqe + offsetof(struct mana_hw_cqe, word);
+	const uint32_t *word = at;
 	uint32_t lap = position >> cq->shift & MANA_HW_OWNER_MASK;
 	/* pairs with the device: data first, then the word with the owner bits */
 	uint32_t owner = mana_load_device(word) >> MANA_HW_OWNER_SHIFT;
@@ -103,7 +104,7 @@ static inline void mana_dp_cq_advance(struct mana_dp_cq *cq)
 static inline void mana_dp_cq_done(struct mana_dp_cq *cq)
 {
 	if (cq->record) {
-		/* The device reads this cache line at each CQE: leave it alone if nothing was taken. */
+		/* The device reads this cache line at each CQE: not written if nothing was taken */
 		if (cq->consumer == cq->told_at)
 			return;
 		cq->told_at = cq->consumer;

@@ -346,12 +346,13 @@ static bool poll_side(struct mana_packet_side *side, struct mana_completion *c)
 	while ((cqe = mana_dp_cq_peek(ring, ring->consumer))) {
 		bool is_sq = cqe->word & MANA_HW_CQE_IS_SQ;
 		uint32_t id = side->is_recv ? side->qp->receives.ring.id : side->qp->sends.ring.id;
+		const void *data = cqe->data;
 		bool found = false;
 
 		mana_dp_cq_advance(ring);
 		if (is_sq != side->is_recv && (cqe->word & MANA_HW_CQE_QUEUE_ID) == id)
-			found = side->is_recv ? take_received(side->qp, (const void *)cqe->data, c) :
-						take_sent(side->qp, (const void *)cqe->data, c);
+			found = side->is_recv ? take_received(side->qp, data, c) :
+						take_sent(side->qp, data, c);
 		/* Also stock CQs are told of what was taken now and then (RNIC 8.2). */
 		if (ring->doorbell)
 			mana_dp_cq_done(ring);

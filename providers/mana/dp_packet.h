@@ -64,7 +64,10 @@ int mana_packet_init(struct mana_packet_qp *qp, const struct mana_packet_attr *a
 void mana_packet_free(struct mana_packet_qp *qp);
 /* RESET: all that was posted is forgotten. Nobody posts, polls or arms. */
 void mana_packet_reset(struct mana_packet_qp *qp);
-/* INIT: the device has made the queues, with these ids. Nobody polls or arms, also in mana_packet_end. */
+/*
+ * INIT: the device has made the queues, with these ids. Nobody polls or arms, also in
+ * mana_packet_end.
+ */
 void mana_packet_start(struct mana_packet_qp *qp, uint32_t sq_id, uint32_t send_cq_id,
 		       uint32_t rq_id, uint32_t recv_cq_id);
 /* ERR: the device has ended the queues; polling flushes what it did not complete. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
-/* Completions in the queue format of the public ABI: what a CQE finishes, and what an error flushes. */
+/* Completions in the format of the public ABI: what a CQE finishes, and what an error flushes. */
 #include "dp_cqe.h"
 #include "dp_stock.h"
 
@@ -11,9 +11,8 @@ static MANA_ALWAYS_INLINE uint8_t status_of(uint32_t vendor_error)
 		return MANA_HW_WC_##status;
 		MANA_HW_RNIC_VENDOR_ERRORS(STATUS)
 #undef STATUS
-	default:
-		return MANA_HW_WC_GENERAL_ERR;
 	}
+	return MANA_HW_WC_GENERAL_ERR;
 }
 
 uint8_t mana_stock_status(uint32_t vendor_error)
@@ -87,7 +86,8 @@ static void take_armed(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 		       const struct mana_hw_rnic_error_cqe *cqe, uint32_t queue_id, bool is_sq)
 {
-	uint32_t vendor = cqe->type_vendor >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & MANA_HW_RNIC_CQE_VENDOR;
+	uint32_t vendor =
+		cqe->type_vendor >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & MANA_HW_RNIC_CQE_VENDOR;
 	bool send = is_sq ? queue_id == qp->sends.ring.id : queue_id == qp->read.id;
 	uint32_t done;
 

@@ -106,11 +106,11 @@ static MANA_ALWAYS_INLINE int get_gather(const struct mana_stock_qp *qp,
 	return 0;
 }
 
-static_assert(MANA_HW_EXT_WQE_SIGNALED == true, "signal_all is that flag");
-static_assert(MANA_HW_EXT_WQE_SIGNALED << 6 == MANA_HW_RNIC_OOB_SIGNALED &&
-		      MANA_HW_EXT_WQE_SOLICITED << 6 == MANA_HW_RNIC_OOB_SOLICITED &&
-		      MANA_HW_EXT_WQE_FENCE << 3 == MANA_HW_RNIC_OOB_FENCE,
-	      "flags are moved");
+static_assert(MANA_HW_EXT_WQE_SIGNALED == 1, "signal_all is that flag");
+/* Flags are moved. */
+static_assert(MANA_HW_EXT_WQE_SIGNALED << 6 == MANA_HW_RNIC_OOB_SIGNALED, "signaled");
+static_assert(MANA_HW_EXT_WQE_SOLICITED << 6 == MANA_HW_RNIC_OOB_SOLICITED, "solicited");
+static_assert(MANA_HW_EXT_WQE_FENCE << 3 == MANA_HW_RNIC_OOB_FENCE, "fence");
 
 static inline uint32_t send_flags(const struct mana_stock_qp *qp, const struct mana_dp_send *wr)
 {
@@ -200,7 +200,7 @@ static MANA_ALWAYS_INLINE int rc_send(struct mana_stock_qp *qp, const struct man
 	oob->ssn = qp->ssn;
 	put_details(wqe, wr, kind.opcode, gather.length);
 	mana_put_sges(wqe + MANA_SEND_HEAD_BYTES + large * sizeof(struct mana_hw_sge), gather.sge,
-		 read ? 0 : gather.count);
+		      read ? 0 : gather.count);
 	mana_wqe_pad(wqe, used, bytes);
 	mana_wqe_end(&qp->sends.ring, wqe, bytes);
 

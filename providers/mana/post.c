@@ -5,16 +5,16 @@
 #include "mana.h"
 #include "wr_flags.h"
 
-static_assert(sizeof(struct ibv_sge) == sizeof(struct mana_dp_sge) &&
-		      offsetof(struct ibv_sge, length) == offsetof(struct mana_dp_sge, length) &&
-		      offsetof(struct ibv_sge, lkey) == offsetof(struct mana_dp_sge, lkey),
-	      "SGEs are handed on as they are");
-static_assert((int)MANA_WC_RECV_RDMA_WITH_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM &&
-		      (int)MANA_WC_BIND_MW == (int)IBV_WC_BIND_MW &&
-		      (int)MANA_WC_LOCAL_INV == (int)IBV_WC_LOCAL_INV &&
-		      (int)MANA_WC_WITH_INV == (int)IBV_WC_WITH_INV &&
-		      (int)MANA_HW_WC_GENERAL_ERR == (int)IBV_WC_GENERAL_ERR,
-	      "completions have the numbers of the verbs");
+/* SGEs are handed on as they are. */
+static_assert(sizeof(struct ibv_sge) == sizeof(struct mana_dp_sge), "SGE");
+static_assert(offsetof(struct ibv_sge, length) == offsetof(struct mana_dp_sge, length), "length");
+static_assert(offsetof(struct ibv_sge, lkey) == offsetof(struct mana_dp_sge, lkey), "key");
+/* Completions have the numbers of the verbs. */
+static_assert((int)MANA_WC_RECV_RDMA_WITH_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM, "with immediate");
+static_assert((int)MANA_WC_BIND_MW == (int)IBV_WC_BIND_MW, "bind");
+static_assert((int)MANA_WC_LOCAL_INV == (int)IBV_WC_LOCAL_INV, "local invalidate");
+static_assert((int)MANA_WC_WITH_INV == (int)IBV_WC_WITH_INV, "with invalidate");
+static_assert((int)MANA_HW_WC_GENERAL_ERR == (int)IBV_WC_GENERAL_ERR, "status");
 
 #define NO_OPCODE 0xff
 

@@ -3,6 +3,8 @@
 #include <endian.h>
 #include <errno.h>
 
+#include <ccan/array_size.h>
+
 #include "mana.h"
 #include "wr_flags.h"
 
@@ -14,13 +16,12 @@ static void fail(struct mana_qp *qp)
 
 static void finish_wqe(struct mana_qp *qp)
 {
-	const struct mana_ext_wqe *wqe = &qp->wr.wqe;
+	const struct mana_hw_ext_control *control = (const void *)qp->wr.wqe.at;
 
 	if (!qp->wr.open)
 		return;
 	/* an atomic has its 8 bytes, a datagram its address */
-	if (MANA_UNLIKELY((mana_ext_is_atomic(((const struct mana_hw_ext_control *)wqe->at)->opcode) &&
-			   wqe->message) ||
+	if (MANA_UNLIKELY((mana_ext_is_atomic(control->opcode) && qp->wr.wqe.message) ||
 			  qp->wr.no_address))
 		fail(qp);
 	mana_ext_wqe_end(&qp->ext, &qp->wr.wqe);
@@ -31,6 +32,7 @@ static void finish_wqe(struct mana_qp *qp)
 static inline struct mana_ext_wqe *begin_wqe(struct mana_qp *qp, uint8_t opcode, uint32_t value)
 {
 	struct mana_ext_wqe *wqe = &qp->wr.wqe;
+	uint8_t flags;
 
 	finish_wqe(qp);
 	if (MANA_UNLIKELY(qp->wr.error))
@@ -42,10 +44,8 @@ static inline struct mana_ext_wqe *begin_wqe(struct mana_qp *qp, uint8_t opcode,
 	mana_ext_wqe_begin(&qp->ext, wqe, qp->ext.max_wqe_units);
 	wqe->wr_id = qp->vqp.qp_ex.wr_id;
 	/* the setter makes data inline, not the flag */
-	mana_ext_wqe_control(wqe, opcode,
-			     (mana_wr_flags(qp->vqp.qp_ex.wr_flags) & (uint8_t)~MANA_HW_EXT_WQE_INLINE) |
-				     qp->ext.signal,
-			     value);
+	flags = mana_wr_flags(qp->vqp.qp_ex.wr_flags) & (uint8_t)~MANA_HW_EXT_WQE_INLINE;
+	mana_ext_wqe_control(wqe, opcode, flags | qp->ext.signal, value);
 	mana_ext_wqe_open_data(&qp->ext, wqe, opcode);
 	qp->wr.open = true;
 	qp->wr.no_address = qp->ext.datagrams;
@@ -294,7 +294,7 @@ static uint64_t possible_ops(const struct mana_ext_qp *qp)
 	};
 	uint64_t possible = 0;
 
-	for (uint8_t opcode = 0; opcode < sizeof(ops) / sizeof(ops[0]); opcode++)
+	for (uint8_t opcode = 0; opcode < ARRAY_SIZE(ops); opcode++)
 		if (mana_ext_has_opcode(qp, opcode))
 			possible |= ops[opcode];
 	return possible;

@@ -32,7 +32,8 @@ static bool within_limits(const struct mana_context *ctx, const struct ibv_qp_in
 {
 	const struct ibv_qp_cap *cap = &attr->cap;
 
-	if (cap->max_send_wr > ctx->caps.max_send_wr || cap->max_send_sge > ctx->caps.max_send_sge ||
+	if (cap->max_send_wr > ctx->caps.max_send_wr ||
+	    cap->max_send_sge > ctx->caps.max_send_sge ||
 	    cap->max_inline_data > ctx->caps.max_inline_bytes)
 		return false;
 	return attr->srq || (cap->max_recv_wr <= ctx->caps.max_recv_wr &&

@@ -72,7 +72,8 @@ static int modify(struct mana_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct ibv_qp *ibv_qp = &qp->vqp.qp;
 	enum ibv_qp_state old = ibv_qp->state;
-	bool resets = !mana_is_extended(qp) && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
+	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET &&
+		      !mana_is_extended(qp);
 	struct ibv_modify_qp cmd = {};
 	int ret;
 

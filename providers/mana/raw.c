@@ -22,11 +22,11 @@
 /* Bytes of a ring for so many WQEs; 0 if that is too much. */
 static uint32_t ring_bytes(uint32_t wqes, uint32_t sges, uint32_t head)
 {
-	uint64_t wqe = mana_round_up(head + (sges ? sges : 1) * (uint32_t)sizeof(struct mana_hw_sge),
-				     MANA_HW_WQE_UNIT);
+	const uint32_t sge = sizeof(struct mana_hw_sge);
+	uint64_t wqe = mana_round_up(head + (sges ? sges : 1) * sge, MANA_HW_WQE_UNIT);
 	uint64_t bytes = wqe * (wqes ? wqes : 1);
 
-	if (sges > MANA_HW_SQ_WQE_MAX_BYTES / sizeof(struct mana_hw_sge) || bytes > 1u << 30)
+	if (sges > MANA_HW_SQ_WQE_MAX_BYTES / sge || bytes > 1u << 30)
 		return 0;
 	return mana_round_up_power(bytes < MANA_HW_PAGE_BYTES ? MANA_HW_PAGE_BYTES : bytes);
 }
@@ -217,8 +217,8 @@ struct ibv_wq *mana_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 	if (!ret) {
 		cmd.drv_payload.address = (uintptr_t)wq->buffer.address;
 		cmd.drv_payload.bytes = wq->bytes;
-		ret = ibv_cmd_create_wq(context, attr, &wq->ibv_wq, &cmd.ibv_cmd, STOCK_WQ_CMD_BYTES,
-					&resp, sizeof(resp));
+		ret = ibv_cmd_create_wq(context, attr, &wq->ibv_wq, &cmd.ibv_cmd,
+					STOCK_WQ_CMD_BYTES, &resp, sizeof(resp));
 	}
 	if (ret) {
 		free_raw_wq(wq, ctx);

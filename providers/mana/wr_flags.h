@@ -9,12 +9,12 @@
 
 #include <mana/ext_queue.h>
 
-static_assert(IBV_SEND_FENCE == 1 && IBV_SEND_SIGNALED == 2 && IBV_SEND_SOLICITED == 4 &&
-		      IBV_SEND_INLINE == 8,
-	      "flags of the verbs");
-static_assert(MANA_HW_EXT_WQE_SIGNALED == 1 && MANA_HW_EXT_WQE_SOLICITED == 2 &&
-		      MANA_HW_EXT_WQE_FENCE == 4 && MANA_HW_EXT_WQE_INLINE == 8,
-	      "flags of the device");
+/* Flags of the verbs. */
+static_assert(IBV_SEND_FENCE == 1 && IBV_SEND_SIGNALED == 2, "fence, signaled");
+static_assert(IBV_SEND_SOLICITED == 4 && IBV_SEND_INLINE == 8, "solicited, inline");
+/* Flags of the device. */
+static_assert(MANA_HW_EXT_WQE_SIGNALED == 1 && MANA_HW_EXT_WQE_SOLICITED == 2, "events");
+static_assert(MANA_HW_EXT_WQE_FENCE == 4 && MANA_HW_EXT_WQE_INLINE == 8, "fence, inline");
 
 /* Flags of a send in the device's numbers. */
 static inline uint8_t mana_wr_flags(unsigned int send_flags)

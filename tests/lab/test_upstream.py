@@ -159,7 +159,7 @@ template = "beside.cmake"
 below = "providers/x/"
 indent = " "
 [final]
-"providers/x/CMakeLists.txt" = "CMakeLists.txt"
+"providers/x/CMakeLists.txt" = "own/CMakeLists.txt"
 [replace_step]
 subject = "x: Replace it"
 body = "All of it."
@@ -182,7 +182,9 @@ files = ["own/a.c"]
         self.files({"buildlib/RDMA_BuildType.cmake": "", "libibverbs/verbs.h": "newer\n",
                     "CMakeLists.txt": 'set(PACKAGE_VERSION "65.0")\n',
                     "providers/x/CMakeLists.txt": "old\n", "providers/x/a.c": "old\n"}, self.tree)
-        self.files({"x/beside.cmake": "add(@SOURCES@)\n", "x/CMakeLists.txt": "new\n"}, self.parts)
+        self.files({"x/beside.cmake": "add(@SOURCES@)\n"}, self.parts)
+        self.files({"own/CMakeLists.txt": "# here: a mark\nours\n# end\nnew\n  # here\n  too\n"
+                    "  # end\nlast # here\n"}, self.base)
 
     def part_of(self, text: str) -> series.Part:
         self.files({"x/part.toml": text}, self.parts)
@@ -218,7 +220,8 @@ files = ["own/a.c"]
         self.assertIn("Subject: [PATCH 3/3] x: Replace it", last)
         self.assertIn("rename from providers/x/next/b.c\nrename to providers/x/b.c", last)
         self.assertIn("-old\n", last)
-        self.assertIn("+new\n", last)
+        self.assertIn("+new\n+last # here\n", last)
+        self.assertNotIn("ours", last)
 
     def test_a_file_that_no_step_has_is_named(self) -> None:
         with self.assertRaisesRegex(LabError, r"x: no step has own/b\.c, own/b\.h"):

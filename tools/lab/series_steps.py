@@ -68,6 +68,14 @@ def reduced(text: str, names: dict[str, bool]) -> str:
     return re.sub(r"\n{3,}", "\n\n", "".join(out))
 
 
+HERE = re.compile(r"^[ \t]*# here\b.*\n(?:.*\n)*?[ \t]*# end\n", re.M)
+
+
+def without_here(text: str) -> str:
+    """A build file without what it needs in this repository alone: from `# here` to `# end`."""
+    return HERE.sub("", text)
+
+
 def included(path: Path) -> list[str]:
     """The headers of this repository that a file includes, as they are named here."""
     found = []
@@ -186,7 +194,7 @@ def _replace(part: Part, repository: Repository, placer: Placer, put: list[str],
     """The last commit: all moves to where it stays, and what was there goes."""
     final = {placer.place(name, True): placer.data(name) for name in put}
     for name, file in part.settings["final"].items():
-        final[name] = (ROOT / file if "/" in file else placer.folder / file).read_bytes()
+        final[name] = without_here((ROOT / file).read_text()).encode()
     folder = repository.folder / part.settings["replaces"]
     gone = {path.relative_to(repository.folder).as_posix() for path in folder.rglob("*")
             if path.is_file()}

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
+from typing import Any
 
-from harness import Area, Context, Peer, check
+from harness import Area, Context, Peer, check, skip
 from programs import ping, set_mtu
 
 AREA = Area("rdma")
@@ -60,6 +62,40 @@ def rdma_res(context: Context) -> None:
         peer.finish(program, 20, check=False)
         after = peer.out(f"rdma resource show {peer.rdma}")
         check(after == before, f"{peer.name}: objects before: {before}after: {after}")
+
+
+# What `rdma -dd resource show` is to call each number that resources.c prints, of our driver.
+SHOWN = {"cq": {"cq_id": "drv_cq_id", "vector": "drv_vector"},
+         "mr": {"lkey": "lkey", "rkey": "rkey", "length": "mrlen", "access": "drv_access"},
+         "qp": {"qpn": "lqpn", "state": "state", "max_send_wr": "drv_max_send_wr",
+                "max_recv_wr": "drv_max_recv_wr"},
+         "srq": {"max_wr": "drv_max_wr"}}
+
+
+@AREA.case("rdma resource shows the details of each object that our driver has", smoke=True)
+def rdma_res_details(context: Context) -> None:
+    if not context.has("driver") or not context.has("provider"):
+        skip("needs our driver, which tells them, and our provider, which knows them")
+    for peer in context.peers:
+        program = peer.spawn([context.program(peer, "resources.c"), peer.rdma], stdin=True)
+        program.wait_output("ready", 20)
+        objects = [line.split() for line in program.stdout.splitlines() if line != "ready"]
+        for kind in dict.fromkeys(words[0] for words in objects):
+            made = [dict(zip(words[1::2], words[2::2])) for words in objects if words[0] == kind]
+            said = json.loads(peer.out(f"rdma -j -d -d resource show {kind}"))
+            check_details(f"{peer.name}: {kind}", made, [
+                entry for entry in said if entry.get("ifname") == peer.rdma
+                and entry.get("comm") == "resources"], SHOWN[kind])
+        program.close_stdin()
+        peer.finish(program, 20)
+
+
+def check_details(what: str, made: list[dict[str, str]], said: list[dict[str, Any]],
+                  names: dict[str, str]) -> None:
+    """Whether a list has an entry for each object, with its numbers, and no other."""
+    wanted = sorted([values[name] for name in names] for values in made)
+    shown = sorted([str(entry.get(key)) for key in names.values()] for entry in said)
+    check(shown == wanted, f"{what}: {list(names.values())} are {shown}, expected {wanted}: {said}")
 
 
 @AREA.case("rdma statistic shows the counters that the driver has")

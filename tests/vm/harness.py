@@ -532,6 +532,33 @@ class KernelLog:
         return found
 
 
+# Node GUIDs are made of MAC addresses (EUI-64).
+LIST_CQS = ("cd /sys/class/infiniband && for d in *; do echo $d $(cat $d/node_guid); done; "
+            "rdma -j resource show cq")
+
+
+def pooled_cqs(guest: Any) -> dict[str, int]:
+    """How many CQs the core of a guest keeps for the next user in its pool, by NIC. Storage over
+    RDMA takes its CQs from there; they live until their device goes, as when its driver or the
+    guest starts anew."""
+    text = guest.run(LIST_CQS, timeout=30, check=False).stdout
+    names, _, cqs = text.partition("[")
+    devices = dict(re.findall(r"^(\S+) ([\da-f:]+)$", names, re.M))
+    nics = {guid_of(mac): f"{guest.name}n{number}" for number, mac in enumerate(guest.macs)}
+    idle = [nics[devices[cq["ifname"]]] for cq in json.loads(f"[{cqs}" if cqs else "[]")
+            if "pid" not in cq and cq.get("comm", "").strip("[]") == "ib_core"
+            and cq["users"] == 0 and devices.get(cq["ifname"]) in nics]
+    return {nic: idle.count(nic) for nic in set(idle)}
+
+
+def guid_of(mac: str) -> str:
+    """The EUI-64 of a MAC address, as the kernel writes a node GUID."""
+    eui = bytearray.fromhex(mac.replace(":", ""))
+    eui[0] ^= 2
+    digits = (bytes(eui[:3]) + b"\xff\xfe" + bytes(eui[3:])).hex()
+    return ":".join(digits[at:at + 4] for at in range(0, 16, 4))
+
+
 @dataclass
 class Tally:
     """How the cases of a run ended."""
@@ -587,9 +614,15 @@ class Runner:
             self._recorder.start(self.context.lab.guests)
 
     def figures(self) -> dict[str, Any]:
-        """What must be the same before and after an area: objects that guests have in manad."""
-        return {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]}
-                for manad in self.context.lab.manads for nic in manad.ctl_json("status")["nics"]}
+        """What must be the same before and after an area: objects that guests have in manad, but
+        for CQs that a guest's core keeps in a pool."""
+        figures = {str(nic["nic"]): {"qps": nic["qps"], **nic["objects"]}
+                   for manad in self.context.lab.manads for nic in manad.ctl_json("status")["nics"]}
+        for guest in self.context.lab.guests:
+            for nic, count in pooled_cqs(guest).items():
+                if nic in figures:
+                    figures[nic]["cqs"] -= count
+        return figures
 
     def _check_clean(self, _context: Context) -> None:
         lab = self.context.lab

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What librspreload, which makes rsockets of sockets, does not know of a program's calls, on top of
- * what it knows: epoll by poll(), accept4(), fcntl64(), and socket() with flags. To be preloaded
- * before it. Level-triggered, as redis wants it.
+ * what it knows: epoll by poll(), accept4(), fcntl64(), and socket() with flags; and what it does
+ * wrong: poll() and select() with a time limit, connect() that does not wait. To be preloaded
+ * before it. Epoll is level-triggered, as redis wants it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define SETS 64
@@ -123,6 +126,32 @@ int epoll_wait(int epfd, struct epoll_event* events, int room, int timeout) {
     return found;
 }
 
+/*
+ * rpoll() before rdma-core 63 (a1747742ed60) counts a caller whose time is up as one that waits,
+ * for ever. The next that wakes up and sees somebody wait asks all to come back and look again, and
+ * from then on each caller yields until that one has come. So no time limit reaches rpoll(): the
+ * end of the time is an event of one descriptor more.
+ */
+int poll(struct pollfd* fds, nfds_t count, int timeout) {
+    static __thread struct pollfd more[MEMBERS + 1];
+    static __thread int timer = -1, inside; /* rpoll() calls poll() */
+    int (*next)(struct pollfd*, nfds_t, int) =
+        (int (*)(struct pollfd*, nfds_t, int))dlsym(RTLD_NEXT, "poll");
+    struct itimerspec end = {.it_value = {timeout / 1000, timeout % 1000 * 1000000L}};
+    int got;
+
+    if (inside || timeout <= 0 || count > MEMBERS) return next(fds, count, timeout);
+    if (timer < 0) timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    if (timer < 0 || timerfd_settime(timer, 0, &end, NULL)) return -1;
+    if (count) memcpy(more, fds, count * sizeof(more[0]));
+    more[count] = (struct pollfd){.fd = timer, .events = POLLIN};
+    inside = 1;
+    got = next(more, count + 1, -1);
+    inside = 0;
+    for (nfds_t i = 0; i < count; i++) fds[i].revents = more[i].revents;
+    return got > 0 && more[count].revents ? got - 1 : got;
+}
+
 static int with_flags(int fd, int flags) {
     if (fd >= 0 && flags & SOCK_NONBLOCK) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     return fd;
@@ -136,6 +165,59 @@ int socket(int family, int type, int protocol) {
     int (*next)(int, int, int) = (int (*)(int, int, int))dlsym(RTLD_NEXT, "socket");
 
     return with_flags(next(family, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), type);
+}
+
+/* By the poll() above, which knows of rpoll(). */
+int select(int end, fd_set* in, fd_set* out, fd_set* other, struct timeval* timeout) {
+    struct pollfd polled[FD_SETSIZE];
+    fd_set* sets[] = {in, out, other};
+    /* what of poll() is an event of which set */
+    const short asked[] = {POLLIN, POLLOUT, POLLPRI};
+    const short told[] = {POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI};
+    int count = 0, found = 0, milliseconds = -1;
+
+    if (end < 0 || end > FD_SETSIZE) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (timeout) milliseconds = (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
+    for (int fd = 0; fd < end; fd++) {
+        struct pollfd one = {.fd = fd};
+
+        for (int i = 0; i < 3; i++)
+            if (sets[i] && FD_ISSET(fd, sets[i])) one.events |= asked[i];
+        if (one.events) polled[count++] = one;
+    }
+    if (poll(polled, (nfds_t)count, milliseconds) < 0) return -1;
+    for (int at = 0; at < count; at++) {
+        for (int i = 0; i < 3; i++) {
+            if (!(polled[at].events & asked[i])) continue;
+            if (polled[at].revents & told[i])
+                found++;
+            else
+                FD_CLR(polled[at].fd, sets[i]);
+        }
+    }
+    return found;
+}
+
+/*
+ * A connection that is made while the program goes on is made by two threads, one of librdmacm and
+ * that which polls, without a lock: one event of rdma_cm is overwritten by the next, and close()
+ * waits for it for ever, mostly with rdma-core 65. So the program waits until it is made.
+ */
+int connect(int fd, const struct sockaddr* address, socklen_t length) {
+    int (*next)(int, const struct sockaddr*, socklen_t) =
+        (int (*)(int, const struct sockaddr*, socklen_t))dlsym(RTLD_NEXT, "connect");
+    int internet = address->sa_family == AF_INET || address->sa_family == AF_INET6;
+    int flags = internet ? fcntl(fd, F_GETFL) : -1;
+    int status;
+
+    if (flags < 0 || !(flags & O_NONBLOCK)) return next(fd, address, length);
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    status = next(fd, address, length);
+    fcntl(fd, F_SETFL, flags);
+    return status;
 }
 
 int fcntl64(int fd, int command, ...) {

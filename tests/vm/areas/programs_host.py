@@ -264,6 +264,8 @@ def kexec(context: Context) -> None:
     guest.load_modules()
     context.forget(victim)
     configure(context, victim)
+    # Who looked for it meanwhile says for a moment more that it is not there.
+    survivor.until(f"ping -n -c 1 -W 1 {victim.ip()}", "the next kernel is not found", 30)
     ping(survivor, victim.ip())
     quick_rdma(context)
     context.note("the RC peer's retries are used up; the next kernel's driver works")

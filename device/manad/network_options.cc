@@ -296,18 +296,6 @@ std::optional<base::Duration> parse_duration(const std::string& text) {
     return base::Duration(static_cast<base::Duration::rep>(*nanoseconds));
 }
 
-std::optional<base::MacAddr> parse_mac(const std::string& text) {
-    base::MacAddr mac{};
-    if (text.size() != 17) return std::nullopt;
-    for (std::size_t i = 0; i < 6; ++i) {
-        const char* from = text.data() + 3 * i;
-        const auto [end, error] = std::from_chars(from, from + 2, mac[i], 16);
-        if (error != std::errc{} || end != from + 2) return std::nullopt;
-        if (i < 5 && from[2] != ':') return std::nullopt;
-    }
-    return mac;
-}
-
 std::optional<std::uint64_t> parse_rate(const std::string& text) {
     return with_unit(text, {{"G", 1000000000}, {"M", 1000000}, {"K", 1000}, {"", 1}});
 }

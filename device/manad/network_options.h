@@ -7,6 +7,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
+#include "base/mac_text.h"
 #include "fabric/faults.h"
 #include "fabric/frame_headers.h"
 #include "fabric/policy.h"
@@ -49,7 +50,7 @@ struct PolicyOptions {
 [[nodiscard]] Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text,
                                                         const base::SocketAccess& access = {});
 
-[[nodiscard]] std::optional<base::MacAddr> parse_mac(const std::string& text);
+using base::parse_mac;
 /// "1.5%" or "200ppm", to parts per million.
 [[nodiscard]] std::optional<std::uint32_t> parse_chance(const std::string& text);
 /// "10us", "1.5ms", "2s", "100ns".

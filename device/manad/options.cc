@@ -276,11 +276,6 @@ base::MacAddr default_mac(const std::string& name) {
     return mac;
 }
 
-std::string to_string(const base::MacAddr& mac) {
-    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3],
-                       mac[4], mac[5]);
-}
-
 ParsedOptions parse_options(int argc, const char* const* argv) {
     CLI::App app{"manad: MANA network adapters for QEMU guests, one per socket, over vfio-user"};
     Texts texts;

@@ -55,7 +55,6 @@ struct ParsedOptions {
 /// A locally administered unicast address that depends on the name alone, so that a NIC keeps it
 /// over restarts.
 [[nodiscard]] base::MacAddr default_mac(const std::string& name);
-/// "xx:xx:xx:xx:xx:xx", lower case.
-[[nodiscard]] std::string to_string(const base::MacAddr& mac);
+using base::to_string;
 
 }  // namespace openmana::manad

@@ -21,9 +21,10 @@ LAYERS = {
     "gdma": {"pci", "base"},
     "eth": {"gdma", "pci", "base"},
     "roce": {"base"},
+    "esp": {"base"},
     "rnic": {"eth", "roce", "gdma", "pci", "base"},
-    "fabric": {"rnic", "eth", "roce", "gdma", "pci", "vfio_user", "base"},
-    "manad": {"fabric", "rnic", "eth", "roce", "gdma", "pci", "vfio_user", "base"},
+    "fabric": {"rnic", "eth", "esp", "roce", "gdma", "pci", "vfio_user", "base"},
+    "manad": {"fabric", "rnic", "eth", "esp", "roce", "gdma", "pci", "vfio_user", "base"},
 }
 INCLUDE = re.compile(r'#include "([a-z_]+)/')
 NAMESPACE = re.compile(rf"(?<![\w:.>])(?:::)?(?:openmana::)?({'|'.join(LAYERS)})::")

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "esp/receiver.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace openmana::esp {
+namespace {
+
+bool well_formed(std::span<const std::byte> packet) {
+    return packet.size() >= kSmallestPacket && packet.size() <= kMaxPacket &&
+           (packet.size() - kSmallestPacket) % kAlignment == 0 &&
+           spi_of(packet.data()).value() >= kFirstSpi;
+}
+
+/// What a packet that is authentic has inside.
+Opened read_payload(std::span<std::byte> packet) {
+    const auto inside = packet.subspan(kHeaderBytes, packet.size() - kHeaderBytes - kIcvBytes);
+    const std::size_t end = inside.size() - kTrailerBytes;
+    const auto padding = std::to_integer<std::size_t>(inside[end]);
+    Opened result;
+    if (padding > end) return result;
+    for (std::size_t i = 0; i < padding; ++i)
+        if (inside[end - padding + i] != static_cast<std::byte>(i + 1)) return result;
+    result.verdict = Verdict::kOpened;
+    result.next_header = static_cast<NextHeader>(inside[end + 1]);
+    result.payload = inside.first(end - padding);
+    return result;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Receiver>> Receiver::create(const base::Clock& clock,
+                                                         const base::Calendar& calendar,
+                                                         std::shared_ptr<const KeyStore> keys,
+                                                         const Flow& flow) {
+    TRY(auto candidates, Candidates::create());
+    return std::unique_ptr<Receiver>(
+        new Receiver(clock, calendar, std::move(keys), flow, std::move(candidates)));
+}
+
+Receiver::Receiver(const base::Clock& clock, const base::Calendar& calendar,
+                   std::shared_ptr<const KeyStore> keys, const Flow& flow, Candidates candidates)
+    : clock_(clock),
+      calendar_(calendar),
+      keys_(std::move(keys)),
+      flow_(flow),
+      table_(std::make_shared<Table>()),
+      candidates_(std::move(candidates)),
+      scratch_(kMaxPacket) {}
+
+std::uint64_t Receiver::derivations() const {
+    const std::lock_guard lock(mutex_);
+    return candidates_.derivations();
+}
+
+void Receiver::drop_over_locked(base::TimePoint now) {
+    const auto over = [&](const Entry& entry) {
+        return (entry.until && now >= *entry.until) || !ring_->has(entry.sa->psk);
+    };
+    if (std::ranges::none_of(*table_, over)) return;
+    auto table = std::make_shared<Table>(*table_);
+    std::erase_if(*table, over);
+    table_ = std::move(table);
+}
+
+std::shared_ptr<const Receiver::Table> Receiver::current() {
+    std::shared_ptr<const KeyRing> before;  // its end is outside the lock
+    const std::lock_guard lock(mutex_);
+    if (const auto generation = keys_->generation(); !ring_ || generation != generation_) {
+        before = std::exchange(ring_, keys_->ring());
+        generation_ = generation;
+        candidates_.clear();
+    }
+    drop_over_locked(clock_.now());
+    return table_;
+}
+
+void Receiver::adopt_locked(std::shared_ptr<Sa> sa) {
+    newest_ = sa->spi;
+    auto table = std::make_shared<Table>();
+    table->push_back({std::move(sa), std::nullopt});
+    const base::TimePoint until = clock_.now() + kOverlap;
+    for (const Entry& entry : *table_)
+        if (table->size() < kMaxSas)
+            table->push_back({entry.sa, std::min(entry.until.value_or(until), until)});
+    table_ = std::move(table);
+}
+
+std::shared_ptr<Receiver::Sa> Receiver::take_up(std::span<const std::byte> packet,
+                                                Opened& refused) {
+    const Spi spi = spi_of(packet.data());
+    const std::lock_guard lock(mutex_);
+    // Another thread may have been faster.
+    for (const Entry& entry : *table_)
+        if (entry.sa->spi == spi) return entry.sa;
+    if (spi <= newest_) {
+        refused.verdict = Verdict::kOld;
+        return nullptr;
+    }
+    refused.ahead = std::int64_t{spi.value()} -
+                    std::chrono::duration_cast<std::chrono::seconds>(calendar_.now()).count();
+    if (refused.ahead > kSkew || refused.ahead < -kSkew) {
+        refused.verdict = Verdict::kUnknown;
+        return nullptr;
+    }
+    refused.verdict = Verdict::kForged;
+    for (std::size_t i = 0; i < ring_->size(); ++i) {
+        SaKey key;
+        // Not where it is: the next key needs it as it came.
+        if (!candidates_.get(*ring_, i, spi, flow_, key) || !trial_.set_key(key, Gcm::Use::kOpen) ||
+            !trial_.open(packet, scratch_.data()))
+            continue;
+        auto sa = std::make_shared<Sa>(spi, ring_->id(i));
+        std::ranges::copy(key.bytes(), sa->key.bytes().begin());
+        adopt_locked(sa);
+        return sa;
+    }
+    return nullptr;
+}
+
+/// All packets of the SA that come behind each other: how many.
+std::size_t Receiver::open_run(Sa& sa, std::span<const std::span<std::byte>> packets,
+                               std::span<Opened> results) {
+    auto hold = sa.lanes.take(sa.key, Gcm::Use::kOpen);
+    std::size_t count = 0;
+    for (; count < packets.size(); ++count) {
+        const auto packet = packets[count];
+        if (!well_formed(packet) || spi_of(packet.data()) != sa.spi) break;
+        Opened& result = results[count];
+        result = {};
+        if (!sa.window.may_accept(sequence_of(packet.data())))
+            result.verdict = Verdict::kReplayed;
+        else if (!hold || !hold.gcm().open(packet, packet.data() + kHeaderBytes))
+            result.verdict = Verdict::kForged;
+        else
+            result = read_payload(packet);
+    }
+    const std::lock_guard lock(sa.mutex);
+    for (std::size_t i = 0; i < count; ++i)
+        if (results[i].verdict == Verdict::kOpened &&
+            !sa.window.accept(sequence_of(packets[i].data()))) {
+            results[i] = {};
+            results[i].verdict = Verdict::kReplayed;
+        }
+    return count;
+}
+
+bool Receiver::open(std::span<const std::span<std::byte>> packets, std::span<Opened> results) {
+    bool began = false;
+    std::shared_ptr<const Table> table = current();
+    for (std::size_t at = 0; at < packets.size();) {
+        results[at] = {};
+        if (!well_formed(packets[at])) {
+            ++at;
+            continue;
+        }
+        const Spi spi = spi_of(packets[at].data());
+        const auto found =
+            std::ranges::find_if(*table, [&](const Entry& entry) { return entry.sa->spi == spi; });
+        std::shared_ptr<Sa> sa;
+        if (found != table->end()) {
+            sa = found->sa;
+        } else {
+            sa = take_up(packets[at], results[at]);
+            if (sa == nullptr) {
+                ++at;
+                continue;
+            }
+            began = true;
+            table = current();
+        }
+        at += open_run(*sa, packets.subspan(at), results.subspan(at));
+    }
+    return began;
+}
+
+}  // namespace openmana::esp

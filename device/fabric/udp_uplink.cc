@@ -19,9 +19,16 @@ base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(base::EventLoop& loop
     options.remote = config.remote;
     options.fragments = true;
     TRY(auto socket, base::DatagramSocket::open(config.local, options));
-    std::unique_ptr<UdpUplink> uplink(new UdpUplink(loop, network, config, std::move(socket)));
+    std::unique_ptr<UplinkEncryption> encryption;
+    if (!config.encryption.key_file.empty()) {
+        TRY(encryption, UplinkEncryption::create(loop, config.encryption, config.local,
+                                                 config.remote, config.name));
+    }
+    std::unique_ptr<UdpUplink> uplink(
+        new UdpUplink(loop, network, config, std::move(socket), std::move(encryption)));
     TRY_VOID(loop.add(uplink->socket_.fd(), EPOLLIN,
                       [raw = uplink.get()](std::uint32_t) { raw->read(); }));
+    uplink->send_notice();
     return uplink;
 }
 
@@ -30,26 +37,48 @@ UdpUplink::~UdpUplink() {
     loop_.remove(socket_.fd());
 }
 
+void UdpUplink::visit_counters(const CounterVisitor& visitor) const {
+    Uplink::visit_counters(visitor);
+    if (encryption_) encryption_->counters().visit(visitor);
+}
+
+void UdpUplink::send(std::span<const base::Datagram> datagrams) {
+    const auto sent = socket_.send(datagrams);
+    count_sent(sent.datagrams, sent.bytes);
+    if (const auto lost = sent.dropped + sent.too_large; lost > 0) counters_.tx_dropped.add(lost);
+}
+
 void UdpUplink::deliver(base::FrameViews frames) {
     std::array<base::Datagram, kSendBurst> datagrams;
+    while (!frames.empty() && encryption_) {
+        const UplinkEncryption::Sealed* sealed = nullptr;
+        frames = frames.subspan(encryption_->seal(frames, sealed));
+        send(sealed->datagrams());
+    }
     while (!frames.empty()) {
         const base::FrameViews burst = frames.first(std::min(frames.size(), kSendBurst));
         frames = frames.subspan(burst.size());
         for (std::size_t i = 0; i < burst.size(); ++i) datagrams[i] = {{}, burst[i], nullptr, 0};
-        const auto sent = socket_.send(std::span(datagrams).first(burst.size()));
-        count_sent(sent.datagrams, sent.bytes);
-        if (sent.dropped + sent.too_large > 0)
-            counters_.tx_dropped.add(sent.dropped + sent.too_large);
+        send(std::span(datagrams).first(burst.size()));
     }
+}
+
+void UdpUplink::send_notice() {
+    if (!encryption_) return;
+    if (const auto notice = encryption_->notice()) (void)socket_.send(std::span(&*notice, 1));
 }
 
 /// One call a turn, so that who else is on the thread waits for no more.
 void UdpUplink::read() {
     bool more = false;  // the loop asks again
     frames_.clear();
-    for (const base::ReceivedDatagram& datagram : socket_.receive(more))
-        frames_.push_back(datagram.bytes);
+    const auto datagrams = socket_.receive(more);
+    if (encryption_)
+        encryption_->open(datagrams, frames_);
+    else
+        for (const base::ReceivedDatagram& datagram : datagrams) frames_.push_back(datagram.bytes);
     receive(frames_);
+    send_notice();
 }
 
 }  // namespace openmana::fabric

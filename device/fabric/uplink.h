@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "base/unix_socket.h"
 #include "fabric/source_guard.h"
 #include "fabric/switch.h"
+#include "fabric/uplink_encryption.h"
 
 namespace openmana::fabric {
 
@@ -31,6 +33,7 @@ struct UplinkConfig {
     std::string name;  ///< in log lines and counters
     std::string network = kDefaultNetwork;
     SocketAddress local, remote;
+    EncryptionConfig encryption;  ///< udp
     std::string interface;
     std::string path;
     bool listen = false;        ///< stream: wait for the other end instead of going to it
@@ -64,9 +67,14 @@ public:
                                                         const UplinkConfig& config);
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const UplinkCounters& counters() const { return counters_; }
+    using CounterVisitor = std::function<void(const base::CounterInfo&, std::uint64_t)>;
+    /// All that there are of it.
+    virtual void visit_counters(const CounterVisitor& visitor) const { counters_.visit(visitor); }
     /// True if frames can go out: not if a stream has no other end, or a TAP device
     /// was deleted.
     [[nodiscard]] virtual bool connected() const { return true; }
+    /// Null if what goes through is not encrypted.
+    [[nodiscard]] virtual UplinkEncryption* encryption() { return nullptr; }
 
 protected:
     Uplink(base::EventLoop& loop, Switch& network, std::string name)

@@ -347,7 +347,9 @@ json NetworkControl::uplinks() const {
     for (const auto& server : uplinks_) {
         const fabric::Uplink& uplink = server->uplink();
         json counters = counters_of(server->thread().watch().counters());
-        counters.update(counters_of(uplink.counters()));
+        uplink.visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
+            counters[info.name] = value;
+        });
         rows.push_back({{"uplink", uplink.name()},
                         {"network", server->network()},
                         {"connected", uplink.connected()},
@@ -356,8 +358,31 @@ json NetworkControl::uplinks() const {
     return {{"ok", true}, {"uplinks", rows}};
 }
 
+json NetworkControl::rekey(const std::string& name) {
+    bool any = false;
+    for (const auto& server : uplinks_) {
+        fabric::Uplink& uplink = server->uplink();
+        if (!name.empty() && uplink.name() != name) continue;
+        if (uplink.encryption() == nullptr) {
+            if (!name.empty()) return failure(fmt::format("'{}' is not encrypted", name));
+            continue;
+        }
+        any = true;
+        const auto asked = server->thread().call(
+            "rekey", [encryption = uplink.encryption()] { return encryption->rekey(); });
+        if (!asked)
+            return failure(fmt::format("uplink '{}': {}", uplink.name(), asked.error().text));
+        if (!*asked) return failure(fmt::format("uplink '{}'", uplink.name()), asked->error());
+        OM_INFO("rekey: uplink={}", uplink.name());
+    }
+    if (any) return {{"ok", true}};
+    return failure(name.empty() ? "no uplink is encrypted"
+                                : fmt::format("there is no uplink '{}'", name));
+}
+
 std::optional<json> NetworkControl::handle(const std::string& command, const json& request) {
     if (command == "uplinks") return uplinks();
+    if (command == "rekey") return rekey(text_of(request, "uplink"));
     if (command != "capture" && command != "fault" && command != "policy") return std::nullopt;
     const std::string action = text_of(request, "action");
     if (action == "show") {

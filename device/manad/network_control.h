@@ -43,7 +43,8 @@ public:
     /// The NIC of that name; null if there is none.
     [[nodiscard]] NicServer* find(const std::string& name) const;
 
-    /// Answers the requests `capture`, `fault`, `policy` and `uplinks`; nothing for others.
+    /// Answers the requests `capture`, `fault`, `policy`, `rekey` and `uplinks`; nothing for
+    /// others.
     std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
 
 private:
@@ -71,6 +72,7 @@ private:
     nlohmann::json policy(NicServer& nic, const std::string& action, const nlohmann::json& request);
     [[nodiscard]] nlohmann::json show(const std::string& command) const;
     [[nodiscard]] nlohmann::json uplinks() const;
+    nlohmann::json rekey(const std::string& name);
     /// What a thread was asked to write out.
     struct Flush {
         LoopThread& thread;

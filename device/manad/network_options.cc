@@ -213,11 +213,33 @@ Parsed<std::string> take_network(std::string& text) {
     return name;
 }
 
+/// A key that has an uplink encrypt; false if it is none. `failed` says what was wanted instead.
+bool parse_encryption(const std::string& key, const std::string& value,
+                      fabric::EncryptionConfig& encryption, const char*& failed) {
+    if (key == "key-file") {
+        if (value.empty()) failed = "a file";
+        encryption.key_file = value;
+        return true;
+    }
+    if (key != "rekey") return false;
+    const auto time = parse_duration(value);
+    if (!time || *time < std::chrono::seconds(1) || *time > std::chrono::hours(24))
+        failed = "a time from 1s to 86400s";
+    else
+        encryption.limits.rekey = *time;
+    return true;
+}
+
 Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
                                               fabric::UplinkConfig config) {
     const auto keys = split_keys(text);
     if (!keys) return tl::unexpected(keys.error());
     for (const auto& [key, value] : *keys) {
+        const char* failed = nullptr;
+        if (parse_encryption(key, value, config.encryption, failed)) {
+            if (failed != nullptr) return wrong(key, value, failed);
+            continue;
+        }
         if (key != "local" && key != "remote")
             return tl::unexpected(fmt::format("unknown key '{}'", key));
         const auto address = fabric::SocketAddress::parse(value);
@@ -229,6 +251,8 @@ Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
         return tl::unexpected(std::string("udp needs local=ADDRESS:PORT,remote=ADDRESS:PORT"));
     if (config.local.storage.ss_family != config.remote.storage.ss_family)
         return tl::unexpected(std::string("local and remote are not of one IP version"));
+    if (keys->contains("rekey") && !keys->contains("key-file"))
+        return tl::unexpected(std::string("rekey= is for an uplink with key-file="));
     return config;
 }
 

@@ -180,7 +180,8 @@ void declare(CLI::App& app, Texts& texts) {
                "[,congestion=on|off][,ext=on|off]; repeatable")
         ->required();
     repeatable("--uplink", texts.uplinks,
-               "A way out of a network: udp=local=IP:PORT,remote=IP:PORT or tap=INTERFACE or "
+               "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,key-file=FILE"
+               "[,rekey=3600s]] or tap=INTERFACE or "
                "stream=PATH[,listen[,access=USER:GROUP:MODE]], and [,network=NAME]; repeatable");
     repeatable("--fault", texts.faults,
                "Faults of a NIC's link: "

@@ -33,7 +33,9 @@ public:
     }
     /// Null if it is served by another's.
     [[nodiscard]] LoopThread* own_thread() const { return own_thread_.get(); }
+    [[nodiscard]] LoopThread& thread() { return thread_; }
     [[nodiscard]] const LoopThread& thread() const { return thread_; }
+    [[nodiscard]] fabric::Uplink& uplink() { return *uplink_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }

@@ -155,11 +155,18 @@ public:
             command->add_subcommand("show", "What is set, for all NICs");
         }
         uplinks_ = app.add_subcommand("uplinks", "Uplinks and their counters");
+        rekey_ = app.add_subcommand("rekey",
+                                    "Read the key files of encrypted uplinks, and begin new keys");
+        rekey_->add_option("uplink", uplink_, "Only this one, by its name in `uplinks`");
     }
     [[nodiscard]] bool parsed() const { return command() != nullptr; }
     [[nodiscard]] json request() const {
         json request = {{"command", command()->get_name()}};
         if (command() == uplinks_) return request;
+        if (command() == rekey_) {
+            if (!uplink_.empty()) request["uplink"] = uplink_;
+            return request;
+        }
         const std::string action = command()->get_subcommands().front()->get_name();
         request["action"] = action;
         if (!nic_.empty()) request["nic"] = nic_;
@@ -214,7 +221,7 @@ private:
         command.add_option("options", options_, "key=value,...")->required();
     }
     [[nodiscard]] const CLI::App* command() const {
-        for (const CLI::App* command : {capture_, fault_, policy_, uplinks_})
+        for (const CLI::App* command : {capture_, fault_, policy_, uplinks_, rekey_})
             if (command->parsed()) return command;
         return nullptr;
     }
@@ -223,7 +230,9 @@ private:
     CLI::App* fault_;
     CLI::App* policy_;
     CLI::App* uplinks_;
+    CLI::App* rekey_;
     std::string nic_;
+    std::string uplink_;
     std::string file_;
     std::vector<std::string> options_;
 };

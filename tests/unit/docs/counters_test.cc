@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/memory_account.h"
+#include "esp/counters.h"
 #include "eth/counters.h"
 #include "fabric/nic.h"
 #include "fabric/port_path.h"
@@ -46,6 +47,7 @@ const Table kTables[] = {
     {"Port: flow log", fabric::FlowCounters::kInfo},
     {"Capture", fabric::CaptureCounters::kInfo},
     {"Uplink", fabric::UplinkCounters::kInfo},
+    {"Uplink: encryption", esp::EspCounters::kInfo},
     {"Switch", fabric::SwitchCounters::kInfo},
 };
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "manad/daemon.h"
+#include "support/loopback.h"
 
 namespace openmana::manad {
 namespace {
@@ -201,6 +202,33 @@ TEST_F(NetworkControlTest, TheCommandLineIsApplied) {
     EXPECT_TRUE(uplinks[0]["counters"].contains("fabric.uplink.tx_frames"));
     const json stats = daemon->handle({{"command", "stats"}});
     EXPECT_TRUE(stats["nics"][0]["counters"].contains("fabric.fault.lost"));
+}
+
+TEST_F(NetworkControlTest, EncryptedUplinksBeginNewKeysWhenTheyAreAsked) {
+    const std::string file = directory / "key";
+    std::ofstream(file) << std::string(64, '1');
+    std::filesystem::permissions(file, std::filesystem::perms(0600));
+    const auto [local, remote] = test::free_udp_addresses();
+    options.uplinks.push_back(*parse_uplink("udp=local=" + local.text() +
+                                            ",remote=" + remote.text() + ",key-file=" + file));
+    options.uplinks.push_back(*parse_uplink("stream=" + (directory / "s").string() + ",listen"));
+    start();
+    const auto rekey = [&](const char* uplink) {
+        json request = {{"command", "rekey"}};
+        if (uplink != nullptr) request["uplink"] = uplink;
+        const json answer = daemon->handle(request);
+        return answer["ok"] == true ? std::string() : answer.value("error", "");
+    };
+    EXPECT_EQ(rekey(nullptr), "");
+    EXPECT_EQ(rekey(options.uplinks[0].name.c_str()), "");
+    EXPECT_NE(rekey(options.uplinks[1].name.c_str()).find("is not encrypted"), std::string::npos);
+    EXPECT_EQ(rekey("no"), "there is no uplink 'no'");
+    std::ofstream(file) << "nonsense";
+    EXPECT_NE(rekey(nullptr).find("a key is 64 hex digits"), std::string::npos);
+    const json uplinks = daemon->handle({{"command", "uplinks"}})["uplinks"];
+    EXPECT_TRUE(uplinks[0]["counters"].contains("fabric.uplink.esp_forged"));
+    EXPECT_FALSE(uplinks[1]["counters"].contains("fabric.uplink.esp_forged"));
+    EXPECT_EQ(uplinks.dump().find("1111"), std::string::npos);
 }
 
 TEST_F(NetworkControlTest, WhatCannotBeHadEndsTheStart) {

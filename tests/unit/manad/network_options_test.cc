@@ -231,6 +231,21 @@ TEST(UplinkOption, NamesItsNetworkAnywhereBehindItsKind) {
         EXPECT_FALSE(parse_uplink(text).has_value()) << text;
 }
 
+TEST(UplinkOption, OfUdpCanBeEncrypted) {
+    const std::string ends = "udp=local=127.0.0.1:4000,remote=127.0.0.1:4001";
+    EXPECT_EQ(parse_uplink(ends)->encryption.key_file, "");
+    const auto uplink = parse_uplink(ends + ",key-file=/etc/key,rekey=90s");
+    ASSERT_TRUE(uplink.has_value()) << uplink.error();
+    EXPECT_EQ(uplink->encryption.key_file, "/etc/key");
+    EXPECT_EQ(uplink->encryption.limits.rekey, 90s);
+    EXPECT_EQ(parse_uplink(ends + ",key-file=k")->encryption.limits.rekey, 1h);
+    EXPECT_EQ(parse_uplink(ends + ",key-file=").error(), "key-file= is not a file");
+    for (const char* time : {"0s", "999ms", "86401s", "", "1h"})
+        EXPECT_EQ(parse_uplink(ends + ",key-file=k,rekey=" + time).error(),
+                  std::string("rekey=") + time + " is not a time from 1s to 86400s");
+    EXPECT_EQ(parse_uplink(ends + ",rekey=5s").error(), "rekey= is for an uplink with key-file=");
+}
+
 TEST(UplinkOption, SaysWhatIsWrong) {
     for (const char* text :
          {"", "udp", "udp=", "udp=local=127.0.0.1:1", "udp=local=127.0.0.1:1,remote=[::1]:1",

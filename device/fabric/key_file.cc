@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/key_file.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+#include "esp/secret.h"
+
+namespace openmana::fabric {
+namespace {
+
+using base::ErrorCode;
+using base::fail;
+
+/// One byte more than a key file may have, so that a longer one shows.
+constexpr std::size_t kRead = esp::KeyRing::kMaxText + 1;
+
+base::Result<void> check_status(const struct stat& status, uid_t user) {
+    const auto refused = [](const char* why) { return fail(ErrorCode::kPermission, why); };
+    if (!S_ISREG(status.st_mode)) return refused("a key file is a regular file");
+    if (status.st_uid != 0 && status.st_uid != user)
+        return refused("a key file belongs to the user that manad runs as, or to root");
+    const mode_t others = status.st_uid == 0 && user != 0 ? 0037 : 0077;
+    if ((status.st_mode & others) != 0)
+        return refused("a key file is for its owner alone: chmod 600");
+    return {};
+}
+
+base::Result<std::shared_ptr<const esp::KeyRing>> read_keys(const std::string& path, uid_t user,
+                                                            const esp::KeyRing* before) {
+    const auto failed = [] {
+        return errno == ELOOP
+                   ? fail(ErrorCode::kPermission, "a symbolic link is not followed")
+                   : fail(ErrorCode::kIo, "cannot read the key file", static_cast<unsigned>(errno));
+    };
+    // A pipe without a writer would be waited for.
+    const base::UniqueFd fd(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0) return failed();
+    TRY_VOID(check_status(status, user));
+    TRY(const auto pages, esp::SecretPages::create(kRead));
+    const auto bytes = pages.bytes();
+    std::size_t size = 0;
+    for (ssize_t n = 1; n != 0 && size < bytes.size();) {
+        n = ::read(fd.get(), bytes.data() + size, bytes.size() - size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed();
+        size += static_cast<std::size_t>(n);
+    }
+    return esp::KeyRing::parse({reinterpret_cast<const char*>(bytes.data()), size}, before);
+}
+
+std::string directory_of(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// What is wrong, in words for the log: a key file's error may be about a line.
+std::string reason_of(const base::Error& error) {
+    if (error.code == ErrorCode::kIo)
+        return std::string(error.text) + ": " + std::strerror(static_cast<int>(error.detail));
+    if (error.detail == 0) return error.text;
+    return "line " + std::to_string(error.detail) + ": " + error.text;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<KeyFile>> KeyFile::create(base::EventLoop& loop,
+                                                       const std::string& path) {
+    TRY(auto ring, read_keys(path, ::geteuid(), nullptr));
+    std::unique_ptr<KeyFile> file(new KeyFile(loop, path, std::move(ring)));
+    file->watch();
+    return file;
+}
+
+KeyFile::KeyFile(base::EventLoop& loop, std::string path, std::shared_ptr<const esp::KeyRing> ring)
+    : loop_(loop),
+      user_(::geteuid()),
+      path_(std::move(path)),
+      name_(path_.substr(path_.rfind('/') + 1)),
+      keys_(std::make_shared<esp::KeyStore>(std::move(ring))) {}
+
+KeyFile::~KeyFile() {
+    if (notify_) loop_.remove(notify_.get());
+}
+
+/// The directory, since programs put a new file in the place of the old one. Where the system gives
+/// no watch, manactl has it read.
+void KeyFile::watch() {
+    base::UniqueFd notify(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!notify ||
+        ::inotify_add_watch(notify.get(), directory_of(path_).c_str(),
+                            IN_CLOSE_WRITE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR) < 0 ||
+        !loop_.add(notify.get(), EPOLLIN, [this](std::uint32_t) { look(); })) {
+        OM_WARN("key file watch: file={} reason=\"{}\"", path_, std::strerror(errno));
+        return;
+    }
+    notify_ = std::move(notify);
+}
+
+void KeyFile::look() {
+    alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + 256)];
+    bool changed = false;
+    for (;;) {
+        const ssize_t n = ::read(notify_.get(), buffer, sizeof buffer);
+        if (n <= 0) break;
+        for (ssize_t at = 0; at < n;) {
+            inotify_event event{};
+            std::memcpy(&event, buffer + at, sizeof event);
+            // Without a name: events were lost, or it is about the directory.
+            changed = changed || event.len == 0 ||
+                      name_ == buffer + at + static_cast<ssize_t>(sizeof event);
+            at += static_cast<ssize_t>(sizeof event + event.len);
+        }
+    }
+    if (!changed) return;
+    // Somebody may be about to write it; then there is another event when he is done.
+    if (const auto read = reload();
+        !read && !(read.error().code == ErrorCode::kIo && read.error().detail == ENOENT))
+        OM_WARN("key file refused: file={} reason=\"{}\"; the keys are what they were", path_,
+                reason_of(read.error()));
+}
+
+base::Result<void> KeyFile::reload() {
+    const auto before = keys_->ring();
+    TRY(auto ring, read_keys(path_, user_, before.get()));
+    if (ring->same(*before)) return {};
+    OM_INFO("key file read: file={} keys={}", path_, ring->size());
+    keys_->replace(std::move(ring));
+    return {};
+}
+
+}  // namespace openmana::fabric

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "base/result.h"
+#include "esp/key_ring.h"
+
+namespace openmana::fabric {
+
+/// The pre-shared keys of an uplink, from a file that is read again when it changes. On one loop.
+///
+/// Only a regular file is read, through no symbolic link, that is of this process's user or of
+/// root, and that others cannot read; root's file may be readable for a group, which is how a
+/// service gets one. Keys are nowhere but in SecretPages.
+class KeyFile {
+public:
+    static base::Result<std::unique_ptr<KeyFile>> create(base::EventLoop& loop,
+                                                         const std::string& path);
+    ~KeyFile();
+    KeyFile(const KeyFile&) = delete;
+    KeyFile& operator=(const KeyFile&) = delete;
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] const std::shared_ptr<esp::KeyStore>& keys() const { return keys_; }
+    /// Reads it now. If it cannot be used the keys stay what they are.
+    base::Result<void> reload();
+
+private:
+    KeyFile(base::EventLoop& loop, std::string path, std::shared_ptr<const esp::KeyRing> ring);
+    void watch();
+    void look();
+
+    base::EventLoop& loop_;
+    const uid_t user_;  // of this process; who is in the sandbox does not ask any more
+    const std::string path_;
+    const std::string name_;  // in its directory
+    const std::shared_ptr<esp::KeyStore> keys_;
+    base::UniqueFd notify_;
+};
+
+}  // namespace openmana::fabric

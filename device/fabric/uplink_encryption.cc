@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/uplink_encryption.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace openmana::fabric {
+
+base::Result<esp::Endpoint> tunnel_end(const base::SocketAddress& address) {
+    esp::Endpoint end;
+    if (address.storage.ss_family == AF_INET6) {
+        sockaddr_in6 v6{};
+        std::memcpy(&v6, &address.storage, sizeof v6);
+        std::memcpy(end.address.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
+        end.port = ::ntohs(v6.sin6_port);
+        end.v6 = true;
+    } else {
+        sockaddr_in v4{};
+        std::memcpy(&v4, &address.storage, sizeof v4);
+        std::memcpy(end.address.data(), &v4.sin_addr, sizeof v4.sin_addr);
+        end.port = ::ntohs(v4.sin_port);
+    }
+    if (std::ranges::all_of(end.address, [](std::uint8_t byte) { return byte == 0; }))
+        return base::fail(base::ErrorCode::kInvalidArgument,
+                          "an encrypted uplink needs the address that the other end has for it");
+    return end;
+}
+
+base::Result<std::unique_ptr<UplinkEncryption>> UplinkEncryption::create(
+    base::EventLoop& loop, const EncryptionConfig& config, const base::SocketAddress& local,
+    const base::SocketAddress& remote, const std::string& name) {
+    esp::Channel::Config channel{name, {}, config.limits};
+    TRY(channel.flow.sender, tunnel_end(local));
+    TRY(channel.flow.receiver, tunnel_end(remote));
+    TRY(auto key_file, KeyFile::create(loop, config.key_file));
+    std::unique_ptr<UplinkEncryption> own(new UplinkEncryption(std::move(key_file)));
+    TRY(own->channel_, esp::Channel::create(loop.clock(), own->calendar_, own->key_file_->keys(),
+                                            std::move(channel), own->counters_));
+    return own;
+}
+
+std::size_t UplinkEncryption::seal(base::FrameViews frames, const Sealed*& sealed) {
+    thread_local Sealed own;
+    sealed = &own;
+    own.count_ = 0;
+    std::size_t taken = 0;
+    std::size_t bytes = 0;
+    for (; taken < std::min(frames.size(), Sealed::kMaxPackets); ++taken) {
+        const std::size_t size = esp::sealed_size(frames[taken].size());
+        if (taken > 0 && bytes + size > Sealed::kMaxBytes) break;
+        bytes += size;
+    }
+    auto batch = channel_->begin(static_cast<std::uint32_t>(taken));
+    if (!batch) return taken;
+    if (own.bytes_.size() < bytes) own.bytes_.resize(std::max(bytes, Sealed::kMaxBytes));
+    std::byte* at = own.bytes_.data();
+    for (const base::FrameView frame : frames.first(taken)) {
+        const std::span<const std::byte> parts[] = {frame};
+        const std::size_t size = batch->seal(parts, esp::NextHeader::kEthernet, at);
+        if (size == 0) {
+            counters_.refused.add();
+            continue;
+        }
+        own.datagrams_[own.count_++] = {{}, {at, size}, nullptr, 0};
+        at += size;
+    }
+    return taken;
+}
+
+void UplinkEncryption::open(std::span<const base::ReceivedDatagram> datagrams,
+                            std::vector<base::FrameView>& frames) {
+    packets_.clear();
+    for (const base::ReceivedDatagram& datagram : datagrams) packets_.push_back(datagram.bytes);
+    opened_.resize(packets_.size());
+    channel_->open(packets_, opened_);
+    for (const esp::Opened& opened : opened_)
+        if (opened.next_header == esp::NextHeader::kEthernet && !opened.payload.empty())
+            frames.emplace_back(opened.payload);
+}
+
+std::optional<base::Datagram> UplinkEncryption::notice() {
+    const std::size_t size = channel_->notice(notice_.data());
+    if (size == 0) return std::nullopt;
+    return base::Datagram{{}, std::span(notice_).first(size), nullptr, 0};
+}
+
+base::Result<void> UplinkEncryption::rekey() {
+    TRY_VOID(key_file_->reload());
+    channel_->rekey();
+    return {};
+}
+
+}  // namespace openmana::fabric

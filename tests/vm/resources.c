@@ -4,8 +4,8 @@
  *
  *   resources DEVICE
  *
- * Prints a line for each, as the verbs and the direct verbs know it, in the forms of `rdma` (keys in
- * hexadecimal):
+ * Prints a line for each, as the verbs and the direct verbs know it, in the forms of `rdma` (keys
+ * in hexadecimal):
  *
  *   cq cq_id 5 cqe 63 vector 0
  *   mr lkey 9e41f4 rkey 9e41f4 length 8192 access 3

@@ -11,6 +11,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "manad/dma_ranges.h"
+#include "manad/nic_mtus.h"
 
 namespace openmana::manad {
 namespace {
@@ -46,13 +47,15 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
     TRY(auto loop, base::EventLoop::create());
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
     const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
-    for (NicOptions nic : options.nics) {
+    std::vector<std::string> cut;
+    for (NicOptions& nic : with_mtus_of_paths(options, cut)) {
         subject = nic.socket;
         nic.max_dma_ranges = ranges;
         TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience));
         daemon->nics_.push_back(std::move(server));
         daemon->sockets_.push_back(nic.socket);
     }
+    for (const std::string& line : cut) OM_WARN("{}", line);
     TRY_VOID(daemon->network_.set_up(options, subject));
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.listen) daemon->sockets_.push_back(uplink.path);

@@ -68,6 +68,7 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
             const auto mtu = parse_number<std::uint16_t>(value, kMinMtu, kMaxMtu);
             if (!mtu) return bad(key, value, "a number from 1500 to 9000");
             options.nic.max_mtu = *mtu;
+            options.mtu_given = true;
         } else if (key == "speed") {
             const auto speed = parse_number<std::uint32_t>(value, 1, 1000000);
             if (!speed) return bad(key, value, "a speed in Mbit/s from 1 to 1000000");

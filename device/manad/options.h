@@ -25,6 +25,7 @@ struct NicOptions {
     base::SocketAccess access;
     std::string network = fabric::kDefaultNetwork;
     fabric::NicConfig nic;
+    bool mtu_given = false;  ///< nic.max_mtu was said, and does not follow from uplinks
     std::size_t max_dma_ranges = pci::EndpointConfig().max_dma_ranges;  ///< not an option
 };
 

@@ -187,6 +187,9 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument("--beside-stock", action="store_true", help="with ours: measures two "
                        "guests with stock driver and provider too, by turns, and counts the "
                        "instructions of posting and polling of both")
+    bench.add_argument("--two-hosts", action="store_true", help="measures guests on two hosts "
+                       "(network namespaces, joined by a wire of --mtu) beside guests on one, and "
+                       "a plain UDP sender on that wire; for root; saves hosts.json")
 
     prepare = commands.add_parser("prepare", help="make what guests need, run none",
                                   description="Makes what the cache does not have: the image of "
@@ -226,6 +229,10 @@ def dispatch(args: argparse.Namespace) -> int:
         from . import tests
         return tests.run(args)
     if args.command == "bench":
+        if args.two_hosts:
+            from . import two_hosts
+            return two_hosts.run(guest_specs(args), args.mtu, args.output, args.quick,
+                                 args.ext == "on")
         from . import bench
         return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot,
                          args.ext == "on", args.beside_stock)

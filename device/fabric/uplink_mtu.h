@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "fabric/uplink.h"
+
+namespace openmana::fabric {
+
+/// The MTU of a path to the other end of a UDP uplink, as the kernel knows it now, and what it
+/// leaves for interfaces: the largest of their MTUs with which no frame, a VLAN tag included, goes
+/// in fragments.
+struct UplinkMtu {
+    std::size_t path = 0;
+    std::size_t inside = 0;
+};
+/// Nothing of uplinks of other kinds, and where the kernel knows no way to the other end. Binds the
+/// local address for a moment, so before the uplink is made.
+[[nodiscard]] std::optional<UplinkMtu> find_mtu(const UplinkConfig& config);
+
+}  // namespace openmana::fabric

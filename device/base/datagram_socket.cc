@@ -54,7 +54,6 @@ DatagramSocket::DatagramSocket(UniqueFd fd, int family, const Options& options)
     : fd_(std::move(fd)),
       family_(family),
       offload_(options.offload),
-      traffic_class_(options.traffic_class),
       buffer_(kReceiveMessages * kReceiveBytes),
       senders_(kReceiveMessages) {
     received_.reserve(kReceiveMessages * kMaxSegments);

@@ -95,7 +95,6 @@ private:
     UniqueFd fd_;
     int family_;
     bool offload_;
-    bool traffic_class_;
     std::unique_ptr<SegmentLimit> limit_ = std::make_unique<SegmentLimit>();
     std::vector<std::byte> buffer_;  // kReceiveMessages of kReceiveBytes
     std::vector<SocketAddress> senders_;

@@ -83,7 +83,7 @@ static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, u
 {
 	const struct mana_hw_cqe *cqe = &cq->ring[position & (cq->entries - 1)];
 	const void *at = (const uint8_t *)cqe + offsetof(struct mana_hw_cqe, word);
-	const uint32_t *word = at;
+	const uint32_t *word = (const uint32_t *)at;
 	uint32_t lap = position >> cq->shift & MANA_HW_OWNER_MASK;
 	/* pairs with the device: data first, then the word with the owner bits */
 	uint32_t owner = mana_load_device(word) >> MANA_HW_OWNER_SHIFT;

@@ -2,8 +2,8 @@
 /*
  * What librspreload, which makes rsockets of sockets, does not know of a program's calls, on top of
  * what it knows: epoll by poll(), accept4(), fcntl64(), and socket() with flags; and what it does
- * wrong: poll() and select() with a time limit, connect() that does not wait. To be preloaded
- * before it. Epoll is level-triggered, as redis wants it.
+ * wrong: poll() and select() with a time limit or for connections, connect() that does not wait. To
+ * be preloaded before it. Epoll is level-triggered, as redis wants it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,6 +22,7 @@
 
 #define SETS 64
 #define MEMBERS 1024
+#define LOOK_AGAIN 200 /* ms */
 
 struct set {
     int fd; /* /dev/null, so that the number is nobody else's */
@@ -32,6 +33,7 @@ struct set {
 
 static struct set* sets[SETS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char listening[FD_SETSIZE]; /* or did, under this number */
 
 static struct set* find(int fd) {
     for (int i = 0; i < SETS; i++)
@@ -132,24 +134,62 @@ int epoll_wait(int epfd, struct epoll_event* events, int room, int timeout) {
  * from then on each caller yields until that one has come. So no time limit reaches rpoll(): the
  * end of the time is an event of one descriptor more.
  */
-int poll(struct pollfd* fds, nfds_t count, int timeout) {
+static int poll_once(struct pollfd* fds, nfds_t count, int timeout) {
     static __thread struct pollfd more[MEMBERS + 1];
-    static __thread int timer = -1, inside; /* rpoll() calls poll() */
+    static __thread int inside; /* rpoll() calls poll() */
     int (*next)(struct pollfd*, nfds_t, int) =
         (int (*)(struct pollfd*, nfds_t, int))dlsym(RTLD_NEXT, "poll");
     struct itimerspec end = {.it_value = {timeout / 1000, timeout % 1000 * 1000000L}};
+    nfds_t timers = timeout > 0;
+    int timer = -1;
     int got;
 
-    if (inside || timeout <= 0 || count > MEMBERS) return next(fds, count, timeout);
-    if (timer < 0) timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-    if (timer < 0 || timerfd_settime(timer, 0, &end, NULL)) return -1;
+    if (inside || !timeout || count > MEMBERS) return next(fds, count, timeout);
+    if (timers) {
+        timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+        if (timer < 0) return -1;
+        timerfd_settime(timer, 0, &end, NULL);
+    }
     if (count) memcpy(more, fds, count * sizeof(more[0]));
     more[count] = (struct pollfd){.fd = timer, .events = POLLIN};
     inside = 1;
-    got = next(more, count + 1, -1);
+    got = next(more, count + timers, -1);
     inside = 0;
+    if (timers) close(timer);
     for (nfds_t i = 0; i < count; i++) fds[i].revents = more[i].revents;
-    return got > 0 && more[count].revents ? got - 1 : got;
+    return got > 0 && timers && more[count].revents ? got - 1 : got;
+}
+
+/*
+ * A thread of librdmacm accepts connections and puts them into a queue of the listening rsocket;
+ * rpoll() waits for the event that the thread takes, and not for the queue. So who waits for a
+ * connection looks again after a while.
+ */
+int listen(int fd, int backlog) {
+    int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
+    int status = next(fd, backlog);
+
+    if (!status && fd < FD_SETSIZE) listening[fd] = 1;
+    return status;
+}
+
+static int wait_for(struct pollfd* fds, nfds_t count, int timeout) {
+    int once = timeout;
+    int got;
+
+    for (nfds_t i = 0; i < count; i++)
+        if (fds[i].fd >= 0 && fds[i].fd < FD_SETSIZE && listening[fds[i].fd])
+            once = timeout < 0 || timeout > LOOK_AGAIN ? LOOK_AGAIN : timeout;
+    do {
+        if (timeout > 0 && once > timeout) once = timeout;
+        got = poll_once(fds, count, once);
+        if (timeout > 0) timeout -= once;
+    } while (!got && timeout);
+    return got;
+}
+
+int poll(struct pollfd* fds, nfds_t count, int timeout) {
+    return wait_for(fds, count, timeout);
 }
 
 static int with_flags(int fd, int flags) {
@@ -167,7 +207,6 @@ int socket(int family, int type, int protocol) {
     return with_flags(next(family, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), type);
 }
 
-/* By the poll() above, which knows of rpoll(). */
 int select(int end, fd_set* in, fd_set* out, fd_set* other, struct timeval* timeout) {
     struct pollfd polled[FD_SETSIZE];
     fd_set* sets[] = {in, out, other};

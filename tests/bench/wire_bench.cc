@@ -4,12 +4,16 @@
 // shown is of its CPU time, so that a machine with other work does not blur it.
 #include <benchmark/benchmark.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -93,12 +97,31 @@ void report(benchmark::State& state, std::uint64_t bytes, double sender, double 
     state.counters["receiver_Gbps"] = bits / receiver;
 }
 
-void uplink_to_uplink(benchmark::State& state) {
+/// A key file of this process.
+class KeyFile {
+public:
+    KeyFile() {
+        const int fd = ::mkstemp(path_.data());  // mode 0600
+        const std::string key(64, '1');
+        const bool written =
+            ::write(fd, key.data(), key.size()) == static_cast<ssize_t>(key.size());
+        ::close(fd);
+        if (!written) throw std::runtime_error("no key file");
+    }
+    ~KeyFile() { ::unlink(path_.c_str()); }
+    [[nodiscard]] const std::string& path() const { return path_; }
+
+private:
+    std::string path_ = "/tmp/wire_bench-XXXXXX";
+};
+
+void join_uplinks(benchmark::State& state, const std::string& key_file) {
     const auto payload = static_cast<std::size_t>(state.range(0));
     const auto together = static_cast<std::size_t>(state.range(1));
     UplinkConfig near_config, far_config;
     std::tie(near_config.local, near_config.remote) = test::free_udp_addresses();
     std::tie(far_config.remote, far_config.local) = std::tie(near_config.local, near_config.remote);
+    near_config.encryption.key_file = far_config.encryption.key_file = key_file;
     Receiver far(far_config);
     const auto loop = std::move(*base::EventLoop::create());
     base::SystemClock clock;
@@ -134,6 +157,15 @@ void uplink_to_uplink(benchmark::State& state) {
     if ((*near)->counters().tx_dropped.value() > 0) state.SkipWithError("frames were dropped");
     report(state, sent, cpu, far.cpu);
     network.detach(source);
+}
+
+void uplink_to_uplink(benchmark::State& state) {
+    join_uplinks(state, "");
+}
+
+void encrypted_uplinks(benchmark::State& state) {
+    const KeyFile key_file;
+    join_uplinks(state, key_file.path());
 }
 
 void sockets_alone(benchmark::State& state) {
@@ -195,6 +227,7 @@ constexpr auto kCases = [](benchmark::internal::Benchmark* bench) {
             bench->Args({payload, together});
 };
 BENCHMARK(uplink_to_uplink)->Apply(kCases);
+BENCHMARK(encrypted_uplinks)->Apply(kCases);
 BENCHMARK(sockets_alone)->Apply(kCases);
 
 }  // namespace

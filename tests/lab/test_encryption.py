@@ -85,6 +85,7 @@ class Host:
         self.number = number
         self.folder = Path(test.folder) / f"host{number}"
         self.folder.mkdir()
+        (self.folder / "log").touch()
         self.key_file = self.folder / "key"
         self.stack = test.stack
         self.space = self.start(["unshare", "--net", "sleep", "infinity"])
@@ -126,9 +127,9 @@ class Host:
         fresh.write_text("".join(f"{key}\n" for key in keys))
         fresh.rename(self.key_file)
 
-    def start_manad(self, encrypted: bool, options: str) -> None:
+    def start_manad(self, encrypted: bool, options: str, net: str = "192.0.2") -> None:
         """Starts it, and gives the host's stack its end of the TAP device."""
-        uplink = (f"udp=local=192.0.2.{self.number}:{PORT},remote=192.0.2.{3 - self.number}:{PORT}"
+        uplink = (f"udp=local={net}.{self.number}:{PORT},remote={net}.{3 - self.number}:{PORT}"
                   + (f",key-file={self.key_file}{options}" if encrypted else ""))
         with (self.folder / "log").open("a") as log:
             self.manad = self.start(
@@ -319,6 +320,37 @@ class EncryptionTest(unittest.TestCase):
         self.b.start_manad(True, "")
         self.assertEqual(*self.reaches())
         self.assertGreaterEqual(self.a.counter("esp_peer_rekeys"), 2)
+
+    def test_wireguard_under_the_uplink(self) -> None:
+        """As docs/network.md has it, with wireguard-go."""
+        missing = [name for name in ("wireguard-go", "wg") if shutil.which(name) is None]
+        if missing:
+            self.skipTest(f"the host has no {', '.join(missing)}")
+        public = {}
+        for host in (self.a, self.b):
+            host.key_file.write_text(subprocess.run(["wg", "genkey"], check=True, text=True,
+                                                    capture_output=True).stdout)
+            public[host.number] = subprocess.run(
+                ["wg", "pubkey"], check=True, text=True, capture_output=True,
+                input=host.key_file.read_text()).stdout.strip()
+        for host in (self.a, self.b):
+            # Its control socket is one of the whole system.
+            name = f"om{os.getpid()}-{host.number}"
+            host.start(host.inside("wireguard-go", "-f", name), stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+            self.wait_for(lambda host=host, name=name: name in host.run("ip", "link"), "no tunnel")
+            other = 3 - host.number
+            self.wait_for(Path(f"/var/run/wireguard/{name}.sock").exists, "no control socket")
+            host.run("wg", "set", name, "listen-port", "51820", "private-key", str(host.key_file),
+                     "peer", public[other], "endpoint", f"192.0.2.{other}:51820", "allowed-ips",
+                     f"10.99.0.{other}/32")
+            host.run("ip", "addr", "add", f"10.99.0.{host.number}/24", "dev", name)
+            host.run("ip", "link", "set", name, "mtu", "1420", "up")
+            host.start_manad(False, "", "10.99.0")
+            host.run("ip", "link", "set", "om0", "mtu", "1378")
+        data = self.capture(self.a, lambda: self.assertEqual(*self.reaches()))
+        self.assertNotIn(MARK, data)
+        self.assertGreater(data.count(b"\xc0\x00\x02\x01\xc0\x00\x02\x02\xca\x6c\xca\x6c"), 100)
 
     def test_a_key_file_that_cannot_be_used_is_one_line(self) -> None:
         """At the start."""

@@ -11,6 +11,7 @@
 
 #include "support/faulty_calls.h"
 #include "support/hex.h"
+#include "support/in_child.h"
 #include "support/temp_dir.h"
 
 namespace openmana::fabric {
@@ -77,6 +78,25 @@ TEST_F(KeyFileTest, IsOfThisUserOrOfRoot) {
     if (::geteuid() != 0) GTEST_SKIP() << "only root gives files away";
     ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
     EXPECT_EQ(refusal(), "a key file belongs to the user that manad runs as, or to root");
+}
+
+TEST_F(KeyFileTest, OfRootMayBeForTheGroupOfAService) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root becomes somebody else";
+    ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
+    ASSERT_EQ(::chown(path.c_str(), 0, 12345), 0);
+    for (const auto& [mode, wanted] : {std::pair<mode_t, const char*>{0640, ""},
+                                       {0440, ""},
+                                       {0644, "a key file is for its owner alone: chmod 600"},
+                                       {0660, "a key file is for its owner alone: chmod 600"},
+                                       {0600, "cannot read the key file"}}) {
+        ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+        const int status = test::in_child([&, wanted = wanted] {
+            ASSERT_EQ(::setgid(12345), 0);
+            ASSERT_EQ(::setuid(12345), 0);
+            EXPECT_EQ(refusal(), wanted);
+        });
+        EXPECT_EQ(status, 0) << mode;
+    }
 }
 
 TEST_F(KeyFileTest, IsARegularFileAndNoLink) {

@@ -19,6 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from lab.errors import LabError  # noqa: E402
+from lab.tshark import find_tshark  # noqa: E402
+
 BUILD = Path(os.environ.get("OPENMANA_BUILD", ROOT / "build" / "release"))
 PORT = 4500
 LONG = "OPENMANA_LONG" in os.environ
@@ -248,6 +253,15 @@ class EncryptionTest(unittest.TestCase):
             check=True).stdout.splitlines()
         self.assertIn('"192.0.2.1"', {line.split(",")[1] for line in lines})
         self.no_key_is_seen(keys)
+        try:
+            tshark = find_tshark()
+        except LabError as error:
+            self.skipTest(f"all but Wireshark's part: no tshark: {error}")
+        table = [word for line in lines for word in ("-o", f"uat:esp_sa:{line}")]
+        seen = tshark.run(Path(self.folder) / "path.pcap", "-d", f"udp.port=={PORT},udpencap", "-o",
+                          "esp.enable_encryption_decode:TRUE", *table, "-Y", "udp.port == 7000",
+                          "-T", "fields", "-e", "data.data")
+        self.assertGreaterEqual(sum(MARK.hex() in line for line in seen), 190, seen[:3])
 
     def no_key_is_seen(self, keys: list[str]) -> None:
         """Not in logs, command lines, environments, or what manactl says."""

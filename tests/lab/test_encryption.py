@@ -361,7 +361,7 @@ class EncryptionTest(unittest.TestCase):
             host.run("ip", "addr", "add", f"10.99.0.{host.number}/24", "dev", name)
             host.run("ip", "link", "set", name, "mtu", "1420", "up")
             host.start_manad(False, "", "10.99.0")
-            host.run("ip", "link", "set", "om0", "mtu", "1378")
+            host.run("ip", "link", "set", "om0", "mtu", "1374")
         data = self.capture(self.a, lambda: self.assertEqual(*self.reaches()))
         self.assertNotIn(MARK, data)
         self.assertGreater(data.count(b"\xc0\x00\x02\x01\xc0\x00\x02\x02\xca\x6c\xca\x6c"), 100)

@@ -54,7 +54,8 @@ Channel::Channel(const base::Clock& clock, const base::Calendar& calendar,
     : clock_(clock),
       config_(std::move(config)),
       counters_(counters),
-      sender_(clock, calendar, std::move(keys), config_.flow, config_.limits, counters.rekeys),
+      sender_(clock, calendar, std::move(keys), config_.flow, config_.limits, config_.name,
+              counters.rekeys),
       receiver_(std::move(receiver)) {}
 
 std::optional<SealBatch> Channel::begin(std::uint32_t packets) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/endian.h"
+#include "base/log.h"
 #include "base/random_seed.h"
 
 namespace openmana::esp {
@@ -58,7 +59,9 @@ void Sender::start_sa_locked(base::TimePoint now) {
     const base::Duration time = calendar_.now();
     const std::int64_t second = std::chrono::duration_cast<seconds>(time).count();
     if (second < kFirstSpi || second > UINT32_MAX - kMaxAhead) return;
-    const Spi spi(std::max(static_cast<std::uint32_t>(second), last_.value() + 1));
+    // Of SPIs that are this far ahead a peer whose clock is right took none.
+    const bool set_back = last_.value() > second + kSetBack;
+    const Spi spi(std::max(static_cast<std::uint32_t>(second), set_back ? 0 : last_.value() + 1));
     if (spi.value() > second + kMaxAhead) return;
     const auto seed = base::random_seed();
     if (!seed) return;
@@ -79,6 +82,7 @@ std::optional<SealBatch> Sender::begin(std::uint32_t packets) {
     std::shared_ptr<OutboundSa> sa;
     std::shared_ptr<OutboundSa> before;  // its end is outside the lock
     std::uint32_t first = 0;
+    std::int64_t set_back = 0;
     {
         const std::lock_guard lock(mutex_);
         if (const auto generation = keys_->generation(); !ring_ || generation != generation_) {
@@ -88,13 +92,18 @@ std::optional<SealBatch> Sender::begin(std::uint32_t packets) {
         const base::TimePoint now = clock_.now();
         if (due_locked(now, packets)) {
             before = sa_;
+            const std::int64_t last = last_.value();
             start_sa_locked(now);
+            set_back = last - last_.value();
         }
         if (!usable_locked(packets)) return std::nullopt;
         sa = sa_;
         first = sa->first_ + static_cast<std::uint32_t>(sa->packets_);
         sa->packets_ += packets;
     }
+    if (set_back > 0)
+        OM_WARN("esp clock: uplink={} set_back_s={} reason=\"SAs begin again from this time\"",
+                name_, set_back);
     auto hold = sa->lanes_.take(sa->key(), Gcm::Use::kSeal);
     if (!hold) return std::nullopt;
     return SealBatch(std::move(sa), std::move(hold), first, packets);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/calendar.h"
@@ -71,7 +72,7 @@ private:
 /// SA without a word to its peer. One that starts anew within the same second goes on with the same
 /// keys: the first sequence number grows by the millisecond, so that none comes twice, and the IV
 /// is the sequence number behind 32 bits of chance, so that no IV does, even if the clock was set
-/// back.
+/// back. So it is, too, where a sender whose clock was set back begins with an SPI that it had.
 class Sender {
 public:
     struct Limits {
@@ -83,24 +84,28 @@ public:
     };
     /// SPIs are at most this much later than the time: who asks for more SAs waits.
     static constexpr std::uint32_t kMaxAhead = 2;
+    /// A last SPI that is more than this later than the time, in seconds, is of a clock that was
+    /// ahead and has been set right: SPIs begin again from the time.
+    static constexpr std::int64_t kSetBack = 60;
     /// Numbers that a sender may have used before it started anew, in a millisecond.
     static constexpr std::uint32_t kNumbersPerMillisecond = 1U << 17;
     /// No SA has more packets, whatever happens.
     static constexpr std::uint64_t kMaxPackets = std::uint64_t{1} << 31;
 
-    /// `rekeys` counts SAs. All that is referred to outlives it.
+    /// `name` is for log lines, `rekeys` counts SAs. All that is referred to outlives it.
     Sender(const base::Clock& clock, const base::Calendar& calendar,
            std::shared_ptr<const KeyStore> keys, const Flow& flow, const Limits& limits,
-           base::Counter& rekeys)
+           std::string name, base::Counter& rekeys)
         : clock_(clock),
           calendar_(calendar),
           keys_(std::move(keys)),
           flow_(flow),
           limits_(limits),
+          name_(std::move(name)),
           rekeys_(rekeys) {}
 
-    /// For so many packets. Nothing if there can be no SA: the clock is not set, or was set back
-    /// and the SA there is may no longer be used.
+    /// For so many packets. Nothing if there can be no SA: the clock is not set, or was set back by
+    /// less than kSetBack and the SA there is may no longer be used.
     [[nodiscard]] std::optional<SealBatch> begin(std::uint32_t packets);
     /// The next packet begins another SA, if the one there is was begun that long ago.
     void rekey(base::Duration older_than = {});
@@ -115,6 +120,7 @@ private:
     const std::shared_ptr<const KeyStore> keys_;
     const Flow flow_;
     const Limits limits_;
+    const std::string name_;
     base::Counter& rekeys_;
     base::SharedMutex mutex_{"esp sender"};  // protects all below
     std::shared_ptr<const KeyRing> ring_;

@@ -367,7 +367,7 @@ TEST_F(ChannelTest, AForgerCanHaveAHostRotateNowAndThenAndNoMore) {
 TEST_F(ChannelTest, AClockThatIsSetBackKeepsTheSaThatThereIs) {
     meet();
     const Spi spi = spi_of(a.seal("x").data());
-    a.date.offset -= minutes(10);
+    a.date.offset -= seconds(150);
     a.channel->rekey();
     const Packet packet = a.seal("y");
     EXPECT_EQ(spi_of(packet.data()), spi);
@@ -376,8 +376,42 @@ TEST_F(ChannelTest, AClockThatIsSetBackKeepsTheSaThatThereIs) {
     a.set_keys(kKey2);
     EXPECT_TRUE(a.seal("z").empty());
     EXPECT_EQ(a.counters->refused.value(), 1U);
-    pass(minutes(10));
+    pass(seconds(50));
     EXPECT_FALSE(a.seal("z").empty());
+}
+
+TEST_F(ChannelTest, AClockThatWasAheadAndIsSetRightIsHeardAtOnce) {
+    a.date.offset += minutes(60);
+    EXPECT_EQ(b.take(a.seal("x")), "(unknown)");
+    pass(minutes(2));
+    a.date.offset -= minutes(60);
+    EXPECT_EQ(a.take(b.seal("y")), "y");
+    EXPECT_EQ(b.take(a.seal("z")), "z");
+}
+
+TEST_F(ChannelTest, AClockThatWasAheadForAMomentCostsTheSaThatBeganThen) {
+    meet();
+    a.date.offset += minutes(60);
+    a.channel->rekey();
+    EXPECT_EQ(b.take(a.seal("x")), "(unknown)");
+    a.date.offset -= minutes(60);
+    pass(minutes(1));
+    // Whoever does not understand says so.
+    EXPECT_EQ(a.take(b.notice()), "");
+    EXPECT_EQ(b.take(a.seal("y")), "y");
+}
+
+TEST_F(ChannelTest, AnSpiThatComesTwiceHasOtherIvs) {
+    const Packet before = a.seal("x");
+    a.date.offset += minutes(60);
+    a.channel->rekey();
+    EXPECT_FALSE(a.seal("x").empty());
+    a.date.offset -= minutes(60);
+    a.channel->rekey();
+    const Packet after = a.seal("x");
+    ASSERT_EQ(spi_of(after.data()), spi_of(before.data()));
+    EXPECT_FALSE(
+        std::equal(before.begin() + kIvAt, before.begin() + kHeaderBytes, after.begin() + kIvAt));
 }
 
 TEST_F(ChannelTest, AClockThatIsNotSetSendsNothing) {

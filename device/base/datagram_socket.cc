@@ -208,18 +208,30 @@ private:
             }
             error = errno;
         }
-        if (error == EAGAIN || error == ENOBUFS) {
+        const bool together = group.count > 1;
+        if (error == EAGAIN || (error == ENOBUFS && !together)) {
             for (std::size_t i = at; i < messages_used_; ++i) sent_.dropped += groups_[i].count;
             sent_.error = error;
             return false;
         }
-        if (group.count > 1) {
-            socket_.limit_->refused(all_[group.first].size());
+        if (together && !is_of_size(error)) {
+            sent_.dropped += group.count;
+            sent_.error = error;
+            return true;
+        }
+        if (together) {
+            if (error != ENOBUFS) socket_.limit_->refused(all_[group.first].size());
             for (std::size_t i = 0; i < group.count; ++i) send_alone(all_[group.first + i]);
             return true;
         }
         refused(all_[group.first], error);
         return true;
+    }
+    /// What the kernel says where it does not cut datagrams of that size on that path, or has no
+    /// memory for so large a one.
+    static bool is_of_size(int error) {
+        return error == EINVAL || error == EMSGSIZE || error == EIO || error == EOPNOTSUPP ||
+               error == ENOBUFS;
     }
     void refused(const Datagram& datagram, int error) {
         if (error == EMSGSIZE) {

@@ -156,7 +156,12 @@ void EventLoop::run() {
         last_look = now;
         const bool idle =
             !worked && watched == Poller::State::kIdle && !busy_poll_.again(now - last_work);
-        worked |= poll(idle);
+        if (poll(idle)) {
+            worked = true;
+            // What followed from it does not wait for the tasks.
+            activity_.set("pollers");
+            (void)poll_all();
+        }
         if (!worked) continue;
         busy_poll_.found();
         last_work = clock_.now();

@@ -49,25 +49,31 @@ base::FrameViews Demultiplexer::next_visit(base::FrameViews frames) {
     return frames.first(count);
 }
 
-std::size_t Demultiplexer::receive_now(base::FrameViews frames) {
-    if (executor_.on_thread()) {
-        for (const base::FrameView frame : frames) receive(frame);
-        return frames.size();
+/// During a visit or on the executor: those that the RDMA device gets as well go to `rdma`.
+std::size_t Demultiplexer::hand_over(base::FrameViews frames, std::span<base::FrameView> rdma) {
+    std::size_t count = 0;
+    for (const base::FrameView frame : frames) {
+        base::count_work(1);
+        if (hand_over(read_headers(frame), frame)) rdma[count++] = frame;
     }
+    return count;
+}
+
+std::size_t Demultiplexer::receive_now(base::FrameViews frames) {
+    const bool own = executor_.on_thread();
     std::size_t taken = 0;
     while (taken < frames.size()) {
         const base::FrameViews step = next_visit(frames.subspan(taken));
         std::array<base::FrameView, kVisitFrames> rdma;
-        std::size_t rdma_frames = 0;
-        {
+        std::size_t count = 0;
+        if (own) {
+            count = hand_over(step, rdma);
+        } else {
             const base::Gate::TryVisit visit(function_.gate());
             if (!visit) return taken;
-            for (const base::FrameView frame : step) {
-                base::count_work(1);
-                if (hand_over(read_headers(frame), frame)) rdma[rdma_frames++] = frame;
-            }
+            count = hand_over(step, rdma);
         }
-        if (rdma_frames > 0) rdma_.receive(base::FrameViews(rdma).first(rdma_frames));
+        if (count > 0) rdma_.receive(base::FrameViews(rdma).first(count));
         taken += step.size();
     }
     return taken;

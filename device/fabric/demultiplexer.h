@@ -44,6 +44,7 @@ public:
 private:
     [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
     [[nodiscard]] bool hand_over(const FrameHeaders& headers, std::span<const std::byte> frame);
+    [[nodiscard]] std::size_t hand_over(base::FrameViews frames, std::span<base::FrameView> rdma);
     [[nodiscard]] static base::FrameViews next_visit(base::FrameViews frames);
     [[nodiscard]] bool to_self(std::span<const std::byte> frame) const;
 

@@ -151,6 +151,7 @@ void Nic::leave_with_burst(base::Frame& frame) {
 }
 
 void Nic::send_burst() {
+    if (burst_.empty()) return;
     const base::FrameViews frames = burst_.take();
     if (!link()) {
         counters_.link_down.add(frames.size());
@@ -233,6 +234,7 @@ bool Nic::claim_mac(const base::MacAddr& mac) {
 }
 
 void Nic::release_mac(const base::MacAddr& mac) {
+    send_burst();  // while it may send from there
     std::erase(claimed_macs_, mac);
     switch_.take_away(*this, mac, MacRight::kClaimed);
 }
@@ -260,6 +262,7 @@ void Nic::review_macs() {
 }
 
 void Nic::stages_changed() {
+    send_burst();  // by the rights that there were
     review_macs();
     way_changed();
 }

@@ -193,7 +193,6 @@ private:
     PortPath path_;
     SourceGuard guard_;
     FrameBurst burst_;
-    BurstSender burst_sender_{*this};
     std::vector<base::MacAddr> named_macs_;    // by the policy
     std::vector<base::MacAddr> claimed_macs_;  // by the adapter
     EthernetSink ethernet_sink_;
@@ -201,7 +200,8 @@ private:
     eth::EthernetDevice ethernet_;
     rnic::Rnic rdma_;
     Demultiplexer demultiplexer_;
-    base::TimePoint quiet_until_{};  // for log lines that a guest can ask for
+    BurstSender burst_sender_{*this};  // behind the pollers of the devices, whose frames it sends
+    base::TimePoint quiet_until_{};    // for log lines that a guest can ask for
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

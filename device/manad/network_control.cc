@@ -98,10 +98,12 @@ NicServer* NetworkControl::find(const std::string& name) const {
     return nullptr;
 }
 
-/// Null if it has none or several.
-LoopThread* NetworkControl::only_nic_of(const std::string& network) const {
+/// Null if it has none or several, or several uplinks, between which others send.
+LoopThread* NetworkControl::only_nic_of(const std::string& network, const Options& options) const {
     const auto in_it = [&](const auto& nic) { return nic->network() == network; };
-    if (std::ranges::count_if(nics_, in_it) != 1) return nullptr;
+    if (std::ranges::count_if(nics_, in_it) != 1 ||
+        std::ranges::count(options.uplinks, network, &fabric::UplinkConfig::network) != 1)
+        return nullptr;
     return &(*std::ranges::find_if(nics_, in_it))->thread();
 }
 
@@ -117,7 +119,7 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     for (const fabric::UplinkConfig& config : options.uplinks) {
         subject = config.name;
         TRY(auto uplink, UplinkServer::create(config, networks_.of(config.network),
-                                              only_nic_of(config.network)));
+                                              only_nic_of(config.network, options)));
         uplinks_.push_back(std::move(uplink));
     }
     for (const FaultOptions& faults : options.faults)

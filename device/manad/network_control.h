@@ -48,7 +48,7 @@ public:
     std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
 
 private:
-    [[nodiscard]] LoopThread* only_nic_of(const std::string& network) const;
+    [[nodiscard]] LoopThread* only_nic_of(const std::string& network, const Options& options) const;
     /// What is set for one NIC, besides what the NIC itself knows.
     struct Settings {
         std::shared_ptr<fabric::Capture> capture;

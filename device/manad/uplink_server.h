@@ -16,7 +16,7 @@ namespace openmana::manad {
 /// that does not run.
 class UplinkServer {
 public:
-    /// `only_nic`: the thread of the only NIC of the network, which then serves a UDP uplink too:
+    /// `only_nic`: the thread of the only NIC of the network, which then serves its UDP uplink too:
     /// what comes in is for nobody else, and needs no other thread to be woken. Null: it gets its
     /// own.
     static base::Result<std::unique_ptr<UplinkServer>> create(const fabric::UplinkConfig& config,

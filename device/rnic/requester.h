@@ -41,6 +41,8 @@ public:
     void reset();
     /// From SQE to RTS: what failed is forgotten, what is posted from now on is sent.
     void resume();
+    /// What is posted waits for no more.
+    void end_gathering() { last_burst_ = {}; }
     /// The addresses of the connection have changed.
     void forget_path() { path_generation_ = 0; }
     /// Enters ERR or SQE: no timer fires any more, nothing is sent.

@@ -97,6 +97,7 @@ void Scheduler::serve_gathering() {
         gathering_.pop_front();
         if (qp == nullptr || !qp->gathering) continue;
         qp->gathering = false;
+        qp->requester.end_gathering();
         if (!qp->scheduled) serve(*qp);
     }
 }

@@ -46,7 +46,7 @@ private:
     bool pump_posted_ = false;
     std::deque<roce::Qpn> held_;  // QPNs that the network has no room for
     base::Timer held_timer_;
-    std::deque<roce::Qpn> gathering_;  // QPNs, of which the first has the first end
+    std::deque<roce::Qpn> gathering_;  // QPNs that wait for more of their work
     base::Timer gather_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };

@@ -117,7 +117,11 @@ void Requester::turn_wire(Budget& budget) {
         }
         --budget.wqes;
     }
-    if (send_psn_ != begin) last_burst_ = datapath_.executor.now();
+    // Who had more to send than a turn takes goes on in the next one.
+    if (budget.wqes == 0 || budget.bytes == 0)
+        end_gathering();
+    else if (send_psn_ != begin)
+        last_burst_ = datapath_.executor.now();
     if (!ack_timer_.armed()) watch();
 }
 

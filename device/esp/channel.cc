@@ -26,6 +26,12 @@ const char* reason_of(Verdict verdict) {
     return "";
 }
 
+/// The other end may have sent it, and would be heard with another SA: one whose start anew in the
+/// same second met a key that was changed, or numbers that came already.
+bool may_be_lost(Verdict verdict) {
+    return verdict != Verdict::kOpened && verdict != Verdict::kMalformed;
+}
+
 base::Duration::rep ticks(base::TimePoint time) {
     return time.time_since_epoch().count();
 }
@@ -105,7 +111,7 @@ void Channel::open(std::span<const std::span<std::byte>> packets, std::span<Open
     bool lost = false;
     for (Opened& result : results.first(packets.size())) {
         if (result.verdict != Verdict::kOpened) count(result);
-        lost = lost || result.verdict == Verdict::kOld || result.verdict == Verdict::kUnknown;
+        lost = lost || may_be_lost(result.verdict);
         if (result.next_header == NextHeader::kNone) result.payload = {};
     }
     if (began) {

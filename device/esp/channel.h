@@ -21,10 +21,10 @@
 
 namespace openmana::esp {
 
-/// What is encrypted between two hosts, both ways. There is no handshake; but a host that hears of
-/// an SA which it does not know, because it was started anew or the path was broken when the SA
-/// began, begins an SA of its own and says so, and whoever hears of a new SA does the same unless
-/// his own is new. Any thread.
+/// What is encrypted between two hosts, both ways. There is no handshake; but a host that gets
+/// packets it cannot take, because it was started anew, or the path was broken when their SA began,
+/// or their sender started anew within a second, begins an SA of its own and says so, and whoever
+/// hears of a new SA does the same unless his own is new. Any thread.
 class Channel {
 public:
     struct Config {

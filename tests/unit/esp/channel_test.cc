@@ -321,6 +321,36 @@ TEST_F(ChannelTest, AHostThatStartsAnewInTheSameSecondGoesOn) {
     EXPECT_EQ(b.take(after), "z");
 }
 
+TEST_F(ChannelTest, AHostThatStartsAnewInTheSameSecondWithAnotherKeyIsHeardAgain) {
+    // The SA that the other end knows is of the key that was the first before.
+    EXPECT_FALSE(b.notice().empty());
+    b.set_keys(std::string(kKey1) + kKey2);
+    EXPECT_EQ(b.take(a.seal("x")), "x");
+    pass(milliseconds(5));
+    a.set_keys(kKey2);
+    a.start();
+    b.set_keys(std::string(kKey2) + kKey1);
+    EXPECT_EQ(b.take(a.notice()), "(forged)");
+    pass(seconds(20));
+    EXPECT_EQ(b.take(a.seal("y")), "(forged)");
+    settle();
+    EXPECT_EQ(b.take(a.seal("z")), "z");
+}
+
+TEST_F(ChannelTest, AHostThatStartsAnewEarlierInTheSameSecondIsHeardAgain) {
+    EXPECT_FALSE(b.notice().empty());
+    pass(milliseconds(500));
+    EXPECT_EQ(b.take(a.seal("x")), "x");
+    // Its clock is set back a little, and its numbers are behind the window.
+    a.date.offset -= milliseconds(400);
+    a.start();
+    EXPECT_EQ(b.take(a.notice()), "(replayed)");
+    pass(seconds(20));
+    EXPECT_EQ(b.take(a.seal("y")), "(replayed)");
+    settle();
+    EXPECT_EQ(b.take(a.seal("z")), "z");
+}
+
 TEST_F(ChannelTest, APathThatWasBrokenForLongWorksAgain) {
     meet();
     for (int i = 0; i < 5; ++i) {

@@ -42,7 +42,8 @@ base::Result<std::unique_ptr<Channel>> Channel::create(const base::Clock& clock,
                                                        const base::Calendar& calendar,
                                                        std::shared_ptr<const KeyStore> keys,
                                                        Config config, EspCounters& counters) {
-    TRY(auto receiver, Receiver::create(clock, calendar, keys, config.flow.reversed()));
+    TRY(auto receiver,
+        Receiver::create(clock, calendar, keys, config.flow.reversed(), config.name));
     {
         SaKey key;
         Gcm gcm;

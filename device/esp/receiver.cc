@@ -4,8 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+
 namespace openmana::esp {
 namespace {
+
+/// Seconds from the time until an SA begins.
+std::int64_t ahead_of(Spi spi, base::Duration time) {
+    return std::int64_t{spi.value()} -
+           std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
 
 bool well_formed(std::span<const std::byte> packet) {
     return packet.size() >= kSmallestPacket && packet.size() <= kMaxPacket &&
@@ -33,18 +41,20 @@ Opened read_payload(std::span<std::byte> packet) {
 base::Result<std::unique_ptr<Receiver>> Receiver::create(const base::Clock& clock,
                                                          const base::Calendar& calendar,
                                                          std::shared_ptr<const KeyStore> keys,
-                                                         const Flow& flow) {
+                                                         const Flow& flow, std::string name) {
     TRY(auto candidates, Candidates::create());
-    return std::unique_ptr<Receiver>(
-        new Receiver(clock, calendar, std::move(keys), flow, std::move(candidates)));
+    return std::unique_ptr<Receiver>(new Receiver(clock, calendar, std::move(keys), flow,
+                                                  std::move(name), std::move(candidates)));
 }
 
 Receiver::Receiver(const base::Clock& clock, const base::Calendar& calendar,
-                   std::shared_ptr<const KeyStore> keys, const Flow& flow, Candidates candidates)
+                   std::shared_ptr<const KeyStore> keys, const Flow& flow, std::string name,
+                   Candidates candidates)
     : clock_(clock),
       calendar_(calendar),
       keys_(std::move(keys)),
       flow_(flow),
+      name_(std::move(name)),
       table_(std::make_shared<Table>()),
       candidates_(std::move(candidates)),
       scratch_(kMaxPacket) {}
@@ -87,6 +97,20 @@ void Receiver::adopt_locked(std::shared_ptr<Sa> sa) {
     table_ = std::move(table);
 }
 
+void Receiver::forgive_set_back() {
+    std::int64_t ahead = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        ahead = ahead_of(newest_, calendar_.now());
+        if (ahead <= kSkew) return;
+        newest_ = {};
+    }
+    OM_WARN(
+        "esp clock: uplink={} newest_ahead_s={} reason=\"the clock was set back: SAs are taken "
+        "from this time on\"",
+        name_, ahead);
+}
+
 std::shared_ptr<Receiver::Sa> Receiver::take_up(std::span<const std::byte> packet,
                                                 Opened& refused) {
     const Spi spi = spi_of(packet.data());
@@ -98,8 +122,7 @@ std::shared_ptr<Receiver::Sa> Receiver::take_up(std::span<const std::byte> packe
         refused.verdict = Verdict::kOld;
         return nullptr;
     }
-    refused.ahead = std::int64_t{spi.value()} -
-                    std::chrono::duration_cast<std::chrono::seconds>(calendar_.now()).count();
+    refused.ahead = ahead_of(spi, calendar_.now());
     if (refused.ahead > kSkew || refused.ahead < -kSkew) {
         refused.verdict = Verdict::kUnknown;
         return nullptr;
@@ -162,6 +185,7 @@ bool Receiver::open(std::span<const std::span<std::byte>> packets, std::span<Ope
         if (found != table->end()) {
             sa = found->sa;
         } else {
+            forgive_set_back();
             sa = take_up(packets[at], results[at]);
             if (sa == nullptr) {
                 ++at;

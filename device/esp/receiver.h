@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/calendar.h"
@@ -43,7 +44,8 @@ struct Opened {
 ///
 /// An SA that it does not know it takes up if it begins about now by its clock, is newer than all
 /// it knew, and a packet proves that the sender has a pre-shared key. The ones before are over a
-/// while later.
+/// while later. If the newest is one that could not begin yet the clock was set back: what comes
+/// next need not be newer.
 class Receiver {
 public:
     /// Clocks of two hosts may differ by this, in seconds.
@@ -56,10 +58,11 @@ public:
     /// others have overtaken: for as long as it takes to send so many packets nothing is lost.
     using Window = ReplayWindow<65536>;
 
+    /// `name` is for log lines.
     static base::Result<std::unique_ptr<Receiver>> create(const base::Clock& clock,
                                                           const base::Calendar& calendar,
                                                           std::shared_ptr<const KeyStore> keys,
-                                                          const Flow& flow);
+                                                          const Flow& flow, std::string name);
 
     /// Decrypts packets where they are; of each packet whatever is not its payload is undefined
     /// then. True if one of them began an SA.
@@ -84,9 +87,11 @@ private:
     using Table = std::vector<Entry>;  // the newest first
 
     Receiver(const base::Clock& clock, const base::Calendar& calendar,
-             std::shared_ptr<const KeyStore> keys, const Flow& flow, Candidates candidates);
+             std::shared_ptr<const KeyStore> keys, const Flow& flow, std::string name,
+             Candidates candidates);
     [[nodiscard]] std::shared_ptr<const Table> current();
     void drop_over_locked(base::TimePoint now);
+    void forgive_set_back();
     /// Nothing with a verdict in `refused`.
     std::shared_ptr<Sa> take_up(std::span<const std::byte> packet, Opened& refused);
     void adopt_locked(std::shared_ptr<Sa> sa);
@@ -97,6 +102,7 @@ private:
     const base::Calendar& calendar_;
     const std::shared_ptr<const KeyStore> keys_;
     const Flow flow_;
+    const std::string name_;
     mutable base::SharedMutex mutex_{"esp receiver"};  // protects all below
     std::shared_ptr<const Table> table_;
     std::shared_ptr<const KeyRing> ring_;

@@ -431,6 +431,24 @@ TEST_F(ChannelTest, AClockThatWasAheadForAMomentCostsTheSaThatBeganThen) {
     EXPECT_EQ(b.take(a.seal("y")), "y");
 }
 
+TEST_F(ChannelTest, ClocksThatWereAheadTogetherAndAreSetRightKeepNobodyOut) {
+    for (Host* host : {&a, &b}) host->date.offset += minutes(60);
+    meet();
+    for (Host* host : {&a, &b}) host->date.offset -= minutes(60);
+    a.start();
+    EXPECT_EQ(b.take(a.notice()), "");
+    EXPECT_EQ(b.take(a.seal("x")), "x");
+    EXPECT_EQ(a.take(b.seal("y")), "y");
+    // A step within what clocks may differ by opens nothing.
+    const Packet early = a.seal("early");
+    pass(seconds(5));
+    a.channel->rekey();
+    EXPECT_EQ(b.take(a.seal("z")), "z");
+    pass(Receiver::kOverlap);
+    b.date.offset -= seconds(50);
+    EXPECT_EQ(b.take(early), "(old)");
+}
+
 TEST_F(ChannelTest, AnSpiThatComesTwiceHasOtherIvs) {
     const Packet before = a.seal("x");
     a.date.offset += minutes(60);

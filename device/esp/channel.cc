@@ -71,6 +71,11 @@ std::optional<SealBatch> Channel::begin(std::uint32_t packets) {
     return batch;
 }
 
+void Channel::drop_old_keys() {
+    sender_.drop_old_keys();
+    receiver_->drop_old_keys();
+}
+
 bool Channel::may_warn(Verdict verdict) {
     auto& quiet = quiet_until_[static_cast<std::size_t>(verdict)];
     const base::TimePoint now = clock_.now();

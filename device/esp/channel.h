@@ -54,6 +54,8 @@ public:
     std::size_t notice(std::byte* out);
     /// The next packet begins a new SA.
     void rekey() { sender_.rekey(); }
+    /// Forgets what is not in the key store any more; else the next packet each way has it so.
+    void drop_old_keys();
     [[nodiscard]] const Receiver& receiver() const { return *receiver_; }
 
 private:

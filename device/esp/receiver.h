@@ -67,6 +67,7 @@ public:
     /// Decrypts packets where they are; of each packet whatever is not its payload is undefined
     /// then. True if one of them began an SA.
     bool open(std::span<const std::span<std::byte>> packets, std::span<Opened> results);
+    void drop_old_keys() { (void)current(); }
     /// Keys that were derived to see whether somebody has them.
     [[nodiscard]] std::uint64_t derivations() const;
 

@@ -78,17 +78,30 @@ void Sender::start_sa_locked(base::TimePoint now) {
     rekeys_.add();
 }
 
+std::shared_ptr<const KeyRing> Sender::take_ring_locked() {
+    const auto generation = keys_->generation();
+    if (ring_ && generation == generation_) return nullptr;
+    generation_ = generation;
+    return std::exchange(ring_, keys_->ring());
+}
+
+void Sender::drop_old_keys() {
+    std::shared_ptr<const KeyRing> ring_before;  // the ends of these are outside the lock
+    std::shared_ptr<OutboundSa> before;
+    const std::lock_guard lock(mutex_);
+    ring_before = take_ring_locked();
+    if (sa_ != nullptr && !ring_->has(sa_->psk())) before = std::exchange(sa_, nullptr);
+}
+
 std::optional<SealBatch> Sender::begin(std::uint32_t packets) {
     std::shared_ptr<OutboundSa> sa;
-    std::shared_ptr<OutboundSa> before;  // its end is outside the lock
+    std::shared_ptr<const KeyRing> ring_before;  // the ends of these are outside the lock
+    std::shared_ptr<OutboundSa> before;
     std::uint32_t first = 0;
     std::int64_t set_back = 0;
     {
         const std::lock_guard lock(mutex_);
-        if (const auto generation = keys_->generation(); !ring_ || generation != generation_) {
-            ring_ = keys_->ring();
-            generation_ = generation;
-        }
+        ring_before = take_ring_locked();
         const base::TimePoint now = clock_.now();
         if (due_locked(now, packets)) {
             before = sa_;

@@ -109,8 +109,11 @@ public:
     [[nodiscard]] std::optional<SealBatch> begin(std::uint32_t packets);
     /// The next packet begins another SA, if the one there is was begun that long ago.
     void rekey(base::Duration older_than = {});
+    void drop_old_keys();
 
 private:
+    /// The ring that it replaces, whose end is outside the lock.
+    std::shared_ptr<const KeyRing> take_ring_locked();
     void start_sa_locked(base::TimePoint now);
     [[nodiscard]] bool due_locked(base::TimePoint now, std::uint32_t packets) const;
     [[nodiscard]] bool usable_locked(std::uint32_t packets) const;

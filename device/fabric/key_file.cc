@@ -138,6 +138,7 @@ base::Result<void> KeyFile::reload() {
     if (ring->same(*before)) return {};
     OM_INFO("key file read: file={} keys={}", path_, ring->size());
     keys_->replace(std::move(ring));
+    if (replaced_) replaced_();
     return {};
 }
 

@@ -3,8 +3,10 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/event_loop.h"
 #include "base/fd.h"
@@ -28,6 +30,8 @@ public:
 
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] const std::shared_ptr<esp::KeyStore>& keys() const { return keys_; }
+    /// What is called on the loop when the keys are other ones.
+    void on_replaced(std::function<void()> replaced) { replaced_ = std::move(replaced); }
     /// Reads it now. If it cannot be used the keys stay what they are.
     base::Result<void> reload();
 
@@ -41,6 +45,7 @@ private:
     const std::string path_;
     const std::string name_;  // in its directory
     const std::shared_ptr<esp::KeyStore> keys_;
+    std::function<void()> replaced_;
     base::UniqueFd notify_;
 };
 

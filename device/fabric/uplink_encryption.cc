@@ -39,6 +39,7 @@ base::Result<std::unique_ptr<UplinkEncryption>> UplinkEncryption::create(
     std::unique_ptr<UplinkEncryption> own(new UplinkEncryption(std::move(key_file)));
     TRY(own->channel_, esp::Channel::create(loop.clock(), own->calendar_, own->key_file_->keys(),
                                             std::move(channel), own->counters_));
+    own->key_file_->on_replaced([channel = own->channel_.get()] { channel->drop_old_keys(); });
     return own;
 }
 

@@ -118,19 +118,19 @@ TEST_F(ChannelTest, AnSaEndsByTimePacketsAndBytes) {
 }
 
 TEST_F(ChannelTest, RotationsInOneSecondWaitForTheNext) {
-    Packet packet = a.seal("x");
+    Host sender(clock, 1, {.packets = 1});
+    Packet packet = sender.seal("x");
     const Spi first = spi_of(packet.data());
     std::set<std::uint32_t> spis;
     for (int i = 0; i < 10; ++i) {
-        a.channel->rekey();
-        packet = a.seal("x");
+        packet = sender.seal("x");
         spis.insert(spi_of(packet.data()).value());
         EXPECT_EQ(b.take(packet), "x");
     }
     EXPECT_EQ(*spis.rbegin(), first.value() + Sender::kMaxAhead);
     EXPECT_EQ(spis.size(), Sender::kMaxAhead);
     pass(seconds(1));
-    EXPECT_EQ(spi_of(a.seal("x").data()).value(), first.value() + Sender::kMaxAhead + 1);
+    EXPECT_EQ(spi_of(sender.seal("x").data()).value(), first.value() + Sender::kMaxAhead + 1);
 }
 
 TEST_F(ChannelTest, WhoHasAnotherKeyIsNotUnderstood) {
@@ -166,6 +166,16 @@ TEST_F(ChannelTest, AKeyThatIsTakenAwayIsOverAtOnce) {
     EXPECT_EQ(b.counters->old.value(), 1U);
     // Who sends does not go on with it either.
     EXPECT_EQ(a.take(b.seal("x")), "(forged)");
+}
+
+TEST_F(ChannelTest, AKeyThatIsTakenAwayIsForgottenWithoutAPacket) {
+    meet();
+    const std::weak_ptr<const KeyRing> ring = a.keys->ring();
+    a.set_keys(kKey2);
+    EXPECT_FALSE(ring.expired());
+    a.channel->drop_old_keys();
+    EXPECT_TRUE(ring.expired());
+    EXPECT_FALSE(a.seal("x").empty());
 }
 
 TEST_F(ChannelTest, AKeyThatComesBackIsGoodAgain) {
@@ -451,13 +461,16 @@ TEST_F(ChannelTest, ClocksThatWereAheadTogetherAndAreSetRightKeepNobodyOut) {
 
 TEST_F(ChannelTest, AnSpiThatComesTwiceHasOtherIvs) {
     const Packet before = a.seal("x");
+    pass(seconds(1));
     a.date.offset += minutes(60);
     a.channel->rekey();
-    EXPECT_FALSE(a.seal("x").empty());
-    a.date.offset -= minutes(60);
+    EXPECT_NE(spi_of(a.seal("x").data()), spi_of(before.data()));
+    pass(seconds(1));
+    a.date.offset -= minutes(60) + seconds(2);
     a.channel->rekey();
     const Packet after = a.seal("x");
     ASSERT_EQ(spi_of(after.data()), spi_of(before.data()));
+    ASSERT_EQ(sequence_of(after.data()), sequence_of(before.data()));
     EXPECT_FALSE(
         std::equal(before.begin() + kIvAt, before.begin() + kHeaderBytes, after.begin() + kIvAt));
 }

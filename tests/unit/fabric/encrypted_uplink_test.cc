@@ -184,6 +184,27 @@ TEST_F(EncryptedUplinkTest, NewKeysCostNoFrame) {
     talk();
 }
 
+/// Of memory that is left out of core dumps, which secrets are in.
+std::size_t secret_kib() {
+    std::ifstream maps("/proc/self/smaps");
+    std::size_t size = 0;
+    std::size_t sum = 0;
+    for (std::string line; std::getline(maps, line);) {
+        if (line.starts_with("Size:")) size = std::stoul(line.substr(5));
+        if (line.starts_with("VmFlags:") && line.find(" dd") != std::string::npos) sum += size;
+    }
+    return sum;
+}
+
+TEST_F(EncryptedUplinkTest, AKeyThatIsTakenOutOfTheFileIsForgottenWithoutAPacket) {
+    join();
+    talk();
+    const std::size_t before = secret_kib();
+    near.write_key('2');
+    ASSERT_TRUE(near.uplink->encryption()->rekey());
+    EXPECT_EQ(secret_kib(), before);
+}
+
 TEST_F(EncryptedUplinkTest, ThreadsSendWhileTheKeyFileChanges) {
     join();
     talk();

@@ -34,6 +34,7 @@ public:
     };
     /// An SA that is younger is new enough, whoever asks.
     static constexpr base::Duration kNew = std::chrono::seconds(10);
+    static constexpr base::Duration kJustBegun = std::chrono::seconds(1);
     static constexpr base::Duration kNoticeInterval = std::chrono::seconds(1);
     static constexpr base::Duration kQuiet = std::chrono::minutes(1);
 
@@ -52,8 +53,9 @@ public:
     /// If the other end has to learn of an SA, a packet that says so: its size, else 0. `out` has
     /// room for kSmallestPacket. To be asked at the start and after each `open`.
     std::size_t notice(std::byte* out);
-    /// The next packet begins a new SA.
-    void rekey() { sender_.rekey(); }
+    /// The next packet begins a new SA, unless the one there is has just begun: of two that follow
+    /// each other at once the other end might hear of the second first.
+    void rekey() { sender_.rekey(kJustBegun); }
     /// Forgets what is not in the key store any more; else the next packet each way has it so.
     void drop_old_keys();
     [[nodiscard]] const Receiver& receiver() const { return *receiver_; }

@@ -108,7 +108,7 @@ public:
     /// less than kSetBack and the SA there is may no longer be used.
     [[nodiscard]] std::optional<SealBatch> begin(std::uint32_t packets);
     /// The next packet begins another SA, if the one there is was begun that long ago.
-    void rekey(base::Duration older_than = {});
+    void rekey(base::Duration older_than);
     void drop_old_keys();
 
 private:

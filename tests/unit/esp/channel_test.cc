@@ -133,6 +133,20 @@ TEST_F(ChannelTest, RotationsInOneSecondWaitForTheNext) {
     EXPECT_EQ(spi_of(sender.seal("x").data()).value(), first.value() + Sender::kMaxAhead + 1);
 }
 
+TEST_F(ChannelTest, ARotationThatIsAskedForAfterAnotherIsThatOne) {
+    meet();
+    a.set_keys(std::string(kKey2) + kKey1);
+    b.set_keys(std::string(kKey2) + kKey1);
+    const Packet under_way = a.seal("x");
+    a.channel->rekey();
+    // Overtakes the one before, whose SA is still to be heard of.
+    EXPECT_EQ(b.take(a.seal("y")), "y");
+    EXPECT_EQ(b.take(under_way), "x");
+    pass(seconds(1));
+    a.channel->rekey();
+    EXPECT_GT(spi_of(a.seal("z").data()), spi_of(under_way.data()));
+}
+
 TEST_F(ChannelTest, WhoHasAnotherKeyIsNotUnderstood) {
     a.set_keys(kKey2);
     EXPECT_EQ(b.take(a.seal("x")), "(forged)");

@@ -66,6 +66,19 @@ std::string directory_of(const std::string& path) {
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+/// On the directory, since programs put a new file in the place of the old one. Where the system
+/// gives no watch, manactl has it read.
+base::UniqueFd watch(const std::string& path) {
+    constexpr std::uint32_t kComes = IN_CLOSE_WRITE | IN_MOVED_TO | IN_ATTRIB;
+    constexpr std::uint32_t kGoes = IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF;
+    base::UniqueFd notify(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (notify && ::inotify_add_watch(notify.get(), directory_of(path).c_str(),
+                                      kComes | kGoes | IN_ONLYDIR) >= 0)
+        return notify;
+    OM_WARN("key file watch: file={} reason=\"{}\"", path, std::strerror(errno));
+    return {};
+}
+
 /// What is wrong, in words for the log: a key file's error may be about a line.
 std::string reason_of(const base::Error& error) {
     if (error.code == ErrorCode::kIo)
@@ -78,9 +91,11 @@ std::string reason_of(const base::Error& error) {
 
 base::Result<std::unique_ptr<KeyFile>> KeyFile::create(base::EventLoop& loop,
                                                        const std::string& path) {
+    // Watched first: what is written while it is read is read again.
+    base::UniqueFd notify = watch(path);
     TRY(auto ring, read_keys(path, ::geteuid(), nullptr));
     std::unique_ptr<KeyFile> file(new KeyFile(loop, path, std::move(ring)));
-    file->watch();
+    file->listen(std::move(notify));
     return file;
 }
 
@@ -95,23 +110,26 @@ KeyFile::~KeyFile() {
     if (notify_) loop_.remove(notify_.get());
 }
 
-/// The directory, since programs put a new file in the place of the old one. Where the system gives
-/// no watch, manactl has it read.
-void KeyFile::watch() {
-    base::UniqueFd notify(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    if (!notify ||
-        ::inotify_add_watch(notify.get(), directory_of(path_).c_str(),
-                            IN_CLOSE_WRITE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR) < 0 ||
-        !loop_.add(notify.get(), EPOLLIN, [this](std::uint32_t) { look(); })) {
+void KeyFile::listen(base::UniqueFd notify) {
+    if (!notify) return;
+    if (loop_.add(notify.get(), EPOLLIN, [this](std::uint32_t) { look(); }))
+        notify_ = std::move(notify);
+    else
         OM_WARN("key file watch: file={} reason=\"{}\"", path_, std::strerror(errno));
-        return;
-    }
-    notify_ = std::move(notify);
+}
+
+void KeyFile::say_gone() {
+    if (!std::exchange(gone_, true))
+        OM_WARN(
+            "key file gone: file={} reason=\"the keys stay what they are, until there is another "
+            "file\"",
+            path_);
 }
 
 void KeyFile::look() {
     alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + 256)];
     bool changed = false;
+    bool moved = false;  // the directory, or it is no more
     for (;;) {
         const ssize_t n = ::read(notify_.get(), buffer, sizeof buffer);
         if (n <= 0) break;
@@ -121,13 +139,24 @@ void KeyFile::look() {
             // Without a name: events were lost, or it is about the directory.
             changed = changed || event.len == 0 ||
                       name_ == buffer + at + static_cast<ssize_t>(sizeof event);
+            moved = moved || (event.mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_IGNORED)) != 0;
             at += static_cast<ssize_t>(sizeof event + event.len);
         }
     }
     if (!changed) return;
-    // Somebody may be about to write it; then there is another event when he is done.
-    if (const auto read = reload();
-        !read && !(read.error().code == ErrorCode::kIo && read.error().detail == ENOENT))
+    if (moved) {
+        OM_WARN(
+            "key file watch: file={} reason=\"its directory was moved or removed: manactl rekey "
+            "reads the file\"",
+            path_);
+        loop_.remove(notify_.get());
+        notify_.reset();
+    }
+    const auto read = reload();
+    if (read) return;
+    if (read.error().code == ErrorCode::kIo && read.error().detail == ENOENT)
+        say_gone();
+    else
         OM_WARN("key file refused: file={} reason=\"{}\"; the keys are what they were", path_,
                 reason_of(read.error()));
 }
@@ -135,6 +164,7 @@ void KeyFile::look() {
 base::Result<void> KeyFile::reload() {
     const auto before = keys_->ring();
     TRY(auto ring, read_keys(path_, user_, before.get()));
+    gone_ = false;
     if (ring->same(*before)) return {};
     OM_INFO("key file read: file={} keys={}", path_, ring->size());
     keys_->replace(std::move(ring));

@@ -37,8 +37,9 @@ public:
 
 private:
     KeyFile(base::EventLoop& loop, std::string path, std::shared_ptr<const esp::KeyRing> ring);
-    void watch();
+    void listen(base::UniqueFd notify);
     void look();
+    void say_gone();
 
     base::EventLoop& loop_;
     const uid_t user_;  // of this process; who is in the sandbox does not ask any more
@@ -47,6 +48,7 @@ private:
     const std::shared_ptr<esp::KeyStore> keys_;
     std::function<void()> replaced_;
     base::UniqueFd notify_;
+    bool gone_ = false;  // and a line said so
 };
 
 }  // namespace openmana::fabric

@@ -36,6 +36,12 @@ protected:
         EXPECT_TRUE(made) << made.error().text;
         return made ? std::move(*made) : nullptr;
     }
+    static std::size_t lines_with(const std::string& log, const std::string& text) {
+        std::size_t count = 0;
+        for (auto at = log.find(text); at != std::string::npos; at = log.find(text, at + 1))
+            ++count;
+        return count;
+    }
     static std::string first_key(const KeyFile& file) {
         return test::to_hex(file.keys()->ring()->key(0)) + "\n";
     }
@@ -160,6 +166,55 @@ TEST_F(KeyFileTest, WhatCannotBeUsedChangesNothing) {
     ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
     serve_until_replaced(*file);
     EXPECT_EQ(first_key(*file), kTwo);
+}
+
+TEST_F(KeyFileTest, SaysOnceThatItIsGone) {
+    const auto file = open();
+    const std::string elsewhere = folder.path() + "/elsewhere";
+    for (const bool removed : {true, false}) {
+        ::testing::internal::CaptureStdout();
+        if (removed)
+            std::filesystem::remove(path);
+        else
+            std::filesystem::rename(path, elsewhere);
+        serve_once();
+        // What has no file's name does not say it again.
+        ASSERT_EQ(::chmod(folder.path().c_str(), 0700), 0);
+        serve_once();
+        const std::string log = ::testing::internal::GetCapturedStdout();
+        EXPECT_EQ(lines_with(log, "key file gone: "), 1U) << log;
+        EXPECT_EQ(first_key(*file), kOne);
+        write(kOne);
+        serve_once();
+    }
+}
+
+TEST_F(KeyFileTest, SaysThatNobodyWatchesWhenItsDirectoryIsAnother) {
+    const std::string directory = folder.path() + "/directory";
+    for (const bool removed : {true, false}) {
+        std::filesystem::create_directory(directory);
+        const std::string key = directory + "/key";
+        std::ofstream(key) << kOne;
+        ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
+        auto file = KeyFile::create(*loop, key);
+        ASSERT_TRUE(file);
+        ::testing::internal::CaptureStdout();
+        if (removed)
+            std::filesystem::remove_all(directory);
+        else
+            std::filesystem::rename(directory, folder.path() + "/moved");
+        serve_once();
+        const std::string log = ::testing::internal::GetCapturedStdout();
+        EXPECT_EQ(lines_with(log, "its directory was moved or removed"), 1U) << log;
+        EXPECT_EQ(first_key(**file), kOne);
+        // It is still read when somebody asks.
+        std::filesystem::create_directory(directory);
+        std::ofstream(key) << kTwo;
+        ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
+        EXPECT_TRUE((*file)->reload());
+        EXPECT_EQ(first_key(**file), kTwo);
+        std::filesystem::remove_all(directory);
+    }
 }
 
 TEST_F(KeyFileTest, OtherFilesOfItsDirectoryAreNotItsConcern) {

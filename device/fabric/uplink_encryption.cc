@@ -14,9 +14,11 @@ base::Result<esp::Endpoint> tunnel_end(const base::SocketAddress& address) {
     if (address.storage.ss_family == AF_INET6) {
         sockaddr_in6 v6{};
         std::memcpy(&v6, &address.storage, sizeof v6);
-        std::memcpy(end.address.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
         end.port = ::ntohs(v6.sin6_port);
-        end.v6 = true;
+        // One that maps an IPv4 address sends IPv4, and the other end may know it as that.
+        end.v6 = !IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
+        const std::span<const std::uint8_t> bytes(v6.sin6_addr.s6_addr);
+        std::ranges::copy(end.v6 ? bytes : bytes.last(sizeof(in_addr)), end.address.begin());
     } else {
         sockaddr_in v4{};
         std::memcpy(&v4, &address.storage, sizeof v4);

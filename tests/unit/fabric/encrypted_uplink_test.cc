@@ -256,5 +256,11 @@ TEST(TunnelEndTest, IsAddressAndPort) {
     EXPECT_FALSE(tunnel_end(*base::SocketAddress::parse("[::]:4500")));
 }
 
+TEST(TunnelEndTest, IsTheIpv4AddressThatAnIpv6AddressMaps) {
+    EXPECT_EQ(*tunnel_end(*base::SocketAddress::parse("[::ffff:192.0.2.1]:4500")),
+              (esp::Endpoint{{192, 0, 2, 1}, 4500, false}));
+    EXPECT_FALSE(tunnel_end(*base::SocketAddress::parse("[::ffff:0.0.0.0]:4500")));
+}
+
 }  // namespace
 }  // namespace openmana::fabric

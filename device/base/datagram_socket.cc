@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/datagram_socket.h"
 
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -24,6 +25,20 @@ bool set(int fd, int level, int option, int value) {
 struct alignas(cmsghdr) Control {
     std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t)) + CMSG_SPACE(sizeof(int))> bytes;
 };
+
+/// A filter (bpf(4) of old) that lets nothing in.
+bool take_nothing(int fd) {
+    sock_filter none{BPF_RET | BPF_K, 0, 0, 0};
+    const sock_fprog program{1, &none};
+    return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+}
+
+/// What a message of ICMP becomes; but for EMSGSIZE, which the host says itself as well.
+bool from_the_network(int error) {
+    constexpr std::array kErrors = {ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, ENONET,
+                                    ENOPROTOOPT,  EOPNOTSUPP,   EPROTO,      EACCES};
+    return std::ranges::find(kErrors, error) != kErrors.end();
+}
 
 template <typename T>
 void add_control(msghdr& message, int level, int type, T value) {
@@ -54,9 +69,9 @@ DatagramSocket::DatagramSocket(UniqueFd fd, int family, const Options& options)
     : fd_(std::move(fd)),
       family_(family),
       offload_(options.offload),
-      buffer_(kReceiveMessages * kReceiveBytes),
-      senders_(kReceiveMessages) {
-    received_.reserve(kReceiveMessages * kMaxSegments);
+      buffer_(options.receives ? kReceiveMessages * kReceiveBytes : 0),
+      senders_(options.receives ? kReceiveMessages : 0) {
+    if (options.receives) received_.reserve(kReceiveMessages * kMaxSegments);
 }
 
 Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Options& options) {
@@ -81,8 +96,10 @@ Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Op
     if (options.traffic_class &&
         !set(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1))
         return failed("cannot ask for the traffic class of datagrams");
+    if (!options.receives && !take_nothing(fd.get()))
+        return failed("cannot have a socket that takes nothing");
     // Without it they come one by one.
-    if (options.offload) (void)set(fd.get(), IPPROTO_UDP, UDP_GRO, 1);
+    if (options.offload && options.receives) (void)set(fd.get(), IPPROTO_UDP, UDP_GRO, 1);
     if (::bind(fd.get(), local.get(), local.length) != 0)
         return failed("cannot bind the local address");
     // From now on only the other end's datagrams come in.
@@ -200,8 +217,12 @@ private:
     bool first_failed(std::size_t at) {
         const Group& group = groups_[at];
         int error = errno;
-        // Told once, of an earlier datagram, and nothing was sent; or a signal came.
-        for (int tries = 0; tries < 3 && (error == ECONNREFUSED || error == EINTR); ++tries) {
+        // What the network said of an earlier datagram, to whomever, is told once, and nothing was
+        // sent; or a signal came.
+        const auto again = [&error](int tries) {
+            return tries < 3 && (error == EINTR || (tries < 2 && from_the_network(error)));
+        };
+        for (int tries = 0; again(tries); ++tries) {
             if (::sendmsg(socket_.fd(), &messages_[at].msg_hdr, 0) >= 0) {
                 count(group);
                 return true;

@@ -46,6 +46,7 @@ public:
         /// a router on the way says so.
         bool fragments = false;
         bool traffic_class = false;  ///< tell that of what comes in
+        bool receives = true;        ///< false: what comes in is thrown away
         bool offload = true;         ///< false: each datagram by itself, as if the kernel could not
     };
     /// Of a send().

@@ -193,7 +193,7 @@ TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLosesNothing) {
     const SocketAddress address = address_of(to);
     Mail mail(&address);
     mail.add(100, 1).add(50, 2).add(70, 3);
-    for (const int error : {ECONNREFUSED, EINTR}) {
+    for (const int error : {ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EINTR}) {
         const FaultyCalls faults("sendmmsg", error);
         EXPECT_EQ(from.send(mail.all()).datagrams, 3U);
         EXPECT_EQ(receive_all(to, 3).size(), 3U);
@@ -226,12 +226,42 @@ TEST(DatagramSocketErrors, OneThatCannotGoKeepsNoOtherBack) {
     const SocketAddress address = address_of(to);
     Mail mail(&address);
     mail.add(100, 1).add(200, 2).add(300, 3);
-    const FaultyCalls faults("sendmmsg", ENETUNREACH);
+    const FaultyCalls faults("sendmmsg", EPERM);
     const auto sent = from.send(mail.all());
     EXPECT_EQ(sent.datagrams, 2U);
     EXPECT_EQ(sent.dropped, 1U);
-    EXPECT_EQ(sent.error, ENETUNREACH);
+    EXPECT_EQ(sent.error, EPERM);
     EXPECT_THAT(receive_all(to, 2), ElementsAre(Came{200, 2, 0}, Came{300, 3, 0}));
+}
+
+/// Of several ends one may not be there: what the network says of it is no reason to send to the
+/// others one by one.
+TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLeavesSegmentsWhole) {
+    DatagramSocket to = open({});
+    DatagramSocket from = open({});
+    const SocketAddress address = address_of(to);
+    Mail mail(&address);
+    for (int i = 0; i < 10; ++i) mail.add(500, i);
+    const FaultyCalls first("sendmmsg", EHOSTUNREACH);
+    EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
+    bool more = false;
+    EXPECT_EQ(to.receive(more).size(), 10U);
+    const FaultyCalls none("sendmsg", EIO);
+    EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
+    EXPECT_EQ(none.failed(), 0U) << "one call, of one message";
+}
+
+TEST(DatagramSocketErrors, OneThatTakesNothingHasNothingInItsQueue) {
+    DatagramSocket::Options options;
+    options.receives = false;
+    DatagramSocket to = open(options);
+    DatagramSocket from = open({});
+    const SocketAddress address = address_of(to);
+    Mail mail(&address);
+    mail.add(100, 1);
+    EXPECT_EQ(from.send(mail.all()).datagrams, 1U);
+    pollfd ready{to.fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&ready, 1, 0), 0);
 }
 
 TEST(DatagramSocketErrors, SaysWhatItCannotHave) {

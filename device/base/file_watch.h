@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace openmana::base {
+
+/// Tells that a file was written anew: somebody closed it after writing, or moved another one to
+/// its place; and that it has gone. The file need not be there, its directory must be. A symbolic
+/// link is watched as the link that it is. Of the loop's thread.
+class FileWatch {
+public:
+    enum class Event : std::uint8_t {
+        kWritten,
+        kGone,   ///< what comes in its place is told, too
+        kBlind,  ///< its directory went away: nothing more is told
+    };
+    using Handler = std::function<void(Event)>;
+    static Result<std::unique_ptr<FileWatch>> create(EventLoop& loop, const std::string& path,
+                                                     Handler handler);
+    ~FileWatch();
+    FileWatch(const FileWatch&) = delete;
+    FileWatch& operator=(const FileWatch&) = delete;
+
+private:
+    FileWatch(EventLoop& loop, std::string name, Handler handler, UniqueFd fd)
+        : loop_(loop), name_(std::move(name)), handler_(std::move(handler)), fd_(std::move(fd)) {}
+    void read();
+
+    EventLoop& loop_;
+    const std::string name_;  // in its directory
+    const Handler handler_;
+    UniqueFd fd_;
+};
+
+}  // namespace openmana::base

@@ -42,15 +42,16 @@ Fdb::Derived Fdb::derive(const FdbTable& control, const FdbTable& file) const {
     return derived;
 }
 
-std::span<const TunnelEnd> Fdb::Access::ends_of(const base::MacAddr& destination) {
+Fdb::Access::Ends Fdb::Access::ends_of(const base::MacAddr& destination) {
     base::count_work(1);
-    if (const TunnelEnds* const written = fdb_.written_locked(destination)) return *written;
+    if (const TunnelEnds* const written = fdb_.written_locked(destination))
+        return {*written, destination == kFloodMac};
     if ((destination[0] & 1) == 0) {
         const auto found = fdb_.learned_.find(mac_word(destination));
         if (found != fdb_.learned_.end() && now_ - found->second.seen <= kAge)
-            return std::span(&found->second.end, 1);
+            return {std::span(&found->second.end, 1), false};
     }
-    return fdb_.derived_.flood;
+    return {fdb_.derived_.flood, true};
 }
 
 std::optional<TunnelEnd> Fdb::Access::known(const roce::Gid& address) const {
@@ -134,7 +135,7 @@ tl::expected<void, std::string> Fdb::remove_locked(const FdbLine& line) {
 tl::expected<void, std::string> Fdb::command(const FdbLine& line) {
     if (line.action == FdbLine::Action::kListed)
         return tl::unexpected(std::string("one of add, append, replace and del is missing"));
-    if (!context_.concerns(line))
+    if (line.source_vni.value_or(context_.local.vni) != context_.local.vni)
         return tl::unexpected(fmt::format("the network's VNI is {}", context_.local.vni));
     const bool learns = line.dynamic && line.action != FdbLine::Action::kDelete;
     if (auto wrong = learns ? wrong_to_learn(line) : std::nullopt)

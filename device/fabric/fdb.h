@@ -17,13 +17,16 @@
 
 namespace openmana::fabric {
 
-#define OM_FDB_COUNTERS(X)                                                                   \
-    X(learned, "fabric.fdb.learned", "addresses learned behind other ends of a tunnel")      \
-    X(moved, "fabric.fdb.moved",                                                             \
-      "of these, those that were behind another end before: a guest moved, or two have one") \
-    X(forgotten, "fabric.fdb.forgotten", "learned addresses dropped for newer ones")         \
-    X(refused, "fabric.fdb.refused",                                                         \
-      "frames dropped: from an address that the table has at another end than they came from")
+#define OM_FDB_COUNTERS(X)                                                                     \
+    X(learned, "fabric.fdb.learned", "addresses learned behind other ends of a tunnel")        \
+    X(moved, "fabric.fdb.moved",                                                               \
+      "of these, those that were behind another end before: a guest moved, or two have one")   \
+    X(forgotten, "fabric.fdb.forgotten", "learned addresses dropped for newer ones")           \
+    X(refused, "fabric.fdb.refused",                                                           \
+      "frames dropped: from an address that the table has at another end than they came from") \
+    X(reads, "fabric.fdb.reads", "times that a table was read from its file")                  \
+    X(read_errors, "fabric.fdb.read_errors",                                                   \
+      "times that it could not be, and what was read before was kept")
 
 OM_COUNTERS(FdbCounters, OM_FDB_COUNTERS);
 
@@ -59,7 +62,11 @@ public:
     public:
         explicit Access(Fdb& fdb) : fdb_(fdb), lock_(fdb.mutex_), now_(fdb.clock_.now()) {}
         /// Where a frame for this address goes; good while the access lasts.
-        [[nodiscard]] std::span<const TunnelEnd> ends_of(const base::MacAddr& destination);
+        struct Ends {
+            std::span<const TunnelEnd> ends;
+            bool flood;  ///< that is the flood list
+        };
+        [[nodiscard]] Ends ends_of(const base::MacAddr& destination);
         /// How to send to a host that something came from; nothing if no entry names it.
         [[nodiscard]] std::optional<TunnelEnd> known(const roce::Gid& address) const;
         /// A frame of this source came from that end.
@@ -74,6 +81,8 @@ public:
         TunnelEnd before_;
     };
 
+    /// For who reads the file.
+    void count_read(bool good) { (good ? counters_.reads : counters_.read_errors).add(); }
     /// A file's content takes the place of what it had before.
     void set_file(FdbTable table);
     /// What a control client says; the text says why it cannot be.

@@ -16,6 +16,10 @@ struct KnownAddress;
 /// in from a port.
 class Port {
 public:
+    /// What comes by a tunnel does not leave by one: so several ends of tunnels that know each
+    /// other make no loop.
+    enum class Kind : std::uint8_t { kPlain, kTunnel };
+    explicit Port(Kind kind = Kind::kPlain) : kind_(kind) {}
     virtual ~Port() = default;
     /// Frames towards this port, in their order. From any thread that transmits; the bytes are good
     /// during the call only.
@@ -27,6 +31,10 @@ public:
 
 private:
     friend class Switch;
+    [[nodiscard]] bool may_send_to(const Port& other) const {
+        return kind_ != Kind::kTunnel || other.kind_ != Kind::kTunnel;
+    }
+    const Kind kind_;
     /// Addresses that the switch was asked for by frames of this port, each in the place that it
     /// shares with others: as long as they are good no lock is needed.
     class Kept {

@@ -234,6 +234,7 @@ void Switch::flood(const Port& from, const Target& target, base::FrameView frame
     counters_.flooded.add();
     for (const FloodPort& to : *ports) {
         if (to.port == &from) continue;
+        if (!from.may_send_to(*to.port)) continue;
         if (target.kind == Target::Kind::kUnknown && to.port != target.one && to.fixed) continue;
         to.port->deliver(frame);
     }
@@ -290,6 +291,10 @@ void Switch::forward_burst(Port& from, base::FrameViews frames, base::TimePoint 
             if (targets[j] != target) continue;
             together[count++] = frames[j];
             targets[j] = {};
+        }
+        if (!from.may_send_to(*target.one)) {
+            counters_.split_horizon.add(count);
+            continue;
         }
         counters_.forwarded.add(count);
         target.one->deliver(base::FrameViews(together).first(count));

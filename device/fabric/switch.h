@@ -30,6 +30,8 @@ namespace openmana::fabric {
       "frames sent to all other ports, or all other uplinks: group or unknown destination") \
     X(hairpin, "fabric.switch.hairpin",                                                     \
       "frames not sent: their destination is behind the port they came from")               \
+    X(split_horizon, "fabric.switch.split_horizon",                                         \
+      "frames not sent: they came by a tunnel, and would leave by another")                 \
     X(malformed, "fabric.switch.malformed",                                                 \
       "frames dropped: shorter than an Ethernet header, or from a group address")           \
     X(learned, "fabric.switch.learned", "addresses learned on ports without a fixed one")   \

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <cstring>
 
@@ -47,6 +48,46 @@ std::string ip_text(const roce::Gid& address) {
     else
         (void)::inet_ntop(AF_INET6, address.data(), text, sizeof text);
     return text;
+}
+
+roce::Gid ip_of(const base::SocketAddress& address) {
+    roce::Gid ip{};
+    if (address.family() == AF_INET) {
+        const auto* const in = reinterpret_cast<const sockaddr_in*>(&address.storage);
+        ip[10] = ip[11] = 0xff;
+        std::memcpy(ip.data() + kIpv4At, &in->sin_addr, sizeof in->sin_addr);
+    } else {
+        const auto* const in = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+        std::memcpy(ip.data(), &in->sin6_addr, sizeof in->sin6_addr);
+    }
+    return ip;
+}
+
+std::uint16_t port_of(const base::SocketAddress& address) {
+    const auto* const storage = &address.storage;
+    return ntohs(address.family() == AF_INET
+                     ? reinterpret_cast<const sockaddr_in*>(storage)->sin_port
+                     : reinterpret_cast<const sockaddr_in6*>(storage)->sin6_port);
+}
+
+base::SocketAddress socket_address_of(const TunnelEnd& end) {
+    base::SocketAddress address;
+    if (roce::is_ipv4(end.address)) {
+        sockaddr_in in{};
+        in.sin_family = AF_INET;
+        in.sin_port = htons(end.port);
+        std::memcpy(&in.sin_addr, end.address.data() + kIpv4At, sizeof in.sin_addr);
+        std::memcpy(&address.storage, &in, sizeof in);
+        address.length = sizeof in;
+    } else {
+        sockaddr_in6 in{};
+        in.sin6_family = AF_INET6;
+        in.sin6_port = htons(end.port);
+        std::memcpy(&in.sin6_addr, end.address.data(), sizeof in.sin6_addr);
+        std::memcpy(&address.storage, &in, sizeof in);
+        address.length = sizeof in;
+    }
+    return address;
 }
 
 std::string to_string(const TunnelEnd& end) {

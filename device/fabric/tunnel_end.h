@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/socket_address.h"
 #include "roce/address.h"
 
 namespace openmana::fabric {
@@ -21,6 +22,10 @@ struct TunnelEnd {
     std::uint32_t vni = 0;  ///< by which the network is known there
     friend bool operator==(const TunnelEnd&, const TunnelEnd&) = default;
 };
+
+[[nodiscard]] roce::Gid ip_of(const base::SocketAddress& address);
+[[nodiscard]] std::uint16_t port_of(const base::SocketAddress& address);
+[[nodiscard]] base::SocketAddress socket_address_of(const TunnelEnd& end);
 
 /// "10.0.0.1:4789" or "[fd00::1]:4789".
 [[nodiscard]] std::string to_string(const TunnelEnd& end);

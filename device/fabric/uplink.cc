@@ -127,6 +127,8 @@ base::Result<std::unique_ptr<Uplink>> Uplink::create(base::EventLoop& loop, Swit
             TRY(auto udp, UdpUplink::create(loop, network, config));
             return std::unique_ptr<Uplink>(std::move(udp));
         }
+        case UplinkConfig::Kind::kVxlan:
+            return fail(ErrorCode::kInvalidArgument, "needs an endpoint");
         case UplinkConfig::Kind::kTap:
             break;
     }

@@ -14,6 +14,7 @@
 #include "fabric/source_guard.h"
 #include "fabric/switch.h"
 #include "fabric/uplink_encryption.h"
+#include "fabric/vxlan_config.h"
 
 namespace openmana::fabric {
 
@@ -28,6 +29,7 @@ struct UplinkConfig {
         kTap,     ///< a TAP device of the host
         kStream,  ///< a Unix socket with QEMU's `-netdev stream` on the other end: length (4 bytes,
                   ///< network order), frame
+        kVxlan,   ///< a VXLAN network, which an endpoint carries
     };
     Kind kind = Kind::kUdp;
     std::string name;  ///< in log lines and counters
@@ -36,7 +38,8 @@ struct UplinkConfig {
     EncryptionConfig encryption;  ///< udp
     std::string interface;
     std::string path;
-    bool listen = false;        ///< stream: wait for the other end instead of going to it
+    bool listen = false;  ///< stream: wait for the other end instead of going to it
+    VxlanConfig vxlan;
     base::SocketAccess access;  ///< to the socket that it listens on
 };
 
@@ -77,8 +80,9 @@ public:
     [[nodiscard]] virtual UplinkEncryption* encryption() { return nullptr; }
 
 protected:
-    Uplink(base::EventLoop& loop, Switch& network, std::string name)
-        : loop_(loop),
+    Uplink(base::EventLoop& loop, Switch& network, std::string name, Kind kind = Kind::kPlain)
+        : Port(kind),
+          loop_(loop),
           network_(network),
           name_(std::move(name)),
           guard_(network, nullptr, nullptr) {

@@ -3,6 +3,7 @@
 
 #include "base/datagram_socket.h"
 #include "esp/format.h"
+#include "fabric/vxlan.h"
 
 namespace openmana::fabric {
 namespace {
@@ -12,21 +13,48 @@ constexpr std::size_t kIpv6Bytes = 40;
 constexpr std::size_t kUdpBytes = 8;
 constexpr std::size_t kTaggedEthernetBytes = 18;
 
+/// What a datagram to another end may carry on a path of this MTU.
+struct Path {
+    std::size_t mtu = 0;
+    std::size_t payload = 0;
+};
+
+std::optional<Path> find_path(const base::SocketAddress& local, const base::SocketAddress& remote) {
+    base::DatagramSocket::Options options;
+    options.remote = remote;
+    const auto socket = base::DatagramSocket::open(local, options);
+    if (!socket) return std::nullopt;
+    const std::size_t mtu = socket->path_mtu();
+    const std::size_t ip = local.family() == AF_INET ? kIpv4Bytes : kIpv6Bytes;
+    if (mtu <= ip + kUdpBytes) return std::nullopt;
+    return Path{mtu, mtu - ip - kUdpBytes};
+}
+
+/// The narrowest of those to the other ends that the options name.
+std::optional<Path> find_tunnel(const UplinkConfig& config) {
+    // With any port: which one it is makes no difference to the way.
+    const base::SocketAddress local = socket_address_of({ip_of(config.local), 0, 0});
+    std::optional<Path> least;
+    for (const TunnelEnd& end : config.vxlan.remotes) {
+        const auto path = find_path(local, socket_address_of(end));
+        if (path && (!least || path->mtu < least->mtu)) least = path;
+    }
+    return least;
+}
+
 }  // namespace
 
 std::optional<UplinkMtu> find_mtu(const UplinkConfig& config) {
-    if (config.kind != UplinkConfig::Kind::kUdp) return std::nullopt;
-    base::DatagramSocket::Options options;
-    options.remote = config.remote;
-    const auto socket = base::DatagramSocket::open(config.local, options);
-    if (!socket) return std::nullopt;
-    const std::size_t path = socket->path_mtu();
-    const std::size_t ip = config.local.family() == AF_INET ? kIpv4Bytes : kIpv6Bytes;
-    if (path <= ip + kUdpBytes) return std::nullopt;
-    std::size_t payload = path - ip - kUdpBytes;
+    using Kind = UplinkConfig::Kind;
+    const bool vxlan = config.kind == Kind::kVxlan;
+    if (!vxlan && config.kind != Kind::kUdp) return std::nullopt;
+    const auto path = vxlan ? find_tunnel(config) : find_path(config.local, config.remote);
+    if (!path) return std::nullopt;
+    std::size_t payload = path->payload;
     if (!config.encryption.key_file.empty()) payload = esp::largest_payload(payload);
-    if (payload <= kTaggedEthernetBytes) return std::nullopt;
-    return UplinkMtu{path, payload - kTaggedEthernetBytes};
+    const std::size_t around = kTaggedEthernetBytes + (vxlan ? Vxlan::kBytes : 0);
+    if (payload <= around) return std::nullopt;
+    return UplinkMtu{path->mtu, payload - around};
 }
 
 }  // namespace openmana::fabric

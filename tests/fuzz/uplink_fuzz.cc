@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the other end of an uplink sends: a stream of frames behind their lengths, cut anywhere and
-// with lengths that are lies, or datagrams; through real sockets, guard, switch and the stages of a
-// port to a NIC at work. What the uplink counts must be what was sent, however the stream was cut.
+// with lengths that are lies, or datagrams, or those of a VXLAN tunnel with what a table says of
+// it; through real sockets, guard, switch and the stages of a port to a NIC at work. What the
+// uplink counts must be what was sent, however the stream was cut.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,6 +20,8 @@
 #include "base/unix_socket.h"
 #include "fabric/capture.h"
 #include "fabric/uplink.h"
+#include "fabric/vxlan.h"
+#include "fabric/vxlan_uplink.h"
 #include "frame_rig.h"
 
 using namespace openmana;
@@ -286,6 +289,117 @@ private:
     std::uint64_t sent_ = 0;
 };
 
+class VxlanWire final : public Wire {
+public:
+    VxlanWire(fuzz::FrameRig& rig, bool strangers) : Wire(rig), other_(udp_socket()) {
+        fabric::UplinkConfig config;
+        config.kind = fabric::UplinkConfig::Kind::kVxlan;
+        config.name = "fuzz";
+        {
+            const base::UniqueFd free = udp_socket();
+            config.local = address_of(free);
+        }
+        to_ = config.local;
+        config.vxlan.vni = kVni;
+        config.vxlan.learn =
+            strangers ? fabric::VxlanConfig::Learn::kAll : fabric::VxlanConfig::Learn::kPeers;
+        const fabric::SocketAddress other = address_of(other_);
+        config.vxlan.remotes = {{fabric::ip_of(other), fabric::port_of(other), kVni}};
+        auto endpoint = fabric::VxlanEndpoint::create(shared_loop(), config.local, 0, {1, 2});
+        fuzz::require(endpoint.has_value(), "endpoint");
+        endpoint_ = std::move(*endpoint);
+        auto made = fabric::VxlanUplink::create(shared_loop(), rig.network, config, *endpoint_);
+        fuzz::require(made.has_value(), "uplink");
+        vxlan_ = made->get();
+        uplink_ = std::move(*made);
+        fuzz::require(::connect(other_.get(), to_.get(), to_.length) == 0, "connect");
+    }
+    ~VxlanWire() override { uplink_.reset(); }
+    void send(test::Choices& choices, const base::Frame& frame) override {
+        fabric::VxlanHeader header = fabric::encode_vxlan(kVni);
+        if (choices.chance(32))
+            header[choices.below(header.size())] ^= static_cast<std::byte>(choices.byte());
+        std::vector<std::byte> bytes(header.begin(), header.end());
+        bytes.insert(bytes.end(), frame.begin(), frame.end());
+        put(choices, bytes);
+    }
+    void nonsense(test::Choices& choices) override {
+        if (choices.chance(128)) {
+            put(choices, std::vector<std::byte>(choices.below(40)));
+            return;
+        }
+        table(choices);
+    }
+    void take() override { drain(other_); }
+    void check() const override { fuzz::require(came() == sent_, "datagrams of the tunnel"); }
+
+private:
+    static constexpr std::uint32_t kVni = 5;
+    [[nodiscard]] std::uint64_t came() const {
+        const fabric::VxlanEndpointCounters& endpoint = endpoint_->counters();
+        const fabric::VxlanCounters& counters = vxlan_->vxlan_counters();
+        return endpoint.malformed.value() + endpoint.unknown_network.value() +
+               counters.unknown_sender.value() + counters.own_source.value() +
+               counters.ecn_dropped.value() + vxlan_->fdb().counters().refused.value() +
+               uplink_->counters().rx_frames.value();
+    }
+    void put(test::Choices& choices, const std::vector<std::byte>& bytes) {
+        const int tos = choices.byte();
+        fuzz::require(::setsockopt(other_.get(), IPPROTO_IP, IP_TOS, &tos, sizeof tos) == 0, "TOS");
+        // What is too long for a datagram does not come.
+        if (::send(other_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) >= 0) ++sent_;
+        turn();
+        for (unsigned i = 0; i < kMaxTurns && came() != sent_; ++i) turn();
+        check();
+    }
+    /// A file as another program may write it, most often with a word or two that are right.
+    void table(test::Choices& choices) {
+        static constexpr std::string_view kWords[] = {"add",
+                                                      "append",
+                                                      "replace",
+                                                      "del",
+                                                      "bridge",
+                                                      "fdb",
+                                                      "02:00:00:00:00:01",
+                                                      "00:00:00:00:00:00",
+                                                      "dst",
+                                                      "10.0.0.2",
+                                                      "127.0.0.1",
+                                                      "fd00::1",
+                                                      "port",
+                                                      "4789",
+                                                      "vni",
+                                                      "src_vni",
+                                                      "5",
+                                                      "self",
+                                                      "permanent",
+                                                      "dev",
+                                                      "master",
+                                                      "br0",
+                                                      "dynamic",
+                                                      "nhid",
+                                                      "\n",
+                                                      "#",
+                                                      "\n"};
+        std::string text;
+        for (std::uint64_t n = choices.byte(); n > 0 && choices.more(); --n) {
+            if (choices.chance(24))
+                text += static_cast<char>(choices.byte());
+            else
+                (text += choices.pick(kWords)) += ' ';
+        }
+        if (auto read = fabric::FdbTable::read(text, vxlan_->fdb().context()))
+            vxlan_->fdb().set_file(std::move(*read));
+        if (const auto line = fabric::parse_fdb_line(text); line && *line)
+            (void)vxlan_->fdb().command(**line);
+    }
+    base::UniqueFd other_;
+    fabric::SocketAddress to_;
+    std::unique_ptr<fabric::VxlanEndpoint> endpoint_;
+    fabric::VxlanUplink* vxlan_ = nullptr;
+    std::uint64_t sent_ = 0;
+};
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -294,7 +408,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint8_t setup = choices.byte();
     set_stages(rig, setup >> 1);
     std::unique_ptr<Wire> wire;
-    if ((setup & 1) != 0)
+    constexpr std::uint8_t kVxlan = 0x20;
+    if ((setup & kVxlan) != 0)
+        wire = std::make_unique<VxlanWire>(rig, (setup & 1) != 0);
+    else if ((setup & 1) != 0)
         wire = std::make_unique<UdpWire>(rig);
     else
         wire = std::make_unique<StreamWire>(rig);

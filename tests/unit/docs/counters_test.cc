@@ -17,6 +17,7 @@
 #include "fabric/port_path.h"
 #include "fabric/switch.h"
 #include "fabric/uplink.h"
+#include "fabric/vxlan_uplink.h"
 #include "gdma/function.h"
 #include "manad/loop_watch.h"
 #include "pci/counters.h"
@@ -48,6 +49,9 @@ const Table kTables[] = {
     {"Capture", fabric::CaptureCounters::kInfo},
     {"Uplink", fabric::UplinkCounters::kInfo},
     {"Uplink: encryption", esp::EspCounters::kInfo},
+    {"Uplink: VXLAN", fabric::VxlanCounters::kInfo},
+    {"Uplink: table of VXLAN", fabric::FdbCounters::kInfo},
+    {"Uplink: VXLAN, all networks of a local address", fabric::VxlanEndpointCounters::kInfo},
     {"Switch", fabric::SwitchCounters::kInfo},
 };
 

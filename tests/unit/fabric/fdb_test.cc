@@ -207,7 +207,7 @@ protected:
     }
     static TunnelEnds ends(Fdb& fdb, const base::MacAddr& address) {
         Fdb::Access access(fdb);
-        const auto found = access.ends_of(address);
+        const auto found = access.ends_of(address).ends;
         return {found.begin(), found.end()};
     }
     static Seen saw(Fdb& fdb, const base::MacAddr& address, const char* from) {

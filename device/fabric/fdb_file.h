@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/file_watch.h"
+#include "fabric/fdb.h"
+
+namespace openmana::fabric {
+
+/// The file that another program writes for an Fdb, read when it is made and when it changes: all
+/// of it, or, if a line is wrong, nothing. What was read last stays while there is no file. On one
+/// loop.
+class FdbFile {
+public:
+    /// Reads it. Only a directory that cannot be watched is an error: a file may come and be
+    /// mended later. `label` names the network in the log; `fdb` outlives the object.
+    static base::Result<std::unique_ptr<FdbFile>> create(base::EventLoop& loop, Fdb& fdb,
+                                                         std::string path, std::string label);
+
+private:
+    FdbFile(Fdb& fdb, std::string path, std::string label)
+        : fdb_(fdb), path_(std::move(path)), label_(std::move(label)) {}
+    void changed(base::FileWatch::Event event);
+    void read();
+    void keep(const std::string& reason);
+
+    Fdb& fdb_;
+    const std::string path_;
+    const std::string label_;
+    std::unique_ptr<base::FileWatch> watch_;
+};
+
+}  // namespace openmana::fabric

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/vxlan_endpoint.h"
+
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/endian.h"
+#include "base/keyed_hash.h"
+#include "base/log.h"
+#include "fabric/vxlan.h"
+#include "fabric/vxlan_uplink.h"
+
+namespace openmana::fabric {
+namespace {
+
+using base::ErrorCode;
+
+constexpr int kReadsPerTurn = 4;
+constexpr int kErrorsPerTurn = 64;
+constexpr std::size_t kPortTries = 1024;
+constexpr std::size_t kUdpIpv4 = 20 + 8;
+constexpr std::size_t kUdpIpv6 = 40 + 8;
+
+bool set(int fd, int level, int option, int value) {
+    return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+}  // namespace
+
+/// What the error queue of a socket tells (IP_RECVERR of ip(7)).
+struct VxlanEndpoint::NetworkError {
+    base::SocketAddress peer;
+    int error = 0;
+    bool of_host = false;  ///< this one, not a router or the other end
+    std::size_t mtu = 0;   ///< of EMSGSIZE
+};
+
+base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLoop& loop,
+                                                                   const base::SocketAddress& local,
+                                                                   int ttl, const Key& key) {
+    base::DatagramSocket::Options options;
+    options.traffic_class = true;
+    TRY(auto receiver, base::DatagramSocket::open(local, options));
+    // Who tunnels over IPv6 may leave the outer checksum away (RFC 6935).
+    if (local.family() == AF_INET6) (void)set(receiver.fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+    std::unique_ptr<VxlanEndpoint> endpoint(
+        new VxlanEndpoint(loop, local, ttl, key, std::move(receiver)));
+    TRY_VOID(endpoint->open_senders());
+    TRY_VOID(endpoint->watch());
+    return endpoint;
+}
+
+VxlanEndpoint::~VxlanEndpoint() {
+    loop_.remove(receiver_.fd());
+    for (const base::DatagramSocket& sender : senders_) loop_.remove(sender.fd());
+}
+
+/// Each has a port of those that RFC 7348 recommends, by chance.
+base::Result<void> VxlanEndpoint::open_senders() {
+    base::DatagramSocket::Options options;
+    options.receives = false;
+    std::uint64_t tries = 0;
+    while (senders_.size() < kSenders) {
+        const std::uint64_t words[] = {tries++};
+        const auto port = static_cast<std::uint16_t>(
+            kFirstSourcePort + base::KeyedHash::hash(words, key_) % (65536U - kFirstSourcePort));
+        auto sender =
+            base::DatagramSocket::open(socket_address_of({ip_of(local_), port, 0}), options);
+        if (!sender && sender.error().detail == EADDRINUSE && tries < kPortTries) continue;
+        if (!sender) return tl::unexpected(sender.error());
+        const int level = ipv4() ? IPPROTO_IP : IPPROTO_IPV6;
+        if (!set(sender->fd(), level, ipv4() ? IP_RECVERR : IPV6_RECVERR, 1))
+            return base::fail(ErrorCode::kIo, "cannot ask for the errors of a socket",
+                              static_cast<unsigned>(errno));
+        if (ttl_ != 0 && !set(sender->fd(), level, ipv4() ? IP_TTL : IPV6_UNICAST_HOPS, ttl_))
+            return base::fail(ErrorCode::kIo, "cannot set the TTL", static_cast<unsigned>(errno));
+        senders_.push_back(std::move(*sender));
+    }
+    return {};
+}
+
+base::Result<void> VxlanEndpoint::watch() {
+    TRY_VOID(loop_.add(receiver_.fd(), EPOLLIN, [this](std::uint32_t) { read(); }));
+    // Errors are told without being asked for.
+    for (const base::DatagramSocket& sender : senders_)
+        TRY_VOID(loop_.add(sender.fd(), 0,
+                           [this, fd = sender.fd()](std::uint32_t) { read_errors(fd); }));
+    return {};
+}
+
+base::DatagramSocket::Sent VxlanEndpoint::send(std::size_t sender,
+                                               std::span<const base::Datagram> datagrams) {
+    const auto sent = senders_[sender].send(datagrams);
+    // Tells of itself alone, so relaxed.
+    if (sent.too_large > 0) refused_.store(sent.largest, std::memory_order_relaxed);
+    return sent;
+}
+
+void VxlanEndpoint::read() {
+    bool more = true;
+    std::array<Tunnelled, VxlanUplink::kBurst> burst;
+    for (int i = 0; i < kReadsPerTurn && more; ++i) {
+        std::size_t count = 0;
+        std::uint32_t vni = 0;
+        const auto hand_over = [&] {
+            if (count == 0) return;
+            const auto found = uplinks_.find(vni);
+            if (found == uplinks_.end())
+                counters_.unknown_network.add(count);
+            else
+                found->second->take(std::span(burst).first(count));
+            count = 0;
+        };
+        const base::SocketAddress* from = nullptr;
+        roce::Gid sender{};
+        for (const base::ReceivedDatagram& datagram : receiver_.receive(more)) {
+            const auto packet = decode_vxlan(datagram.bytes);
+            if (!packet) {
+                counters_.malformed.add();
+                continue;
+            }
+            if (count == burst.size() || packet->vni != vni) hand_over();
+            vni = packet->vni;
+            if (datagram.from != from) {
+                from = datagram.from;
+                sender = ip_of(*from);
+            }
+            burst[count++] = {datagram.bytes.subspan(Vxlan::kBytes), sender,
+                              datagram.traffic_class};
+        }
+        hand_over();
+    }
+}
+
+void VxlanEndpoint::read_errors(int fd) {
+    // The pending error, which a send would be told too, is one of those in the queue.
+    int pending = 0;
+    socklen_t length = sizeof pending;
+    (void)::getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &length);
+    for (int i = 0; i < kErrorsPerTurn; ++i) {
+        NetworkError told;
+        std::byte data;
+        iovec part{&data, sizeof data};
+        alignas(cmsghdr) std::array<std::byte, 512> control;
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_name = &told.peer.storage;
+        message.msg_namelen = sizeof told.peer.storage;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        if (::recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+        told.peer.length = message.msg_namelen;
+        for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+             header = CMSG_NXTHDR(&message, header)) {
+            const bool ours =
+                (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_RECVERR) ||
+                (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_RECVERR);
+            if (!ours || header->cmsg_len < CMSG_LEN(sizeof(sock_extended_err))) continue;
+            sock_extended_err error;
+            std::memcpy(&error, CMSG_DATA(header), sizeof error);
+            told.error = static_cast<int>(error.ee_errno);
+            told.of_host = error.ee_origin == SO_EE_ORIGIN_LOCAL;
+            told.mtu = told.error == EMSGSIZE ? error.ee_info : 0;
+        }
+        if (told.error != 0) tell(told);
+    }
+}
+
+/// One line for what may come as often as frames are sent.
+void VxlanEndpoint::tell(const NetworkError& error) {
+    const bool too_large = error.error == EMSGSIZE;
+    (too_large ? counters_.mtu_messages : counters_.unreachable).add();
+    const roce::Gid peer = ip_of(error.peer);
+    const std::uint64_t words[] = {base::load_le<std::uint64_t>(peer.data()),
+                                   base::load_le<std::uint64_t>(peer.data() + 8),
+                                   std::uint64_t{too_large} << 1 | std::uint64_t{error.of_host}};
+    base::TimePoint& next = next_line_[base::KeyedHash::hash(words, key_) % kPlaces];
+    const base::TimePoint now = loop_.clock().now();
+    if (now < next) return;
+    next = now + kRest;
+    if (!too_large) {
+        OM_WARN("vxlan unreachable: local={} peer={} reason=\"{}\"", local_.text(), ip_text(peer),
+                std::strerror(error.error));
+        return;
+    }
+    const std::size_t around =
+        (ipv4() ? Vxlan::kOverIpv4 : Vxlan::kOverIpv6) + Vxlan::kInnerEthernet;
+    const std::size_t inside = error.mtu > around ? error.mtu - around : 0;
+    if (!error.of_host) {
+        OM_WARN("vxlan too large: local={} peer={} path_mtu={} told_by=router guest_mtu={}",
+                local_.text(), ip_text(peer), error.mtu, inside);
+        return;
+    }
+    const std::size_t bytes =
+        refused_.load(std::memory_order_relaxed) + (ipv4() ? kUdpIpv4 : kUdpIpv6);
+    OM_WARN("vxlan too large: local={} peer={} packet={} path_mtu={} guest_mtu={}", local_.text(),
+            ip_text(peer), bytes, error.mtu, inside);
+}
+
+}  // namespace openmana::fabric

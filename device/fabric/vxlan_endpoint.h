@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/datagram_socket.h"
+#include "base/event_loop.h"
+#include "base/once_per.h"
+#include "base/result.h"
+#include "base/socket_address.h"
+#include "fabric/tunnel_end.h"
+
+namespace openmana::fabric {
+
+class VxlanUplink;
+
+#define OM_VXLAN_ENDPOINT_COUNTERS(X)                                                           \
+    X(malformed, "fabric.vxlan.malformed",                                                      \
+      "datagrams dropped: without a VXLAN header, a frame, or one station's address as source") \
+    X(unknown_network, "fabric.vxlan.unknown_network",                                          \
+      "datagrams dropped: of a VNI that no uplink with this local address has")                 \
+    X(unreachable, "fabric.vxlan.unreachable",                                                  \
+      "messages of the network that another end, or a way to it, is not there")                 \
+    X(mtu_messages, "fabric.vxlan.mtu_messages",                                                \
+      "messages of the host or a router that a datagram is too large for the way to another end")
+
+OM_COUNTERS(VxlanEndpointCounters, OM_VXLAN_ENDPOINT_COUNTERS);
+
+/// One address of this host at which VXLAN tunnels end, for any number of networks: a socket for
+/// what comes in, and some that send, since the source port has to tell flows apart (RFC 7348,
+/// section 4.1). Receives on its loop; sends from any thread. Made and destroyed while the loop
+/// does not run, or on it; outlives its uplinks.
+class VxlanEndpoint {
+public:
+    static constexpr std::size_t kSenders = 16;
+    static constexpr std::uint16_t kFirstSourcePort = 49152;
+    using Key = std::array<std::uint64_t, 2>;
+
+    /// `ttl` 0: the host's. The key chooses source ports, and which flows share one.
+    static base::Result<std::unique_ptr<VxlanEndpoint>> create(base::EventLoop& loop,
+                                                               const base::SocketAddress& local,
+                                                               int ttl, const Key& key);
+    ~VxlanEndpoint();
+    VxlanEndpoint(const VxlanEndpoint&) = delete;
+    VxlanEndpoint& operator=(const VxlanEndpoint&) = delete;
+
+    /// False if another uplink has the VNI.
+    [[nodiscard]] bool add(std::uint32_t vni, VxlanUplink& uplink) {
+        return uplinks_.emplace(vni, &uplink).second;
+    }
+    void remove(std::uint32_t vni, const VxlanUplink& uplink) {
+        const auto found = uplinks_.find(vni);
+        if (found != uplinks_.end() && found->second == &uplink) uplinks_.erase(found);
+    }
+    [[nodiscard]] bool ipv4() const { return local_.family() == AF_INET; }
+    [[nodiscard]] const base::SocketAddress& local() const { return local_; }
+    [[nodiscard]] int ttl() const { return ttl_; }
+    [[nodiscard]] const Key& key() const { return key_; }
+    [[nodiscard]] const VxlanEndpointCounters& counters() const { return counters_; }
+    /// By the flow that they all belong to. From any thread.
+    base::DatagramSocket::Sent send(std::size_t sender, std::span<const base::Datagram> datagrams);
+    void count_malformed() { counters_.malformed.add(); }
+
+private:
+    VxlanEndpoint(base::EventLoop& loop, const base::SocketAddress& local, int ttl, const Key& key,
+                  base::DatagramSocket receiver)
+        : loop_(loop), local_(local), ttl_(ttl), key_(key), receiver_(std::move(receiver)) {}
+    base::Result<void> open_senders();
+    base::Result<void> watch();
+    void read();
+    void read_errors(int fd);
+    struct NetworkError;
+    void tell(const NetworkError& error);
+
+    base::EventLoop& loop_;
+    const base::SocketAddress local_;
+    const int ttl_;
+    const Key key_;
+    base::DatagramSocket receiver_;
+    std::vector<base::DatagramSocket> senders_;
+    std::unordered_map<std::uint32_t, VxlanUplink*> uplinks_;
+    VxlanEndpointCounters counters_;
+    std::atomic<std::size_t> refused_{0};  // bytes of the last datagram that was too large
+    /// When the next line about another end may come, each in the place that it shares with others.
+    static constexpr base::Duration kRest = std::chrono::seconds(60);
+    static constexpr std::size_t kPlaces = 64;
+    std::array<base::TimePoint, kPlaces> next_line_{};
+};
+
+}  // namespace openmana::fabric

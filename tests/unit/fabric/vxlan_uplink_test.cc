@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/vxlan_uplink.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "fabric/inner_packet.h"
+#include "fabric/uplink_mtu.h"
+#include "fabric/vxlan.h"
+#include "support/temp_dir.h"
+#include "unit/fabric/frames.h"
+
+namespace openmana::fabric {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Learn = VxlanConfig::Learn;
+using test::FrameMaker;
+using test::number_of;
+using test::numbered;
+
+constexpr std::uint32_t kVni = 5;
+constexpr VxlanEndpoint::Key kKey{7, 8};
+
+/// A port that keeps what it gets.
+class KeepingPort final : public Port {
+public:
+    void deliver(base::FrameViews views) override {
+        for (const base::FrameView view : views) frames.emplace_back(view.begin(), view.end());
+    }
+    [[nodiscard]] std::vector<std::uint32_t> numbers() const {
+        std::vector<std::uint32_t> result;
+        for (const base::Frame& frame : frames) result.push_back(number_of(frame));
+        return result;
+    }
+    std::vector<base::Frame> frames;
+};
+
+/// A datagram with what its headers say.
+struct Datagram {
+    std::vector<std::byte> bytes;
+    std::uint16_t source_port = 0;
+    std::uint8_t tos = 0;
+};
+
+/// A socket of an address of the loopback, as another host has one.
+class PlainHost {
+public:
+    explicit PlainHost(const std::string& ip, std::uint16_t port = 0)
+        : end_{*parse_ip(ip), port, kVni} {
+        base::SocketAddress address = socket_address_of(end_);
+        fd_ = base::UniqueFd(
+            ::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const int one = 1;
+        if (address.family() == AF_INET)
+            EXPECT_EQ(::setsockopt(fd_.get(), IPPROTO_IP, IP_RECVTOS, &one, sizeof one), 0);
+        EXPECT_EQ(::bind(fd_.get(), address.get(), address.length), 0);
+        EXPECT_EQ(::getsockname(fd_.get(), address.get(), &address.length), 0);
+        end_.port = port_of(address);
+    }
+    [[nodiscard]] const TunnelEnd& end() const { return end_; }
+    void send(const TunnelEnd& to, const base::Frame& frame, int tos = 0,
+              std::uint32_t vni = kVni) {
+        const VxlanHeader header = encode_vxlan(vni);
+        std::vector<std::byte> datagram(header.begin(), header.end());
+        datagram.insert(datagram.end(), frame.begin(), frame.end());
+        send_bytes(to, datagram, tos);
+    }
+    void send_bytes(const TunnelEnd& to, const std::vector<std::byte>& datagram, int tos = 0) {
+        EXPECT_EQ(::setsockopt(fd_.get(), IPPROTO_IP, IP_TOS, &tos, sizeof tos), 0);
+        const base::SocketAddress address = socket_address_of(to);
+        EXPECT_EQ(
+            ::sendto(fd_.get(), datagram.data(), datagram.size(), 0, address.get(), address.length),
+            static_cast<ssize_t>(datagram.size()));
+    }
+    std::vector<Datagram> receive_all() {
+        std::vector<Datagram> all;
+        for (;;) {
+            Datagram got;
+            got.bytes.resize(70000);
+            base::SocketAddress from;
+            iovec part{got.bytes.data(), got.bytes.size()};
+            alignas(cmsghdr) std::array<std::byte, 64> control;
+            msghdr message{};
+            message.msg_iov = &part;
+            message.msg_iovlen = 1;
+            message.msg_name = from.get();
+            message.msg_namelen = sizeof from.storage;
+            message.msg_control = control.data();
+            message.msg_controllen = control.size();
+            const ssize_t n = ::recvmsg(fd_.get(), &message, 0);
+            if (n < 0) return all;
+            got.bytes.resize(static_cast<std::size_t>(n));
+            got.source_port = port_of(from);
+            if (cmsghdr* const header = CMSG_FIRSTHDR(&message); header != nullptr)
+                got.tos = *CMSG_DATA(header);
+            all.push_back(std::move(got));
+        }
+    }
+
+private:
+    TunnelEnd end_;
+    base::UniqueFd fd_;
+};
+
+/// A port of an address that nobody has, by asking for any.
+std::uint16_t free_port(const std::string& ip) {
+    return PlainHost(ip).end().port;
+}
+
+class VxlanUplinkTest : public ::testing::Test {
+protected:
+    /// A host of ours: a switch with a NIC's port, an endpoint, and a network.
+    struct Host {
+        Host(VxlanUplinkTest& test, std::string ip, const base::MacAddr& mac)
+            : loop(*test.loop), network(test.clock), own{*parse_ip(ip), free_port(ip), kVni} {
+            network.attach(port, &mac);
+            auto made = VxlanEndpoint::create(loop, socket_address_of(own), 0, kKey);
+            EXPECT_TRUE(made) << (made ? "" : made.error().text);
+            endpoint = std::move(*made);
+        }
+        ~Host() { uplinks.clear(); }
+        VxlanUplink& join(std::vector<TunnelEnd> remotes, Learn learn = Learn::kPeers,
+                          std::uint32_t vni = kVni, const std::string& file = "", int dscp = -1) {
+            UplinkConfig config;
+            config.kind = UplinkConfig::Kind::kVxlan;
+            config.name = "vxlan";
+            config.local = endpoint->local();
+            config.vxlan = {vni, std::move(remotes), learn, file, "", dscp, 0};
+            auto made = VxlanUplink::create(loop, network, config, *endpoint);
+            EXPECT_TRUE(made) << (made ? "" : made.error().text);
+            uplinks.push_back(std::move(*made));
+            return *uplinks.back();
+        }
+        base::EventLoop& loop;
+        Switch network;
+        KeepingPort port;
+        const TunnelEnd own;
+        std::unique_ptr<VxlanEndpoint> endpoint;
+        std::vector<std::unique_ptr<VxlanUplink>> uplinks;
+    };
+
+    void serve_until(const std::function<bool()>& done) {
+        bool late = false;
+        base::Timer end(*loop, [&] { late = true; });
+        end.arm(20s);
+        std::function<void()> look = [&] {
+            if (done() || late)
+                loop->stop();
+            else
+                loop->post(look);
+        };
+        loop->post(look);
+        loop->run();
+        EXPECT_FALSE(late) << "it did not come";
+    }
+    /// All that has come is read.
+    void serve_a_while() {
+        unsigned turns = 0;
+        serve_until([&] { return ++turns > 50; });
+    }
+    static std::uint64_t counter(const VxlanUplink& uplink, std::string_view name) {
+        std::uint64_t found = UINT64_MAX;
+        uplink.visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
+            if (name == info.name) found = value;
+        });
+        EXPECT_NE(found, UINT64_MAX) << name;
+        return found;
+    }
+
+    base::SystemClock clock;
+    std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
+};
+
+TEST_F(VxlanUplinkTest, CarriesFramesBothWays) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    Host far(*this, "127.0.0.2", test::kMacB);
+    near.join({far.own});
+    far.join({near.own});
+    near.network.forward(near.port, numbered(1));
+    near.network.forward(near.port, numbered(2, 9018));
+    serve_until([&] { return far.port.frames.size() == 2; });
+    EXPECT_EQ(far.port.frames[0], numbered(1));
+    EXPECT_EQ(far.port.frames[1], numbered(2, 9018));
+    far.network.forward(far.port, FrameMaker{}.reversed().udp(1, 2));
+    serve_until([&] { return !near.port.frames.empty(); });
+    EXPECT_EQ(counter(*near.uplinks[0], "fabric.uplink.tx_frames"), 2u);
+    EXPECT_EQ(counter(*near.uplinks[0], "fabric.uplink.tx_bytes"), 60u + 9018u);
+    EXPECT_EQ(counter(*near.uplinks[0], "fabric.uplink.rx_frames"), 1u);
+    EXPECT_EQ(counter(*near.uplinks[0], "fabric.fdb.learned"), 1u);
+}
+
+TEST_F(VxlanUplinkTest, CarriesFramesOverIpv6) {
+    Host near(*this, "::1", test::kMacA);
+    Host far(*this, "::1", test::kMacB);
+    near.join({far.own});
+    far.join({near.own});
+    near.network.forward(near.port, numbered(1));
+    serve_until([&] { return !far.port.frames.empty(); });
+    far.network.forward(far.port, FrameMaker{}.reversed().udp(1, 2));
+    serve_until([&] { return !near.port.frames.empty(); });
+}
+
+TEST_F(VxlanUplinkTest, DatagramsAreThoseOfTheRfc) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    near.join({peer.end()});
+    FrameMaker maker;
+    maker.ecn = 0xb9;
+    const base::Frame frame = maker.udp(1, 2);
+    near.network.forward(near.port, frame);
+    std::vector<Datagram> got;
+    serve_until([&] { return !(got = peer.receive_all()).empty(); });
+    ASSERT_EQ(got.size(), 1u);
+    base::Frame expected;
+    test::append(expected, {8, 0, 0, 0, 0, 0, kVni, 0});
+    expected.insert(expected.end(), frame.begin(), frame.end());
+    EXPECT_EQ(got[0].bytes, expected);
+    EXPECT_EQ(got[0].tos, 0xb9);
+    EXPECT_GE(got[0].source_port, 49152);
+}
+
+TEST_F(VxlanUplinkTest, DscpCanBeFixed) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    near.join({peer.end()}, Learn::kPeers, kVni, "", 8);
+    FrameMaker maker;
+    maker.ecn = 0xb9;
+    near.network.forward(near.port, maker.udp(1, 2));
+    near.network.forward(near.port, maker.arp());
+    std::vector<Datagram> got;
+    serve_until([&] {
+        for (Datagram& datagram : peer.receive_all()) got.push_back(std::move(datagram));
+        return got.size() == 2;
+    });
+    // Which of the two comes first is not said: they are of two flows.
+    EXPECT_EQ(std::set<int>({got[0].tos, got[1].tos}), std::set<int>({8 << 2 | 1, 8 << 2}));
+}
+
+TEST_F(VxlanUplinkTest, AFlowKeepsItsPortAndOrderAndOthersHaveOthers) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    near.join({peer.end()});
+    std::vector<base::Frame> frames;
+    for (std::uint32_t i = 0; i < 200; ++i) {
+        frames.push_back(FrameMaker{}.udp(1000 + i % 20, 4791, 60));
+        base::store_le(frames.back().data() + 42, i);
+    }
+    const std::vector<base::FrameView> views(frames.begin(), frames.end());
+    near.network.forward(near.port, views);
+    std::map<std::uint32_t, std::vector<std::uint32_t>> flows;
+    std::map<std::uint32_t, std::set<std::uint16_t>> ports;
+    std::set<std::uint16_t> all_ports;
+    std::size_t count = 0;
+    serve_until([&] {
+        for (const Datagram& datagram : peer.receive_all()) {
+            const std::uint32_t number = number_of(std::span(datagram.bytes).subspan(8));
+            flows[number % 20].push_back(number);
+            ports[number % 20].insert(datagram.source_port);
+            all_ports.insert(datagram.source_port);
+            ++count;
+        }
+        return count == 200;
+    });
+    for (const auto& [flow, numbers] : flows) {
+        EXPECT_TRUE(std::ranges::is_sorted(numbers)) << flow;
+        EXPECT_EQ(ports[flow].size(), 1u);
+    }
+    EXPECT_GT(all_ports.size(), 4u);
+    EXPECT_LE(all_ports.size(), VxlanEndpoint::kSenders);
+}
+
+TEST_F(VxlanUplinkTest, WhatNobodyKnowsGoesToAllEndsAndWhatIsLearnedToOne) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost one("127.0.0.2");
+    PlainHost other("127.0.0.3");
+    VxlanUplink& uplink = near.join({one.end(), other.end()});
+    near.network.forward(near.port, numbered(1));
+    std::size_t at_one = 0;
+    std::size_t at_other = 0;
+    const auto count = [&] {
+        at_one += one.receive_all().size();
+        at_other += other.receive_all().size();
+    };
+    serve_until([&] {
+        count();
+        return at_one == 1 && at_other == 1;
+    });
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.flooded"), 1u);
+    other.send(near.own, FrameMaker{}.reversed().udp(1, 2));
+    serve_until([&] { return near.port.frames.size() == 1; });
+    for (std::uint32_t i = 0; i < 5; ++i) near.network.forward(near.port, numbered(i));
+    serve_until([&] {
+        count();
+        return at_other == 6;
+    });
+    serve_a_while();
+    count();
+    EXPECT_EQ(at_one, 1u);
+    EXPECT_EQ(at_other, 6u);
+}
+
+TEST_F(VxlanUplinkTest, WithoutAnEndFramesAreCounted) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    VxlanUplink& uplink = near.join({});
+    near.network.forward(near.port, numbered(1));
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.no_end"), 1u);
+}
+
+/// More copies than are sent at once, and a list that is longer than that.
+TEST_F(VxlanUplinkTest, ALongFloodListIsServedWhole) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    std::vector<std::unique_ptr<PlainHost>> hosts;
+    std::vector<TunnelEnd> ends;
+    for (int i = 0; i < 150; ++i) {
+        hosts.push_back(std::make_unique<PlainHost>("127.0.1." + std::to_string(i + 1)));
+        ends.push_back(hosts.back()->end());
+    }
+    near.join(ends);
+    const base::Frame frames[] = {numbered(1), numbered(2), numbered(3)};
+    const std::vector<base::FrameView> views(std::begin(frames), std::end(frames));
+    near.network.forward(near.port, views);
+    for (const auto& host : hosts) {
+        std::vector<std::uint32_t> numbers;
+        for (const Datagram& datagram : host->receive_all())
+            numbers.push_back(number_of(std::span(datagram.bytes).subspan(8)));
+        ASSERT_THAT(numbers, ElementsAre(1U, 2U, 3U));
+    }
+}
+
+TEST_F(VxlanUplinkTest, NothingThatCameByATunnelLeavesByOne) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost one("127.0.0.2");
+    PlainHost other("127.0.0.3");
+    PlainHost elsewhere("127.0.0.4");
+    near.join({one.end(), other.end()});
+    near.join({elsewhere.end()}, Learn::kPeers, 6);
+    FrameMaker maker = FrameMaker{}.reversed();
+    maker.destination_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    one.send(near.own, maker.udp(1, 2));
+    serve_until([&] { return near.port.frames.size() == 1; });
+    // One station behind the other network, and a frame for it.
+    FrameMaker station;
+    station.source_mac = {2, 0, 0, 0, 0, 0x77};
+    station.destination_mac = test::kMacA;
+    elsewhere.send(near.own, station.udp(1, 2), 0, 6);
+    serve_until([&] { return near.port.frames.size() == 2; });
+    maker.destination_mac = station.source_mac;
+    one.send(near.own, maker.udp(1, 2));
+    serve_until([&] { return near.network.counters().split_horizon.value() == 1; });
+    serve_a_while();
+    EXPECT_THAT(one.receive_all(), IsEmpty());
+    EXPECT_THAT(other.receive_all(), IsEmpty());
+    EXPECT_THAT(elsewhere.receive_all(), IsEmpty());
+}
+
+TEST_F(VxlanUplinkTest, NetworksOfOneAddressAreApart) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    Host far(*this, "127.0.0.2", test::kMacB);
+    Switch other_network{clock};
+    KeepingPort other_port;
+    other_network.attach(other_port, &test::kMacB);
+    near.join({far.own});
+    far.join({near.own});
+    {
+        UplinkConfig config;
+        config.name = "six";
+        config.local = far.endpoint->local();
+        config.vxlan.vni = 6;
+        config.vxlan.remotes = {near.own};
+        auto six = VxlanUplink::create(*loop, other_network, config, *far.endpoint);
+        ASSERT_TRUE(six);
+        near.network.forward(near.port, numbered(1));
+        serve_until([&] { return far.port.frames.size() == 1; });
+        EXPECT_THAT(other_port.frames, IsEmpty());
+        PlainHost stranger("127.0.0.1");
+        stranger.send(far.own, numbered(2), 0, 6);
+        serve_until([&] { return other_port.frames.size() == 1; });
+        stranger.send(far.own, numbered(3), 0, 7);
+        serve_until([&] { return counter(**six, "fabric.vxlan.unknown_network") == 1; });
+        EXPECT_EQ(far.port.frames.size(), 1u);
+        const auto again = VxlanUplink::create(*loop, other_network, config, *far.endpoint);
+        ASSERT_FALSE(again);
+        EXPECT_STREQ(again.error().text, "another uplink has the address and the VNI");
+        // The one that is there has its frames as before.
+        stranger.send(far.own, numbered(4), 0, 6);
+        serve_until([&] { return other_port.frames.size() == 2; });
+    }
+    PlainHost stranger("127.0.0.1");
+    stranger.send(far.own, numbered(5), 0, 6);
+    serve_until([&] { return counter(*far.uplinks[0], "fabric.vxlan.unknown_network") == 2; });
+}
+
+TEST_F(VxlanUplinkTest, StrangersAreHeardOnlyWhereTheyMay) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    PlainHost stranger("127.0.0.9");
+    VxlanUplink& five = near.join({peer.end()});
+    VxlanUplink& six = near.join({peer.end()}, Learn::kAll, 6);
+    stranger.send(near.own, FrameMaker{}.reversed().udp(1, 2));
+    serve_until([&] { return counter(five, "fabric.vxlan.unknown_sender") == 1; });
+    EXPECT_THAT(near.port.frames, IsEmpty());
+    stranger.send(near.own, FrameMaker{}.reversed().udp(1, 2), 0, 6);
+    serve_until([&] { return near.port.frames.size() == 1; });
+    // Answers go to the port that this end has itself, as Linux does it.
+    const auto rows = six.fdb().rows();
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_EQ(rows[1].end, (TunnelEnd{stranger.end().address, near.own.port, 6}));
+}
+
+TEST_F(VxlanUplinkTest, WhatSaysThatItIsFromANicHereIsStopped) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    VxlanUplink& uplink = near.join({peer.end()});
+    struct : Peer {
+        const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+        [[nodiscard]] bool may_claim(const base::MacAddr&) const override { return true; }
+        Port& port() override { return *its; }
+        Port* its = nullptr;
+    } nic;
+    nic.its = &near.port;
+    ASSERT_TRUE(near.network.give(nic, test::kMacA, MacRight::kOwn));
+    FrameMaker maker;
+    maker.destination_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    peer.send(near.own, maker.udp(1, 2));
+    serve_until([&] { return counter(uplink, "fabric.vxlan.own_source") == 1; });
+    EXPECT_THAT(near.port.frames, IsEmpty());
+    EXPECT_EQ(counter(uplink, "fabric.fdb.learned"), 0u);
+    near.network.take_away(nic, test::kMacA, MacRight::kOwn);
+}
+
+TEST_F(VxlanUplinkTest, AMarkOutsideArrivesInside) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    VxlanUplink& uplink = near.join({peer.end()});
+    const auto frame = [](int ecn) {
+        FrameMaker maker = FrameMaker{}.reversed();
+        maker.ecn = ecn;
+        return maker.udp(1, 2);
+    };
+    peer.send(near.own, frame(2), 3);
+    peer.send(near.own, frame(1), 3);
+    peer.send(near.own, frame(0), 3);
+    peer.send(near.own, frame(0), 1);
+    peer.send(near.own, frame(2), 2);
+    serve_until([&] { return near.port.frames.size() == 4; });
+    std::vector<int> fields;
+    for (const base::Frame& got : near.port.frames) fields.push_back(InnerPacket::of(got).tos);
+    EXPECT_THAT(fields, ElementsAre(3, 3, 0, 2));
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.ecn_marked"), 2u);
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.ecn_dropped"), 1u);
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.ecn_suspicious"), 1u);
+}
+
+TEST_F(VxlanUplinkTest, NonsenseIsCounted) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    VxlanUplink& uplink = near.join({peer.end()});
+    peer.send_bytes(near.own, std::vector<std::byte>(4));
+    peer.send_bytes(near.own, std::vector<std::byte>(100));
+    FrameMaker group = FrameMaker{}.reversed();
+    group.source_mac[0] = 3;
+    peer.send(near.own, group.udp(1, 2));
+    group.source_mac = {};
+    peer.send(near.own, group.udp(1, 2));
+    serve_until([&] { return counter(uplink, "fabric.vxlan.malformed") == 4; });
+    EXPECT_EQ(counter(uplink, "fabric.uplink.rx_frames"), 0u);
+}
+
+TEST_F(VxlanUplinkTest, AnEndThatIsNotThereCostsTheOthersNothing) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    const TunnelEnd nobody{*parse_ip("127.0.0.3"), free_port("127.0.0.3"), kVni};
+    VxlanUplink& uplink = near.join({nobody, peer.end()});
+    for (std::uint32_t i = 0; i < 100; ++i) near.network.forward(near.port, numbered(i));
+    std::vector<std::uint32_t> numbers;
+    serve_until([&] {
+        for (const Datagram& datagram : peer.receive_all())
+            numbers.push_back(number_of(std::span(datagram.bytes).subspan(8)));
+        return numbers.size() == 100;
+    });
+    serve_until([&] { return counter(uplink, "fabric.vxlan.unreachable") > 0; });
+    EXPECT_EQ(counter(uplink, "fabric.uplink.tx_dropped"), 0u);
+    EXPECT_EQ(counter(uplink, "fabric.uplink.tx_frames"), 200u);
+    EXPECT_TRUE(uplink.connected());
+}
+
+TEST_F(VxlanUplinkTest, WhatIsTooLargeIsCounted) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost peer("127.0.0.2");
+    VxlanUplink& uplink = near.join({peer.end()});
+    near.network.forward(near.port, numbered(1, 65507));
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.too_large"), 1u);
+    EXPECT_EQ(counter(uplink, "fabric.uplink.tx_dropped"), 0u);
+}
+
+TEST_F(VxlanUplinkTest, TheNarrowestWayLimitsTheMtuInside) {
+    UplinkConfig config;
+    config.kind = UplinkConfig::Kind::kVxlan;
+    config.local = socket_address_of({*parse_ip("127.0.0.1"), 4789, 0});
+    EXPECT_FALSE(find_mtu(config)) << "nobody is named";
+    config.vxlan.remotes = {{*parse_ip("127.0.0.2"), 4789, kVni},
+                            {*parse_ip("127.0.0.3"), 4789, kVni}};
+    const auto mtu = find_mtu(config);
+    ASSERT_TRUE(mtu);
+    EXPECT_EQ(mtu->inside + 20 + 8 + 8 + 18, mtu->path);
+}
+
+TEST_F(VxlanUplinkTest, AnotherProgramFeedsTheTable) {
+    const openmana::test::TempDir folder("vxlan");
+    const std::string path = folder.path() + "/fdb";
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost one("127.0.0.2");
+    PlainHost other("127.0.0.3");
+    VxlanUplink& uplink = near.join({}, Learn::kNothing, kVni, path);
+    EXPECT_EQ(counter(uplink, "fabric.fdb.read_errors"), 1u) << "no file yet";
+    const auto line = [](const PlainHost& host, const char* mac) {
+        return std::string(mac) + " dev vx0 dst " + ip_text(host.end().address) + " port " +
+               std::to_string(host.end().port) + " self permanent\n";
+    };
+    const auto reads = [&](std::uint64_t good, std::uint64_t bad) {
+        serve_until([&] {
+            return counter(uplink, "fabric.fdb.reads") == good &&
+                   counter(uplink, "fabric.fdb.read_errors") == bad;
+        });
+    };
+    std::ofstream(path) << line(one, "00:00:00:00:00:00");
+    reads(1, 1);
+    near.network.forward(near.port, numbered(1));
+    EXPECT_EQ(one.receive_all().size(), 1u);
+    // By another file in its place.
+    std::ofstream(path + ".new") << line(one, "00:00:00:00:00:00")
+                                 << line(other, "02:00:00:00:00:0b");
+    std::filesystem::rename(path + ".new", path);
+    reads(2, 1);
+    near.network.forward(near.port, numbered(2));
+    EXPECT_EQ(one.receive_all().size(), 0u);
+    EXPECT_EQ(other.receive_all().size(), 1u);
+    // One that is broken changes nothing, nor does its end.
+    std::ofstream(path) << line(one, "02:00:00:00:00:0b") << "add nonsense\n";
+    reads(2, 2);
+    std::filesystem::remove(path);
+    reads(2, 3);
+    near.network.forward(near.port, numbered(3));
+    EXPECT_EQ(other.receive_all().size(), 1u);
+    std::ofstream(path) << line(one, "02:00:00:00:00:0b");
+    reads(3, 3);
+    near.network.forward(near.port, numbered(4));
+    EXPECT_EQ(one.receive_all().size(), 1u);
+    std::filesystem::remove_all(folder.path());
+    reads(3, 5);
+}
+
+TEST_F(VxlanUplinkTest, SaysWhatItCannotHave) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    const auto taken = VxlanEndpoint::create(*loop, near.endpoint->local(), 0, kKey);
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().detail, static_cast<unsigned>(EADDRINUSE));
+    const auto nowhere =
+        VxlanEndpoint::create(*loop, *SocketAddress::parse("192.0.2.1:4789"), 0, kKey);
+    ASSERT_FALSE(nowhere);
+    EXPECT_EQ(nowhere.error().detail, static_cast<unsigned>(EADDRNOTAVAIL));
+    UplinkConfig config;
+    config.local = near.endpoint->local();
+    config.vxlan.fdb = "/nowhere/fdb";
+    const auto unseen = VxlanUplink::create(*loop, near.network, config, *near.endpoint);
+    ASSERT_FALSE(unseen);
+    EXPECT_STREQ(unseen.error().text, "cannot watch the directory of the file");
+    EXPECT_EQ(unseen.error().detail, static_cast<unsigned>(ENOENT));
+    near.network.forward(near.port, numbered(1));
+}
+
+}  // namespace
+}  // namespace openmana::fabric

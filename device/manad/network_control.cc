@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "manad/fdb_control.h"
 
 namespace openmana::manad {
 namespace {
@@ -118,8 +119,12 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     }
     for (const fabric::UplinkConfig& config : options.uplinks) {
         subject = config.name;
-        TRY(auto uplink, UplinkServer::create(config, networks_.of(config.network),
-                                              only_nic_of(config.network, options)));
+        const auto neighbour = std::ranges::find_if(
+            uplinks_, [&](const auto& other) { return other->shares_with(config); });
+        TRY(auto uplink,
+            UplinkServer::create(config, networks_.of(config.network),
+                                 only_nic_of(config.network, options),
+                                 neighbour == uplinks_.end() ? nullptr : neighbour->get()));
         uplinks_.push_back(std::move(uplink));
     }
     for (const FaultOptions& faults : options.faults)
@@ -384,6 +389,7 @@ json NetworkControl::rekey(const std::string& name) {
 
 std::optional<json> NetworkControl::handle(const std::string& command, const json& request) {
     if (command == "uplinks") return uplinks();
+    if (command == "fdb") return answer_fdb(uplinks_, request);
     if (command == "rekey") return rekey(text_of(request, "uplink"));
     if (command != "capture" && command != "fault" && command != "policy") return std::nullopt;
     const std::string action = text_of(request, "action");

@@ -43,8 +43,8 @@ public:
     /// The NIC of that name; null if there is none.
     [[nodiscard]] NicServer* find(const std::string& name) const;
 
-    /// Answers the requests `capture`, `fault`, `policy`, `rekey` and `uplinks`; nothing for
-    /// others.
+    /// Answers the requests `capture`, `fault`, `policy`, `rekey`, `fdb` and `uplinks`; nothing
+    /// for others.
     std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
 
 private:

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "manad/account.h"
+#include "manad/vxlan_options.h"
 
 namespace openmana::manad {
 namespace {
@@ -454,8 +455,10 @@ Parsed<fabric::UplinkConfig> parse_uplink(const std::string& given,
         config.kind = Kind::kStream;
         return parse_stream_uplink(rest, config, access);
     }
+    if (kind == "vxlan") return parse_vxlan_uplink(rest, std::move(config));
     return tl::unexpected(fmt::format(
-        "'{}' is not udp=..., tap=INTERFACE or stream=PATH[,listen[,access=...]]", text));
+        "'{}' is not udp=..., tap=INTERFACE, stream=PATH[,listen[,access=...]] or vxlan=...",
+        text));
 }
 
 }  // namespace openmana::manad

@@ -22,10 +22,12 @@ std::vector<NicOptions> with_mtus_of_paths(
             largest = std::max<std::size_t>(largest, nic.nic.max_mtu);
         }
         if (largest > mtu->inside)
-            lines.push_back(
-                fmt::format("frames go in fragments: uplink={} path_mtu={} nic_mtu={} fits={} "
-                            "cure=\"a larger MTU on the path, or no more than {} in the guests\"",
-                            uplink.name, mtu->path, largest, mtu->inside, mtu->inside));
+            lines.push_back(fmt::format(
+                "{}: uplink={} path_mtu={} nic_mtu={} fits={} "
+                "cure=\"a larger MTU on the path, or no more than {} in the guests\"",
+                uplink.kind == fabric::UplinkConfig::Kind::kVxlan ? "frames are too large"
+                                                                  : "frames go in fragments",
+                uplink.name, mtu->path, largest, mtu->inside, mtu->inside));
     }
     return nics;
 }

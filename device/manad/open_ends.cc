@@ -51,6 +51,14 @@ std::vector<std::string> open_ends(const Options& options) {
         std::vector<std::string> uplinks;
         for (const fabric::UplinkConfig& uplink : options.uplinks)
             if (uplink.network == network) uplinks.push_back(uplink.name);
+        std::vector<std::string> listening;
+        for (const fabric::UplinkConfig& uplink : options.uplinks)
+            if (uplink.network == network && uplink.kind == fabric::UplinkConfig::Kind::kVxlan &&
+                uplink.vxlan.learn == fabric::VxlanConfig::Learn::kAll)
+                listening.push_back(uplink.name);
+        add("uplinks", listening,
+            "who reaches the local address is in the network\" cure=\"learn=peers, with remote= or "
+            "fdb=");
         add("uplinks", uplinks,
             "what comes in is believed, but for RDMA from addresses that are by right those of a "
             "NIC of the network");

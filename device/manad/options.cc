@@ -98,6 +98,21 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
     return options;
 }
 
+/// Networks with one local address share a socket.
+std::optional<BadOption> find_vxlan_conflict(const std::vector<fabric::UplinkConfig>& uplinks) {
+    std::set<std::string> names;
+    std::map<std::string, int> ttls;
+    for (const fabric::UplinkConfig& uplink : uplinks) {
+        if (uplink.kind != fabric::UplinkConfig::Kind::kVxlan) continue;
+        if (!names.insert(uplink.name).second)
+            return BadOption{fmt::format("--uplink: there are two {}", uplink.name)};
+        const std::string local = uplink.local.text();
+        if (ttls.emplace(local, uplink.vxlan.ttl).first->second != uplink.vxlan.ttl)
+            return BadOption{fmt::format("--uplink: the networks of {} have one ttl", local)};
+    }
+    return std::nullopt;
+}
+
 std::optional<BadOption> find_conflict(const Options& options) {
     std::set<std::string> names;
     std::set<std::string> sockets;
@@ -112,6 +127,7 @@ std::optional<BadOption> find_conflict(const Options& options) {
             return BadOption{fmt::format("--nic: two NICs of the network {} have the address {}",
                                          nic.network, to_string(nic.nic.mac))};
     }
+    if (auto conflict = find_vxlan_conflict(options.uplinks)) return conflict;
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.listen && !sockets.insert(uplink.path).second)
             return BadOption{fmt::format("socket {} is named twice", uplink.path)};
@@ -183,7 +199,9 @@ void declare(CLI::App& app, Texts& texts) {
     repeatable("--uplink", texts.uplinks,
                "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,key-file=FILE"
                "[,rekey=3600s]] or tap=INTERFACE or "
-               "stream=PATH[,listen[,access=USER:GROUP:MODE]], and [,network=NAME]; repeatable");
+               "stream=PATH[,listen[,access=USER:GROUP:MODE]] or "
+               "vxlan=local=IP[:PORT],vni=N[,remote=IP[:PORT]+..][,learn=peers|on|off][,fdb=FILE]"
+               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N], and [,network=NAME]; repeatable");
     repeatable("--fault", texts.faults,
                "Faults of a NIC's link: "
                "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"

@@ -19,13 +19,6 @@ using base::ErrorCode;
 /// Ports below it are for who has the right to them, on a system that was not told otherwise.
 constexpr in_port_t kFirstFreePort = 1024;
 
-in_port_t port_of(const fabric::SocketAddress& address) {
-    const auto* const storage = &address.storage;
-    return ntohs(storage->ss_family == AF_INET6
-                     ? reinterpret_cast<const sockaddr_in6*>(storage)->sin6_port
-                     : reinterpret_cast<const sockaddr_in*>(storage)->sin_port);
-}
-
 tl::unexpected<base::Error> failed(const char* text) {
     return base::fail(ErrorCode::kIo, text, static_cast<unsigned>(errno));
 }
@@ -77,9 +70,10 @@ std::vector<unsigned> capabilities_to_start(const Options& options) {
     for (const NicOptions& nic : options.nics) give_away(nic.access);
     for (const fabric::UplinkConfig& uplink : options.uplinks) {
         give_away(uplink.access);
-        // A TAP device, or more buffers for a UDP socket than the system gives to all.
+        // A TAP device, or more buffers for UDP sockets than the system gives to all.
         if (uplink.kind != Kind::kStream) need(CAP_NET_ADMIN);
-        if (uplink.kind == Kind::kUdp && port_of(uplink.local) < kFirstFreePort)
+        if ((uplink.kind == Kind::kUdp || uplink.kind == Kind::kVxlan) &&
+            fabric::port_of(uplink.local) < kFirstFreePort)
             need(CAP_NET_BIND_SERVICE);
     }
     return needed;

@@ -2,26 +2,58 @@
 #include "manad/uplink_server.h"
 
 #include "base/log.h"
+#include "base/random_seed.h"
+#include "fabric/vxlan_uplink.h"
 
 namespace openmana::manad {
+namespace {
+
+using Kind = fabric::UplinkConfig::Kind;
+
+base::Result<std::unique_ptr<fabric::VxlanEndpoint>> make_endpoint(
+    base::EventLoop& loop, const fabric::UplinkConfig& config) {
+    fabric::VxlanEndpoint::Key key;
+    for (std::uint64_t& word : key) {
+        TRY(word, base::random_seed());
+    }
+    return fabric::VxlanEndpoint::create(loop, config.local, config.vxlan.ttl, key);
+}
+
+}  // namespace
 
 base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(const fabric::UplinkConfig& config,
                                                                  fabric::Switch& network,
-                                                                 LoopThread* only_nic) {
-    std::unique_ptr<LoopThread> own;
-    // Others read one frame a call, and so are longer at it.
-    if (only_nic == nullptr || config.kind != fabric::UplinkConfig::Kind::kUdp) {
-        TRY(own, LoopThread::create("uplink=" + config.name, "uplink"));
+                                                                 LoopThread* only_nic,
+                                                                 const UplinkServer* neighbour) {
+    const bool vxlan = config.kind == Kind::kVxlan;
+    std::shared_ptr<LoopThread> own;
+    if (neighbour != nullptr) {
+        own = neighbour->own_thread_;
+    } else if (only_nic == nullptr || config.kind != Kind::kUdp) {
+        // Others read one frame a call, and so are longer at it; a tunnel's end serves several.
+        const std::string label = vxlan ? "vxlan=" + config.local.text() : config.name;
+        TRY(own, LoopThread::create("uplink=" + label, "uplink"));
     }
     LoopThread& thread = own ? *own : *only_nic;
-    std::unique_ptr<UplinkServer> server(new UplinkServer(std::move(own), thread, config.network));
-    TRY(server->uplink_, fabric::Uplink::create(thread.loop(), network, config));
+    std::unique_ptr<UplinkServer> server(
+        new UplinkServer(std::move(own), neighbour == nullptr, thread, config.network));
+    if (!vxlan) {
+        TRY(server->uplink_, fabric::Uplink::create(thread.loop(), network, config));
+        return server;
+    }
+    if (neighbour != nullptr) {
+        server->endpoint_ = neighbour->endpoint_;
+    } else {
+        TRY(server->endpoint_, make_endpoint(thread.loop(), config));
+    }
+    TRY(server->uplink_,
+        fabric::VxlanUplink::create(thread.loop(), network, config, *server->endpoint_));
     return server;
 }
 
 base::Result<void> UplinkServer::start() {
     OM_INFO("uplink start: uplink={} network={}", uplink_->name(), network_);
-    if (!own_thread_) return {};
+    if (!own_thread_ || !first_) return {};
     return own_thread_->start();
 }
 

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "fabric/switch.h"
 #include "fabric/uplink.h"
+#include "fabric/vxlan_endpoint.h"
 #include "manad/loop_thread.h"
 
 namespace openmana::manad {
@@ -18,13 +19,20 @@ class UplinkServer {
 public:
     /// `only_nic`: the thread of the only NIC of the network, which then serves its UDP uplink too:
     /// what comes in is for nobody else, and needs no other thread to be woken. Null: it gets its
-    /// own.
+    /// own. `neighbour`: one that it shares thread and socket with, or null.
     static base::Result<std::unique_ptr<UplinkServer>> create(const fabric::UplinkConfig& config,
                                                               fabric::Switch& network,
-                                                              LoopThread* only_nic);
+                                                              LoopThread* only_nic,
+                                                              const UplinkServer* neighbour);
     ~UplinkServer() { stop(); }
     UplinkServer(const UplinkServer&) = delete;
     UplinkServer& operator=(const UplinkServer&) = delete;
+
+    /// Of VXLAN networks with one local address all are served by the thread of the first.
+    [[nodiscard]] bool shares_with(const fabric::UplinkConfig& config) const {
+        return config.kind == fabric::UplinkConfig::Kind::kVxlan && endpoint_ != nullptr &&
+               endpoint_->local() == config.local;
+    }
 
     base::Result<void> start();
     /// Ends its own thread.
@@ -32,7 +40,7 @@ public:
         if (own_thread_) own_thread_->stop();
     }
     /// Null if it is served by another's.
-    [[nodiscard]] LoopThread* own_thread() const { return own_thread_.get(); }
+    [[nodiscard]] LoopThread* own_thread() const { return first_ ? own_thread_.get() : nullptr; }
     [[nodiscard]] LoopThread& thread() { return thread_; }
     [[nodiscard]] const LoopThread& thread() const { return thread_; }
     [[nodiscard]] fabric::Uplink& uplink() { return *uplink_; }
@@ -41,11 +49,17 @@ public:
     [[nodiscard]] const std::string& network() const { return network_; }
 
 private:
-    UplinkServer(std::unique_ptr<LoopThread> own, LoopThread& thread, std::string network)
-        : network_(std::move(network)), own_thread_(std::move(own)), thread_(thread) {}
+    UplinkServer(std::shared_ptr<LoopThread> own, bool first, LoopThread& thread,
+                 std::string network)
+        : network_(std::move(network)),
+          own_thread_(std::move(own)),
+          first_(first),
+          thread_(thread) {}
     const std::string network_;
-    const std::unique_ptr<LoopThread> own_thread_;
+    const std::shared_ptr<LoopThread> own_thread_;  // of several uplinks the same
+    const bool first_;                              // of these
     LoopThread& thread_;
+    std::shared_ptr<fabric::VxlanEndpoint> endpoint_;  // of several uplinks the same
     std::unique_ptr<fabric::Uplink> uplink_;
 };
 

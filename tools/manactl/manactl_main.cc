@@ -155,6 +155,11 @@ public:
             command->add_subcommand("show", "What is set, for all NICs");
         }
         uplinks_ = app.add_subcommand("uplinks", "Uplinks and their counters");
+        fdb_ = app.add_subcommand("fdb", "Which ends of VXLAN tunnels have which MAC addresses");
+        fdb_->add_option(
+            "words", words_,
+            "show, or as bridge fdb has it: add|append|replace|del MAC dst IP [port P] "
+            "[vni N] [src_vni N] [dynamic] [dev UPLINK]");
         rekey_ = app.add_subcommand("rekey",
                                     "Read the key files of encrypted uplinks, and begin new keys");
         rekey_->add_option("uplink", uplink_, "Only this one, by its name in `uplinks`");
@@ -163,6 +168,12 @@ public:
     [[nodiscard]] json request() const {
         json request = {{"command", command()->get_name()}};
         if (command() == uplinks_) return request;
+        if (command() == fdb_) {
+            std::string line;
+            for (const std::string& word : words_) line += (line.empty() ? "" : " ") + word;
+            if (!line.empty() && line != "show" && line != "list") request["line"] = line;
+            return request;
+        }
         if (command() == rekey_) {
             if (!uplink_.empty()) request["uplink"] = uplink_;
             return request;
@@ -187,6 +198,8 @@ public:
                             uplink["connected"] == true ? "connected" : "not connected");
                 print_counters(uplink["counters"], true);
             }
+        } else if (command() == fdb_) {
+            print_fdb(reply);
         } else if (reply.contains("rows") && command() == capture_) {
             print_table({"nic", "frames", "lost", "file", "error"}, reply["rows"]);
         } else if (reply.contains("rows")) {
@@ -201,6 +214,23 @@ public:
     }
 
 private:
+    /// As `bridge fdb show` does, so that it can be a table's file.
+    static void print_fdb(const json& reply) {
+        for (const auto& row : reply.value("rows", json::array())) {
+            std::string line =
+                cell(row["mac"]) + " dev " + cell(row["dev"]) + " dst " + cell(row["dst"]);
+            line += " port " + cell(row["port"]);
+            if (row["vni"] != row["src_vni"]) line += " vni " + cell(row["vni"]);
+            line += " src_vni " + cell(row["src_vni"]) + " self";
+            const std::string from = cell(row["from"]);
+            const char* const state = from == "learned" ? ""
+                                      : from == "file"  ? " extern_learn"
+                                                        : " permanent";
+            std::printf("%s%s\n", line.c_str(), state);
+        }
+        if (const auto left_out = reply.value("left_out", std::uint64_t{0}); left_out > 0)
+            std::fprintf(stderr, "manactl: %s more entries\n", std::to_string(left_out).c_str());
+    }
     /// The file of a flow log is one of this program's directory, too.
     static std::string with_absolute_log(std::string text) {
         constexpr std::string_view kKey = "flow-log=";
@@ -221,7 +251,7 @@ private:
         command.add_option("options", options_, "key=value,...")->required();
     }
     [[nodiscard]] const CLI::App* command() const {
-        for (const CLI::App* command : {capture_, fault_, policy_, uplinks_, rekey_})
+        for (const CLI::App* command : {capture_, fault_, policy_, uplinks_, fdb_, rekey_})
             if (command->parsed()) return command;
         return nullptr;
     }
@@ -230,7 +260,9 @@ private:
     CLI::App* fault_;
     CLI::App* policy_;
     CLI::App* uplinks_;
+    CLI::App* fdb_;
     CLI::App* rekey_;
+    std::vector<std::string> words_;
     std::string nic_;
     std::string uplink_;
     std::string file_;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import email
 import io
+import re
 import subprocess
 import sys
 import tempfile
@@ -339,6 +340,12 @@ class CommandTest(unittest.TestCase):
                 put = set(series_steps.with_headers(
                     file for step in part.steps for file in step.files))
                 self.assertEqual(series_steps.uncovered(part, put), [], name)
+
+    def test_every_probe_of_the_driver_is_decided_for_the_tree(self) -> None:
+        decided = series.read_part("linux-extension").settings["defined"]
+        probes = {name for path in (ROOT / "kernel").glob("*.[ch]")
+                  for name in re.findall(r"\bHAVE_[A-Z0-9_]+", path.read_text())}
+        self.assertEqual(sorted(probes - set(decided)), [])
 
     def test_kept_patches_are_signed_off_by_nobody(self) -> None:
         for path in series.PARTS.glob("*/*.patch"):

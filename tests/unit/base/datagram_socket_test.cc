@@ -242,11 +242,13 @@ TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLeavesSegmentsWhole) {
     const SocketAddress address = address_of(to);
     Mail mail(&address);
     for (int i = 0; i < 10; ++i) mail.add(500, i);
-    const FaultyCalls first("sendmmsg", EHOSTUNREACH);
-    EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
+    {
+        const FaultyCalls faults("sendmmsg", EHOSTUNREACH);
+        EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
+    }
     bool more = false;
     EXPECT_EQ(to.receive(more).size(), 10U);
-    const FaultyCalls none("sendmsg", EIO);
+    const FaultyCalls none("sendmsg", EIO);  // which each alone would meet
     EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
     EXPECT_EQ(none.failed(), 0U) << "one call, of one message";
 }

@@ -61,8 +61,9 @@ public:
         fd_ = base::UniqueFd(
             ::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         const int one = 1;
-        if (address.family() == AF_INET)
+        if (address.family() == AF_INET) {
             EXPECT_EQ(::setsockopt(fd_.get(), IPPROTO_IP, IP_RECVTOS, &one, sizeof one), 0);
+        }
         EXPECT_EQ(::bind(fd_.get(), address.get(), address.length), 0);
         EXPECT_EQ(::getsockname(fd_.get(), address.get(), &address.length), 0);
         end_.port = port_of(address);

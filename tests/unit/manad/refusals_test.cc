@@ -94,7 +94,7 @@ TEST_F(RefusalsTest, ADaemonNeedsAllThatItAsksTheSystemFor) {
 TEST_F(RefusalsTest, AnUplinkHasAThreadOfItsOwn) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
-    auto server = UplinkServer::create(uplink(), network, nullptr);
+    auto server = UplinkServer::create(uplink(), network, nullptr, nullptr);
     ASSERT_TRUE(server) << server.error().text;
     ASSERT_TRUE((*server)->start());
     const UplinkServer& running = **server;
@@ -112,13 +112,13 @@ TEST_F(RefusalsTest, AUdpUplinkIsServedByTheThreadOfTheOnlyNic) {
     const auto nic = std::move(*LoopThread::create("nic=a", "nic-a"));
     fabric::UplinkConfig udp;
     std::tie(udp.local, udp.remote) = test::free_udp_addresses();
-    const auto with = UplinkServer::create(udp, network, nic.get());
+    const auto with = UplinkServer::create(udp, network, nic.get(), nullptr);
     ASSERT_TRUE(with) << with.error().text;
     EXPECT_EQ((*with)->own_thread(), nullptr);
     EXPECT_EQ(&(*with)->thread(), nic.get());
     ASSERT_TRUE((*with)->start());
     EXPECT_FALSE(nic->serves()) << "that is the NIC's business";
-    const auto stream = UplinkServer::create(uplink(), network, nic.get());
+    const auto stream = UplinkServer::create(uplink(), network, nic.get(), nullptr);
     ASSERT_TRUE(stream) << stream.error().text;
     EXPECT_NE((*stream)->own_thread(), nullptr) << "it reads frame by frame";
 }
@@ -127,7 +127,7 @@ TEST_F(RefusalsTest, AnUplinkWithoutALoopIsNone) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
     const FaultyCalls faults("epoll_create1", EMFILE);
-    const auto server = UplinkServer::create(uplink(), network, nullptr);
+    const auto server = UplinkServer::create(uplink(), network, nullptr, nullptr);
     ASSERT_FALSE(server);
     EXPECT_EQ(server.error().detail, static_cast<std::uint64_t>(EMFILE));
 }

@@ -56,6 +56,8 @@ TEST_F(ChannelTest, APayloadOfAnyLengthComes) {
 TEST_F(ChannelTest, TheNextHeaderIsWhatTheSenderSaid) {
     Packet packet = a.seal("datagram", NextHeader::kUdp);
     EXPECT_EQ(b.open(packet).next_header, NextHeader::kUdp);
+    // Of a packet that is for nobody there is nothing to see.
+    EXPECT_EQ(b.take(a.seal("to fill the wire", NextHeader::kNone)), "");
 }
 
 TEST_F(ChannelTest, NoPacketIsLikeAnother) {
@@ -156,6 +158,13 @@ TEST_F(ChannelTest, WhoHasAnotherKeyIsNotUnderstood) {
     EXPECT_EQ(b.take(a.seal("y")), "y");
 }
 
+TEST_F(ChannelTest, AKeyThatIsPutRightOpensTheSaThatItDidNot) {
+    b.set_keys(kKey2);
+    EXPECT_EQ(b.take(a.seal("x")), "(forged)");
+    b.set_keys(kKey1);
+    EXPECT_EQ(b.take(a.seal("y")), "y");
+}
+
 TEST_F(ChannelTest, KeysAreReplacedInThreeStepsWithoutLoss) {
     meet();
     const auto both = [&](const std::string& keys) {
@@ -213,6 +222,17 @@ TEST_F(ChannelTest, AnSaIsOverAWhileAfterTheNext) {
     pass(seconds(1));
     EXPECT_EQ(b.take(late), "(old)");
     EXPECT_EQ(b.counters->old.value(), 1U);
+}
+
+TEST_F(ChannelTest, AnSaThatIsOverDoesNotBeginAgain) {
+    // It is of this minute still, so it could be a new one.
+    const Packet packet = a.seal("x");
+    EXPECT_EQ(b.take(packet), "x");
+    pass(seconds(1));
+    a.channel->rekey();
+    EXPECT_EQ(b.take(a.seal("y")), "y");
+    pass(Receiver::kOverlap);
+    EXPECT_EQ(b.take(packet), "(old)");
 }
 
 TEST_F(ChannelTest, NothingComesTwice) {
@@ -496,7 +516,7 @@ TEST_F(ChannelTest, AClockThatIsNotSetSendsNothing) {
 }
 
 TEST_F(ChannelTest, WhatIsAuthenticButNoEspInsideIsDropped) {
-    // Made with the key of the SA: 14 bytes of which the last but one is a padding of 13 and more.
+    // Made with the key of the SA; the padding is wrong.
     const Packet known = a.seal("x");
     ASSERT_EQ(b.take(known), "x");
     SaKey key;
@@ -505,20 +525,32 @@ TEST_F(ChannelTest, WhatIsAuthenticButNoEspInsideIsDropped) {
         derive(a.keys->ring()->key(0), spi_of(known.data()), {end4(1, 4500), end4(2, 4500)}, key));
     ASSERT_TRUE(gcm.set_key(key, Gcm::Use::kSeal));
     std::uint32_t number = sequence_of(known.data());
-    for (unsigned padding = 0; padding < 256; ++padding) {
+    const auto open = [&](std::span<const std::byte> inside) {
         Packet packet(known.begin(), known.begin() + kHeaderBytes);
-        packet.resize(kHeaderBytes + 12 + kIcvBytes);
+        packet.resize(kHeaderBytes + inside.size() + kIcvBytes);
         base::store_be(packet.data() + kSequenceAt, ++number);
         base::store_be(packet.data() + kIvAt + 4, number);
-        std::array<std::byte, 12> inside{};
+        EXPECT_TRUE(gcm.seal({}, inside, packet.data()));
+        const Opened opened = b.open(packet);
+        return std::pair(opened.verdict, opened.payload.size());
+    };
+    constexpr std::pair<Verdict, std::size_t> kRefused(Verdict::kMalformed, 0);
+    std::array<std::byte, 12> inside{};
+    inside[11] = std::byte{143};
+    for (unsigned padding = 0; padding < 256; ++padding) {
         for (unsigned i = 0; i < padding && i < 10; ++i)
             inside[9 - i] = static_cast<std::byte>(padding - i);
         inside[10] = static_cast<std::byte>(padding);
-        inside[11] = std::byte{143};
-        ASSERT_TRUE(gcm.seal({}, inside, packet.data()));
-        const Opened opened = b.open(packet);
-        EXPECT_EQ(opened.verdict, padding <= 10 ? Verdict::kOpened : Verdict::kMalformed);
-        EXPECT_EQ(opened.payload.size(), padding <= 10 ? 10 - padding : 0);
+        EXPECT_EQ(open(inside), padding <= 10
+                                    ? std::pair(Verdict::kOpened, std::size_t{10 - padding})
+                                    : kRefused);
+    }
+    // Padding counts up from 1.
+    inside[10] = std::byte{1};
+    for (unsigned first = 0; first < 256; ++first) {
+        inside[9] = static_cast<std::byte>(first);
+        EXPECT_EQ(open(inside),
+                  first == 1 ? std::pair(Verdict::kOpened, std::size_t{9}) : kRefused);
     }
 }
 

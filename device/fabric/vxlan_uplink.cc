@@ -186,6 +186,11 @@ bool VxlanUplink::leaves(const Tunnelled& packet) {
 }
 
 bool VxlanUplink::known(Fdb::Access& access, const Tunnelled& packet) {
+    // The unspecified address is nobody's (RFC 4291 2.5.2), and here means that no sender is known.
+    if (packet.from == roce::Gid{}) {
+        vxlan_.unknown_sender.add();
+        return false;
+    }
     if (packet.from == sender_) return true;
     const auto end = access.known(packet.from);
     if (!end && !strangers_) {

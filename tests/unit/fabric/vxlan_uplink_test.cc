@@ -418,6 +418,18 @@ TEST_F(VxlanUplinkTest, StrangersAreHeardOnlyWhereTheyMay) {
     EXPECT_EQ(rows[1].end, (TunnelEnd{stranger.end().address, near.own.port, 6}));
 }
 
+/// Linux takes datagrams from there, over IPv6.
+TEST_F(VxlanUplinkTest, TheUnspecifiedAddressIsAStranger) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    VxlanUplink& uplink = near.join({{*parse_ip("127.0.0.2"), 4789, kVni}});
+    base::Frame frame = FrameMaker{}.reversed().udp(1, 2);
+    const Tunnelled packet{frame, roce::Gid{}, 0};
+    uplink.take({&packet, 1});
+    EXPECT_TRUE(near.port.frames.empty());
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.unknown_sender"), 1u);
+    EXPECT_EQ(counter(uplink, "fabric.fdb.learned"), 0u);
+}
+
 TEST_F(VxlanUplinkTest, WhatSaysThatItIsFromANicHereIsStopped) {
     Host near(*this, "127.0.0.1", test::kMacA);
     PlainHost peer("127.0.0.2");

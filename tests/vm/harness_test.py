@@ -956,8 +956,8 @@ Ran 2 tests in 0.003s
     def test_list_names_cases_by_pair_driver_provider_and_area(self) -> None:
         done = subprocess.run([sys.executable, HERE / "run.py", "forky", "cm", "verify", "--list"],
                               capture_output=True, text=True, timeout=60, check=True)
-        self.assertIn("forky.stock.stock.cm: rping -V, the first guest serves (forky only)",
-                      done.stdout)
+        self.assertIn("forky.stock.stock.cm: rping -V, the first guest serves "
+                      "(forky, trixie-backports, newest only)", done.stdout)
         self.assertIn("forky.stock.stock.verify: PSN wraps at 2^24", done.stdout)
 
     def test_a_family_is_all_areas_whose_names_begin_alike(self) -> None:

@@ -158,11 +158,16 @@ INSTANTIATE_TEST_SUITE_P(Kernel, DatagramSocketTest,
                                     (info.param.second ? "4" : "6");
                          });
 
-TEST(DatagramSocketErrors, WhatTheKernelDoesNotCutGoesOneByOneAndIsNotTriedAgainAtOnce) {
+/// Two sockets, and mail from one to the other.
+class DatagramSocketErrors : public ::testing::Test {
+protected:
     DatagramSocket to = open({});
     DatagramSocket from = open({});
     const SocketAddress address = address_of(to);
-    Mail mail(&address);
+    Mail mail{&address};
+};
+
+TEST_F(DatagramSocketErrors, WhatTheKernelDoesNotCutGoesOneByOneAndIsNotTriedAgainAtOnce) {
     for (int i = 0; i < 10; ++i) mail.add(500, i);
     FaultyCalls faults("sendmmsg", EINVAL);
     EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
@@ -172,11 +177,7 @@ TEST(DatagramSocketErrors, WhatTheKernelDoesNotCutGoesOneByOneAndIsNotTriedAgain
     EXPECT_EQ(faults.failed(), 1U);
 }
 
-TEST(DatagramSocketErrors, WhatIsTooLargeForThePathIsToldApart) {
-    DatagramSocket to = open({});
-    DatagramSocket from = open({});
-    const SocketAddress address = address_of(to);
-    Mail mail(&address);
+TEST_F(DatagramSocketErrors, WhatIsTooLargeForThePathIsToldApart) {
     mail.add(100, 1).add(60000, 2).add(200, 3);
     FaultyCalls faults("sendmmsg", EMSGSIZE, {.after = 0, .times = 1});
     auto sent = from.send(mail.all().subspan(1, 1));
@@ -187,11 +188,7 @@ TEST(DatagramSocketErrors, WhatIsTooLargeForThePathIsToldApart) {
     EXPECT_EQ(sent.datagrams, 3U);
 }
 
-TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLosesNothing) {
-    DatagramSocket to = open({});
-    DatagramSocket from = open({});
-    const SocketAddress address = address_of(to);
-    Mail mail(&address);
+TEST_F(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLosesNothing) {
     mail.add(100, 1).add(50, 2).add(70, 3);
     for (const int error : {ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EINTR}) {
         const FaultyCalls faults("sendmmsg", error);
@@ -206,11 +203,7 @@ TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLosesNothing) {
     EXPECT_EQ(receive_all(to, 3).size(), 3U);
 }
 
-TEST(DatagramSocketErrors, ASocketThatTakesNoMoreDropsTheRestAndSaysSo) {
-    DatagramSocket to = open({});
-    DatagramSocket from = open({});
-    const SocketAddress address = address_of(to);
-    Mail mail(&address);
+TEST_F(DatagramSocketErrors, ASocketThatTakesNoMoreDropsTheRestAndSaysSo) {
     for (std::size_t i = 0; i < 200; ++i) mail.add(100 + i, 1);
     const FaultyCalls faults("sendmmsg", EAGAIN, {.after = 1});
     const auto sent = from.send(mail.all());
@@ -220,11 +213,7 @@ TEST(DatagramSocketErrors, ASocketThatTakesNoMoreDropsTheRestAndSaysSo) {
     EXPECT_EQ(receive_all(to, sent.datagrams).size(), sent.datagrams);
 }
 
-TEST(DatagramSocketErrors, OneThatCannotGoKeepsNoOtherBack) {
-    DatagramSocket to = open({});
-    DatagramSocket from = open({});
-    const SocketAddress address = address_of(to);
-    Mail mail(&address);
+TEST_F(DatagramSocketErrors, OneThatCannotGoKeepsNoOtherBack) {
     mail.add(100, 1).add(200, 2).add(300, 3);
     const FaultyCalls faults("sendmmsg", EPERM);
     const auto sent = from.send(mail.all());
@@ -236,11 +225,7 @@ TEST(DatagramSocketErrors, OneThatCannotGoKeepsNoOtherBack) {
 
 /// Of several ends one may not be there: what the network says of it is no reason to send to the
 /// others one by one.
-TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLeavesSegmentsWhole) {
-    DatagramSocket to = open({});
-    DatagramSocket from = open({});
-    const SocketAddress address = address_of(to);
-    Mail mail(&address);
+TEST_F(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLeavesSegmentsWhole) {
     for (int i = 0; i < 10; ++i) mail.add(500, i);
     {
         const FaultyCalls faults("sendmmsg", EHOSTUNREACH);
@@ -253,7 +238,7 @@ TEST(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLeavesSegmentsWhole) {
     EXPECT_EQ(none.failed(), 0U) << "one call, of one message";
 }
 
-TEST(DatagramSocketErrors, OneThatTakesNothingHasNothingInItsQueue) {
+TEST_F(DatagramSocketErrors, OneThatTakesNothingHasNothingInItsQueue) {
     DatagramSocket::Options options;
     options.receives = false;
     DatagramSocket to = open(options);
@@ -266,7 +251,7 @@ TEST(DatagramSocketErrors, OneThatTakesNothingHasNothingInItsQueue) {
     EXPECT_EQ(::poll(&ready, 1, 0), 0);
 }
 
-TEST(DatagramSocketErrors, SaysWhatItCannotHave) {
+TEST_F(DatagramSocketErrors, SaysWhatItCannotHave) {
     const SocketAddress local = any_port(true);
     for (const char* const call : {"socket", "bind", "setsockopt"}) {
         const FaultyCalls faults(call, EPERM,
@@ -282,7 +267,7 @@ TEST(DatagramSocketErrors, SaysWhatItCannotHave) {
     EXPECT_EQ(socket.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(DatagramSocketErrors, KnowsTheMtuOfThePathToItsOtherEndAlone) {
+TEST_F(DatagramSocketErrors, KnowsTheMtuOfThePathToItsOtherEndAlone) {
     DatagramSocket to = open({});
     EXPECT_EQ(to.path_mtu(), 0U);
     DatagramSocket::Options options;

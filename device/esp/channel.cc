@@ -32,10 +32,6 @@ bool may_be_lost(Verdict verdict) {
     return verdict != Verdict::kOpened && verdict != Verdict::kMalformed;
 }
 
-base::Duration::rep ticks(base::TimePoint time) {
-    return time.time_since_epoch().count();
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Channel>> Channel::create(const base::Clock& clock,
@@ -77,11 +73,7 @@ void Channel::drop_old_keys() {
 }
 
 bool Channel::may_warn(Verdict verdict) {
-    auto& quiet = quiet_until_[static_cast<std::size_t>(verdict)];
-    const base::TimePoint now = clock_.now();
-    auto until = quiet.load(std::memory_order_relaxed);
-    return (until == 0 || ticks(now) >= until) &&
-           quiet.compare_exchange_strong(until, ticks(now + kQuiet), std::memory_order_relaxed);
+    return lines_[static_cast<std::size_t>(verdict)].due(clock_.now());
 }
 
 void Channel::count(const Opened& result) {
@@ -131,12 +123,7 @@ void Channel::open(std::span<const std::span<std::byte>> packets, std::span<Open
 
 std::size_t Channel::notice(std::byte* out) {
     if (!notice_wanted_.load(std::memory_order_relaxed)) return 0;
-    const base::TimePoint now = clock_.now();
-    auto next = next_notice_.load(std::memory_order_relaxed);
-    if ((next != 0 && ticks(now) < next) ||
-        !next_notice_.compare_exchange_strong(next, ticks(now + kNoticeInterval),
-                                              std::memory_order_relaxed))
-        return 0;
+    if (!notices_.due(clock_.now())) return 0;
     notice_wanted_.store(false, std::memory_order_relaxed);
     auto batch = begin(1);
     if (!batch) return 0;

@@ -12,6 +12,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/once_per.h"
 #include "base/result.h"
 #include "esp/counters.h"
 #include "esp/derive.h"
@@ -73,10 +74,11 @@ private:
     EspCounters& counters_;
     Sender sender_;
     const std::unique_ptr<Receiver> receiver_;
-    // Times of clock_; each tells of itself alone, so relaxed.
-    std::array<std::atomic<base::Duration::rep>, 6> quiet_until_{};
-    std::atomic<base::Duration::rep> next_notice_{0};
-    std::atomic<bool> notice_wanted_{true};
+    std::array<base::OncePer, 6> lines_{base::OncePer(kQuiet), base::OncePer(kQuiet),
+                                        base::OncePer(kQuiet), base::OncePer(kQuiet),
+                                        base::OncePer(kQuiet), base::OncePer(kQuiet)};
+    base::OncePer notices_{kNoticeInterval};
+    std::atomic<bool> notice_wanted_{true};  // tells of itself alone, so relaxed
 };
 
 }  // namespace openmana::esp

@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::size_t kMacs = 12;
 constexpr std::size_t kVlanTag = 4;
-constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
-constexpr std::uint16_t kEtherTypeArp = 0x0806;
-constexpr std::uint16_t kEtherTypeVlan = 0x8100;
-constexpr std::uint16_t kEtherTypeServiceVlan = 0x88a8;
-constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 constexpr std::size_t kArpBytes = 28;
 constexpr std::size_t kIpv4Bytes = 20;
 constexpr std::size_t kIpv6Bytes = 40;
@@ -163,29 +158,33 @@ FrameHeaders read_headers(std::span<const std::byte> frame) {
     return headers;
 }
 
+void set_ecn(std::byte* ip, bool ipv4, std::uint8_t ecn) {
+    constexpr std::size_t kChecksum = 10;
+    const auto before = base::load_be<std::uint16_t>(ip);
+    // The first word of IPv4 ends with the TOS; that of IPv6 has four bits of flow label behind it.
+    const unsigned shift = ipv4 ? 0 : 4;
+    const auto after =
+        static_cast<std::uint16_t>((before & ~(3U << shift)) | (unsigned{ecn} & 3U) << shift);
+    base::store_be<std::uint16_t>(ip, after);
+    if (!ipv4) return;
+    // RFC 1624: HC' = ~(~HC + ~m + m').
+    std::uint32_t sum = static_cast<std::uint16_t>(~base::load_be<std::uint16_t>(ip + kChecksum));
+    sum += static_cast<std::uint16_t>(~before);
+    sum += after;
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    base::store_be<std::uint16_t>(ip + kChecksum, static_cast<std::uint16_t>(~sum));
+}
+
 bool mark_congestion(std::span<std::byte> frame, const FrameHeaders& headers) {
+    if (headers.kind != FrameHeaders::Kind::kIpv4 && headers.kind != FrameHeaders::Kind::kIpv6)
+        return false;
+    constexpr std::uint8_t kCongested = 3;
+    const bool ipv4 = headers.kind == FrameHeaders::Kind::kIpv4;
     std::byte* const ip = frame.data() + headers.network;
-    if (headers.kind == FrameHeaders::Kind::kIpv4) {
-        const std::byte before = ip[1];
-        if ((before & std::byte{3}) == std::byte{0}) return false;
-        ip[1] = before | std::byte{3};
-        // RFC 1624: HC' = ~(~HC + ~m + m').
-        std::uint32_t sum = static_cast<std::uint16_t>(~base::load_be<std::uint16_t>(ip + 10));
-        sum += 0xffffU - std::to_integer<std::uint32_t>(before);
-        sum += std::to_integer<std::uint32_t>(ip[1]);
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        base::store_be<std::uint16_t>(ip + 10, static_cast<std::uint16_t>(~sum));
-        return true;
-    }
-    if (headers.kind == FrameHeaders::Kind::kIpv6) {
-        constexpr std::byte kEcn{
-            0x30};  // the low two bits of the traffic class, in the second byte
-        if ((ip[1] & kEcn) == std::byte{0}) return false;
-        ip[1] |= kEcn;
-        return true;
-    }
-    return false;
+    if ((ip[1] & std::byte(ipv4 ? 0x03 : 0x30)) == std::byte{0}) return false;
+    set_ecn(ip, ipv4, kCongested);
+    return true;
 }
 
 }  // namespace openmana::fabric

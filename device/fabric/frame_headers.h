@@ -17,6 +17,12 @@ constexpr std::size_t kDirections = 2;
     return static_cast<std::size_t>(direction);
 }
 
+constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
+constexpr std::uint16_t kEtherTypeArp = 0x0806;
+constexpr std::uint16_t kEtherTypeVlan = 0x8100;
+constexpr std::uint16_t kEtherTypeServiceVlan = 0x88a8;
+constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
+
 constexpr std::uint8_t kProtocolIcmp = 1;
 constexpr std::uint8_t kProtocolTcp = 6;
 constexpr std::uint8_t kProtocolUdp = 17;
@@ -68,6 +74,8 @@ struct FrameHeaders {
 
 [[nodiscard]] FrameHeaders read_headers(std::span<const std::byte> frame);
 
+/// Writes the ECN field (RFC 3168) of an IPv4 header, with its checksum, or of an IPv6 header.
+void set_ecn(std::byte* ip, bool ipv4, std::uint8_t ecn);
 /// Sets "congestion experienced" (RFC 3168) if the packet's sender can handle it; true if the frame
 /// has the mark afterwards. A packet without ECT never gets one. The ICRC of RoCE does not cover
 /// the field.

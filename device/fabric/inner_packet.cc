@@ -3,6 +3,7 @@
 
 #include "base/endian.h"
 #include "base/keyed_hash.h"
+#include "fabric/frame_headers.h"
 
 namespace openmana::fabric {
 namespace {
@@ -10,46 +11,12 @@ namespace {
 constexpr std::size_t kTypeOffset = 12;
 constexpr std::size_t kVlanTag = 4;
 constexpr int kMaxTags = 2;
-constexpr std::uint16_t kEtherTypeVlan = 0x8100;
-constexpr std::uint16_t kEtherTypeServiceVlan = 0x88a8;
-constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
-constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 constexpr std::size_t kIpv4Bytes = 20;
 constexpr std::size_t kIpv6Bytes = 40;
-constexpr std::size_t kIpv4Checksum = 10;
-constexpr std::uint8_t kProtocolTcp = 6;
-constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::size_t kPortBytes = 4;
 
 std::uint8_t byte_at(std::span<const std::byte> frame, std::size_t offset) {
     return std::to_integer<std::uint8_t>(frame[offset]);
-}
-
-/// HC' = ~(~HC + ~m + m') (RFC 1624), for a 16-bit word of the header.
-std::uint16_t updated(std::uint16_t checksum, std::uint16_t before, std::uint16_t after) {
-    std::uint32_t sum = static_cast<std::uint16_t>(~checksum);
-    sum += static_cast<std::uint16_t>(~before);
-    sum += after;
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return static_cast<std::uint16_t>(~sum);
-}
-
-void set_ecn(std::span<std::byte> frame, const InnerPacket& inner, Ecn ecn) {
-    std::byte* const ip = frame.data() + inner.network;
-    const auto bits = static_cast<std::uint16_t>(ecn);
-    const auto before = base::load_be<std::uint16_t>(ip);
-    // The first word of IPv4 ends with the TOS; that of IPv6 has four bits of flow label behind it.
-    if (inner.kind == InnerPacket::Kind::kIpv6) {
-        base::store_be<std::uint16_t>(
-            ip, static_cast<std::uint16_t>((before & ~0x30U) | static_cast<unsigned>(bits) << 4));
-        return;
-    }
-    const auto after = static_cast<std::uint16_t>((before & ~3U) | bits);
-    base::store_be<std::uint16_t>(ip, after);
-    base::store_be<std::uint16_t>(
-        ip + kIpv4Checksum,
-        updated(base::load_be<std::uint16_t>(ip + kIpv4Checksum), before, after));
 }
 
 /// Ports of TCP or UDP at this offset; 0 if the frame has none there.
@@ -109,7 +76,8 @@ EcnResult leave_tunnel(std::span<std::byte> frame, const InnerPacket& inner,
         case Ecn::kCe:
             return outer == Ecn::kEct1 ? EcnResult::kSuspicious : EcnResult::kKept;
     }
-    set_ecn(frame, inner, outer);
+    set_ecn(frame.data() + inner.network, inner.kind == InnerPacket::Kind::kIpv4,
+            static_cast<std::uint8_t>(outer));
     return outer == Ecn::kCe ? EcnResult::kMarked : EcnResult::kChanged;
 }
 

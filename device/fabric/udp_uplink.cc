@@ -49,12 +49,13 @@ void UdpUplink::send(std::span<const base::Datagram> datagrams) {
 }
 
 void UdpUplink::deliver(base::FrameViews frames) {
-    std::array<base::Datagram, kSendBurst> datagrams;
     while (!frames.empty() && encryption_) {
         const UplinkEncryption::Sealed* sealed = nullptr;
         frames = frames.subspan(encryption_->seal(frames, sealed));
         send(sealed->datagrams());
     }
+    if (frames.empty()) return;
+    std::array<base::Datagram, kSendBurst> datagrams;
     while (!frames.empty()) {
         const base::FrameViews burst = frames.first(std::min(frames.size(), kSendBurst));
         frames = frames.subspan(burst.size());

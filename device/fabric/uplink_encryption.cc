@@ -4,27 +4,20 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "fabric/tunnel_end.h"
 
 namespace openmana::fabric {
 
 base::Result<esp::Endpoint> tunnel_end(const base::SocketAddress& address) {
+    const roce::Gid ip = ip_of(address);
     esp::Endpoint end;
-    if (address.storage.ss_family == AF_INET6) {
-        sockaddr_in6 v6{};
-        std::memcpy(&v6, &address.storage, sizeof v6);
-        end.port = ::ntohs(v6.sin6_port);
-        // One that maps an IPv4 address sends IPv4, and the other end may know it as that.
-        end.v6 = !IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
-        const std::span<const std::uint8_t> bytes(v6.sin6_addr.s6_addr);
-        std::ranges::copy(end.v6 ? bytes : bytes.last(sizeof(in_addr)), end.address.begin());
-    } else {
-        sockaddr_in v4{};
-        std::memcpy(&v4, &address.storage, sizeof v4);
-        std::memcpy(end.address.data(), &v4.sin_addr, sizeof v4.sin_addr);
-        end.port = ::ntohs(v4.sin_port);
-    }
+    end.port = port_of(address);
+    // One that maps an IPv4 address sends IPv4, and the other end may know it as that.
+    end.v6 = !roce::is_ipv4(ip);
+    const std::span<const std::uint8_t> bytes(ip);
+    std::ranges::copy(end.v6 ? bytes : bytes.last(sizeof(in_addr)), end.address.begin());
     if (std::ranges::all_of(end.address, [](std::uint8_t byte) { return byte == 0; }))
         return base::fail(base::ErrorCode::kInvalidArgument,
                           "an encrypted uplink needs the address that the other end has for it");

@@ -12,6 +12,10 @@
 
 namespace openmana::manad {
 
+nlohmann::json failure(std::string text) {
+    return {{"ok", false}, {"error", std::move(text)}};
+}
+
 base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLoop& loop,
                                                                    const base::SocketPlace& place,
                                                                    Handler handler) {
@@ -84,7 +88,7 @@ void ControlServer::answer(Client& client, const std::string& line) {
     const auto request = nlohmann::json::parse(line, nullptr, false);
     nlohmann::json reply;
     if (!request.is_object())
-        reply = {{"ok", false}, {"error", "a request is one JSON object on a line"}};
+        reply = failure("a request is one JSON object on a line");
     else
         reply = handler_(request);
     client.output += reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -15,6 +15,9 @@
 
 namespace openmana::manad {
 
+/// The answer to a request that cannot be met, and why.
+[[nodiscard]] nlohmann::json failure(std::string text);
+
 /// The control socket: one JSON object a line in, one a line out, in order (docs/manad.md). Lives
 /// on one EventLoop.
 ///

@@ -18,10 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-json failure(std::string text) {
-    return {{"ok", false}, {"error", std::move(text)}};
-}
-
 template <typename Counters>
 void add_counters(json& into, const Counters& counters) {
     counters.visit(

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mac_text.h"
 #include "fabric/vxlan_uplink.h"
+#include "manad/control.h"
 
 namespace openmana::manad {
 namespace {
@@ -21,10 +22,6 @@ using nlohmann::json;
 
 /// Of an answer: a table may be longer than what a control client may leave unread.
 constexpr std::size_t kMaxRows = 4096;
-
-json failure(std::string text) {
-    return {{"ok", false}, {"error", std::move(text)}};
-}
 
 struct Found {
     UplinkServer* server;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "manad/control.h"
 #include "manad/fdb_control.h"
 
 namespace openmana::manad {
@@ -17,14 +18,11 @@ namespace {
 using fabric::Direction;
 using nlohmann::json;
 
-json failure(std::string text) {
-    return {{"ok", false}, {"error", std::move(text)}};
-}
-
 json failure(const std::string& subject, const base::Error& error) {
     const bool has_errno = error.code == base::ErrorCode::kIo && error.detail != 0;
-    return failure(fmt::format("{}: {}{}{}", subject, error.text, has_errno ? ": " : "",
-                               has_errno ? std::strerror(static_cast<int>(error.detail)) : ""));
+    return manad::failure(
+        fmt::format("{}: {}{}{}", subject, error.text, has_errno ? ": " : "",
+                    has_errno ? std::strerror(static_cast<int>(error.detail)) : ""));
 }
 
 std::string text_of(const json& request, const char* key) {
@@ -41,7 +39,7 @@ json counters_of(const Counters& counters) {
 }
 
 json failure(const NicServer& nic, const base::Error& no_answer) {
-    return failure(nic.no_answer(no_answer));
+    return manad::failure(nic.no_answer(no_answer));
 }
 
 /// What was asked of a NIC holds, or will once its thread goes on.

@@ -60,10 +60,6 @@ std::optional<std::uint64_t> with_unit(
     return std::nullopt;
 }
 
-auto wrong(const std::string& key, const std::string& value, const char* want) {
-    return tl::unexpected(fmt::format("{}={} is not {}", key, value, want));
-}
-
 constexpr const char* kWantChance = "a chance such as 1% or 200ppm";
 constexpr const char* kWantDelay = "a time such as 10us, 2ms or 1s, at most 60s";
 constexpr const char* kWantRate = "a rate in bit/s such as 10G or 500M, from 8K to 1000G";
@@ -290,6 +286,11 @@ bool valid_name(const std::string& name) {
         if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.')
             return false;
     return true;
+}
+
+tl::unexpected<std::string> wrong(const std::string& key, const std::string& value,
+                                  const std::string& want) {
+    return tl::unexpected(fmt::format("{}={} is not {}", key, value, want));
 }
 
 Parsed<Keys> split_keys(const std::string& text) {

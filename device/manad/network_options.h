@@ -2,9 +2,12 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <tl/expected.hpp>
 
 #include "base/mac_text.h"
@@ -23,6 +26,19 @@ using Parsed = tl::expected<T, std::string>;
 /// Of a NIC or a network: 1 to 32 letters, digits, '-', '_' and '.'.
 [[nodiscard]] bool valid_name(const std::string& name);
 inline constexpr const char* kWantName = "a name of 1 to 32 letters, digits, '-', '_' and '.'";
+
+/// That the value of a key is not what was wanted, as the other side of a Parsed.
+[[nodiscard]] tl::unexpected<std::string> wrong(const std::string& key, const std::string& value,
+                                                const std::string& want);
+/// All of the text is a number of that type, in that range.
+template <typename T>
+[[nodiscard]] std::optional<T> parse_number(std::string_view text, T low, T high) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
+        return std::nullopt;
+    return value;
+}
 
 using Keys = std::map<std::string, std::string>;
 /// "key=value,key=value", each key at most once.

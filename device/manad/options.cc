@@ -24,15 +24,6 @@ struct BadOption {
     std::string text;
 };
 
-template <typename T>
-std::optional<T> parse_number(const std::string& text, T low, T high) {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
-        return std::nullopt;
-    return value;
-}
-
 tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
                                               const base::SocketAccess& access) {
     auto keys = split_keys(text);

@@ -5,7 +5,6 @@
 #include <net/if.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
@@ -18,19 +17,6 @@ namespace {
 using fabric::TunnelEnd;
 using fabric::Vxlan;
 using Learn = fabric::VxlanConfig::Learn;
-
-template <typename T>
-std::optional<T> number(std::string_view text, T low, T high) {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
-        return std::nullopt;
-    return value;
-}
-
-auto wrong(const std::string& key, const std::string& value, const std::string& want) {
-    return tl::unexpected(fmt::format("{}={} is not {}", key, value, want));
-}
 
 constexpr const char* kWantEnd = "IP or IP:PORT, where IPv6 with a port is in brackets";
 
@@ -52,8 +38,9 @@ std::optional<TunnelEnd> parse_end(std::string_view text) {
         text = {};
     }
     if (!text.empty()) {
-        const auto port =
-            text.starts_with(':') ? number<std::uint16_t>(text.substr(1), 1, 65535) : std::nullopt;
+        const auto port = text.starts_with(':')
+                              ? parse_number<std::uint16_t>(text.substr(1), 1, 65535)
+                              : std::nullopt;
         if (!port) return std::nullopt;
         end.port = *port;
     }
@@ -98,7 +85,7 @@ std::optional<std::string> take(const std::string& key, const std::string& value
         return fmt::format("{}={} is not {}", key, value, want);
     };
     if (key == "vni") {
-        const auto vni = number<std::uint32_t>(value, 0, Vxlan::kMaxVni);
+        const auto vni = parse_number<std::uint32_t>(value, 0, Vxlan::kMaxVni);
         if (!vni) return not_so(fmt::format("a number from 0 to {}", Vxlan::kMaxVni));
         vxlan.vni = *vni;
     } else if (key == "learn") {
@@ -113,11 +100,11 @@ std::optional<std::string> take(const std::string& key, const std::string& value
             return not_so("a name that an interface can have");
         vxlan.fdb_device = value;
     } else if (key == "dscp") {
-        const auto dscp = number<int>(value, 0, 63);
+        const auto dscp = parse_number<int>(value, 0, 63);
         if (!dscp && value != "inherit") return not_so("a number from 0 to 63, or 'inherit'");
         vxlan.dscp = dscp.value_or(-1);
     } else if (key == "ttl") {
-        const auto ttl = number<int>(value, 1, 255);
+        const auto ttl = parse_number<int>(value, 1, 255);
         if (!ttl) return not_so("a number from 1 to 255");
         vxlan.ttl = *ttl;
     } else {

@@ -80,6 +80,20 @@ def perftest_row(route: Route, program: str, *options: str) -> list[float] | Non
     return None if line is None else row_of(line)
 
 
+def iperf(route: Route, *options: str) -> float:
+    """Gb/s of TCP that arrive at the server."""
+    listener = route.server.spawn(["iperf3", "-s", "-1"])
+    try:
+        wait_listening(route.server, listener, 5201)
+        text = route.client.run(["iperf3", "-J", "-c", route.address, "-O", "1", *options],
+                                timeout=60).stdout
+        listener.wait(30)
+    finally:
+        if listener.status is None and route.server.alive:
+            listener.kill()
+    return float(json.loads(text)["end"]["sum_received"]["bits_per_second"]) / 1e9
+
+
 class Bench:
     """The measurements. What is measured of several routes is measured by turns, and the first run
     of a program on a route counts for nothing: emulation has to translate it, and its memory is
@@ -193,16 +207,7 @@ class Bench:
         bandwidth = {}
         for size in QUICK_SIZES if self._quick else SLOW_SIZES:
             with Step(f"{label}: iperf3 -l {chart.human_size(size)}", every=30):
-                listener = server.spawn(["iperf3", "-s", "-1"])
-                try:
-                    wait_listening(server, listener, 5201)
-                    text = client.run(["iperf3", "-J", "-c", route.address, "-t", seconds,
-                                       "-O", "1", "-l", str(size)], timeout=60).stdout
-                    listener.wait(30)
-                finally:
-                    if listener.status is None and server.alive:
-                        listener.kill()
-                bandwidth[size] = json.loads(text)["end"]["sum_received"]["bits_per_second"] / 1e9
+                bandwidth[size] = iperf(route, "-t", seconds, "-l", str(size))
         with Step(f"{label}: ping-pong"):
             paths = [guest.compile(GUEST_FILES / "tcp_pingpong.c", libs=())
                      for guest in (server, client)]

@@ -14,13 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from .bench import PORT, Route, commit, mana, perftest_row
+from .bench import PORT, Route, commit, iperf, mana, perftest_row
 from .build import configure_and_build, ensure_manad
 from .errors import LabError
 from .guest import GuestSpec
 from .hosts import Hosts
 from .paths import BUILD
-from .perftest import wait_listening
 from .progress import Step, say
 from .session import Lab
 
@@ -57,20 +56,6 @@ def plain_udp(hosts: Hosts, size: int) -> float:
     return float(json.loads(out)["gbps"])
 
 
-def tcp(route: Route) -> float:
-    """Gb/s of iperf3."""
-    listener = route.server.spawn(["iperf3", "-s", "-1"])
-    try:
-        wait_listening(route.server, listener, 5201)
-        text = route.client.run(["iperf3", "-J", "-c", route.address, "-t", "3", "-O", "1"],
-                                timeout=60).stdout
-        listener.wait(30)
-    finally:
-        if listener.status is None and route.server.alive:
-            listener.kill()
-    return float(json.loads(text)["end"]["sum_received"]["bits_per_second"]) / 1e9
-
-
 def rdma(route: Route, options: tuple[str, ...], column: int, factor: float) -> float | None:
     """A figure of perftest's last row."""
     row = perftest_row(route, *options)
@@ -86,7 +71,7 @@ def measures(route: Route, quick: bool) -> dict[str, Callable[[], float | None]]
         SMALL: lambda: rdma(route, ("ib_write_bw", "-N", "-s", "8", "-n", str(200000 // part)),
                             4, 1e6),
         LATENCY: lambda: rdma(route, ("ib_write_lat", "-s", "8", "-n", str(8000 // part)), 4, 1.0),
-        TCP: lambda: tcp(route)}
+        TCP: lambda: iperf(route, "-t", "3")}
 
 
 def warm_up(route: Route) -> None:

@@ -14,14 +14,14 @@
 namespace openmana::base {
 namespace {
 
-constexpr std::uint32_t kWritten = IN_CLOSE_WRITE | IN_MOVED_TO;
+constexpr std::uint32_t kWritten = IN_CLOSE_WRITE | IN_MOVED_TO | IN_ATTRIB;
 constexpr std::uint32_t kGone = IN_DELETE | IN_MOVED_FROM;
 constexpr std::uint32_t kBlind = IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED;
 
 }  // namespace
 
 Result<std::unique_ptr<FileWatch>> FileWatch::create(EventLoop& loop, const std::string& path,
-                                                     Handler handler) {
+                                                     Handler handler, Of of) {
     const auto failed = [](const char* text) {
         return fail(ErrorCode::kIo, text, static_cast<unsigned>(errno));
     };
@@ -30,9 +30,11 @@ Result<std::unique_ptr<FileWatch>> FileWatch::create(EventLoop& loop, const std:
     if (!file.has_filename()) return fail(ErrorCode::kInvalidArgument, "not the name of a file");
     UniqueFd fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     if (!fd) return failed("cannot watch files");
+    const std::uint32_t written =
+        of == Of::kContentAndRights ? kWritten : kWritten & ~std::uint32_t{IN_ATTRIB};
     // The directory: a file that another takes the place of is not the one that was watched.
     if (::inotify_add_watch(fd.get(), folder.c_str(),
-                            kWritten | kGone | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR) < 0)
+                            written | kGone | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR) < 0)
         return failed("cannot watch the directory of the file");
     std::unique_ptr<FileWatch> watch(
         new FileWatch(loop, file.filename().string(), std::move(handler), std::move(fd)));

@@ -22,8 +22,13 @@ public:
         kBlind,  ///< its directory went away: nothing more is told
     };
     using Handler = std::function<void(Event)>;
+    /// What counts as written anew.
+    enum class Of : std::uint8_t {
+        kContent,
+        kContentAndRights,  ///< another owner or mode, too
+    };
     static Result<std::unique_ptr<FileWatch>> create(EventLoop& loop, const std::string& path,
-                                                     Handler handler);
+                                                     Handler handler, Of of = Of::kContent);
     ~FileWatch();
     FileWatch(const FileWatch&) = delete;
     FileWatch& operator=(const FileWatch&) = delete;

@@ -2,16 +2,14 @@
 #include "fabric/key_file.h"
 
 #include <fcntl.h>
-#include <sys/epoll.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "esp/secret.h"
 
@@ -60,25 +58,6 @@ base::Result<std::shared_ptr<const esp::KeyRing>> read_keys(const std::string& p
     return esp::KeyRing::parse({reinterpret_cast<const char*>(bytes.data()), size}, before);
 }
 
-std::string directory_of(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    if (slash == std::string::npos) return ".";
-    return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-/// On the directory, since programs put a new file in the place of the old one. Where the system
-/// gives no watch, manactl has it read.
-base::UniqueFd watch(const std::string& path) {
-    constexpr std::uint32_t kComes = IN_CLOSE_WRITE | IN_MOVED_TO | IN_ATTRIB;
-    constexpr std::uint32_t kGoes = IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF;
-    base::UniqueFd notify(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    if (notify && ::inotify_add_watch(notify.get(), directory_of(path).c_str(),
-                                      kComes | kGoes | IN_ONLYDIR) >= 0)
-        return notify;
-    OM_WARN("key file watch: file={} reason=\"{}\"", path, std::strerror(errno));
-    return {};
-}
-
 /// What is wrong, in words for the log: a key file's error may be about a line.
 std::string reason_of(const base::Error& error) {
     if (error.code == ErrorCode::kIo)
@@ -91,32 +70,22 @@ std::string reason_of(const base::Error& error) {
 
 base::Result<std::unique_ptr<KeyFile>> KeyFile::create(base::EventLoop& loop,
                                                        const std::string& path) {
-    // Watched first: what is written while it is read is read again.
-    base::UniqueFd notify = watch(path);
-    TRY(auto ring, read_keys(path, ::geteuid(), nullptr));
-    std::unique_ptr<KeyFile> file(new KeyFile(loop, path, std::move(ring)));
-    file->listen(std::move(notify));
+    std::unique_ptr<KeyFile> file(new KeyFile(path));
+    // Watched first: what is written while it is read is read again. Where the system gives no
+    // watch, manactl has it read.
+    auto watch = base::FileWatch::create(
+        loop, path, [raw = file.get()](base::FileWatch::Event event) { raw->changed(event); },
+        base::FileWatch::Of::kContentAndRights);
+    if (watch)
+        file->watch_ = std::move(*watch);
+    else
+        OM_WARN("key file watch: file={} reason=\"{}\"", path, reason_of(watch.error()));
+    TRY(auto ring, read_keys(path, file->user_, nullptr));
+    file->keys_ = std::make_shared<esp::KeyStore>(std::move(ring));
     return file;
 }
 
-KeyFile::KeyFile(base::EventLoop& loop, std::string path, std::shared_ptr<const esp::KeyRing> ring)
-    : loop_(loop),
-      user_(::geteuid()),
-      path_(std::move(path)),
-      name_(path_.substr(path_.rfind('/') + 1)),
-      keys_(std::make_shared<esp::KeyStore>(std::move(ring))) {}
-
-KeyFile::~KeyFile() {
-    if (notify_) loop_.remove(notify_.get());
-}
-
-void KeyFile::listen(base::UniqueFd notify) {
-    if (!notify) return;
-    if (loop_.add(notify.get(), EPOLLIN, [this](std::uint32_t) { look(); }))
-        notify_ = std::move(notify);
-    else
-        OM_WARN("key file watch: file={} reason=\"{}\"", path_, std::strerror(errno));
-}
+KeyFile::KeyFile(std::string path) : user_(::geteuid()), path_(std::move(path)) {}
 
 void KeyFile::say_gone() {
     if (!std::exchange(gone_, true))
@@ -126,32 +95,12 @@ void KeyFile::say_gone() {
             path_);
 }
 
-void KeyFile::look() {
-    alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + 256)];
-    bool changed = false;
-    bool moved = false;  // the directory, or it is no more
-    for (;;) {
-        const ssize_t n = ::read(notify_.get(), buffer, sizeof buffer);
-        if (n <= 0) break;
-        for (ssize_t at = 0; at < n;) {
-            inotify_event event{};
-            std::memcpy(&event, buffer + at, sizeof event);
-            // Without a name: events were lost, or it is about the directory.
-            changed = changed || event.len == 0 ||
-                      name_ == buffer + at + static_cast<ssize_t>(sizeof event);
-            moved = moved || (event.mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_IGNORED)) != 0;
-            at += static_cast<ssize_t>(sizeof event + event.len);
-        }
-    }
-    if (!changed) return;
-    if (moved) {
+void KeyFile::changed(base::FileWatch::Event event) {
+    if (event == base::FileWatch::Event::kBlind)
         OM_WARN(
             "key file watch: file={} reason=\"its directory was moved or removed: manactl rekey "
             "reads the file\"",
             path_);
-        loop_.remove(notify_.get());
-        notify_.reset();
-    }
     const auto read = reload();
     if (read) return;
     if (read.error().code == ErrorCode::kIo && read.error().detail == ENOENT)

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/event_loop.h"
-#include "base/fd.h"
+#include "base/file_watch.h"
 #include "base/result.h"
 #include "esp/key_ring.h"
 
@@ -24,7 +24,6 @@ class KeyFile {
 public:
     static base::Result<std::unique_ptr<KeyFile>> create(base::EventLoop& loop,
                                                          const std::string& path);
-    ~KeyFile();
     KeyFile(const KeyFile&) = delete;
     KeyFile& operator=(const KeyFile&) = delete;
 
@@ -36,18 +35,15 @@ public:
     base::Result<void> reload();
 
 private:
-    KeyFile(base::EventLoop& loop, std::string path, std::shared_ptr<const esp::KeyRing> ring);
-    void listen(base::UniqueFd notify);
-    void look();
+    explicit KeyFile(std::string path);
+    void changed(base::FileWatch::Event event);
     void say_gone();
 
-    base::EventLoop& loop_;
     const uid_t user_;  // of this process; who is in the sandbox does not ask any more
     const std::string path_;
-    const std::string name_;  // in its directory
-    const std::shared_ptr<esp::KeyStore> keys_;
+    std::shared_ptr<esp::KeyStore> keys_;
     std::function<void()> replaced_;
-    base::UniqueFd notify_;
+    std::unique_ptr<base::FileWatch> watch_;
     bool gone_ = false;  // and a line said so
 };
 

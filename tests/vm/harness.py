@@ -106,7 +106,8 @@ class Area:
     "systemd" (the same with systemd as process 1, and udev),
     "split" (each guest has a manad of its own, joined by UDP), "soft" (the second has Soft-RoCE
     on a virtio NIC), "headers" (modules can be built in the second), "third" (manad has one more
-    NIC, without a guest) or "tap" (one guest, and the host's stack behind a TAP device). `needs`:
+    NIC, without a guest), "networks" (two pairs, each in a network of its own, with the same
+    addresses) or "tap" (one guest, and the host's stack behind a TAP device). `needs`:
     what the cases use that stock software lacks, among driver, provider and ext."""
 
     name: str

@@ -217,6 +217,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if layout == "soft":
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
+    if layout == "networks":
+        specs = [replace(spec, network=name) for name in ("red", "blue") for spec in specs]
     if layout == "tap":
         specs = specs[-1:]
     todo = {area.name: chosen(area, arguments) for area in areas}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -56,10 +57,17 @@ def guest_specs(args: argparse.Namespace) -> list[GuestSpec]:
             check_side(what, value)
         if len(values) > count:
             raise LabError(f"--{what} names {len(values)} guests, there are {count}")
+    networks = args.network.split(",")
+    if len(networks) > count:
+        raise LabError(f"--network names {len(networks)} guests, there are {count}")
+    for name in networks:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,32}", name):
+            raise LabError(f"--network: '{name}' is not a name of 1 to 32 letters, digits, '-', "
+                           "'_' and '.'")
     return [GuestSpec(names[index % len(names)], args.cpus or CPUS[args.kernel],
                       args.memory or MEMORY[args.kernel], driver=drivers[index % len(drivers)],
                       provider=providers[index % len(providers)], kernel=args.kernel,
-                      systemd=args.systemd)
+                      systemd=args.systemd, network=networks[index % len(networks)])
             for index in range(count)]
 
 
@@ -89,6 +97,10 @@ def add_guest_options(parser: argparse.ArgumentParser, virtio: bool = True) -> N
                         help="Debian's kernel, or one built from Debian's source: debug with "
                         "KASAN, lockdep and the kernel's other checkers, kcsan with the detector "
                         "of data races (default: stock)")
+    parser.add_argument("--network", default="default", metavar="NAME",
+                        help="the network of manad that the guests' NICs are in, or a,b for each "
+                        "guest; guests of different networks have the same addresses (default: "
+                        "default)")
     parser.add_argument("--systemd", action="store_true",
                         help="systemd is process 1 of the guests, with udev (default: neither)")
     if virtio:

@@ -45,7 +45,8 @@ class GuestSpec:
     `provider`: "stock" or "ours"; `kernel`: "stock", "debug" or "kcsan". `disk`: MiB of an empty
     disk, /dev/vdb, that outlives the guest and is there for the next one in its place. `headers`:
     modules for Debian's kernel can be built in it, with DKMS. `systemd`: it is process 1, with
-    udev; else the guest has neither, and starts faster."""
+    udev; else the guest has neither, and starts faster. `network`: that of manad which its NICs
+    and uplinks are in; the addresses of guests count within it."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -60,6 +61,7 @@ class GuestSpec:
     disk: int = 0
     headers: bool = False
     systemd: bool = False
+    network: str = "default"
 
     @property
     def command_line(self) -> str:
@@ -85,9 +87,11 @@ class Guest:
     """A running guest. Every wait ends at once when the guest dies, and says why it died."""
 
     def __init__(self, name: str, number: int, spec: GuestSpec, image: Image, machine: Machine,
-                 macs: list[str], virtio_macs: list[str], log_dir: Path) -> None:
+                 macs: list[str], virtio_macs: list[str], log_dir: Path,
+                 host: int | None = None) -> None:
         self.name = name
         self.number = number
+        self.host = number if host is None else host  # its number in its network
         self.spec = spec
         self.image = image
         self.machine = machine
@@ -420,8 +424,8 @@ class Guest:
     def ip(self, nic: int = 0, version: int = 4) -> str:
         """The address that `Lab.configure_network` gives to a NIC."""
         if version == 6:
-            return f"fd00:{nic:x}::{self.number + 1:x}"
-        return f"10.0.{nic}.{self.number + 1}"
+            return f"fd00:{nic:x}::{self.host + 1:x}"
+        return f"10.0.{nic}.{self.host + 1}"
 
     def virtio_ip(self, number: int = 0) -> str:
         """The address that `Lab.configure_network` gives to a virtio NIC."""
@@ -431,5 +435,5 @@ class Guest:
         """The address that `Lab.configure_network` gives to a virtio NIC on manad's switch: in the
         network of the MANA NICs with that number."""
         if version == 6:
-            return f"fd00:{number:x}::{self.number + 101:x}"
-        return f"10.0.{number}.{self.number + 101}"
+            return f"fd00:{number:x}::{self.host + 101:x}"
+        return f"10.0.{number}.{self.host + 101}"

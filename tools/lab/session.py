@@ -36,6 +36,11 @@ def mac_address(kind: int, guest: int, number: int) -> str:
     return f"02:4d:41:{kind:02x}:{guest:02x}:{number:02x}"
 
 
+def in_network(name: str) -> str:
+    """What says so in manad's --nic and --uplink; nothing for the network of what names none."""
+    return "" if name == "default" else f"network={name}"
+
+
 def connected(path: Path) -> dict[str, object]:
     """A netdev that connects to a Unix socket, again and again."""
     return {"type": "stream", "server": False, "reconnect-ms": 200,
@@ -199,8 +204,9 @@ class Lab:
         args: list[list[str]] = []
         for number, spec in enumerate(self.specs):
             name = f"g{number}"
-            mine = [Nic(f"{name}n{i}", served / f"{name}n{i}.sock", mac_address(0, number, i),
-                        self._nic_options)
+            host = sum(earlier.network == spec.network for earlier in self.specs[:number])
+            mine = [Nic(f"{name}n{i}", served / f"{name}n{i}.sock", mac_address(0, host, i),
+                        ",".join(filter(None, (self._nic_options, in_network(spec.network)))))
                     for i in range(self._nics if spec.nics is None else spec.nics)]
             if self._split or not nics:
                 nics.append([])
@@ -211,8 +217,9 @@ class Lab:
             virtio = [(self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)]
             for i in range(spec.uplinks):
                 path = served / f"{name}u{i}.sock"
-                args[-1] += ["--uplink", f"stream={path},listen"]
-                virtio_macs.append(mac_address(2, number, i))
+                args[-1] += ["--uplink", ",".join(filter(None, (
+                    f"stream={path},listen", in_network(spec.network))))]
+                virtio_macs.append(mac_address(2, host, i))
                 virtio.append((connected(path), virtio_macs[-1]))
             disk = None
             if spec.disk:
@@ -228,13 +235,16 @@ class Lab:
                 append=f"{image.append} {spec.command_line}".strip(),
                 shared_memory=self._shared_memory, disk=disk)
             self.guests.append(Guest(name, number, spec, image, machine,
-                                     [nic.mac for nic in mine], virtio_macs, self._log_dir))
+                                     [nic.mac for nic in mine], virtio_macs, self._log_dir,
+                                     host))
         if self.hosts is not None:
             self.hosts.start()
         for before in range(len(nics) - 1):
-            for own, (local, remote) in ((before, ends := self._udp_ends()),
-                                         (before + 1, ends[::-1])):
-                args[own] += ["--uplink", f"udp=local={local},remote={remote}"]
+            for network in dict.fromkeys(spec.network for spec in self.specs):
+                for own, (local, remote) in ((before, ends := self._udp_ends()),
+                                             (before + 1, ends[::-1])):
+                    args[own] += ["--uplink", ",".join(filter(None, (
+                        f"udp=local={local},remote={remote}", in_network(network))))]
         for index, mine in enumerate(nics):
             if not mine and "--uplink" not in args[index]:
                 continue
@@ -281,7 +291,7 @@ class Lab:
         old = self.guests[number]
         old.stop()
         fresh = Guest(old.name, number, old.spec, old.image, old.machine, old.macs,
-                      old.virtio_macs, self.log_dir)
+                      old.virtio_macs, self.log_dir, old.host)
         fresh.start(self._qemu)
         self.guests[number] = fresh
         fresh.wait_ready(self._boot_timeout, self._modules)

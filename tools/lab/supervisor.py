@@ -208,7 +208,7 @@ def up(args: argparse.Namespace, specs: list[GuestSpec]) -> int:
             "--name", args.name, "--guests", str(len(specs)),
             "--guest", ",".join(spec.suite for spec in specs), "--cpus", str(specs[0].cpus),
             "--memory", str(specs[0].memory), "--nics", str(args.nics),
-            "--virtio", str(args.virtio), "--kernel", args.kernel,
+            "--virtio", str(args.virtio), "--kernel", args.kernel, "--network", args.network,
             *(("--systemd",) if args.systemd else ())]
     argv += ["--driver", args.driver, "--provider", args.provider, "--ext", args.ext]
     argv += ["--mtu", str(args.mtu)] if args.mtu else []

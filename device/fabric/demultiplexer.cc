@@ -83,6 +83,10 @@ bool Demultiplexer::to_self(std::span<const std::byte> frame) const {
     return frame.size() >= mac_.size() && std::memcmp(frame.data(), mac_.data(), mac_.size()) == 0;
 }
 
+bool Demultiplexer::may_return(std::span<const std::byte> frame) const {
+    return to_self(frame) || (!frame.empty() && (frame[0] & std::byte{1}) != std::byte{0});
+}
+
 bool Demultiplexer::returns_to_rdma(std::span<const std::byte> frame) const {
     return to_self(frame) && for_rdma(read_headers(frame));
 }

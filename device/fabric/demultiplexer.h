@@ -31,6 +31,9 @@ public:
     /// The same on any thread that holds no gate, for several. How many of them it was, from the
     /// first on: all, unless the NIC is closed.
     [[nodiscard]] std::size_t receive_now(base::FrameViews frames);
+    /// False if a frame that the NIC sends is neither for its own MAC address nor for a group, so
+    /// that the next two say no.
+    [[nodiscard]] bool may_return(std::span<const std::byte> frame) const;
     /// Whether a frame that the NIC sends is for its own RDMA device: no switch sends a frame back
     /// to where it came from. The executor.
     [[nodiscard]] bool returns_to_rdma(std::span<const std::byte> frame) const;

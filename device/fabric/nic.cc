@@ -62,6 +62,7 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       switch_(network),
       flap_timer_(executor, [this] { flap(); }),
       path_(executor, config_.name, config_.mac, *this),
+      edge_(config_.vlans),
       guard_(network, this, &config_.mac),
       ethernet_sink_(*this),
       function_(executor, memory, irq, function_config(config_)),
@@ -134,11 +135,18 @@ void Nic::transmit_lent(base::Frame& frame) {
     if (stops_source(frame)) return;
     if (path_.transmit_active())
         send(std::move(frame));
-    else
+    else if (into_vlan(frame))
         leave_with_burst(frame);
 }
 
+bool Nic::into_vlan(base::Frame& frame) {
+    if (edge_.to_network(frame)) return true;
+    counters_.tx_vlan.add();
+    return false;
+}
+
 void Nic::to_network(base::Frame frame) {
+    if (!into_vlan(frame)) return;
     if (guard_.passes(frame))
         leave_with_burst(frame);
     else
@@ -172,11 +180,16 @@ void Nic::send_burst() {
 /// What the NIC sends to itself alone does not pass the stages of the other direction: it is one
 /// link, crossed once. The policy has had its say.
 bool Nic::stays(base::FrameView frame) {
-    const bool to_rdma = demultiplexer_.returns_to_rdma(frame);
-    if (!to_rdma && !demultiplexer_.return_to_ethernet(frame)) return false;
-    switch_.observe(frame);
-    if (to_rdma) receive_own(frame);
-    return true;
+    if (!demultiplexer_.may_return(frame)) return false;
+    const FramesAtGuest at_guest(edge_, base::FrameViews(&frame, 1));
+    for (const base::FrameView own : at_guest.all()) {
+        const bool to_rdma = demultiplexer_.returns_to_rdma(own);
+        if (!to_rdma && !demultiplexer_.return_to_ethernet(own)) continue;
+        switch_.observe(frame);
+        if (to_rdma) receive_own(own);
+        return true;
+    }
+    return false;
 }
 
 void Nic::receive_own(base::FrameView frame) {
@@ -186,7 +199,9 @@ void Nic::receive_own(base::FrameView frame) {
 }
 
 void Nic::returned(base::FrameView frame) {
-    if (demultiplexer_.for_rdma(frame)) receive_own(frame);
+    const FramesAtGuest at_guest(edge_, base::FrameViews(&frame, 1));
+    for (const base::FrameView own : at_guest.all())
+        if (demultiplexer_.for_rdma(own)) receive_own(own);
 }
 
 void Nic::deliver(base::FrameViews frames) {
@@ -194,11 +209,14 @@ void Nic::deliver(base::FrameViews frames) {
         counters_.link_down.add(frames.size());
         return;
     }
-    counters_.rx_frames.add(frames.size());
-    std::size_t bytes = 0;
-    for (const base::FrameView frame : frames) bytes += frame.size();
-    counters_.rx_bytes.add(bytes);
-    path_.from_network(frames);
+    while (!frames.empty()) {
+        const FramesAtGuest at_guest(edge_, frames);
+        counters_.rx_vlan.add(at_guest.looked_at() - at_guest.all().size());
+        counters_.rx_frames.add(at_guest.all().size());
+        counters_.rx_bytes.add(at_guest.bytes_in_network());
+        path_.from_network(at_guest.all());
+        frames = frames.subspan(at_guest.looked_at());
+    }
 }
 
 void Nic::to_guest(base::FrameView frame) {
@@ -217,14 +235,18 @@ std::uint64_t Nic::transmit_room() const {
     return path_.transmit_room();
 }
 
-const rnic::LocalPeer* Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) {
+rnic::LocalEnd Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) {
     // No packet has ends of two families; a policy speaks of packets.
-    if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return nullptr;
-    if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return nullptr;
-    if (!may_have(ends.source_mac)) return nullptr;
-    if (ends.destination_mac == config_.mac) return rdma_for(ends);
+    if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return {};
+    if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return {};
+    if (!may_have(ends.source_mac)) return {};
+    const auto vlan = edge_.to_network(ends.vlan);
+    if (!vlan) return {};
+    rnic::Ends in_network = ends;
+    in_network.vlan = *vlan;
+    if (ends.destination_mac == config_.mac) return rdma_for(in_network);
     Peer* const peer = switch_.peers().find(ends.destination_mac);
-    return peer == nullptr ? nullptr : peer->rdma_for(ends);
+    return peer == nullptr ? rnic::LocalEnd() : peer->rdma_for(in_network);
 }
 
 bool Nic::claim_mac(const base::MacAddr& mac) {
@@ -268,9 +290,24 @@ void Nic::stages_changed() {
 }
 
 bool Nic::claim_address(const roce::Address& address) {
-    if (switch_.claims().claim(*this, address)) return true;
+    const auto vlan = edge_.to_network(address.vlan);
+    if (!vlan) {
+        counters_.address_vlan.add();
+        return false;
+    }
+    if (switch_.claims().claim(*this, {address.gid, *vlan})) return true;
     tell_address_waits(address);
     return false;
+}
+
+void Nic::release_address(const roce::Address& address) {
+    if (const auto vlan = edge_.to_network(address.vlan))
+        switch_.claims().release(*this, {address.gid, *vlan});
+}
+
+bool Nic::review_address(const roce::Address& address) {
+    const auto vlan = edge_.to_network(address.vlan);
+    return vlan && switch_.claims().review(*this, {address.gid, *vlan});
 }
 
 Standing Nic::standing(const roce::Gid& address) const {
@@ -278,7 +315,10 @@ Standing Nic::standing(const roce::Gid& address) const {
     return link() ? policy : std::min(policy, Standing::kDown);
 }
 
-void Nic::claim_changed(const roce::Address& address) {
+void Nic::claim_changed(const roce::Address& in_network) {
+    const auto vlan = edge_.to_guest(in_network.vlan);
+    OM_CHECK(vlan.has_value());  // or it had claimed nothing there
+    const roce::Address address(in_network.gid, *vlan);
     executor_.post([token = std::weak_ptr<int>(alive_), this, address] {
         if (token.expired()) return;
         const bool served = rdma_.owns(address);
@@ -302,20 +342,23 @@ void Nic::tell_address_waits(const roce::Address& address) {
         "address waits: nic={} address={} vlan={} served_by={} "
         "cure=\"take it away there, or name it in the policy of the right one (ips=)\"",
         config_.name, address_text(address.gid, roce::is_ipv4(address.gid)), address.vlan,
-        switch_.claims().holder_name(address));
+        switch_.claims().holder_name({address.gid, edge_.to_network(address.vlan).value_or(0)}));
 }
 
 /// During a visit or on the executor.
-const rnic::LocalPeer* Nic::own_rdma(const roce::Address& destination) const {
-    return rdma_.owns(destination) ? &rdma_.local_peer() : nullptr;
+rnic::LocalEnd Nic::own_rdma(const roce::Address& destination) const {
+    if (!rdma_.owns(destination)) return {};
+    return {&rdma_.local_peer(), destination.vlan};
 }
 
-const rnic::LocalPeer* Nic::rdma_for(const rnic::Ends& ends) {
+rnic::LocalEnd Nic::rdma_for(const rnic::Ends& ends) {
+    const auto vlan = edge_.to_guest(ends.vlan);
+    if (!vlan) return {};
     // This end answers, from the MAC address that it was found by.
     const rnic::Ends back{ends.destination, ends.source, ends.destination_mac, ends.source_mac,
-                          ends.vlan};
-    const roce::Address own(ends.destination, ends.vlan);
-    if (!link() || !path_.passes_rdma(back) || !may_have(back.source_mac)) return nullptr;
+                          *vlan};
+    const roce::Address own(ends.destination, *vlan);
+    if (!link() || !path_.passes_rdma(back) || !may_have(back.source_mac)) return {};
     if (executor_.on_thread()) return own_rdma(own);
     const base::Gate::Visit visit(function_.gate());
     return own_rdma(own);

@@ -22,6 +22,7 @@
 #include "fabric/port_path.h"
 #include "fabric/source_guard.h"
 #include "fabric/switch.h"
+#include "fabric/vlan_edge.h"
 #include "gdma/function.h"
 #include "pci/function_model.h"
 #include "rnic/network.h"
@@ -36,6 +37,7 @@ struct NicConfig {
     std::uint32_t link_speed_mbps = 100000;
     bool error_cqes_unasked = true;
     bool extensions = true;
+    VlanConfig vlans;
     bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
     base::Duration gather = std::chrono::microseconds(20);  ///< rnic::RnicConfig has it
     std::uint64_t memory = 1ULL << 30;                      ///< that the guest may have us allocate
@@ -51,6 +53,12 @@ struct NicConfig {
     X(foreign_source, "fabric.port.foreign_source",                                              \
       "frames of the guest dropped: RoCE from an address, or anything from a MAC address, of "   \
       "another NIC, or of the adapter from one that the NIC may not have now")                   \
+    X(tx_vlan, "fabric.port.tx_vlan",                                                            \
+      "frames of the guest dropped: of a VLAN that the NIC is not in")                           \
+    X(rx_vlan, "fabric.port.rx_vlan",                                                            \
+      "frames of the network not given to the guest: of a VLAN that the NIC is not in")          \
+    X(address_vlan, "fabric.port.address_vlan",                                                  \
+      "addresses that the guest gave its adapter in a VLAN that the NIC is not in")              \
     X(address_waits, "fabric.port.address_waits",                                                \
       "addresses that the guest gave its adapter, or had, while another NIC serves them")
 
@@ -135,6 +143,7 @@ private:
     void transmit(base::Frame frame) override;
     void transmit_lent(base::Frame& frame) override;
     void to_network(base::Frame frame) override;
+    [[nodiscard]] bool into_vlan(base::Frame& frame);
     void leave_with_burst(base::Frame& frame);
     void send_burst();
     [[nodiscard]] bool stays(base::FrameView frame);
@@ -145,15 +154,11 @@ private:
     void flap();
     [[nodiscard]] std::uint64_t transmit_room() const override;
     void stages_changed() override;
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
+    rnic::LocalEnd local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
     [[nodiscard]] std::uint64_t generation() const override { return switch_.reach(); }
     bool claim_address(const roce::Address& address) override;
-    void release_address(const roce::Address& address) override {
-        switch_.claims().release(*this, address);
-    }
-    bool review_address(const roce::Address& address) override {
-        return switch_.claims().review(*this, address);
-    }
+    void release_address(const roce::Address& address) override;
+    bool review_address(const roce::Address& address) override;
     void addresses_changed() override { switch_.reach_changed(); }
     bool claim_mac(const base::MacAddr& mac) override;
     void release_mac(const base::MacAddr& mac) override;
@@ -178,8 +183,8 @@ private:
     void connection_ended(const rnic::Connection& connection) override {
         path_.connection_ended(connection);
     }
-    [[nodiscard]] const rnic::LocalPeer* own_rdma(const roce::Address& destination) const;
-    const rnic::LocalPeer* rdma_for(const rnic::Ends& ends) override;
+    [[nodiscard]] rnic::LocalEnd own_rdma(const roce::Address& destination) const;
+    rnic::LocalEnd rdma_for(const rnic::Ends& ends) override;
 
     const NicConfig config_;
     base::Executor& executor_;
@@ -191,6 +196,7 @@ private:
     std::optional<FlapConfig> flaps_;
     base::Timer flap_timer_;
     PortPath path_;
+    const VlanEdge edge_;  // behind it everything speaks of the network's VLANs
     SourceGuard guard_;
     FrameBurst burst_;
     std::vector<base::MacAddr> named_macs_;    // by the policy

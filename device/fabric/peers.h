@@ -19,9 +19,9 @@ class Peer {
 public:
     virtual ~Peer() = default;
     /// Its RDMA device, if the destination is one of its own addresses, requests from there may
-    /// reach it without packets now, and its policy lets them and their answers pass; else null.
-    /// Any thread that holds no gate.
-    [[nodiscard]] virtual const rnic::LocalPeer* rdma_for(const rnic::Ends& ends) = 0;
+    /// reach it without packets now, and its policy lets them and their answers pass; else nowhere.
+    /// The VLAN of the ends is the network's. Any thread that holds no gate.
+    [[nodiscard]] virtual rnic::LocalEnd rdma_for(const rnic::Ends& ends) = 0;
     /// Whether its policy lets it have the MAC address. Under a lock: asks nobody. Any thread.
     [[nodiscard]] virtual bool may_claim(const base::MacAddr& mac) const = 0;
     /// Of the switch. Any thread.

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "manad/dma_ranges.h"
 #include "manad/nic_mtus.h"
+#include "manad/vlan_options.h"
 
 namespace openmana::manad {
 namespace {
@@ -154,6 +155,7 @@ json Daemon::status() {
         const auto& config = nic.nic().config();
         json row = {{"nic", config.name},
                     {"network", nic.network()},
+                    {"vlan", vlan_text(config.vlans)},
                     {"mac", to_string(config.mac)},
                     {"link", nic.nic().link() ? "up" : "down"},
                     {"client", nullptr},

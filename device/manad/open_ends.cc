@@ -21,7 +21,7 @@ std::vector<std::string> nics_of(const Options& options, const std::string& netw
         const auto found = std::ranges::find(options.policies, nic.nic.name, &PolicyOptions::nic);
         const fabric::PolicyConfig policy =
             found != options.policies.end() ? found->policy : fabric::PolicyConfig();
-        if (leaves(policy)) names.push_back(nic.nic.name);
+        if (leaves(nic.nic, policy)) names.push_back(nic.nic.name);
     }
     return names;
 }
@@ -39,15 +39,22 @@ std::vector<std::string> open_ends(const Options& options) {
         };
         add("nics",
             nics_of(options, network,
-                    [](const fabric::PolicyConfig& policy) { return policy.addresses.empty(); }),
+                    [](const auto&, const fabric::PolicyConfig& policy) {
+                        return policy.addresses.empty();
+                    }),
             "any IP address as source, but for RDMA those that other NICs of the network serve "
             "now\" cure=\"--policy nic=NAME,ips=ADDRESS");
         // By packet queues.
         add("nics",
-            nics_of(options, network,
-                    [](const fabric::PolicyConfig& policy) { return !policy.check_mac; }),
+            nics_of(
+                options, network,
+                [](const auto&, const fabric::PolicyConfig& policy) { return !policy.check_mac; }),
             "any MAC address as source, but those of other NICs of the network\" cure=\"--policy "
             "nic=NAME,mac-check=on");
+        add("nics",
+            nics_of(options, network,
+                    [](const fabric::NicConfig& nic, const auto&) { return nic.vlans.all; }),
+            "any VLAN of the network\" cure=\"--nic ...,vlan=ID, or trunk=ID+ID");
         std::vector<std::string> uplinks;
         for (const fabric::UplinkConfig& uplink : options.uplinks)
             if (uplink.network == network) uplinks.push_back(uplink.name);

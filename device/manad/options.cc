@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 
+#include "manad/vlan_options.h"
+
 namespace openmana::manad {
 namespace {
 
@@ -45,6 +47,8 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
             if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
                 return bad(key, value, "a path that a socket can have");
             options.socket = value;
+        } else if (key == "vlan" || key == "trunk" || key == "native") {
+            continue;  // all of them together, below
         } else if (key == "access") {
             const auto own = parse_access(value);
             if (!own) return tl::unexpected(BadOption{"--nic: access: " + own.error()});
@@ -85,6 +89,9 @@ tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
     }
     if (!keys->contains("id")) return tl::unexpected(BadOption{"--nic: id= is missing"});
     if (!keys->contains("socket")) return tl::unexpected(BadOption{"--nic: socket= is missing"});
+    const auto vlans = parse_vlans(*keys);
+    if (!vlans) return tl::unexpected(BadOption{"--nic: " + vlans.error()});
+    options.nic.vlans = *vlans;
     if (!has_mac) options.nic.mac = default_mac(options.nic.name);
     return options;
 }
@@ -183,7 +190,7 @@ void declare(CLI::App& app, Texts& texts) {
     };
     repeatable("--nic", texts.nics,
                "A NIC: id=NAME,socket=PATH[,network=NAME][,access=USER:GROUP:MODE]"
-               "[,mac=XX:XX:XX:XX:XX:XX]"
+               "[,vlan=ID | ,trunk=ID+ID-ID[,native=ID]][,mac=XX:XX:XX:XX:XX:XX]"
                "[,mtu=1500..9000][,speed=MBIT][,memory=SIZE][,error-cqes=always|asked]"
                "[,congestion=on|off][,ext=on|off]; repeatable")
         ->required();

@@ -40,7 +40,7 @@ struct ErrorCqes {
 struct DatagramPath {
     Ends ends{};
     std::uint64_t generation = 0;
-    const LocalPeer* peer = nullptr;
+    LocalEnd end;
 };
 
 /// What the queue pairs of one RNIC work with, each part a thing of its own; the commands that

@@ -20,7 +20,8 @@ constexpr std::uint64_t kWorkBytes = 4096;
 
 }  // namespace
 
-void Requester::turn_local(const LocalPeer& peer, Budget& budget) {
+void Requester::turn_local(const LocalEnd& end, Budget& budget) {
+    const LocalPeer& peer = *end.peer;
     bool more = true;
     while (more && budget.bytes > 0 && budget.wqes > 0) {
         std::optional<base::Gate::Visit> visit;
@@ -28,7 +29,8 @@ void Requester::turn_local(const LocalPeer& peer, Budget& budget) {
         datapath_.counters.local_visits.add();
         Qp* const target = find_peer(peer);
         const bool reached = target != nullptr && target->type == qp_.type &&
-                             target->route.dest_qpn == qp_.qpn() && target->route.meets(qp_.route);
+                             target->route.dest_qpn == qp_.qpn() &&
+                             target->route.meets(qp_.route, end.vlan);
         if (!reached) {
             SendWqe* const wqe = next();
             if (wqe == nullptr) return;

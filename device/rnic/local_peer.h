@@ -4,6 +4,7 @@
 #include "base/gate.h"
 #include "gdma/memory_table.h"
 #include "rnic/counters.h"
+#include "roce/address.h"
 
 namespace openmana::rnic {
 
@@ -18,6 +19,14 @@ struct LocalPeer {
     const gdma::MemoryTable& keys;
     const Datagrams& datagrams;
     RnicCounters& counters;
+};
+
+/// Where a local path leads.
+struct LocalEnd {
+    const LocalPeer* peer = nullptr;  ///< null: nowhere
+    /// The VLAN that both ends are in, as the peer's guest has it; the network's may be another,
+    /// and so may this end's.
+    roce::Vlan vlan = roce::kNoVlan;
 };
 
 }  // namespace openmana::rnic

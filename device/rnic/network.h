@@ -10,6 +10,7 @@
 
 namespace openmana::rnic {
 
+struct LocalEnd;
 struct LocalPeer;
 
 /// Both ends of an RC connection, the own first.
@@ -23,7 +24,7 @@ struct Connection {
 struct Ends {
     roce::Gid source{}, destination{};
     base::MacAddr source_mac{}, destination_mac{};
-    roce::Vlan vlan = roce::kNoVlan;  ///< of both
+    roce::Vlan vlan = roce::kNoVlan;  ///< of both, as who asks has it
     friend bool operator==(const Ends&, const Ends&) = default;
 };
 
@@ -35,11 +36,11 @@ class Network : public base::FrameSink {
 public:
     /// The RNIC in this process (Rnic::local_peer) that owns the destination, if requests to it and
     /// their answers may take the local path right now: link up, no stage on the way needs packets,
-    /// and the policies of both NICs allow them. Else null, and frames are used. Called on the
+    /// and the policies of both NICs allow them. Else nowhere, and frames are used. Called on the
     /// executor of `self`, the caller's own. The answer is good as long as generation() is what it
     /// was before the call, and for the turn in which that changes: the caller visits the peer's
     /// gate before it touches it, and peers live as long as the network.
-    virtual const LocalPeer* local_peer(const LocalPeer& self, const Ends& ends) = 0;
+    virtual LocalEnd local_peer(const LocalPeer& self, const Ends& ends) = 0;
     /// Changes after everything that local_peer() and Addresses::owns() depend on; 0 if nobody
     /// counts: an answer is good for one turn then. Any thread.
     [[nodiscard]] virtual std::uint64_t generation() const { return 0; }

@@ -24,9 +24,9 @@ struct QpRoute {
         return packet.source == destination && packet.destination == source &&
                packet.vlan() == vlan;
     }
-    /// Whether the other is its other end.
-    [[nodiscard]] bool meets(const QpRoute& other) const {
-        return other.source == destination && other.destination == source && other.vlan == vlan;
+    /// Whether the other is its other end; `seen` is that one's VLAN as this end has it.
+    [[nodiscard]] bool meets(const QpRoute& other, roce::Vlan seen) const {
+        return other.source == destination && other.destination == source && vlan == seen;
     }
 };
 

@@ -81,7 +81,7 @@ void Requester::find_path() {
                                 datapath_.self,
                                 {qp_.route.source, qp_.route.destination, qp_.attributes.source_mac,
                                  qp_.attributes.destination_mac, qp_.route.vlan})
-                          : nullptr;
+                          : LocalEnd();
 }
 
 bool Requester::turn() {
@@ -103,10 +103,10 @@ bool Requester::turn() {
     }
     do {
         // What is under way on the wire ends there; then the paths may change.
-        if (local_ != nullptr && una_ == send_psn_) {
+        if (local_.peer != nullptr && una_ == send_psn_) {
             path = "local";
             credits_.lift();  // the peer says at once what it has no receive for
-            turn_local(*local_, budget);
+            turn_local(local_, budget);
         } else {
             path = "wire";
             turn_wire(budget);

@@ -7,6 +7,7 @@
 #include "base/executor.h"
 #include "rnic/counters.h"
 #include "rnic/credits.h"
+#include "rnic/local_peer.h"
 #include "rnic/segment.h"
 #include "rnic/send_queue.h"
 
@@ -14,7 +15,6 @@ namespace openmana::rnic {
 
 struct Qp;
 struct Datapath;
-struct LocalPeer;
 
 /// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
 struct RequesterView {
@@ -86,7 +86,7 @@ private:
     bool run_local(Budget& budget);
 
     // local_path.cc
-    void turn_local(const LocalPeer& peer, Budget& budget);
+    void turn_local(const LocalEnd& end, Budget& budget);
     [[nodiscard]] Qp* find_peer(const LocalPeer& peer);
     Step local_request(SendWqe& wqe, Qp& target, std::uint64_t& copied, Budget& budget);
     Step local_read(SendWqe& wqe, Qp& target, const Answer& answer, std::uint64_t& copied);
@@ -153,7 +153,7 @@ private:
     bool failure_on_rreq_ = false;
     // What the network said of the connection's addresses, as long as its generation is this.
     bool owns_source_ = false;
-    const LocalPeer* local_ = nullptr;
+    LocalEnd local_;
     std::uint64_t path_generation_ = 0;
     // The peer's QP on the local path, as long as that adapter has the same QPs; else a mere place.
     Qp* peer_ = nullptr;

@@ -14,12 +14,12 @@ namespace {
 constexpr unsigned kTurnDatagrams = 256;
 
 /// As Requester::find_path(), for datagrams, each of which may go elsewhere.
-const LocalPeer* find_peer(Datapath& datapath, const Ends& ends) {
+LocalEnd find_peer(Datapath& datapath, const Ends& ends) {
     DatagramPath& last = datapath.datagram_path;
     const std::uint64_t generation = datapath.network.generation();
     if (generation == 0 || generation != last.generation || ends != last.ends)
         last = {ends, generation, datapath.network.local_peer(datapath.self, ends)};
-    return last.peer;
+    return last.end;
 }
 
 }  // namespace
@@ -72,9 +72,9 @@ void Qp::send_datagram(Datagram& datagram) {
     }
     ++requester.messages;
     tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
-    const LocalPeer* const peer =
-        find_peer(datapath, {packet.source, packet.destination, packet.source_mac,
-                             packet.destination_mac, packet.vlan()});
+    const LocalEnd end = find_peer(datapath, {packet.source, packet.destination, packet.source_mac,
+                                              packet.destination_mac, packet.vlan()});
+    const LocalPeer* const peer = end.peer;
     requester.path = peer != nullptr ? "local" : "wire";
     if (peer == nullptr) {
         // Without ECT: a datagram QP has no rate that a notification could lower.
@@ -82,6 +82,11 @@ void Qp::send_datagram(Datagram& datagram) {
         if (roce::is_multicast(packet.destination))
             datapath.datagrams.deliver_to_group(packet, *datagram.payload, datagram.length);
         return;
+    }
+    if (packet.vlan() != end.vlan) {
+        const int priority = packet.vlan_tci.value_or(0) & ~roce::kVlanMask;
+        packet.vlan_tci.reset();
+        packet.set_tag(static_cast<std::uint16_t>(priority | end.vlan));
     }
     tally(counters.tx_packets, requester.traffic.tx_packets);
     std::optional<base::Gate::Visit> visit;

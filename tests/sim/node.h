@@ -99,8 +99,8 @@ private:
         return config;
     }
     void transmit(base::Frame frame) override { outside_.on_transmit(*this, std::move(frame)); }
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) override {
-        return outside_.peer_of(ends.destination, ends.destination_mac);
+    rnic::LocalEnd local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) override {
+        return {outside_.peer_of(ends.destination, ends.destination_mac), ends.vlan};
     }
 
     Outside& outside_;

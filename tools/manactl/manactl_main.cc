@@ -101,8 +101,9 @@ void print_status(json nics) {
         if (const json memory = nic.value("memory", json()); memory.is_object())
             nic["memory"] = mebibytes(memory["used"]) + "/" + mebibytes(memory["limit"]) + "M";
     }
-    print_table({"nic", "network", "mac", "link", "client", "mtu", "qps", "memory", "socket"},
-                nics);
+    print_table(
+        {"nic", "network", "vlan", "mac", "link", "client", "mtu", "qps", "memory", "socket"},
+        nics);
     for (const auto& nic : nics)
         if (nic.contains("hangs_s"))
             std::printf("%s does not answer for %.1f s; it is at: %s\n", cell(nic["nic"]).c_str(),

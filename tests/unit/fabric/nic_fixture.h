@@ -55,11 +55,14 @@ struct Machine {
     /// and keys too; 0: its own.
     Machine(SimWorld& world, Switch& network, std::uint8_t number, std::uint8_t address = 0,
             bool extensions = false)
+        : Machine(world, network, nic_config(number, address), address != 0 ? address : number,
+                  extensions) {}
+    Machine(SimWorld& world, Switch& network, NicConfig config, std::uint8_t address,
+            bool extensions = false)
         : executor(world),
           ram(memory),
-          nic(executor, memory, irq, network, nic_config(number, address)),
-          host(nic.function(), ram, irq, nic.config().mac,
-               ::openmana::test::ipv4_gid(address != 0 ? address : number)) {
+          nic(executor, memory, irq, network, std::move(config)),
+          host(nic.function(), ram, irq, nic.config().mac, ::openmana::test::ipv4_gid(address)) {
         if (extensions) host.features |= MANA_HW_RNIC_FEATURE_EXTENSIONS;
         OM_CHECK(host.bring_up());
         send_cq = *host.create_cq(16384);

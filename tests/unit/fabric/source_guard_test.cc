@@ -165,7 +165,7 @@ TEST(SourceGuardCost, AddressesByTurnsAreLookedUpOnceEach) {
 
 TEST_F(SourceGuardTest, TheMacAddressOfAnotherNicIsStopped) {
     struct : Peer, Port {
-        const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+        rnic::LocalEnd rdma_for(const rnic::Ends&) override { return {}; }
         bool may_claim(const base::MacAddr&) const override { return true; }
         Port& port() override { return *this; }
         void deliver(base::FrameViews) override {}

@@ -286,7 +286,7 @@ TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
 class Claiming final : public Peer {
 public:
     explicit Claiming(Port& port) : port_(port) {}
-    const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+    rnic::LocalEnd rdma_for(const rnic::Ends&) override { return {}; }
     [[nodiscard]] bool may_claim(const base::MacAddr&) const override { return allowed; }
     Port& port() override { return port_; }
     bool allowed = true;

@@ -435,7 +435,7 @@ TEST_F(VxlanUplinkTest, WhatSaysThatItIsFromANicHereIsStopped) {
     PlainHost peer("127.0.0.2");
     VxlanUplink& uplink = near.join({peer.end()});
     struct : Peer {
-        const rnic::LocalPeer* rdma_for(const rnic::Ends&) override { return nullptr; }
+        rnic::LocalEnd rdma_for(const rnic::Ends&) override { return {}; }
         [[nodiscard]] bool may_claim(const base::MacAddr&) const override { return true; }
         Port& port() override { return *its; }
         Port* its = nullptr;

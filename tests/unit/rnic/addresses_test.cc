@@ -7,6 +7,7 @@
 
 #include "base/hold_meter.h"
 #include "gdma/types.h"
+#include "rnic/local_peer.h"
 #include "rnic/network.h"
 
 namespace openmana::test {
@@ -14,9 +15,7 @@ namespace {
 
 struct Nowhere final : rnic::Network {
     void transmit(base::Frame) override {}
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends&) override {
-        return nullptr;
-    }
+    rnic::LocalEnd local_peer(const rnic::LocalPeer&, const rnic::Ends&) override { return {}; }
 };
 
 /// Visitors wait for each of these.
@@ -46,9 +45,7 @@ TEST(Addresses, AChangeIsAFewStepsHoweverManyThereAre) {
 /// Says who has which MAC address.
 struct Register final : rnic::Network {
     void transmit(base::Frame) override {}
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends&) override {
-        return nullptr;
-    }
+    rnic::LocalEnd local_peer(const rnic::LocalPeer&, const rnic::Ends&) override { return {}; }
     bool claim_mac(const base::MacAddr& mac) override {
         return mac != kTaken && claimed.insert(mac).second;
     }

@@ -139,14 +139,14 @@ private:
     void addresses_changed() override {
         if (network_.generation != 0) ++network_.generation;
     }
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) override {
+    rnic::LocalEnd local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) override {
         ++network_.lookups;
-        if (!network_.local) return nullptr;
+        if (!network_.local) return {};
         for (Node* node : network_.nodes)
             if (node->host.mac() == ends.destination_mac &&
                 node->rnic.owns({ends.destination, ends.vlan}))
-                return &node->rnic.local_peer();
-        return nullptr;
+                return {&node->rnic.local_peer(), ends.vlan};
+        return {};
     }
     TestNetwork& network_;
 };

@@ -21,7 +21,7 @@ class LocalNetwork : public rnic::Network {
 public:
     std::vector<ThreadNode*> nodes;
     void transmit(base::Frame) override {}
-    const rnic::LocalPeer* local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
+    rnic::LocalEnd local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) override;
 };
 
 class ThreadNode {
@@ -65,16 +65,16 @@ public:
     std::thread thread;
 };
 
-const rnic::LocalPeer* LocalNetwork::local_peer(const rnic::LocalPeer& self,
-                                                const rnic::Ends& ends) {
+rnic::LocalEnd LocalNetwork::local_peer(const rnic::LocalPeer& self, const rnic::Ends& ends) {
     for (ThreadNode* node : nodes) {
         if (node->host.mac() != ends.destination_mac) continue;
         const rnic::LocalPeer& peer = node->rnic.local_peer();
-        if (&peer == &self) return node->rnic.owns({ends.destination, ends.vlan}) ? &peer : nullptr;
-        const base::Gate::Visit visit(node->function.gate());
-        return node->rnic.owns({ends.destination, ends.vlan}) ? &peer : nullptr;
+        std::optional<base::Gate::Visit> visit;
+        if (&peer != &self) visit.emplace(node->function.gate());
+        if (!node->rnic.owns({ends.destination, ends.vlan})) return {};
+        return {&peer, ends.vlan};
     }
-    return nullptr;
+    return {};
 }
 
 TEST(ThreadsTest, RegionsComeAndGoUnderLocalWrites) {

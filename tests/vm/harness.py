@@ -100,20 +100,33 @@ class Case:
     smoke: bool = False
 
 
+# Guests that cases need, in the order in which they run.
+LAYOUTS = {
+    "pair": "two guests with a NIC each, on one manad",
+    "third": "manad has one more NIC, without a guest",
+    "split": "each guest has a manad of its own, joined by UDP",
+    "networks": "two pairs, each in a network of its own, with the same addresses",
+    "soft": "the second has Soft-RoCE on a virtio NIC",
+    "headers": "modules can be built in the second",
+    "one": "one guest with two NICs",
+    "systemd": "the same with systemd as process 1, and udev",
+    "tap": "one guest, and the host's stack behind a TAP device",
+}
+
+
 @dataclass
 class Area:
-    """A topic. `layout` says which guests it needs: "pair", "one" (one guest with two NICs),
-    "systemd" (the same with systemd as process 1, and udev),
-    "split" (each guest has a manad of its own, joined by UDP), "soft" (the second has Soft-RoCE
-    on a virtio NIC), "headers" (modules can be built in the second), "third" (manad has one more
-    NIC, without a guest), "networks" (two pairs, each in a network of its own, with the same
-    addresses) or "tap" (one guest, and the host's stack behind a TAP device). `needs`:
-    what the cases use that stock software lacks, among driver, provider and ext."""
+    """A topic. `layout` says which guests it needs, `needs` what the cases use that stock software
+    lacks, among driver, provider and ext."""
 
     name: str
     layout: str = "pair"
     needs: tuple[str, ...] = ()
     cases: list[Case] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"{self.name}: '{self.layout}' is no layout: {', '.join(LAYOUTS)}")
 
     def case(self, title: str, **options: Any) -> Callable[..., Any]:
         """Decorator that adds a case."""
@@ -639,6 +652,9 @@ class Runner:
         for line in sorted(self._kernel_log.harmless):
             self.context.note(f"harmless: {line}")
         self._kernel_log.harmless.clear()
+        for relay in lab.relays:
+            self.context.note("the path so far: " + ", ".join(
+                f"{count} {what}" for what, count in relay.counts().items()))
         check(not wrong, "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more"
                                                  if len(wrong) > 5 else ""))
         deadline = time.monotonic() + CLEAN_PATIENCE * self.context.patience

@@ -174,6 +174,7 @@ class FakeLab:
         self.log_dir = log_dir
         self.guests = [FakeGuest(f"g{i}", i, suite, log_dir) for i, suite in enumerate(suites)]
         self.manads = [FakeManad(log_dir)]
+        self.relays: list[Any] = []
 
 
 class HarnessTest(unittest.TestCase):
@@ -732,6 +733,11 @@ class RacesTest(DebugKernelCase):
 
 class PiecesTest(unittest.TestCase):
     """Parsers of the areas."""
+
+    def test_an_area_of_a_layout_that_nobody_boots_is_refused(self) -> None:
+        """Its cases would never run, and nobody would say so."""
+        with self.assertRaisesRegex(ValueError, "'trio' is no layout: pair, "):
+            Area("demo", layout="trio")
 
     def test_rows_of_perftest(self) -> None:
         text = """ #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]

@@ -28,8 +28,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from harness import (Area, Case, Context, LabError, Runner, SoftPeer, Tally,  # noqa: E402
-                     ThirdNic)
+from harness import (LAYOUTS, Area, Case, Context, LabError, Runner, SoftPeer,  # noqa: E402
+                     Tally, ThirdNic)
 
 from lab.build import build_for_evidence  # noqa: E402
 from lab.debug_kernel import KERNELS, kernel_image  # noqa: E402
@@ -40,6 +40,7 @@ from lab.janitor import new_log_dir  # noqa: E402
 from lab.proc import exit_on_signals  # noqa: E402
 from lab.progress import set_quiet  # noqa: E402
 from lab.rights import User, find_user  # noqa: E402
+from lab.relay import FAR  # noqa: E402
 from lab.session import Lab  # noqa: E402
 
 PAIRS = {**{suite: (suite, suite) for suite in (*SUITES, *ETHERNET_ONLY)}, "mixed": RELEASES}
@@ -77,9 +78,10 @@ def parse() -> argparse.Namespace:
                         "say whether anything works; areas without such cases run whole")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="rounds of each lifecycle case (default 3)")
-    parser.add_argument("--wire", choices=("capture", "udp"),
+    parser.add_argument("--wire", choices=("capture", "udp", "far"),
                         help="take the local path away: capture all frames, or give each guest a "
-                        "manad of its own, joined by UDP")
+                        "manad of its own, joined by UDP; far: through a path of 10 ms that loses "
+                        "1 %% of all datagrams and changes the order of 1 %%")
     parser.add_argument("--cpus", type=int, metavar="N",
                         help=f"CPUs of each guest (default {CPUS['stock']}, with --kernel kcsan "
                         f"{CPUS['kcsan']}; 2 give two Ethernet queues)")
@@ -200,7 +202,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     specs = [GuestSpec(suite, cpus=arguments.cpus, disk=disk, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))
     nics = 1
-    split = layout == "split" or (arguments.wire == "udp" and layout == "pair")
+    far = arguments.wire == "far" and layout == "pair"
+    split = far or layout == "split" or (arguments.wire == "udp" and layout == "pair")
     kinds = {}
     pcap = Path(os.devnull) if arguments.wire == "capture" else None
     if layout == "one":
@@ -262,6 +265,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         manad_args += ["--nic", third.argument()] if third is not None else []
         return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
+                           path=FAR if far else None,
                            ext=arguments.ext == "on", manad_user=user, manad_before=before),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,
                                            third),
@@ -335,7 +339,7 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     number = 0
-    for layout in ("pair", "third", "split", "soft", "headers", "one", "systemd", "tap"):
+    for layout in LAYOUTS:
         mine = [area for area in areas if area.layout == layout and chosen(area, arguments)]
         if not mine:
             continue

@@ -22,6 +22,7 @@ from .manad import Manad, Nic
 from .ours import guest_initrd
 from .progress import Step, say
 from .qemu import Machine, Qemu, find_qemu, free_memory
+from .relay import PathFaults, Relay
 from .rights import User, how_it_ended
 
 MAX_NICS = 16
@@ -71,8 +72,9 @@ class Lab:
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
     needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
     UDP uplink; with `wire_mtu` there are two, each in a network namespace, as on two hosts, and
-    their wire has that MTU. With `manad_user` each manad is started as its package does it, and
-    what it writes is in `lab.output_dir`; `manad_before` are words that begin its command line.
+    their wire has that MTU; with `path` the way between two is as it says. With `manad_user` each
+    manad is started as its package does it, and what it writes is in `lab.output_dir`;
+    `manad_before` are words that begin its command line.
     Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
@@ -82,7 +84,7 @@ class Lab:
                  boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
                  keep_logs: bool = False, manad: Path | None = None,
                  shared_memory: bool = True, modules: bool = True, split: bool = False,
-                 wire_mtu: int | None = None,
+                 wire_mtu: int | None = None, path: PathFaults | None = None,
                  manad_user: User | None = None, manad_before: Sequence[str] = ()) -> None:
         self.specs = list(guests)
         self._nics = nics
@@ -100,7 +102,9 @@ class Lab:
         self._manad_before = tuple(manad_before)
         self._shared_memory = shared_memory
         self._modules = modules
-        self._split = split or wire_mtu is not None
+        self._split = split or wire_mtu is not None or path is not None
+        self._path = path
+        self.relays: list[Relay] = []
         self.hosts = None if wire_mtu is None else Hosts(wire_mtu)
         self._qemu: Qemu | None = None
         self._run: RunDirectory | None = None
@@ -130,6 +134,8 @@ class Lab:
                 raise LabError(f"a guest cannot have a disk of {spec.disk} MiB (0 to {MAX_DISK})")
         if self.hosts is not None and len(self.specs) != 2:
             raise LabError("a wire joins two hosts, so it needs two guests")
+        if self.hosts is not None and self._path is not None:
+            raise LabError("two hosts have a wire, not a path through the loopback interface")
         if self._mtu is not None and not 1500 <= self._mtu <= 9000:
             raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
 
@@ -241,8 +247,7 @@ class Lab:
             self.hosts.start()
         for before in range(len(nics) - 1):
             for network in dict.fromkeys(spec.network for spec in self.specs):
-                for own, (local, remote) in ((before, ends := self._udp_ends()),
-                                             (before + 1, ends[::-1])):
+                for own, (local, remote) in zip((before, before + 1), self._udp_ends()):
                     args[own] += ["--uplink", ",".join(filter(None, (
                         f"udp=local={local},remote={remote}", in_network(network))))]
         for index, mine in enumerate(nics):
@@ -262,12 +267,17 @@ class Lab:
                 guest.start(qemu)
             self.each(self._bring_up)
 
-    def _udp_ends(self) -> tuple[str, str]:
-        """The addresses of both ends of an uplink."""
+    def _udp_ends(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Of both ends of an uplink, its own address and that of its other end."""
         if self.hosts is not None:
-            return f"{self.hosts.address(0)}:{UDP_PORT}", f"{self.hosts.address(1)}:{UDP_PORT}"
-        first, second = free_udp_ports(2)
-        return f"127.0.0.1:{first}", f"127.0.0.1:{second}"
+            first, second = (f"{self.hosts.address(host)}:{UDP_PORT}" for host in range(2))
+        else:
+            first, second = (f"127.0.0.1:{port}" for port in free_udp_ports(2))
+        if self._path is None:
+            return (first, second), (second, first)
+        self.relays.append(Relay((first, second), self._path))
+        beside = self.relays[-1].beside
+        return (first, beside[0]), (second, beside[1])
 
     def _words_before(self, manad: int) -> tuple[str, ...]:
         """What begins the command line of a manad."""
@@ -316,6 +326,9 @@ class Lab:
         finally:
             if self.hosts is not None:
                 self.hosts.stop()
+            for relay in self.relays:
+                relay.stop()
+            self.relays.clear()
             bad = [(status, manad) for status, manad in statuses if status]
             keep = self._failed or self._keep_logs or bool(bad)
             if self._run is not None:

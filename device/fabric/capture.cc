@@ -70,6 +70,18 @@ base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
     return capture;
 }
 
+base::Result<FrameTap*> Capture::add_point(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    if (!own_)
+        return base::fail(base::ErrorCode::kUnsupported,
+                          "a capture that was begun with one network has no room for another");
+    const std::vector<std::byte> block = pcapng_interface(name, kSnapLength);
+    if (buffered_ + block.size() > kBufferSize && error() == 0) flush_locked();
+    errno = 0;
+    if (error() == 0) buffered_ += std::fwrite(block.data(), 1, block.size(), file_);
+    return &points_.emplace_back(*this, static_cast<std::uint32_t>(points_.size()));
+}
+
 Capture::~Capture() {
     flush();
 }

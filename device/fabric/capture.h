@@ -56,6 +56,8 @@ public:
     void frame(std::span<const std::byte> frame) override { write(0, frame); }
     /// Takes those of the other points.
     [[nodiscard]] FrameTap& tap(std::size_t point) { return points_[point]; }
+    /// One more point, of a file that was begun with several. Not while another is added.
+    base::Result<FrameTap*> add_point(const std::string& name);
     /// Hands what was written to the system; costs nothing if there is nothing. Waits for the disk,
     /// as frame() may.
     void flush();

@@ -75,9 +75,21 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
 }
 
 Nic::~Nic() {
-    for (const base::MacAddr& mac : claimed_macs_)
+    detach();
+}
+
+void Nic::leave() {
+    set_flaps(std::nullopt);
+    set_link(false);
+    detach();
+}
+
+void Nic::detach() {
+    if (std::exchange(detached_, true)) return;
+    for (const base::MacAddr& mac : std::exchange(claimed_macs_, {}))
         switch_.take_away(*this, mac, MacRight::kClaimed);
-    for (const base::MacAddr& mac : named_macs_) switch_.take_away(*this, mac, MacRight::kNamed);
+    for (const base::MacAddr& mac : std::exchange(named_macs_, {}))
+        switch_.take_away(*this, mac, MacRight::kNamed);
     switch_.take_away(*this, config_.mac, MacRight::kOwn);
     switch_.claims().release_all(*this);
     switch_.reach_changed();

@@ -66,8 +66,9 @@ OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 
 /// One whole NIC: the GDMA function with its Ethernet and RDMA devices, on a port of the switch.
 ///
-/// Everything but `deliver`, `link` and the counters is for the NIC's executor. The NIC, its switch
-/// and the peers on it are made before traffic starts and stay until it has ended.
+/// Everything but `deliver`, `link` and the counters is for the NIC's executor. It may come while
+/// others are in traffic. Before it goes it leaves, and then others are given the time to be done
+/// with what they have found of it.
 class Nic final : public Port,
                   private Peer,
                   private Claims::Claimant,
@@ -84,6 +85,9 @@ public:
     [[nodiscard]] rnic::Rnic& rdma() { return rdma_; }
     [[nodiscard]] const PortCounters& counters() const { return counters_; }
 
+    /// Takes the link down, and the NIC from its network: nobody finds it any more. Who has found
+    /// it goes on with it to the end of what it is at. For a function that was reset.
+    void leave();
     void set_link(bool up);
     /// Takes the link down and up again, over and over, whenever set_link has it up. Without a
     /// value: no more.
@@ -138,6 +142,7 @@ private:
     private:
         Nic& nic_;
     };
+    void detach();
     void send(base::Frame frame);
     [[nodiscard]] bool stops_source(std::span<const std::byte> frame);
     void transmit(base::Frame frame) override;
@@ -192,6 +197,7 @@ private:
     PortCounters counters_;
     std::atomic<bool> link_{true};
     bool link_wanted_ = true;  // by set_link; the rest on the executor
+    bool detached_ = false;
     bool flapped_down_ = false;
     std::optional<FlapConfig> flaps_;
     base::Timer flap_timer_;

@@ -53,7 +53,24 @@ private:
     std::size_t begin_ = 0;
 };
 
+void put_interface(Blocks& blocks, const std::string& name, std::uint32_t snap_length) {
+    blocks.begin(kInterface);
+    blocks.put(kEthernet);
+    blocks.put(std::uint16_t{0});
+    blocks.put(snap_length);
+    blocks.option(kName, std::as_bytes(std::span(name)));
+    blocks.option(kTimeResolution, std::as_bytes(std::span(&kNanoseconds, 1)));
+    blocks.option(kEnd, {});
+    blocks.end();
+}
+
 }  // namespace
+
+std::vector<std::byte> pcapng_interface(const std::string& name, std::uint32_t snap_length) {
+    Blocks blocks;
+    put_interface(blocks, name, snap_length);
+    return blocks.take();
+}
 
 std::vector<std::byte> pcapng_header(std::span<const std::string> interfaces,
                                      std::uint32_t snap_length) {
@@ -64,16 +81,7 @@ std::vector<std::byte> pcapng_header(std::span<const std::string> interfaces,
     blocks.put(std::uint16_t{0});
     blocks.put(~std::uint64_t{0});  // nobody knows how long it gets
     blocks.end();
-    for (const std::string& name : interfaces) {
-        blocks.begin(kInterface);
-        blocks.put(kEthernet);
-        blocks.put(std::uint16_t{0});
-        blocks.put(snap_length);
-        blocks.option(kName, std::as_bytes(std::span(name)));
-        blocks.option(kTimeResolution, std::as_bytes(std::span(&kNanoseconds, 1)));
-        blocks.option(kEnd, {});
-        blocks.end();
-    }
+    for (const std::string& name : interfaces) put_interface(blocks, name, snap_length);
     return blocks.take();
 }
 

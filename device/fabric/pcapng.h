@@ -15,6 +15,10 @@ namespace openmana::fabric {
 [[nodiscard]] std::vector<std::byte> pcapng_header(std::span<const std::string> interfaces,
                                                    std::uint32_t snap_length);
 
+/// One more interface, anywhere in such a file.
+[[nodiscard]] std::vector<std::byte> pcapng_interface(const std::string& name,
+                                                      std::uint32_t snap_length);
+
 /// What stands in such a file before and behind the bytes of a frame (4.3, Enhanced Packet Block).
 struct PcapngPacket {
     /// `kept` of the `length` bytes of a frame are written.

@@ -7,6 +7,7 @@
 
 #include <charconv>
 #include <limits>
+#include <map>
 #include <optional>
 
 namespace openmana::manad {
@@ -22,21 +23,45 @@ std::optional<std::uint32_t> parse_id(const std::string& text) {
     return id;
 }
 
+/// What was asked for, by what it was asked for with.
+struct Known {
+    std::map<std::string, Account> users;
+    std::map<std::string, gid_t> groups;
+    bool all = false;
+};
+Known known;
+
+auto unknown(const char* what, const std::string& text) {
+    return tl::unexpected(
+        known.all ? fmt::format("{} '{}' was not known when manad started: its number is needed",
+                                what, text)
+                  : fmt::format("there is no {} '{}'", what, text));
+}
+
 Parsed<Account> find_user(const std::string& text) {
+    if (const auto found = known.users.find(text); found != known.users.end()) return found->second;
     const auto number = parse_id(text);
-    const passwd* const entry = number ? ::getpwuid(*number) : ::getpwnam(text.c_str());
-    if (entry != nullptr) return Account{entry->pw_uid, entry->pw_gid, true};
+    const passwd* entry = nullptr;
+    if (!known.all) entry = number ? ::getpwuid(*number) : ::getpwnam(text.c_str());
+    if (entry != nullptr) return known.users[text] = Account{entry->pw_uid, entry->pw_gid, true};
     if (number) return Account{*number, std::numeric_limits<gid_t>::max(), false};
-    return tl::unexpected(fmt::format("there is no user '{}'", text));
+    return unknown("user", text);
 }
 
 Parsed<gid_t> find_group(const std::string& text) {
     if (const auto number = parse_id(text)) return *number;
-    if (const group* const entry = ::getgrnam(text.c_str())) return entry->gr_gid;
-    return tl::unexpected(fmt::format("there is no group '{}'", text));
+    if (const auto found = known.groups.find(text); found != known.groups.end())
+        return found->second;
+    const group* const entry = known.all ? nullptr : ::getgrnam(text.c_str());
+    if (entry == nullptr) return unknown("group", text);
+    return known.groups[text] = entry->gr_gid;
 }
 
 }  // namespace
+
+void know_no_more_accounts() {
+    known.all = true;
+}
 
 Parsed<Account> parse_account(const std::string& text) {
     const std::size_t colon = text.find(':');

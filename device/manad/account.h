@@ -20,6 +20,10 @@ struct Account {
 /// "USER[:GROUP]", by name or number. Without GROUP it is that of the user, so a number that the
 /// system does not know needs one.
 [[nodiscard]] Parsed<Account> parse_account(const std::string& text);
+/// From now on names that nobody asked for before are not known any more: to look one up the C
+/// library may load code and ask other programs, which manad does not once it is ready. For the
+/// main thread, as all of these.
+void know_no_more_accounts();
 
 /// "USER:GROUP:MODE" of a socket, each of which may be empty. Without MODE the group may connect
 /// too if there is one, else the owner alone.

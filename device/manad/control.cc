@@ -16,6 +16,11 @@ nlohmann::json failure(std::string text) {
     return {{"ok", false}, {"error", std::move(text)}};
 }
 
+std::string text_of(const nlohmann::json& request, const char* key) {
+    const auto found = request.find(key);
+    return found != request.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLoop& loop,
                                                                    const base::SocketPlace& place,
                                                                    Handler handler) {

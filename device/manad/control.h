@@ -17,6 +17,8 @@ namespace openmana::manad {
 
 /// The answer to a request that cannot be met, and why.
 [[nodiscard]] nlohmann::json failure(std::string text);
+/// A text of a request; empty if there is none of that name.
+[[nodiscard]] std::string text_of(const nlohmann::json& request, const char* key);
 
 /// The control socket: one JSON object a line in, one a line out, in order (docs/manad.md). Lives
 /// on one EventLoop.

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/heap.h"
 #include "base/log.h"
 #include "manad/dma_ranges.h"
+#include "manad/in_words.h"
 #include "manad/nic_mtus.h"
+#include "manad/open_ends.h"
 #include "manad/vlan_options.h"
 
 namespace openmana::manad {
@@ -45,26 +48,29 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
     const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
     std::vector<std::string> cut;
-    for (NicOptions& nic : with_mtus_of_paths(options, cut)) {
+    const auto find_once = [&known = daemon->path_mtus_](const fabric::UplinkConfig& uplink) {
+        return known.emplace(uplink.name, fabric::find_mtu(uplink)).first->second;
+    };
+    for (NicOptions& nic : with_mtus_of_paths(options, cut, find_once)) {
         subject = nic.socket;
         nic.max_dma_ranges = ranges;
         TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience));
         daemon->nics_.push_back(std::move(server));
-        daemon->sockets_.push_back(nic.socket);
+        daemon->add_socket(nic.socket);
     }
     for (const std::string& line : cut) OM_WARN("{}", line);
     TRY_VOID(daemon->network_.set_up(options, subject));
     for (const fabric::UplinkConfig& uplink : options.uplinks)
-        if (uplink.listen) daemon->sockets_.push_back(uplink.path);
-    for (const auto& nic : daemon->nics_) daemon->threads_.push_back(&nic->thread());
-    for (LoopThread* const thread : daemon->network_.threads()) daemon->threads_.push_back(thread);
+        if (uplink.listen) daemon->add_socket(uplink.path);
+    for (const auto& nic : daemon->nics_) daemon->threads_.add(nic->shared_thread());
+    for (const auto& thread : daemon->network_.threads()) daemon->threads_.add(thread);
     if (!options.control.empty()) {
         subject = options.control;
         TRY(daemon->control_,
             ControlServer::create(
                 *daemon->loop_, {options.control, options.control_access},
                 [raw = daemon.get()](const json& request) { return raw->handle(request); }));
-        daemon->sockets_.push_back(options.control);
+        daemon->add_socket(options.control);
     }
     return daemon;
 }
@@ -73,13 +79,26 @@ Daemon::~Daemon() {
     end();
 }
 
+void Daemon::add_socket(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    sockets_.push_back(path);
+}
+
+std::vector<std::string> Daemon::sockets() const {
+    const std::lock_guard lock(mutex_);
+    return sockets_;
+}
+
 base::Result<void> Daemon::start() {
     serves_.store(true, std::memory_order_relaxed);
     for (const auto& nic : nics_) TRY_VOID(nic->start());
     TRY_VOID(network_.start());
-    std::vector<LoopWatch*> watches{&watch_};
-    for (LoopThread* const thread : threads_) watches.push_back(&thread->watch());
-    return watchdog_.start(std::move(watches));
+    return watchdog_.start([this] {
+        std::vector<std::shared_ptr<LoopWatch>> watches{watch_};
+        for (const LoopThreads::Shared& thread : threads_.all())
+            watches.emplace_back(thread, &thread->watch());
+        return watches;
+    });
 }
 
 void Daemon::run() {
@@ -90,10 +109,10 @@ void Daemon::run() {
 /// All threads end before the first NIC goes: they reach each other's NICs. The watchdog may hang
 /// in a line of the log, and keeps none of them from its end.
 void Daemon::end() {
-    for (LoopThread* const thread : threads_) thread->ask_to_stop();
+    for (const LoopThreads::Shared& thread : threads_.all()) thread->ask_to_stop();
     serves_.store(false, std::memory_order_relaxed);
     watchdog_.stop();
-    for (LoopThread* const thread : threads_) thread->stop();
+    threads_.stop();
 }
 
 std::vector<std::string> Daemon::hanging() const {
@@ -103,26 +122,122 @@ std::vector<std::string> Daemon::hanging() const {
     };
     // Where the main thread itself hangs, it has asked nobody to end yet.
     const bool asked = !serves_.load(std::memory_order_relaxed);
-    if (!asked) add(watch_);
-    for (const LoopThread* const thread : threads_)
+    if (!asked) add(*watch_);
+    for (const LoopThreads::Shared& thread : threads_.all())
         if (asked ? thread->serves() : thread->watch().hangs()) add(thread->watch());
     return lines;
 }
 
+Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOptions>& policy) {
+    Options wanted = options_;
+    wanted.nics.push_back(nic);
+    if (policy) wanted.policies.push_back(*policy);
+    if (auto conflict = find_conflict(wanted)) return tl::unexpected(std::move(*conflict));
+    std::size_t promised = 0;
+    for (const auto& other : nics_) promised += other->max_dma_ranges();
+    Options alone = options_;
+    alone.nics = {nic};
+    std::vector<std::string> lines;
+    const auto known = [this](const fabric::UplinkConfig& uplink) {
+        return path_mtus_.at(uplink.name);
+    };
+    NicOptions made = with_mtus_of_paths(alone, lines, known).front();
+    made.max_dma_ranges = dma_ranges_of_another(promised, mappings_of_a_process());
+    if (made.max_dma_ranges == 0)
+        return tl::unexpected(std::string(
+            "the NICs that are there have all the mappings that the system gives a process "
+            "(vm.max_map_count)"));
+    std::string subject;
+    const auto network = network_.network_for(nic.network);
+    if (!network) return tl::unexpected(in_words(nic.network, network.error()));
+    auto server = NicServer::create(made, **network, patience_);
+    if (!server) return tl::unexpected(in_words(nic.socket, server.error()));
+    nics_.push_back(std::move(*server));
+    auto ready = policy ? network_.set_up_policy(*policy, subject) : base::Result<void>();
+    if (ready) {
+        subject = "thread";
+        ready = nics_.back()->start();
+    }
+    if (!ready) {
+        network_.forget(*nics_.back());
+        nics_.pop_back();
+        return tl::unexpected(in_words(subject, ready.error()));
+    }
+    threads_.add(nics_.back()->shared_thread());
+    add_socket(nic.socket);
+    options_ = std::move(wanted);
+    for (const std::string& line : lines) OM_WARN("{}", line);
+    alone.uplinks.clear();
+    if (policy) alone.policies = {*policy};
+    for (const std::string& line : open_ends(alone)) OM_INFO("open: {}", line);
+    return {};
+}
+
+Parsed<void> Daemon::remove_nic(const std::string& name, bool force) {
+    const auto found =
+        std::ranges::find_if(nics_, [&](const auto& nic) { return nic->name() == name; });
+    if (found == nics_.end()) return tl::unexpected(fmt::format("there is no NIC '{}'", name));
+    NicServer& nic = **found;
+    const auto left = nic.call("nic remove", [&nic, force] {
+        if (nic.status().client && !force) return false;
+        nic.leave();
+        return true;
+    });
+    if (!left && left.error().code != base::ErrorCode::kBusy)
+        return tl::unexpected(nic.no_answer(left.error()));
+    if (left && !*left)
+        return tl::unexpected(fmt::format(
+            "NIC '{}' has a client: take the device from the guest first, or force it", name));
+    if (!left && !force) return tl::unexpected(nic.no_answer(left.error()));
+    OM_INFO("nic stop: nic={}", name);
+    std::erase_if(options_.nics, [&](const NicOptions& other) { return other.nic.name == name; });
+    std::erase_if(options_.policies, [&](const PolicyOptions& other) { return other.nic == name; });
+    std::erase_if(options_.faults, [&](const FaultOptions& other) { return other.nic == name; });
+    {
+        const std::lock_guard lock(mutex_);
+        std::erase(sockets_, nic.socket());
+    }
+    network_.forget(nic);
+    std::unique_ptr<NicServer> owner = std::move(*found);
+    nics_.erase(found);
+    let_go(std::move(owner));
+    return {};
+}
+
+/// Threads of others may be at work with what they found of it before it left: each has to come to
+/// the end of that first.
+void Daemon::let_go(std::unique_ptr<NicServer> nic) {
+    leaving_.push_back(std::move(nic));
+    const auto place = std::prev(leaving_.end());
+    threads_.after_all(*loop_, [this, place] {
+        LoopThread& thread = (*place)->thread();
+        thread.loop().post([this, place, &thread] {
+            place->reset();
+            loop_->post([this, place, &thread] {
+                leaving_.erase(place);
+                end_thread(thread);
+            });
+        });
+    });
+}
+
+/// If no uplink is served by it.
+void Daemon::end_thread(const LoopThread& thread) {
+    if (network_.serves_on(thread)) return;
+    if (const LoopThreads::Shared last = threads_.take(thread)) last->stop();
+}
+
 json Daemon::handle(const json& request) {
     const base::Activity::Scope doing("control request");
-    const auto text = [&](const char* key) {
-        const auto found = request.find(key);
-        return found != request.end() && found->is_string() ? found->get<std::string>()
-                                                            : std::string();
-    };
+    const auto text = [&](const char* key) { return text_of(request, key); };
     const std::string command = text("command");
     const std::string name = text("nic");
     if (auto answer = network_.handle(command, request)) return std::move(*answer);
+    if (command == "nic") return change_nics(request);
     std::vector<NicServer*> chosen;
     for (const auto& nic : nics_)
         if (name.empty() || nic->name() == name) chosen.push_back(nic.get());
-    if (chosen.empty()) return failure(fmt::format("there is no NIC '{}'", name));
+    if (chosen.empty() && !name.empty()) return failure(fmt::format("there is no NIC '{}'", name));
     if (command == "status") return status();
     if (command == "stats") return stats(chosen);
     if (command == "qps") return qps(chosen);
@@ -140,6 +255,33 @@ json Daemon::handle(const json& request) {
     const auto set = nic.call("link", [&of = nic.nic(), up = state == "up"] { of.set_link(up); });
     if (!set) return failure(nic.no_answer(set.error()));
     OM_INFO("link: nic={} state={}", name, state);
+    return {{"ok", true}};
+}
+
+json Daemon::change_nics(const json& request) {
+    const auto text = [&](const char* key) { return text_of(request, key); };
+    const std::string action = text("action");
+    if (action == "remove") {
+        const auto force = request.find("force");
+        const auto removed =
+            remove_nic(text("nic"), force != request.end() && *force == json(true));
+        if (!removed) return failure(removed.error());
+        return {{"ok", true}};
+    }
+    if (action != "add") return failure("'action' is 'add' or 'remove'");
+    const auto nic = parse_nic(text("options"), options_.socket_access);
+    if (!nic) return failure(nic.error());
+    if (!nic->socket.starts_with('/'))
+        return failure(fmt::format("socket={} is not an absolute path", nic->socket));
+    std::optional<PolicyOptions> policy;
+    if (const std::string wanted = text("policy"); !wanted.empty()) {
+        auto parsed = parse_policy(wanted);
+        if (!parsed) return failure("policy: " + parsed.error());
+        if (!parsed->nic.empty()) return failure("policy: the NIC is named before");
+        parsed->nic = nic->nic.name;
+        policy = std::move(*parsed);
+    }
+    if (const auto added = add_nic(*nic, policy); !added) return failure(added.error());
     return {{"ok", true}};
 }
 
@@ -177,7 +319,10 @@ json Daemon::status() {
         }
         rows.push_back(std::move(row));
     }
-    return {{"ok", true}, {"nics", rows}, {"heap_bytes", base::heap_bytes()}};
+    return {{"ok", true},
+            {"nics", rows},
+            {"leaving", leaving_.size()},
+            {"heap_bytes", base::heap_bytes()}};
 }
 
 json Daemon::stats(const std::vector<NicServer*>& nics) {
@@ -198,7 +343,7 @@ json Daemon::stats(const std::vector<NicServer*>& nics) {
             sum[counter] = sum.value(counter, std::uint64_t{0}) + value.get<std::uint64_t>();
         networks.push_back({{"network", name}, {"counters", std::move(counters)}});
     }
-    add_counters(sum, watch_.counters());  // of this thread, which is no NIC's
+    add_counters(sum, watch_->counters());  // of this thread, which is no NIC's
     return {{"ok", true}, {"nics", rows}, {"networks", networks}, {"switch", sum}};
 }
 
@@ -234,7 +379,8 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
                             {"errors", qp.errors},
                             {"rate_mbps", qp.rate_mbps}});
     }
-    if (silent.size() == nics.size()) return failure(silent.front().get<std::string>());
+    if (!nics.empty() && silent.size() == nics.size())
+        return failure(silent.front().get<std::string>());
     return {{"ok", true}, {"qps", rows}, {"silent", silent}};
 }
 

@@ -2,15 +2,22 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "fabric/uplink_mtu.h"
 #include "manad/control.h"
+#include "manad/loop_threads.h"
 #include "manad/network_control.h"
 #include "manad/networks.h"
 #include "manad/nic_server.h"
@@ -19,8 +26,8 @@
 
 namespace openmana::manad {
 
-/// The whole daemon: its networks, a NicServer per `--nic`, and the control socket on the loop of
-/// the caller's thread.
+/// The whole daemon: its networks, a NicServer per `--nic` and for each that came later, and the
+/// control socket on the loop of the caller's thread.
 class Daemon {
 public:
     /// Creates every socket. The error's text names what could not be had; `subject` gets the
@@ -40,22 +47,36 @@ public:
     /// each is at, a line of the log each. From any thread.
     [[nodiscard]] std::vector<std::string> hanging() const;
     /// The paths of its sockets, which are left behind if it is not destroyed. From any thread.
-    [[nodiscard]] const std::vector<std::string>& sockets() const { return sockets_; }
+    [[nodiscard]] std::vector<std::string> sockets() const;
     /// Null if there is none of that name.
     [[nodiscard]] NicServer* find(const std::string& name) const { return network_.find(name); }
     [[nodiscard]] base::EventLoop& loop() { return *loop_; }
     /// Answers one request of the control socket (docs/manad.md). On the loop's thread.
     nlohmann::json handle(const nlohmann::json& request);
+    /// Makes a NIC while others are in traffic. The error is for the one who asked. On the loop's
+    /// thread, once started.
+    Parsed<void> add_nic(const NicOptions& nic, const std::optional<PolicyOptions>& policy = {});
+    /// Sends the client away, if there is one and `force` says so, and takes the NIC from its
+    /// network; it goes when nobody is at work with it any more. The same threads.
+    Parsed<void> remove_nic(const std::string& name, bool force);
+    /// NICs that have left and not gone.
+    [[nodiscard]] std::size_t leaving() const { return leaving_.size(); }
 
 private:
     Daemon(std::unique_ptr<base::EventLoop> loop, const Options& options, base::Duration patience)
         : loop_(std::move(loop)),
           patience_(patience),
-          watch_(*loop_, "thread=control"),
+          options_(options),
+          watch_(std::make_shared<LoopWatch>(*loop_, "thread=control")),
           networks_(clock_, options),
           network_(*loop_, networks_, nics_),
           watchdog_(clock_) {}
     void end();
+    void add_socket(const std::string& path);
+    /// Once it has left: waits for those that are at work with it, and ends it.
+    void let_go(std::unique_ptr<NicServer> nic);
+    void end_thread(const LoopThread& thread);
+    nlohmann::json change_nics(const nlohmann::json& request);
     nlohmann::json status();
     nlohmann::json stats(const std::vector<NicServer*>& nics);
     nlohmann::json qps(const std::vector<NicServer*>& nics);
@@ -63,13 +84,17 @@ private:
     base::SystemClock clock_;
     std::unique_ptr<base::EventLoop> loop_;
     const base::Duration patience_;
-    LoopWatch watch_;                  // of the main thread
+    Options options_;  // with NICs that came, without those that left
+    std::map<std::string, std::optional<fabric::UplinkMtu>> path_mtus_;  // of uplinks, by name
+    std::shared_ptr<LoopWatch> watch_;                                   // of the main thread
     std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed
-    const Networks networks_;
+    Networks networks_;
+    LoopThreads threads_;
     std::vector<std::unique_ptr<NicServer>> nics_;
+    std::list<std::unique_ptr<NicServer>> leaving_;
     NetworkControl network_;
     std::unique_ptr<ControlServer> control_;
-    std::vector<LoopThread*> threads_;  // those of the NICs and uplinks
+    mutable std::mutex mutex_;  // protects sockets_
     std::vector<std::string> sockets_;
     Watchdog watchdog_;
 };

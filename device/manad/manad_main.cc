@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "base/event_signal.h"
 #include "base/log.h"
 #include "manad/daemon.h"
+#include "manad/in_words.h"
 #include "manad/open_ends.h"
 #include "manad/options.h"
 #include "manad/privileges.h"
@@ -23,9 +23,7 @@ using namespace openmana;
 
 /// Ends the program with one line on stderr.
 int give_up(const std::string& subject, const base::Error& error) {
-    const bool has_errno = error.code == base::ErrorCode::kIo && error.detail != 0;
-    std::fprintf(stderr, "manad: %s: %s%s%s\n", subject.c_str(), error.text, has_errno ? ": " : "",
-                 has_errno ? std::strerror(static_cast<int>(error.detail)) : "");
+    std::fprintf(stderr, "manad: %s\n", manad::in_words(subject, error).c_str());
     return 1;
 }
 

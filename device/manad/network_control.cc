@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "manad/control.h"
 #include "manad/fdb_control.h"
+#include "manad/in_words.h"
 
 namespace openmana::manad {
 namespace {
@@ -19,15 +20,7 @@ using fabric::Direction;
 using nlohmann::json;
 
 json failure(const std::string& subject, const base::Error& error) {
-    const bool has_errno = error.code == base::ErrorCode::kIo && error.detail != 0;
-    return manad::failure(
-        fmt::format("{}: {}{}{}", subject, error.text, has_errno ? ": " : "",
-                    has_errno ? std::strerror(static_cast<int>(error.detail)) : ""));
-}
-
-std::string text_of(const json& request, const char* key) {
-    const auto found = request.find(key);
-    return found != request.end() && found->is_string() ? found->get<std::string>() : std::string();
+    return manad::failure(in_words(subject, error));
 }
 
 template <typename Counters>
@@ -77,7 +70,7 @@ json capture_row(const std::string& nic, const fabric::Capture& capture) {
 
 }  // namespace
 
-NetworkControl::NetworkControl(base::EventLoop& loop, const Networks& networks,
+NetworkControl::NetworkControl(base::EventLoop& loop, Networks& networks,
                                const std::vector<std::unique_ptr<NicServer>>& nics)
     : loop_(loop),
       networks_(networks),
@@ -98,12 +91,13 @@ NicServer* NetworkControl::find(const std::string& name) const {
 }
 
 /// Null if it has none or several, or several uplinks, between which others send.
-LoopThread* NetworkControl::only_nic_of(const std::string& network, const Options& options) const {
+std::shared_ptr<LoopThread> NetworkControl::only_nic_of(const std::string& network,
+                                                        const Options& options) const {
     const auto in_it = [&](const auto& nic) { return nic->network() == network; };
     if (std::ranges::count_if(nics_, in_it) != 1 ||
         std::ranges::count(options.uplinks, network, &fabric::UplinkConfig::network) != 1)
         return nullptr;
-    return &(*std::ranges::find_if(nics_, in_it))->thread();
+    return (*std::ranges::find_if(nics_, in_it))->shared_thread();
 }
 
 base::Result<void> NetworkControl::set_up(const Options& options, std::string& subject) {
@@ -127,12 +121,20 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     }
     for (const FaultOptions& faults : options.faults)
         TRY_VOID(set_faults(*find(faults.nic), faults));
-    for (const PolicyOptions& policy : options.policies) {
-        subject = policy.policy.flow_log;
-        TRY(auto file, flow_file(subject));
-        TRY_VOID(set_policy(*find(policy.nic), policy, std::move(file)));
-    }
+    for (const PolicyOptions& policy : options.policies) TRY_VOID(set_up_policy(policy, subject));
     return {};
+}
+
+base::Result<void> NetworkControl::set_up_policy(const PolicyOptions& policy,
+                                                 std::string& subject) {
+    subject = policy.policy.flow_log;
+    TRY(auto file, flow_file(subject));
+    return set_policy(*find(policy.nic), policy, std::move(file));
+}
+
+bool NetworkControl::serves_on(const LoopThread& thread) const {
+    return std::ranges::any_of(uplinks_,
+                               [&](const auto& uplink) { return &uplink->thread() == &thread; });
 }
 
 base::Result<void> NetworkControl::start() {
@@ -144,11 +146,31 @@ void NetworkControl::stop() {
     for (const auto& uplink : uplinks_) uplink->stop();
 }
 
-std::vector<LoopThread*> NetworkControl::threads() const {
-    std::vector<LoopThread*> threads;
-    for (const auto& uplink : uplinks_)
-        if (LoopThread* const own = uplink->own_thread()) threads.push_back(own);
+std::vector<std::shared_ptr<LoopThread>> NetworkControl::threads() const {
+    std::vector<std::shared_ptr<LoopThread>> threads;
+    for (const auto& uplink : uplinks_) threads.push_back(uplink->shared_thread());
     return threads;
+}
+
+base::Result<fabric::Switch*> NetworkControl::network_for(const std::string& name) {
+    if (fabric::Switch* const there = networks_.find(name)) return there;
+    fabric::FrameTap* tap = nullptr;
+    if (everything_) {
+        TRY(tap, everything_->add_point(name));
+    }
+    fabric::Switch& made = networks_.add(name);
+    if (tap != nullptr) made.set_tap(*tap);
+    return &made;
+}
+
+void NetworkControl::forget(NicServer& nic) {
+    const auto found = settings_.find(&nic);
+    if (found == settings_.end()) return;
+    Settings settings = std::move(found->second);
+    settings_.erase(found);
+    let_go(nic, std::move(settings.capture));
+    let_go(nic, std::move(settings.flow_file));
+    watch_captures();
 }
 
 /// What all NICs share is written out by any of them that does not hang.

@@ -29,7 +29,7 @@ namespace openmana::manad {
 /// may take its time.
 class NetworkControl {
 public:
-    NetworkControl(base::EventLoop& loop, const Networks& networks,
+    NetworkControl(base::EventLoop& loop, Networks& networks,
                    const std::vector<std::unique_ptr<NicServer>>& nics);
     ~NetworkControl();
 
@@ -39,7 +39,16 @@ public:
     base::Result<void> start();
     void stop();
     /// Those of the uplinks.
-    [[nodiscard]] std::vector<LoopThread*> threads() const;
+    [[nodiscard]] std::vector<std::shared_ptr<LoopThread>> threads() const;
+    /// The network of a NIC that is about to come, which is made if it is not there. An error says
+    /// why it cannot be.
+    base::Result<fabric::Switch*> network_for(const std::string& name);
+    /// Lets go of what was set for a NIC that has left, which its thread then does, too.
+    void forget(NicServer& nic);
+    /// Before the NIC's thread runs. `subject` gets what the error is about.
+    base::Result<void> set_up_policy(const PolicyOptions& policy, std::string& subject);
+    /// Whether an uplink is served by that thread.
+    [[nodiscard]] bool serves_on(const LoopThread& thread) const;
     /// The NIC of that name; null if there is none.
     [[nodiscard]] NicServer* find(const std::string& name) const;
 
@@ -48,7 +57,8 @@ public:
     std::optional<nlohmann::json> handle(const std::string& command, const nlohmann::json& request);
 
 private:
-    [[nodiscard]] LoopThread* only_nic_of(const std::string& network, const Options& options) const;
+    [[nodiscard]] std::shared_ptr<LoopThread> only_nic_of(const std::string& network,
+                                                          const Options& options) const;
     /// What is set for one NIC, besides what the NIC itself knows.
     struct Settings {
         std::shared_ptr<fabric::Capture> capture;
@@ -83,7 +93,7 @@ private:
     void watch_captures();
 
     base::EventLoop& loop_;
-    const Networks& networks_;
+    Networks& networks_;
     const std::vector<std::unique_ptr<NicServer>>& nics_;
     const base::WallTime wall_;
     std::shared_ptr<fabric::Capture> everything_;  // --pcap

@@ -17,15 +17,24 @@ std::vector<std::string> network_names(const Options& options) {
     return names;
 }
 
-Networks::Networks(const base::Clock& clock, const Options& options) {
-    for (std::string& name : network_names(options))
-        all_.push_back({std::move(name), std::make_unique<fabric::Switch>(clock)});
+Networks::Networks(const base::Clock& clock, const Options& options) : clock_(clock) {
+    for (const std::string& name : network_names(options)) add(name);
+}
+
+fabric::Switch& Networks::add(const std::string& name) {
+    all_.push_back({name, std::make_unique<fabric::Switch>(clock_)});
+    return *all_.back().network;
+}
+
+fabric::Switch* Networks::find(const std::string& name) const {
+    const auto found = std::ranges::find(all_, name, &Network::name);
+    return found == all_.end() ? nullptr : found->network.get();
 }
 
 fabric::Switch& Networks::of(const std::string& name) const {
-    const auto found = std::ranges::find(all_, name, &Network::name);
-    OM_CHECK(found != all_.end());
-    return *found->network;
+    fabric::Switch* const network = find(name);
+    OM_CHECK(network != nullptr);
+    return *network;
 }
 
 }  // namespace openmana::manad

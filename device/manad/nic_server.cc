@@ -29,6 +29,7 @@ pci::EndpointConfig endpoint_config(const NicOptions& options) {
 NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
                      std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network)
     : socket_(options.socket),
+      max_dma_ranges_(options.max_dma_ranges),
       network_(options.network),
       thread_(std::move(thread)),
       loss_(std::move(loss)),
@@ -54,6 +55,12 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
                       [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;
+}
+
+NicServer::~NicServer() {
+    base::EventLoop& loop = thread_->loop();
+    if (!loop.on_thread()) stop();
+    loop.remove(loss_->fd());
 }
 
 /// Zeros stand for what was lost, so whatever the device goes on to do for this guest is wrong. A
@@ -82,6 +89,12 @@ std::string NicServer::no_answer(const base::Error& error) const {
 
 NicServer::Status NicServer::status() const {
     return {server_->connected(), nic_->rdma().qp_count(), nic_->function().object_counts()};
+}
+
+void NicServer::leave() {
+    server_.reset();
+    reset();
+    nic_->leave();
 }
 
 void NicServer::reset() {

@@ -18,21 +18,22 @@
 
 namespace openmana::manad {
 
-/// A NIC with its socket and its thread. Made and destroyed on the main thread, while its own does
-/// not run.
+/// A NIC with its socket and its thread. Made on the main thread. Destroyed there, which ends its
+/// thread, or on that: then the thread, which others may share, is theirs to end.
 class NicServer {
 public:
     /// `patience` is that of `call`.
     static base::Result<std::unique_ptr<NicServer>> create(
         const NicOptions& options, fabric::Switch& network,
         base::Duration patience = LoopThread::kPatience);
-    ~NicServer() { stop(); }
+    ~NicServer();
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
 
     base::Result<void> start();
     void stop() { thread_->stop(); }
     [[nodiscard]] LoopThread& thread() { return *thread_; }
+    [[nodiscard]] const std::shared_ptr<LoopThread>& shared_thread() const { return thread_; }
     /// On the NIC's thread (LoopThread::call).
     template <typename F>
     auto call(const char* what, F f) {
@@ -44,6 +45,7 @@ public:
     [[nodiscard]] fabric::Nic& nic() { return *nic_; }
     [[nodiscard]] const std::string& name() const { return nic_->config().name; }
     [[nodiscard]] const std::string& socket() const { return socket_; }
+    [[nodiscard]] std::size_t max_dma_ranges() const { return max_dma_ranges_; }
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }
 
@@ -56,6 +58,9 @@ public:
     [[nodiscard]] Status status() const;
     /// The function forgets everything, as after a function-level reset.
     void reset();
+    /// The client is sent away, the socket is gone, and nobody finds the NIC any more
+    /// (fabric::Nic::leave). Nothing but its end comes after that.
+    void leave();
 
     /// Every counter of the NIC, layer by layer, from any thread.
     template <typename F>
@@ -73,8 +78,9 @@ private:
     void on_memory_loss();
 
     const std::string socket_;
+    const std::size_t max_dma_ranges_;
     const std::string network_;
-    std::unique_ptr<LoopThread> thread_;
+    std::shared_ptr<LoopThread> thread_;
     std::unique_ptr<base::MemoryLoss> loss_;
     std::unique_ptr<base::GuestMemory> memory_;
     std::unique_ptr<pci::Endpoint> endpoint_;

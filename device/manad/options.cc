@@ -26,127 +26,17 @@ struct BadOption {
     std::string text;
 };
 
-tl::expected<NicOptions, BadOption> parse_nic(const std::string& text,
-                                              const base::SocketAccess& access) {
-    auto keys = split_keys(text);
-    if (!keys) return tl::unexpected(BadOption{"--nic: " + keys.error()});
-    NicOptions options;
-    options.access = access;
-    bool has_mac = false;
-    const auto bad = [](const std::string& key, const std::string& value, const char* want) {
-        return tl::unexpected(BadOption{fmt::format("--nic: {}={} is not {}", key, value, want)});
-    };
-    for (const auto& [key, value] : *keys) {
-        if (key == "id") {
-            if (!valid_name(value)) return bad(key, value, kWantName);
-            options.nic.name = value;
-        } else if (key == "network") {
-            if (!valid_name(value)) return bad(key, value, kWantName);
-            options.network = value;
-        } else if (key == "socket") {
-            if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
-                return bad(key, value, "a path that a socket can have");
-            options.socket = value;
-        } else if (key == "vlan" || key == "trunk" || key == "native") {
-            continue;  // all of them together, below
-        } else if (key == "access") {
-            const auto own = parse_access(value);
-            if (!own) return tl::unexpected(BadOption{"--nic: access: " + own.error()});
-            options.access = *own;
-        } else if (key == "mac") {
-            const auto mac = parse_mac(value);
-            if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{})
-                return bad(key, value, "a unicast address");
-            options.nic.mac = *mac;
-            has_mac = true;
-        } else if (key == "mtu") {
-            const auto mtu = parse_number<std::uint16_t>(value, kMinMtu, kMaxMtu);
-            if (!mtu) return bad(key, value, "a number from 1500 to 9000");
-            options.nic.max_mtu = *mtu;
-            options.mtu_given = true;
-        } else if (key == "speed") {
-            const auto speed = parse_number<std::uint32_t>(value, 1, 1000000);
-            if (!speed) return bad(key, value, "a speed in Mbit/s from 1 to 1000000");
-            options.nic.link_speed_mbps = *speed;
-        } else if (key == "memory") {
-            const auto memory = parse_size(value);
-            if (!memory || *memory < kMinMemory || *memory > kMaxMemory)
-                return bad(key, value, "a size from 16M to 1024G");
-            options.nic.memory = *memory;
-        } else if (key == "error-cqes") {
-            if (value != "always" && value != "asked")
-                return bad(key, value, "'always' or 'asked'");
-            options.nic.error_cqes_unasked = value == "always";
-        } else if (key == "congestion") {
-            if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
-            options.nic.congestion = value == "on";
-        } else if (key == "ext") {
-            if (value != "on" && value != "off") return bad(key, value, "'on' or 'off'");
-            options.nic.extensions = value == "on";
-        } else {
-            return tl::unexpected(BadOption{fmt::format("--nic: unknown key '{}'", key)});
-        }
-    }
-    if (!keys->contains("id")) return tl::unexpected(BadOption{"--nic: id= is missing"});
-    if (!keys->contains("socket")) return tl::unexpected(BadOption{"--nic: socket= is missing"});
-    const auto vlans = parse_vlans(*keys);
-    if (!vlans) return tl::unexpected(BadOption{"--nic: " + vlans.error()});
-    options.nic.vlans = *vlans;
-    if (!has_mac) options.nic.mac = default_mac(options.nic.name);
-    return options;
-}
-
 /// Networks with one local address share a socket.
-std::optional<BadOption> find_vxlan_conflict(const std::vector<fabric::UplinkConfig>& uplinks) {
+std::optional<std::string> find_vxlan_conflict(const std::vector<fabric::UplinkConfig>& uplinks) {
     std::set<std::string> names;
     std::map<std::string, int> ttls;
     for (const fabric::UplinkConfig& uplink : uplinks) {
         if (uplink.kind != fabric::UplinkConfig::Kind::kVxlan) continue;
         if (!names.insert(uplink.name).second)
-            return BadOption{fmt::format("--uplink: there are two {}", uplink.name)};
+            return fmt::format("--uplink: there are two {}", uplink.name);
         const std::string local = uplink.local.text();
         if (ttls.emplace(local, uplink.vxlan.ttl).first->second != uplink.vxlan.ttl)
-            return BadOption{fmt::format("--uplink: the networks of {} have one ttl", local)};
-    }
-    return std::nullopt;
-}
-
-std::optional<BadOption> find_conflict(const Options& options) {
-    std::set<std::string> names;
-    std::set<std::string> sockets;
-    std::set<std::pair<std::string, base::MacAddr>> macs;
-    if (!options.control.empty()) sockets.insert(options.control);
-    for (const NicOptions& nic : options.nics) {
-        if (!names.insert(nic.nic.name).second)
-            return BadOption{fmt::format("--nic: two NICs have the id {}", nic.nic.name)};
-        if (!sockets.insert(nic.socket).second)
-            return BadOption{fmt::format("socket {} is named twice", nic.socket)};
-        if (!macs.insert({nic.network, nic.nic.mac}).second)
-            return BadOption{fmt::format("--nic: two NICs of the network {} have the address {}",
-                                         nic.network, to_string(nic.nic.mac))};
-    }
-    if (auto conflict = find_vxlan_conflict(options.uplinks)) return conflict;
-    for (const fabric::UplinkConfig& uplink : options.uplinks)
-        if (uplink.listen && !sockets.insert(uplink.path).second)
-            return BadOption{fmt::format("socket {} is named twice", uplink.path)};
-    std::set<std::pair<std::string, std::size_t>> faulty;
-    std::set<std::string> flapping;
-    for (const FaultOptions& fault : options.faults) {
-        if (!names.contains(fault.nic))
-            return BadOption{fmt::format("--fault: there is no NIC '{}'", fault.nic)};
-        for (std::size_t i = 0; i < fabric::kDirections; ++i)
-            if (fault.faults.any() && fault.directions[i] && !faulty.insert({fault.nic, i}).second)
-                return BadOption{
-                    fmt::format("--fault: {} has faults of this direction already", fault.nic)};
-        if (fault.flaps.any() && !flapping.insert(fault.nic).second)
-            return BadOption{fmt::format("--fault: {} flaps already", fault.nic)};
-    }
-    std::set<std::string> ruled;
-    for (const PolicyOptions& policy : options.policies) {
-        if (!names.contains(policy.nic))
-            return BadOption{fmt::format("--policy: there is no NIC '{}'", policy.nic)};
-        if (!ruled.insert(policy.nic).second)
-            return BadOption{fmt::format("--policy: {} has a policy already", policy.nic)};
+            return fmt::format("--uplink: the networks of {} have one ttl", local);
     }
     return std::nullopt;
 }
@@ -258,9 +148,10 @@ tl::expected<Options, BadOption> read(const Texts& texts) {
     if (!control_access)
         return tl::unexpected(BadOption{"--control-access: " + control_access.error()});
     options.control_access = *control_access;
+    options.socket_access = *access;
     for (const std::string& text : texts.nics) {
         auto nic = parse_nic(text, *access);
-        if (!nic) return tl::unexpected(std::move(nic.error()));
+        if (!nic) return tl::unexpected(BadOption{"--nic: " + nic.error()});
         options.nics.push_back(std::move(*nic));
     }
     const auto parse_uplink_with = [&](const std::string& text) {
@@ -272,7 +163,8 @@ tl::expected<Options, BadOption> read(const Texts& texts) {
         return tl::unexpected(std::move(*bad));
     if (auto bad = read_all("--policy", texts.policies, parse_policy, options.policies))
         return tl::unexpected(std::move(*bad));
-    if (auto conflict = find_conflict(options)) return tl::unexpected(std::move(*conflict));
+    if (auto conflict = find_conflict(options))
+        return tl::unexpected(BadOption{std::move(*conflict)});
     return options;
 }
 
@@ -292,6 +184,111 @@ base::MacAddr default_mac(const std::string& name) {
     base::MacAddr mac{0x02};
     for (std::size_t i = 1; i < 6; ++i) mac[i] = static_cast<std::uint8_t>(hash >> (8 * i));
     return mac;
+}
+
+Parsed<NicOptions> parse_nic(const std::string& text, const base::SocketAccess& access) {
+    auto keys = split_keys(text);
+    if (!keys) return tl::unexpected(keys.error());
+    NicOptions options;
+    options.access = access;
+    bool has_mac = false;
+    for (const auto& [key, value] : *keys) {
+        if (key == "id") {
+            if (!valid_name(value)) return wrong(key, value, kWantName);
+            options.nic.name = value;
+        } else if (key == "network") {
+            if (!valid_name(value)) return wrong(key, value, kWantName);
+            options.network = value;
+        } else if (key == "socket") {
+            if (value.empty() || value.size() >= sizeof(sockaddr_un::sun_path))
+                return wrong(key, value, "a path that a socket can have");
+            options.socket = value;
+        } else if (key == "vlan" || key == "trunk" || key == "native") {
+            continue;  // all of them together, below
+        } else if (key == "access") {
+            const auto own = parse_access(value);
+            if (!own) return tl::unexpected("access: " + own.error());
+            options.access = *own;
+        } else if (key == "mac") {
+            const auto mac = parse_mac(value);
+            if (!mac || ((*mac)[0] & 1) != 0 || *mac == base::MacAddr{})
+                return wrong(key, value, "a unicast address");
+            options.nic.mac = *mac;
+            has_mac = true;
+        } else if (key == "mtu") {
+            const auto mtu = parse_number<std::uint16_t>(value, kMinMtu, kMaxMtu);
+            if (!mtu) return wrong(key, value, "a number from 1500 to 9000");
+            options.nic.max_mtu = *mtu;
+            options.mtu_given = true;
+        } else if (key == "speed") {
+            const auto speed = parse_number<std::uint32_t>(value, 1, 1000000);
+            if (!speed) return wrong(key, value, "a speed in Mbit/s from 1 to 1000000");
+            options.nic.link_speed_mbps = *speed;
+        } else if (key == "memory") {
+            const auto memory = parse_size(value);
+            if (!memory || *memory < kMinMemory || *memory > kMaxMemory)
+                return wrong(key, value, "a size from 16M to 1024G");
+            options.nic.memory = *memory;
+        } else if (key == "error-cqes") {
+            if (value != "always" && value != "asked")
+                return wrong(key, value, "'always' or 'asked'");
+            options.nic.error_cqes_unasked = value == "always";
+        } else if (key == "congestion") {
+            if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
+            options.nic.congestion = value == "on";
+        } else if (key == "ext") {
+            if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
+            options.nic.extensions = value == "on";
+        } else {
+            return tl::unexpected(fmt::format("unknown key '{}'", key));
+        }
+    }
+    if (!keys->contains("id")) return tl::unexpected(std::string("id= is missing"));
+    if (!keys->contains("socket")) return tl::unexpected(std::string("socket= is missing"));
+    const auto vlans = parse_vlans(*keys);
+    if (!vlans) return tl::unexpected(vlans.error());
+    options.nic.vlans = *vlans;
+    if (!has_mac) options.nic.mac = default_mac(options.nic.name);
+    return options;
+}
+
+std::optional<std::string> find_conflict(const Options& options) {
+    std::set<std::string> names;
+    std::set<std::string> sockets;
+    std::set<std::pair<std::string, base::MacAddr>> macs;
+    if (!options.control.empty()) sockets.insert(options.control);
+    for (const NicOptions& nic : options.nics) {
+        if (!names.insert(nic.nic.name).second)
+            return fmt::format("two NICs have the id {}", nic.nic.name);
+        if (!sockets.insert(nic.socket).second)
+            return fmt::format("socket {} is named twice", nic.socket);
+        if (!macs.insert({nic.network, nic.nic.mac}).second)
+            return fmt::format("two NICs of the network {} have the address {}", nic.network,
+                               to_string(nic.nic.mac));
+    }
+    if (auto conflict = find_vxlan_conflict(options.uplinks)) return conflict;
+    for (const fabric::UplinkConfig& uplink : options.uplinks)
+        if (uplink.listen && !sockets.insert(uplink.path).second)
+            return fmt::format("socket {} is named twice", uplink.path);
+    std::set<std::pair<std::string, std::size_t>> faulty;
+    std::set<std::string> flapping;
+    for (const FaultOptions& fault : options.faults) {
+        if (!names.contains(fault.nic))
+            return fmt::format("--fault: there is no NIC '{}'", fault.nic);
+        for (std::size_t i = 0; i < fabric::kDirections; ++i)
+            if (fault.faults.any() && fault.directions[i] && !faulty.insert({fault.nic, i}).second)
+                return fmt::format("--fault: {} has faults of this direction already", fault.nic);
+        if (fault.flaps.any() && !flapping.insert(fault.nic).second)
+            return fmt::format("--fault: {} flaps already", fault.nic);
+    }
+    std::set<std::string> ruled;
+    for (const PolicyOptions& policy : options.policies) {
+        if (!names.contains(policy.nic))
+            return fmt::format("--policy: there is no NIC '{}'", policy.nic);
+        if (!ruled.insert(policy.nic).second)
+            return fmt::format("--policy: {} has a policy already", policy.nic);
+    }
+    return std::nullopt;
 }
 
 ParsedOptions parse_options(int argc, const char* const* argv) {

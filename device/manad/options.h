@@ -37,7 +37,8 @@ struct Options {
     std::string pcap;     ///< file for all frames; empty: none
     std::string control;  ///< path of the control socket; empty: none
     base::SocketAccess control_access;
-    std::optional<Account> user;  ///< whom to become
+    base::SocketAccess socket_access;  ///< of NICs and uplinks that say nothing else
+    std::optional<Account> user;       ///< whom to become
     Seccomp seccomp = Seccomp::kKill;
     base::LogLevel log_level = base::LogLevel::kInfo;
 };
@@ -52,6 +53,13 @@ struct ParsedOptions {
 };
 
 [[nodiscard]] ParsedOptions parse_options(int argc, const char* const* argv);
+
+/// The value of one `--nic`. `access` is that of a socket that the text says nothing else of.
+[[nodiscard]] Parsed<NicOptions> parse_nic(const std::string& text,
+                                           const base::SocketAccess& access);
+/// What contradicts something else in the options, in words for the one who typed it; nothing if
+/// they go together.
+[[nodiscard]] std::optional<std::string> find_conflict(const Options& options);
 
 /// A locally administered unicast address that depends on the name alone, so that a NIC keeps it
 /// over restarts.

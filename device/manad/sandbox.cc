@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "manad/account.h"
 
 namespace openmana::manad {
 namespace {
@@ -79,6 +80,15 @@ constexpr int kCalls[] = {
     SCMP_SYS(write),
     SCMP_SYS(writev),
     SCMP_SYS(close),
+    // NICs that come: their threads and sockets.
+    SCMP_SYS(epoll_create1),
+    SCMP_SYS(eventfd2),
+    SCMP_SYS(bind),
+    SCMP_SYS(listen),
+    SCMP_SYS(umask),
+    SCMP_SYS(fchmod),
+    SCMP_SYS(fchownat),
+    SCMP_SYS(geteuid),
     // Files: guest memory, captures, flow logs, /proc, the time zone.
     SCMP_SYS(openat),
     SCMP_SYS(fstat),
@@ -146,7 +156,7 @@ void allow_some_arguments(Rules& rules) {
     rules.allow(SCMP_SYS(sched_setaffinity), {equals(0, 0)});
     rules.allow(SCMP_SYS(tgkill), {equals(0, static_cast<std::uint64_t>(::getpid()))});
     rules.allow(SCMP_SYS(prlimit64), {equals(0, 0), equals(2, 0)});
-    // A stream uplink goes to its other end again and again.
+    // A stream uplink goes to its other end again and again, and NICs that come have one.
     constexpr std::uint64_t kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
     rules.allow(SCMP_SYS(socket), {equals(0, AF_UNIX), bits(1, ~kFlags, SOCK_STREAM)});
     for (const int command : {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GET_SEALS, F_ADD_SEALS})
@@ -184,6 +194,7 @@ base::Result<void> enter_sandbox(Seccomp action) {
     if (status != 0)
         return base::fail(base::ErrorCode::kIo, "cannot filter system calls",
                           static_cast<unsigned>(-status));
+    know_no_more_accounts();
     OM_INFO("sandbox: action={}", action == Seccomp::kLog ? "log" : "kill");
     return {};
 }

@@ -21,22 +21,25 @@ base::Result<std::unique_ptr<fabric::VxlanEndpoint>> make_endpoint(
 
 }  // namespace
 
-base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(const fabric::UplinkConfig& config,
-                                                                 fabric::Switch& network,
-                                                                 LoopThread* only_nic,
-                                                                 const UplinkServer* neighbour) {
+base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(
+    const fabric::UplinkConfig& config, fabric::Switch& network,
+    std::shared_ptr<LoopThread> only_nic, const UplinkServer* neighbour) {
     const bool vxlan = config.kind == Kind::kVxlan;
-    std::shared_ptr<LoopThread> own;
+    std::shared_ptr<LoopThread> served_by;
+    bool starts = false;
     if (neighbour != nullptr) {
-        own = neighbour->own_thread_;
+        served_by = neighbour->thread_;
     } else if (only_nic == nullptr || config.kind != Kind::kUdp) {
         // Others read one frame a call, and so are longer at it; a tunnel's end serves several.
         const std::string label = vxlan ? "vxlan=" + config.local.text() : config.name;
-        TRY(own, LoopThread::create("uplink=" + label, "uplink"));
+        TRY(served_by, LoopThread::create("uplink=" + label, "uplink"));
+        starts = true;
+    } else {
+        served_by = std::move(only_nic);
     }
-    LoopThread& thread = own ? *own : *only_nic;
+    LoopThread& thread = *served_by;
     std::unique_ptr<UplinkServer> server(
-        new UplinkServer(std::move(own), neighbour == nullptr, thread, config.network));
+        new UplinkServer(std::move(served_by), starts, config.network));
     if (!vxlan) {
         TRY(server->uplink_, fabric::Uplink::create(thread.loop(), network, config));
         return server;
@@ -53,8 +56,8 @@ base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(const fabric::U
 
 base::Result<void> UplinkServer::start() {
     OM_INFO("uplink start: uplink={} network={}", uplink_->name(), network_);
-    if (!own_thread_ || !first_) return {};
-    return own_thread_->start();
+    if (!starts_) return {};
+    return thread_->start();
 }
 
 }  // namespace openmana::manad

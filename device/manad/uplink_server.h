@@ -22,7 +22,7 @@ public:
     /// own. `neighbour`: one that it shares thread and socket with, or null.
     static base::Result<std::unique_ptr<UplinkServer>> create(const fabric::UplinkConfig& config,
                                                               fabric::Switch& network,
-                                                              LoopThread* only_nic,
+                                                              std::shared_ptr<LoopThread> only_nic,
                                                               const UplinkServer* neighbour);
     ~UplinkServer() { stop(); }
     UplinkServer(const UplinkServer&) = delete;
@@ -35,30 +35,22 @@ public:
     }
 
     base::Result<void> start();
-    /// Ends its own thread.
-    void stop() {
-        if (own_thread_) own_thread_->stop();
-    }
-    /// Null if it is served by another's.
-    [[nodiscard]] LoopThread* own_thread() const { return first_ ? own_thread_.get() : nullptr; }
-    [[nodiscard]] LoopThread& thread() { return thread_; }
-    [[nodiscard]] const LoopThread& thread() const { return thread_; }
+    void stop() { thread_->stop(); }
+    [[nodiscard]] LoopThread& thread() { return *thread_; }
+    [[nodiscard]] const LoopThread& thread() const { return *thread_; }
+    /// Of several uplinks, or of one and a NIC, the same.
+    [[nodiscard]] const std::shared_ptr<LoopThread>& shared_thread() const { return thread_; }
     [[nodiscard]] fabric::Uplink& uplink() { return *uplink_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }
 
 private:
-    UplinkServer(std::shared_ptr<LoopThread> own, bool first, LoopThread& thread,
-                 std::string network)
-        : network_(std::move(network)),
-          own_thread_(std::move(own)),
-          first_(first),
-          thread_(thread) {}
+    UplinkServer(std::shared_ptr<LoopThread> thread, bool starts, std::string network)
+        : network_(std::move(network)), thread_(std::move(thread)), starts_(starts) {}
     const std::string network_;
-    const std::shared_ptr<LoopThread> own_thread_;  // of several uplinks the same
-    const bool first_;                              // of these
-    LoopThread& thread_;
+    const std::shared_ptr<LoopThread> thread_;
+    const bool starts_;  // it is the first of those whose thread it is
     std::shared_ptr<fabric::VxlanEndpoint> endpoint_;  // of several uplinks the same
     std::unique_ptr<fabric::Uplink> uplink_;
 };

@@ -7,7 +7,7 @@
 
 namespace openmana::manad {
 
-base::Result<void> Watchdog::start(std::vector<LoopWatch*> watches) {
+base::Result<void> Watchdog::start(Watches watches) {
     stop_ = false;
     TRY(thread_, start_thread("watchdog", [this, watches = std::move(watches)] { run(watches); }));
     return {};
@@ -23,11 +23,11 @@ void Watchdog::stop() {
     thread_.join();
 }
 
-void Watchdog::run(const std::vector<LoopWatch*>& watches) {
+void Watchdog::run(const Watches& watches) {
     std::unique_lock lock(mutex_);
     do {
         lock.unlock();
-        for (LoopWatch* const watch : watches) watch->look(clock_.now());
+        for (const auto& watch : watches()) watch->look(clock_.now());
         lock.lock();
     } while (!changed_.wait_for(lock, look_every_, [this] { return stop_; }));
 }

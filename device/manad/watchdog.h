@@ -2,6 +2,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -22,12 +24,14 @@ public:
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    /// The watches are there until it is stopped, and their threads run, or were just asked to end.
-    base::Result<void> start(std::vector<LoopWatch*> watches);
+    /// Whom to look at, asked before each look; from the watchdog's thread. Their threads run, or
+    /// were just asked to end.
+    using Watches = std::function<std::vector<std::shared_ptr<LoopWatch>>()>;
+    base::Result<void> start(Watches watches);
     void stop();
 
 private:
-    void run(const std::vector<LoopWatch*>& watches);
+    void run(const Watches& watches);
 
     const base::Clock& clock_;
     const base::Duration look_every_;

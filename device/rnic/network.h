@@ -39,7 +39,7 @@ public:
     /// and the policies of both NICs allow them. Else nowhere, and frames are used. Called on the
     /// executor of `self`, the caller's own. The answer is good as long as generation() is what it
     /// was before the call, and for the turn in which that changes: the caller visits the peer's
-    /// gate before it touches it, and peers live as long as the network.
+    /// gate before it touches it, and a peer that leaves lives to the end of that turn.
     virtual LocalEnd local_peer(const LocalPeer& self, const Ends& ends) = 0;
     /// Changes after everything that local_peer() and Addresses::owns() depend on; 0 if nobody
     /// counts: an answer is good for one turn then. Any thread.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // manactl: asks a running manad through its control socket, and prints the answer as a table or as
 // JSON.
+#include <grp.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -14,8 +16,10 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -155,6 +159,15 @@ public:
             command->require_subcommand(1);
             command->add_subcommand("show", "What is set, for all NICs");
         }
+        nics_ = app.add_subcommand("nic", "NICs that come and go while others are at work");
+        nics_->require_subcommand(1);
+        CLI::App* const made = nics_->add_subcommand("add", "Make a NIC: keys as of manad --nic");
+        add_options(*made);
+        made->add_option("--policy", policy_text_,
+                         "What it may do, from its first frame on: keys "
+                         "as of manad --policy, but nic=");
+        add(*nics_, "remove", "End a NIC that has no client")
+            ->add_flag("--force", force_, "One that has a client, too: its guest loses it");
         uplinks_ = app.add_subcommand("uplinks", "Uplinks and their counters");
         fdb_ = app.add_subcommand("fdb", "Which ends of VXLAN tunnels have which MAC addresses");
         fdb_->add_option(
@@ -184,10 +197,14 @@ public:
         if (!nic_.empty()) request["nic"] = nic_;
         // A relative path is one of this program's directory, not of manad's.
         if (!file_.empty()) request["file"] = std::filesystem::absolute(file_).string();
+        if (force_) request["force"] = true;
+        if (action == "add") {
+            request["options"] = with_ids(with_absolute(joined(options_), "socket="));
+            if (!policy_text_.empty()) request["policy"] = with_absolute(policy_text_, "flow-log=");
+        }
         if (action == "set") {
-            std::string text;
-            for (const std::string& part : options_) text += (text.empty() ? "" : ",") + part;
-            request["options"] = command() == policy_ ? with_absolute_log(text) : text;
+            const std::string text = joined(options_);
+            request["options"] = command() == policy_ ? with_absolute(text, "flow-log=") : text;
         }
         return request;
     }
@@ -232,16 +249,40 @@ private:
         if (const auto left_out = reply.value("left_out", std::uint64_t{0}); left_out > 0)
             std::fprintf(stderr, "manactl: %s more entries\n", std::to_string(left_out).c_str());
     }
-    /// The file of a flow log is one of this program's directory, too.
-    static std::string with_absolute_log(std::string text) {
-        constexpr std::string_view kKey = "flow-log=";
-        std::size_t at = text.starts_with(kKey) ? 0 : text.find(",flow-log=");
-        if (at == std::string::npos) return text;
+    static std::string joined(const std::vector<std::string>& parts) {
+        std::string text;
+        for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+        return text;
+    }
+    /// Where the value of a key is in "key=value,key=value"; nothing if it is not there.
+    static std::optional<std::pair<std::size_t, std::size_t>> value_of(const std::string& text,
+                                                                       const std::string& key) {
+        std::size_t at = text.starts_with(key) ? 0 : text.find("," + key);
+        if (at == std::string::npos) return std::nullopt;
         at = text.find('=', at) + 1;
-        const std::size_t end = std::min(text.find(',', at), text.size());
-        if (end == at) return text;
-        const std::string file = text.substr(at, end - at);
-        return text.replace(at, end - at, std::filesystem::absolute(file).string());
+        return std::pair(at, std::min(text.find(',', at), text.size()) - at);
+    }
+    /// The path that a key names is one of this program's directory, too.
+    static std::string with_absolute(std::string text, const std::string& key) {
+        const auto place = value_of(text, key);
+        if (!place || place->second == 0) return text;
+        const std::string file = text.substr(place->first, place->second);
+        return text.replace(place->first, place->second, std::filesystem::absolute(file).string());
+    }
+    /// manad looks no names up once it runs.
+    static std::string with_ids(std::string text) {
+        const auto place = value_of(text, "access=");
+        if (!place) return text;
+        std::string access = text.substr(place->first, place->second);
+        const std::size_t colon = access.find(':');
+        if (colon == std::string::npos) return text;
+        const std::size_t end = std::min(access.find(':', colon + 1), access.size());
+        const std::string group = access.substr(colon + 1, end - colon - 1);
+        if (const ::group* const entry = ::getgrnam(group.c_str()))
+            access.replace(colon + 1, group.size(), std::to_string(entry->gr_gid));
+        if (const passwd* const entry = ::getpwnam(access.substr(0, colon).c_str()))
+            access.replace(0, colon, std::to_string(entry->pw_uid));
+        return text.replace(place->first, place->second, access);
     }
     CLI::App* add(CLI::App& command, const char* action, const char* help) {
         CLI::App* const added = command.add_subcommand(action, help);
@@ -252,11 +293,12 @@ private:
         command.add_option("options", options_, "key=value,...")->required();
     }
     [[nodiscard]] const CLI::App* command() const {
-        for (const CLI::App* command : {capture_, fault_, policy_, uplinks_, fdb_, rekey_})
+        for (const CLI::App* command : {nics_, capture_, fault_, policy_, uplinks_, fdb_, rekey_})
             if (command->parsed()) return command;
         return nullptr;
     }
 
+    CLI::App* nics_;
     CLI::App* capture_;
     CLI::App* fault_;
     CLI::App* policy_;
@@ -268,6 +310,8 @@ private:
     std::string uplink_;
     std::string file_;
     std::vector<std::string> options_;
+    std::string policy_text_;
+    bool force_ = false;
 };
 
 }  // namespace

@@ -90,7 +90,8 @@ TEST_F(LoopWatchTest, AWatchdogLooksUntilItIsStopped) {
     const base::SystemClock clock;
     Watchdog watchdog(clock, 1ms);
     const HeldLoop held(*loop);
-    ASSERT_TRUE(watchdog.start({&watch}));
+    const std::shared_ptr<LoopWatch> looked_at(std::shared_ptr<void>(), &watch);
+    ASSERT_TRUE(watchdog.start([looked_at] { return std::vector{looked_at}; }));
     while (watch.silent_for(clock.now()) == 0s) std::this_thread::yield();
     watchdog.stop();
     EXPECT_GE(watch.silent_for(clock.now()), 1ms);

@@ -109,18 +109,17 @@ TEST_F(RefusalsTest, AnUplinkHasAThreadOfItsOwn) {
 TEST_F(RefusalsTest, AUdpUplinkIsServedByTheThreadOfTheOnlyNic) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
-    const auto nic = std::move(*LoopThread::create("nic=a", "nic-a"));
+    const std::shared_ptr<LoopThread> nic = std::move(*LoopThread::create("nic=a", "nic-a"));
     fabric::UplinkConfig udp;
     std::tie(udp.local, udp.remote) = test::free_udp_addresses();
-    const auto with = UplinkServer::create(udp, network, nic.get(), nullptr);
+    const auto with = UplinkServer::create(udp, network, nic, nullptr);
     ASSERT_TRUE(with) << with.error().text;
-    EXPECT_EQ((*with)->own_thread(), nullptr);
     EXPECT_EQ(&(*with)->thread(), nic.get());
     ASSERT_TRUE((*with)->start());
     EXPECT_FALSE(nic->serves()) << "that is the NIC's business";
-    const auto stream = UplinkServer::create(uplink(), network, nic.get(), nullptr);
+    const auto stream = UplinkServer::create(uplink(), network, nic, nullptr);
     ASSERT_TRUE(stream) << stream.error().text;
-    EXPECT_NE((*stream)->own_thread(), nullptr) << "it reads frame by frame";
+    EXPECT_NE(&(*stream)->thread(), nic.get()) << "it reads frame by frame";
 }
 
 TEST_F(RefusalsTest, AnUplinkWithoutALoopIsNone) {

@@ -16,6 +16,7 @@ import re
 import shlex
 from functools import partial
 
+from areas import cm
 from harness import Area, CaseFailed, Context, Peer, check, skip
 
 from lab import extras
@@ -192,6 +193,8 @@ def hpcc(way: str, words: str, size: int, context: Context) -> None:
 
 def fi_pingpong(provider: str, endpoint: str, context: Context) -> None:
     """libfabric's own program, which compares what arrives."""
+    if endpoint == "dgram" or "rxd" in provider:
+        cm.needs(context, "UD queue pairs of programs", "driver", "provider")
     install(context, OPENMPI)
     server, client = context.a, context.b
     command = f"fi_pingpong -p '{provider}' -e {endpoint} -c -S all -I 10"
@@ -227,7 +230,7 @@ AREA.add("hpcc over Open MPI over libfabric, verbs;ofi_rxm",
 for _provider, _endpoint in (("verbs", "msg"), ("verbs", "dgram"), ("verbs;ofi_rxm", "rdm"),
                              ("verbs;ofi_rxd", "rdm")):
     AREA.add(f"fi_pingpong -p '{_provider}' -e {_endpoint}",
-             partial(fi_pingpong, _provider, _endpoint), timeout=LIMIT)
+             partial(fi_pingpong, _provider, _endpoint), timeout=LIMIT, **BY_CM)
 AREA.cannot("NPopenmpi2", "it hands MPI_Win_create a null info object, which Open MPI refuses with "
             "MPI_ERR_INFO over any transport (netpipe-openmpi 3.7.2-9.1 with Open MPI 5.0.7)")
 AREA.cannot("OSU micro-benchmarks", "Debian does not carry them")

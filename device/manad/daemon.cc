@@ -39,6 +39,17 @@ json memory(const base::MemoryAccount& account) {
     return {{"used", account.used()}, {"limit", account.limit()}};
 }
 
+/// Whether the options have a NIC of that name.
+bool names(const Options& options, const NicOptions& nic) {
+    return std::ranges::any_of(
+        options.nics, [&](const NicOptions& other) { return other.nic.name == nic.nic.name; });
+}
+
+std::string has_client(const std::string& nic) {
+    return fmt::format("NIC '{}' has a client: take the device from the guest first, or force it",
+                       nic);
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std::string& subject,
@@ -185,9 +196,7 @@ Parsed<void> Daemon::remove_nic(const std::string& name, bool force) {
     });
     if (!left && left.error().code != base::ErrorCode::kBusy)
         return tl::unexpected(nic.no_answer(left.error()));
-    if (left && !*left)
-        return tl::unexpected(fmt::format(
-            "NIC '{}' has a client: take the device from the guest first, or force it", name));
+    if (left && !*left) return tl::unexpected(has_client(name));
     if (!left && !force) return tl::unexpected(nic.no_answer(left.error()));
     OM_INFO("nic stop: nic={}", name);
     std::erase_if(options_.nics, [&](const NicOptions& other) { return other.nic.name == name; });
@@ -202,6 +211,106 @@ Parsed<void> Daemon::remove_nic(const std::string& name, bool force) {
     nics_.erase(found);
     let_go(std::move(owner));
     return {};
+}
+
+NicOptions* Daemon::options_of(const std::string& nic) {
+    const auto found = std::ranges::find_if(
+        options_.nics, [&](const NicOptions& other) { return other.nic.name == nic; });
+    return found == options_.nics.end() ? nullptr : &*found;
+}
+
+std::optional<std::string> Daemon::find_obstacle(const Options& wanted) {
+    if (wanted.fixed != options_.fixed) {
+        const auto [old, now] = std::ranges::mismatch(options_.fixed, wanted.fixed);
+        const auto& [option, text] = now != wanted.fixed.end() ? *now : *old;
+        return fmt::format("{}={}: cannot change while manad runs", option, text);
+    }
+    for (const NicOptions& nic : wanted.nics)
+        if (const NicOptions* const there = options_of(nic.nic.name);
+            there != nullptr && there->text != nic.text)
+            return fmt::format("NIC '{}' cannot change while it is there ({}): remove it first",
+                               nic.nic.name, there->text);
+    for (const NicOptions& nic : options_.nics) {
+        if (nic.came_later || names(wanted, nic)) continue;
+        NicServer& server = *find(nic.nic.name);
+        const auto status = server.call("status", [&server] { return server.status(); });
+        if (!status) return server.no_answer(status.error());
+        if (status->client) return has_client(nic.nic.name);
+    }
+    return std::nullopt;
+}
+
+Parsed<std::vector<std::string>> Daemon::add_nics_of(const Options& wanted) {
+    std::vector<std::string> added;
+    for (const NicOptions& nic : wanted.nics) {
+        if (NicOptions* const there = options_of(nic.nic.name)) {
+            there->came_later = false;
+            continue;
+        }
+        const auto policy = std::ranges::find(wanted.policies, nic.nic.name, &PolicyOptions::nic);
+        const auto made =
+            add_nic(nic, policy == wanted.policies.end() ? std::nullopt
+                                                         : std::optional<PolicyOptions>(*policy));
+        if (made) {
+            added.push_back(nic.nic.name);
+            continue;
+        }
+        for (const std::string& name : added) (void)remove_nic(name, true);
+        return tl::unexpected(made.error());
+    }
+    return added;
+}
+
+Parsed<std::size_t> Daemon::remove_nics_not_of(const Options& wanted) {
+    std::vector<std::string> gone;
+    for (const NicOptions& nic : options_.nics)
+        if (!nic.came_later && !names(wanted, nic)) gone.push_back(nic.nic.name);
+    for (const std::string& name : gone)
+        if (const auto removed = remove_nic(name, false); !removed)
+            return tl::unexpected(removed.error());
+    return gone.size();
+}
+
+Parsed<std::string> Daemon::reload() {
+    if (!read_again_) return tl::unexpected(std::string("there is nothing to read again"));
+    const ParsedOptions parsed = read_again_();
+    if (parsed.exit) {
+        constexpr std::string_view kProgram = "manad: ";
+        std::string why = parsed.text;
+        if (why.starts_with(kProgram)) why.erase(0, kProgram.size());
+        if (why.ends_with('\n')) why.pop_back();
+        return tl::unexpected(std::move(why));
+    }
+    const Options& wanted = parsed.options;
+    if (auto obstacle = find_obstacle(wanted)) return tl::unexpected(std::move(*obstacle));
+    const auto added = add_nics_of(wanted);
+    if (!added) return tl::unexpected(added.error());
+    std::size_t changed = 0;
+    for (const NicOptions& nic : wanted.nics) {
+        const auto done = network_.bring_to(*find(nic.nic.name), wanted);
+        if (!done) return tl::unexpected(done.error());
+        const bool fresh = std::ranges::find(*added, nic.nic.name) != added->end();
+        changed += static_cast<std::size_t>(*done && !fresh);
+    }
+    const auto removed = remove_nics_not_of(wanted);
+    if (!removed) return tl::unexpected(removed.error());
+    std::erase_if(options_.policies,
+                  [&](const PolicyOptions& policy) { return !options_of(policy.nic)->came_later; });
+    options_.policies.insert(options_.policies.end(), wanted.policies.begin(),
+                             wanted.policies.end());
+    options_.faults = wanted.faults;
+    options_.log_level = wanted.log_level;
+    base::set_log_level(wanted.log_level);
+    return fmt::format("{} NICs added, {} removed, {} with another policy or other faults",
+                       added->size(), *removed, changed);
+}
+
+void Daemon::reload_and_tell() {
+    const base::Activity::Scope doing("reload");
+    if (const auto done = reload())
+        OM_INFO("reload: done=\"{}\"", *done);
+    else
+        OM_ERROR("reload refused: reason=\"{}\"", done.error());
 }
 
 /// Threads of others may be at work with what they found of it before it left: each has to come to
@@ -234,6 +343,12 @@ json Daemon::handle(const json& request) {
     const std::string name = text("nic");
     if (auto answer = network_.handle(command, request)) return std::move(*answer);
     if (command == "nic") return change_nics(request);
+    if (command == "reload") {
+        const auto done = reload();
+        if (!done) return failure(done.error());
+        OM_INFO("reload: done=\"{}\"", *done);
+        return {{"ok", true}, {"done", *done}};
+    }
     std::vector<NicServer*> chosen;
     for (const auto& nic : nics_)
         if (name.empty() || nic->name() == name) chosen.push_back(nic.get());
@@ -269,8 +384,9 @@ json Daemon::change_nics(const json& request) {
         return {{"ok", true}};
     }
     if (action != "add") return failure("'action' is 'add' or 'remove'");
-    const auto nic = parse_nic(text("options"), options_.socket_access);
+    auto nic = parse_nic(text("options"), options_.socket_access);
     if (!nic) return failure(nic.error());
+    nic->came_later = true;
     if (!nic->socket.starts_with('/'))
         return failure(fmt::format("socket={} is not an absolute path", nic->socket));
     std::optional<PolicyOptions> policy;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -59,6 +60,14 @@ public:
     /// Sends the client away, if there is one and `force` says so, and takes the NIC from its
     /// network; it goes when nobody is at work with it any more. The same threads.
     Parsed<void> remove_nic(const std::string& name, bool force);
+    /// How options are read anew, for `reload`. Before it is started.
+    void set_reload(std::function<ParsedOptions()> read) { read_again_ = std::move(read); }
+    /// Reads them, and has NICs, policies, faults and the level of the log be what they say. What
+    /// cannot change while it runs has to be what it was, or nothing changes. What was done, or why
+    /// not, in words. The same threads.
+    Parsed<std::string> reload();
+    /// The same, for the log.
+    void reload_and_tell();
     /// NICs that have left and not gone.
     [[nodiscard]] std::size_t leaving() const { return leaving_.size(); }
 
@@ -76,6 +85,13 @@ private:
     /// Once it has left: waits for those that are at work with it, and ends it.
     void let_go(std::unique_ptr<NicServer> nic);
     void end_thread(const LoopThread& thread);
+    /// What keeps the options from being these; nothing if they can be.
+    [[nodiscard]] std::optional<std::string> find_obstacle(const Options& wanted);
+    /// NICs of these options that are not there yet are there then, or none of them. Their names.
+    Parsed<std::vector<std::string>> add_nics_of(const Options& wanted);
+    /// NICs that are not of these options are gone then. How many.
+    Parsed<std::size_t> remove_nics_not_of(const Options& wanted);
+    [[nodiscard]] NicOptions* options_of(const std::string& nic);
     nlohmann::json change_nics(const nlohmann::json& request);
     nlohmann::json status();
     nlohmann::json stats(const std::vector<NicServer*>& nics);
@@ -84,6 +100,7 @@ private:
     base::SystemClock clock_;
     std::unique_ptr<base::EventLoop> loop_;
     const base::Duration patience_;
+    std::function<ParsedOptions()> read_again_;
     Options options_;  // with NICs that came, without those that left
     std::map<std::string, std::optional<fabric::UplinkMtu>> path_mtus_;  // of uplinks, by name
     std::shared_ptr<LoopWatch> watch_;                                   // of the main thread

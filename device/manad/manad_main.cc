@@ -15,6 +15,7 @@
 #include "manad/options.h"
 #include "manad/privileges.h"
 #include "manad/sandbox.h"
+#include "manad/service_notice.h"
 #include "manad/signals.h"
 
 namespace {
@@ -71,17 +72,23 @@ int main(int argc, char** argv) {
     if (auto dropped = manad::drop_privileges(); !dropped)
         return give_up("privileges", dropped.error());
     manad::Daemon& daemon = **created;
+    daemon.set_reload([argc, argv] { return manad::parse_options(argc, argv); });
     auto thread = manad::SignalThread::create(
         std::move(*signals), kPatience,
-        {.end = [&] { daemon.stop(); }, .give_up = [&] { abandon(daemon); }});
+        {.end = [&] { daemon.stop(); },
+         .reload = [&] { daemon.loop().post([&] { daemon.reload_and_tell(); }); },
+         .give_up = [&] { abandon(daemon); }});
     if (!thread) return give_up("signals", thread.error());
+    const manad::ServiceNotice notice;
     if (auto entered = manad::enter_sandbox(options.seccomp); !entered)
         return give_up("--seccomp", entered.error());
     if (auto started = daemon.start(); !started) return give_up("threads", started.error());
     for (const std::string& line : manad::open_ends(options)) OM_INFO("open: {}", line);
     std::puts("ready");
     std::fflush(stdout);
+    notice.tell("READY=1");
     daemon.run();
+    notice.tell("STOPPING=1");
     thread->reset();
     OM_INFO("manad stop");
     return 0;

@@ -132,6 +132,47 @@ base::Result<void> NetworkControl::set_up_policy(const PolicyOptions& policy,
     return set_policy(*find(policy.nic), policy, std::move(file));
 }
 
+Parsed<bool> NetworkControl::bring_policy_to(NicServer& nic, const Options& options) {
+    const auto wanted = std::ranges::find(options.policies, nic.name(), &PolicyOptions::nic);
+    const std::string text = wanted == options.policies.end() ? "" : wanted->text;
+    if (settings_[&nic].policy == text) return false;
+    if (text.empty()) {
+        if (const auto done = clear_policy(nic); !done)
+            return tl::unexpected(nic.no_answer(done.error()));
+        return true;
+    }
+    auto file = flow_file(wanted->policy.flow_log);
+    if (!file) return tl::unexpected(in_words(wanted->policy.flow_log, file.error()));
+    if (const auto done = set_policy(nic, *wanted, std::move(*file)); !done)
+        return tl::unexpected(nic.no_answer(done.error()));
+    return true;
+}
+
+Parsed<bool> NetworkControl::bring_faults_to(NicServer& nic, const Options& options) {
+    Settings wanted;
+    for (const FaultOptions& faults : options.faults) {
+        if (faults.nic != nic.name()) continue;
+        if (faults.flaps.any()) wanted.flaps = faults.text;
+        for (std::size_t i = 0; i < fabric::kDirections; ++i)
+            if (faults.faults.any() && faults.directions[i]) wanted.faults[i] = faults.text;
+    }
+    const Settings& now = settings_[&nic];
+    if (now.faults == wanted.faults && now.flaps == wanted.flaps) return false;
+    auto done = clear_faults(nic);
+    for (const FaultOptions& faults : options.faults)
+        if (done && faults.nic == nic.name()) done = set_faults(nic, faults);
+    if (!done) return tl::unexpected(nic.no_answer(done.error()));
+    return true;
+}
+
+Parsed<bool> NetworkControl::bring_to(NicServer& nic, const Options& options) {
+    const auto policy = bring_policy_to(nic, options);
+    if (!policy) return policy;
+    const auto faults = bring_faults_to(nic, options);
+    if (!faults) return faults;
+    return *policy || *faults;
+}
+
 bool NetworkControl::serves_on(const LoopThread& thread) const {
     return std::ranges::any_of(uplinks_,
                                [&](const auto& uplink) { return &uplink->thread() == &thread; });

@@ -47,6 +47,9 @@ public:
     void forget(NicServer& nic);
     /// Before the NIC's thread runs. `subject` gets what the error is about.
     base::Result<void> set_up_policy(const PolicyOptions& policy, std::string& subject);
+    /// Policy and faults of the NIC are what these options say then. True if they were others; the
+    /// error is for the one who asked.
+    Parsed<bool> bring_to(NicServer& nic, const Options& options);
     /// Whether an uplink is served by that thread.
     [[nodiscard]] bool serves_on(const LoopThread& thread) const;
     /// The NIC of that name; null if there is none.
@@ -67,6 +70,8 @@ private:
         std::string policy;
         std::shared_ptr<fabric::FlowFile> flow_file;
     };
+    Parsed<bool> bring_policy_to(NicServer& nic, const Options& options);
+    Parsed<bool> bring_faults_to(NicServer& nic, const Options& options);
     // These give what came of the NIC's call: no answer, if they give an error.
     base::Result<void> set_faults(NicServer& nic, const FaultOptions& options);
     base::Result<void> clear_faults(NicServer& nic);

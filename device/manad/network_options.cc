@@ -86,14 +86,6 @@ std::optional<fabric::FlapConfig> parse_flap(const std::string& text) {
     return fabric::FlapConfig{*up, *down};
 }
 
-/// The text without its NIC, for those who ask later what is set.
-std::string without_nic(const Keys& keys) {
-    std::string text;
-    for (const auto& [key, value] : keys)
-        if (key != "nic") text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
-    return text;
-}
-
 /// What is wrong with the rates of a policy, taken together.
 std::optional<std::string> find_contradiction(const fabric::ShaperConfig& shaper) {
     std::uint64_t guaranteed = 0;
@@ -309,6 +301,13 @@ Parsed<Keys> split_keys(const std::string& text) {
     return keys;
 }
 
+std::string in_order(const Keys& keys, std::string_view without) {
+    std::string text;
+    for (const auto& [key, value] : keys)
+        if (key != without) text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+    return text;
+}
+
 std::optional<std::uint32_t> parse_chance(const std::string& text) {
     const auto ppm = with_unit(text, {{"%", 10000}, {"ppm", 1}});
     if (!ppm || *ppm > 1000000) return std::nullopt;
@@ -334,7 +333,7 @@ Parsed<FaultOptions> parse_faults(const std::string& text) {
     const auto keys = split_keys(text);
     if (!keys) return tl::unexpected(keys.error());
     FaultOptions options;
-    options.text = without_nic(*keys);
+    options.text = in_order(*keys, "nic");
     const std::pair<const char*, std::uint32_t*> chances[] = {
         {"loss", &options.faults.loss_ppm},
         {"dup", &options.faults.duplicate_ppm},
@@ -381,7 +380,7 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
     const auto keys = split_keys(text);
     if (!keys) return tl::unexpected(keys.error());
     PolicyOptions options;
-    options.text = without_nic(*keys);
+    options.text = in_order(*keys, "nic");
     fabric::PolicyConfig& policy = options.policy;
     for (const auto& [key, value] : *keys) {
         const char* failed = nullptr;

@@ -43,6 +43,8 @@ template <typename T>
 using Keys = std::map<std::string, std::string>;
 /// "key=value,key=value", each key at most once.
 [[nodiscard]] Parsed<Keys> split_keys(const std::string& text);
+/// The same as text, but for one key.
+[[nodiscard]] std::string in_order(const Keys& keys, std::string_view without = {});
 
 /// One `--fault`: what it sets, for the directions named.
 struct FaultOptions {

@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 
+#include "manad/config_file.h"
+#include "manad/places.h"
 #include "manad/vlan_options.h"
 
 namespace openmana::manad {
@@ -43,11 +45,11 @@ std::optional<std::string> find_vxlan_conflict(const std::vector<fabric::UplinkC
 
 /// Reads each text of an option that may come several times.
 template <typename T, typename Parse>
-std::optional<BadOption> read_all(const char* option, const std::vector<std::string>& texts,
-                                  const Parse& parse, std::vector<T>& into) {
-    for (const std::string& text : texts) {
-        auto value = parse(text);
-        if (!value) return BadOption{fmt::format("{}: {}", option, value.error())};
+std::optional<BadOption> read_all(const std::vector<OptionText>& texts, const Parse& parse,
+                                  std::vector<T>& into) {
+    for (const OptionText& text : texts) {
+        auto value = parse(text.text);
+        if (!value) return BadOption{fmt::format("{}: {}", text.where, value.error())};
         into.push_back(std::move(*value));
     }
     return std::nullopt;
@@ -59,13 +61,15 @@ struct Texts {
     std::vector<std::string> uplinks;
     std::vector<std::string> faults;
     std::vector<std::string> policies;
+    std::string config;
+    bool check = false;
     std::string pcap;
     std::string control;
-    std::string socket_access = "::";
-    std::string control_access = "::";
+    std::string socket_access;
+    std::string control_access;
     std::string user;
-    std::string seccomp = "kill";
-    std::string level = "info";
+    std::string seccomp;
+    std::string level;
 };
 
 void declare(CLI::App& app, Texts& texts) {
@@ -82,8 +86,7 @@ void declare(CLI::App& app, Texts& texts) {
                "A NIC: id=NAME,socket=PATH[,network=NAME][,access=USER:GROUP:MODE]"
                "[,vlan=ID | ,trunk=ID+ID-ID[,native=ID]][,mac=XX:XX:XX:XX:XX:XX]"
                "[,mtu=1500..9000][,speed=MBIT][,memory=SIZE][,error-cqes=always|asked]"
-               "[,congestion=on|off][,ext=on|off]; repeatable")
-        ->required();
+               "[,congestion=on|off][,ext=on|off]; repeatable");
     repeatable("--uplink", texts.uplinks,
                "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,key-file=FILE"
                "[,rekey=3600s]] or tap=INTERFACE or "
@@ -101,6 +104,11 @@ void declare(CLI::App& app, Texts& texts) {
         "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
         "queue=..]"
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
+    app.add_option(
+        "--config", texts.config,
+        "A file that says all this (docs/manad.md); what is typed besides adds to it, or "
+        "goes before it");
+    app.add_flag("--check", texts.check, "Say whether the options and the file are right, no more");
     app.add_option("--pcap", texts.pcap,
                    "Write every frame of all networks to this file, for Wireshark");
     app.add_option("--control", texts.control, "Socket for manactl");
@@ -113,59 +121,118 @@ void declare(CLI::App& app, Texts& texts) {
                    "Started as root, become this user before anything is made: USER[:GROUP]");
     app.add_option("--seccomp", texts.seccomp,
                    "What a system call that manad never needs comes to once it is ready: kill (of "
-                   "manad, the default), log, or off, as it always is in builds with sanitizers")
-        ->check(CLI::IsMember({"kill", "log", "off"}));
-    app.add_option("--log", texts.level, "Least severe line to log")
-        ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+                   "manad, the default), log, or off, as it always is in builds with sanitizers");
+    app.add_option(
+        "--log", texts.level,
+        "Least severe line to log: trace, debug, info (the default), warn, error or off");
 }
 
-tl::expected<Account, BadOption> read_user(const std::string& text) {
-    const auto account = parse_account(text);
-    if (!account) return tl::unexpected(BadOption{"--user: " + account.error()});
+tl::expected<Account, BadOption> read_user(const OptionText& text) {
+    const auto account = parse_account(text.text);
+    if (!account) return tl::unexpected(BadOption{text.where + ": " + account.error()});
     if (account->uid == 0)
-        return tl::unexpected(BadOption{"--user: root is the one that manad should not be"});
+        return tl::unexpected(BadOption{text.where + ": root is the one that manad should not be"});
     return *account;
 }
 
-tl::expected<Options, BadOption> read(const Texts& texts) {
-    Options options;
-    options.pcap = texts.pcap;
-    options.control = texts.control;
-    options.seccomp = texts.seccomp == "kill"  ? Seccomp::kKill
-                      : texts.seccomp == "log" ? Seccomp::kLog
-                                               : Seccomp::kOff;
-    options.log_level = *base::log_level_of(texts.level);  // the option takes these names only
-    if (options.control.size() >= sizeof(sockaddr_un::sun_path))
-        return tl::unexpected(BadOption{"--control: the path is too long for a socket"});
-    if (!texts.user.empty()) {
-        const auto user = read_user(texts.user);
-        if (!user) return tl::unexpected(user.error());
-        options.user = *user;
-    }
-    const auto access = parse_access(texts.socket_access);
-    if (!access) return tl::unexpected(BadOption{"--socket-access: " + access.error()});
-    const auto control_access = parse_access(texts.control_access);
-    if (!control_access)
-        return tl::unexpected(BadOption{"--control-access: " + control_access.error()});
-    options.control_access = *control_access;
-    options.socket_access = *access;
-    for (const std::string& text : texts.nics) {
-        auto nic = parse_nic(text, *access);
-        if (!nic) return tl::unexpected(BadOption{"--nic: " + nic.error()});
-        options.nics.push_back(std::move(*nic));
-    }
-    const auto parse_uplink_with = [&](const std::string& text) {
-        return parse_uplink(text, *access);
+/// What is right for a text that is one of a few words.
+template <typename T>
+std::optional<T> one_of(const std::string& text,
+                        std::initializer_list<std::pair<const char*, T>> words) {
+    for (const auto& [word, value] : words)
+        if (text == word) return value;
+    return std::nullopt;
+}
+
+/// The options that may be there once.
+std::optional<BadOption> read_scalars(const std::map<std::string, OptionText>& scalars,
+                                      Options& options) {
+    const auto find = [&](const char* name, const char* otherwise) {
+        const auto found = scalars.find(name);
+        return found != scalars.end() ? found->second
+                                      : OptionText{otherwise, std::string("--") + name};
     };
-    if (auto bad = read_all("--uplink", texts.uplinks, parse_uplink_with, options.uplinks))
-        return tl::unexpected(std::move(*bad));
-    if (auto bad = read_all("--fault", texts.faults, parse_faults, options.faults))
-        return tl::unexpected(std::move(*bad));
-    if (auto bad = read_all("--policy", texts.policies, parse_policy, options.policies))
-        return tl::unexpected(std::move(*bad));
+    options.pcap = find("pcap", "").text;
+    options.control = find("control", "").text;
+    if (options.control.size() >= sizeof(sockaddr_un::sun_path))
+        return BadOption{find("control", "").where + ": the path is too long for a socket"};
+    const OptionText seccomp = find("seccomp", "kill");
+    const auto action = one_of<Seccomp>(
+        seccomp.text, {{"kill", Seccomp::kKill}, {"log", Seccomp::kLog}, {"off", Seccomp::kOff}});
+    if (!action)
+        return BadOption{
+            fmt::format("{}: '{}' is not kill, log or off", seccomp.where, seccomp.text)};
+    options.seccomp = *action;
+    const OptionText log = find("log", "info");
+    const auto level = base::log_level_of(log.text);
+    if (!level)
+        return BadOption{fmt::format("{}: '{}' is not trace, debug, info, warn, error or off",
+                                     log.where, log.text)};
+    options.log_level = *level;
+    if (const OptionText user = find("user", ""); !user.text.empty()) {
+        const auto account = read_user(user);
+        if (!account) return account.error();
+        options.user = *account;
+    }
+    for (const auto& [name, access] : {std::pair{"socket-access", &options.socket_access},
+                                       std::pair{"control-access", &options.control_access}}) {
+        const OptionText text = find(name, "::");
+        const auto parsed = parse_access(text.text);
+        if (!parsed) return BadOption{text.where + ": " + parsed.error()};
+        *access = *parsed;
+    }
+    return std::nullopt;
+}
+
+tl::expected<Options, BadOption> read(const ConfigTexts& texts) {
+    Options options;
+    if (auto bad = read_scalars(texts.scalars, options)) return tl::unexpected(std::move(*bad));
+    const auto nic = [&](const std::string& text) {
+        return parse_nic(text, options.socket_access);
+    };
+    const auto uplink = [&](const std::string& text) {
+        return parse_uplink(text, options.socket_access);
+    };
+    auto bad = read_all(texts.nics, nic, options.nics);
+    if (!bad) bad = read_all(texts.uplinks, uplink, options.uplinks);
+    if (!bad) bad = read_all(texts.faults, parse_faults, options.faults);
+    if (!bad) bad = read_all(texts.policies, parse_policy, options.policies);
+    if (bad) return tl::unexpected(std::move(*bad));
+    for (const auto& [name, text] : texts.scalars)
+        if (name != "log") options.fixed.emplace_back(name, text.text);
+    for (const OptionText& text : texts.uplinks) options.fixed.emplace_back("uplink", text.text);
     if (auto conflict = find_conflict(options))
         return tl::unexpected(BadOption{std::move(*conflict)});
+    if (options.nics.empty() && options.control.empty())
+        return tl::unexpected(
+            BadOption{"no NIC, and no --control by which one could come: --nic is needed"});
     return options;
+}
+
+/// What was typed, behind what the file says.
+Parsed<ConfigTexts> with_file(const CLI::App& app, const Texts& typed) {
+    ConfigTexts all;
+    if (!typed.config.empty()) {
+        auto file = read_config_file(typed.config);
+        if (!file) return file;
+        all = std::move(*file);
+    }
+    const auto append = [](const char* option, const std::vector<std::string>& texts,
+                           std::vector<OptionText>& into) {
+        for (const std::string& text : texts) into.push_back({text, option});
+    };
+    append("--nic", typed.nics, all.nics);
+    append("--uplink", typed.uplinks, all.uplinks);
+    append("--fault", typed.faults, all.faults);
+    append("--policy", typed.policies, all.policies);
+    for (const auto& [option, text] :
+         {std::pair{"--pcap", &typed.pcap}, std::pair{"--control", &typed.control},
+          std::pair{"--socket-access", &typed.socket_access},
+          std::pair{"--control-access", &typed.control_access}, std::pair{"--user", &typed.user},
+          std::pair{"--seccomp", &typed.seccomp}, std::pair{"--log", &typed.level}})
+        if (app.count(option) != 0)
+            all.scalars.insert_or_assign(option + 2, OptionText{*text, option});
+    return all;
 }
 
 ParsedOptions refusal(const std::string& why) {
@@ -173,6 +240,16 @@ ParsedOptions refusal(const std::string& why) {
     parsed.exit = true;
     parsed.status = 2;
     parsed.text = fmt::format("manad: {}\n", why);
+    return parsed;
+}
+
+/// What --check says of options that go together.
+ParsedOptions checked(const Options& options) {
+    if (auto missing = find_missing(options)) return refusal(*missing);
+    ParsedOptions parsed;
+    parsed.exit = true;
+    parsed.text = fmt::format("{} NICs, {} uplinks, {} policies: nothing is wrong\n",
+                              options.nics.size(), options.uplinks.size(), options.policies.size());
     return parsed;
 }
 
@@ -249,6 +326,7 @@ Parsed<NicOptions> parse_nic(const std::string& text, const base::SocketAccess& 
     if (!vlans) return tl::unexpected(vlans.error());
     options.nic.vlans = *vlans;
     if (!has_mac) options.nic.mac = default_mac(options.nic.name);
+    options.text = in_order(*keys);
     return options;
 }
 
@@ -308,8 +386,14 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     }
     if (app.count("--pcap") != 0 && texts.pcap.empty()) return refusal("--pcap: needs a file");
     if (app.count("--user") != 0 && texts.user.empty()) return refusal("--user: needs a user");
-    auto options = read(texts);
+    if (app.count("--config") != 0 && texts.config.empty())
+        return refusal("--config: needs a file");
+    auto all = with_file(app, texts);
+    if (!all) return refusal(all.error());
+    auto options = read(*all);
     if (!options) return refusal(options.error().text);
+    options->config = texts.config;
+    if (texts.check) return checked(*options);
     ParsedOptions parsed;
     parsed.options = std::move(*options);
     return parsed;

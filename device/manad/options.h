@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/frame.h"
@@ -25,11 +26,16 @@ struct NicOptions {
     base::SocketAccess access;
     std::string network = fabric::kDefaultNetwork;
     fabric::NicConfig nic;
-    bool mtu_given = false;  ///< nic.max_mtu was said, and does not follow from uplinks
+    bool mtu_given = false;   ///< nic.max_mtu was said, and does not follow from uplinks
+    std::string text;         ///< as given, in the order of the keys
+    bool came_later = false;  ///< and so is none of those that a reload is about
     std::size_t max_dma_ranges = pci::EndpointConfig().max_dma_ranges;  ///< not an option
 };
 
 struct Options {
+    std::string config;  ///< the file that they are from, besides the command line; empty: none
+    /// What stays as it is while manad runs: the option and its text, in their order.
+    std::vector<std::pair<std::string, std::string>> fixed;
     std::vector<NicOptions> nics;
     std::vector<fabric::UplinkConfig> uplinks;
     std::vector<FaultOptions> faults;

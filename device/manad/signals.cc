@@ -32,6 +32,7 @@ base::Result<base::UniqueFd> prepare_signals() {
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
@@ -70,9 +71,14 @@ SignalThread::~SignalThread() {
 void SignalThread::run() {
     pollfd fds[] = {{.fd = stop_.get(), .events = POLLIN, .revents = 0},
                     {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-    while (::poll(fds, 2, -1) < 0) {
+    while (true) {
+        if (::poll(fds, 2, -1) < 0) continue;
+        if (fds[0].revents != 0) return;
+        signalfd_siginfo signal{};
+        if (::read(signals_.get(), &signal, sizeof signal) != sizeof signal) continue;
+        if (signal.ssi_signo != SIGHUP) break;
+        actions_.reload();
     }
-    if (fds[0].revents != 0) return;
     arm_last_resort(patience_.last_resort);
     actions_.end();
     const auto patience = std::chrono::ceil<std::chrono::milliseconds>(patience_.to_end);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host's user types or sends: the command line of manad, and lines of its control socket,
-// against a daemon with two NICs whose threads do not run.
+// What the host's user types or sends: the command line of manad, its configuration file, and lines
+// of its control socket, against a daemon with two NICs whose threads do not run. So these stay,
+// and no other comes, which would have a thread.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +11,8 @@
 
 #include "base/log.h"
 #include "fuzz.h"
+#include "manad/config_file.h"
+#include "manad/control.h"
 #include "manad/daemon.h"
 #include "manad/options.h"
 
@@ -29,8 +32,21 @@ void command_line(std::string_view text) {
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     const auto parsed = manad::parse_options(static_cast<int>(argv.size()), argv.data());
-    fuzz::require(parsed.exit || !parsed.options.nics.empty(), "no NIC and no reason to stop");
+    fuzz::require(parsed.exit || !parsed.options.nics.empty() || !parsed.options.control.empty(),
+                  "no NIC and no reason to stop");
     fuzz::require(!parsed.exit || !parsed.text.empty(), "stopped without a word");
+}
+
+void configuration(std::string_view text) {
+    const auto config = manad::read_config(std::string(text), "f");
+    if (!config) {
+        fuzz::require(config.error().starts_with("f:"), "an error without a line");
+        return;
+    }
+    for (const manad::OptionText& nic : config->nics) (void)manad::parse_nic(nic.text, {});
+    for (const manad::OptionText& uplink : config->uplinks) (void)manad::parse_uplink(uplink.text);
+    for (const manad::OptionText& policy : config->policies) (void)manad::parse_policy(policy.text);
+    for (const manad::OptionText& fault : config->faults) (void)manad::parse_faults(fault.text);
 }
 
 struct Served {
@@ -66,14 +82,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size == 0) return 0;
     const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
     if ((data[0] & 1) != 0) {
-        command_line(text);
+        if ((data[0] & 2) != 0)
+            configuration(text);
+        else
+            command_line(text);
         return 0;
     }
     static Served served;
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t end = std::min(text.find('\n', at), text.size());
         const auto request = nlohmann::json::parse(text.substr(at, end - at), nullptr, false);
-        if (request.is_object()) {
+        if (request.is_object() && manad::text_of(request, "command") != "nic") {
             const auto reply = served.daemon->handle(request);
             fuzz::require(reply.is_object() && reply.contains("ok"), "answer without ok");
             (void)reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

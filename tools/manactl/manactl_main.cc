@@ -168,6 +168,8 @@ public:
                          "as of manad --policy, but nic=");
         add(*nics_, "remove", "End a NIC that has no client")
             ->add_flag("--force", force_, "One that has a client, too: its guest loses it");
+        reload_ = app.add_subcommand(
+            "reload", "Read the configuration anew: NICs, policies, faults, level of the log");
         uplinks_ = app.add_subcommand("uplinks", "Uplinks and their counters");
         fdb_ = app.add_subcommand("fdb", "Which ends of VXLAN tunnels have which MAC addresses");
         fdb_->add_option(
@@ -181,7 +183,7 @@ public:
     [[nodiscard]] bool parsed() const { return command() != nullptr; }
     [[nodiscard]] json request() const {
         json request = {{"command", command()->get_name()}};
-        if (command() == uplinks_) return request;
+        if (command() == uplinks_ || command() == reload_) return request;
         if (command() == fdb_) {
             std::string line;
             for (const std::string& word : words_) line += (line.empty() ? "" : " ") + word;
@@ -216,6 +218,8 @@ public:
                             uplink["connected"] == true ? "connected" : "not connected");
                 print_counters(uplink["counters"], true);
             }
+        } else if (command() == reload_) {
+            std::printf("%s\n", cell(reply["done"]).c_str());
         } else if (command() == fdb_) {
             print_fdb(reply);
         } else if (reply.contains("rows") && command() == capture_) {
@@ -293,12 +297,14 @@ private:
         command.add_option("options", options_, "key=value,...")->required();
     }
     [[nodiscard]] const CLI::App* command() const {
-        for (const CLI::App* command : {nics_, capture_, fault_, policy_, uplinks_, fdb_, rekey_})
+        for (const CLI::App* command :
+             {nics_, reload_, capture_, fault_, policy_, uplinks_, fdb_, rekey_})
             if (command->parsed()) return command;
         return nullptr;
     }
 
     CLI::App* nics_;
+    CLI::App* reload_;
     CLI::App* capture_;
     CLI::App* fault_;
     CLI::App* policy_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/signals.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -78,27 +80,40 @@ TEST_F(SmallFilesTest, AFlowLogThatReachesTheLimitEnds) {
     EXPECT_EQ(std::filesystem::file_size(directory / "flows"), kLimit);
 }
 
-/// An eventfd stands for the signals; what happens is written down.
+/// What a signalfd would give.
+void write_signal(const base::UniqueFd& fd, int number) {
+    signalfd_siginfo signal{};
+    signal.ssi_signo = static_cast<std::uint32_t>(number);
+    ASSERT_EQ(::write(fd.get(), &signal, sizeof signal), static_cast<ssize_t>(sizeof signal));
+}
+
+/// The ends of a pipe: the one to read from, and the other.
+std::pair<base::UniqueFd, base::UniqueFd> make_pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    return {base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
+}
+
+/// A pipe stands for the signals; what happens is written down.
 class SignalThreadTest : public ::testing::Test {
 protected:
     void start(base::Duration to_end) {
-        base::UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        ASSERT_TRUE(static_cast<bool>(fd));
-        signals = fd.get();
+        auto [fd, other] = make_pipe();
+        signals = std::move(other);
         auto created = SignalThread::create(
             std::move(fd), {.to_end = to_end, .last_resort = std::chrono::hours(24)},
-            {.end = [this] { ended.set_value(); }, .give_up = [this] { gave_up.set_value(); }});
+            {.end = [this] { ended.set_value(); },
+             .reload = [this] { reloads.release(); },
+             .give_up = [this] { gave_up.set_value(); }});
         ASSERT_TRUE(created);
         thread = std::move(*created);
     }
-    void signal() const {
-        const std::uint64_t one = 1;
-        ASSERT_EQ(::write(signals, &one, sizeof one), static_cast<ssize_t>(sizeof one));
-    }
+    void signal(int number = SIGTERM) const { write_signal(signals, number); }
     static bool happened(std::promise<void>& what) {
         return what.get_future().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     }
-    int signals = -1;
+    base::UniqueFd signals;
+    std::counting_semaphore<> reloads{0};
     std::promise<void> ended;
     std::promise<void> gave_up;
     std::unique_ptr<SignalThread> thread;
@@ -119,6 +134,18 @@ TEST_F(SignalThreadTest, AProgramThatDoesNotEndIsGivenUp) {
     EXPECT_TRUE(happened(ended));
 }
 
+TEST_F(SignalThreadTest, HangupsAreForAReloadEachAndEndNothing) {
+    start(std::chrono::hours(1));
+    for (int i = 0; i < 3; ++i) {
+        signal(SIGHUP);
+        reloads.acquire();
+    }
+    EXPECT_FALSE(happened(ended));
+    signal(SIGINT);
+    thread.reset();
+    EXPECT_FALSE(happened(gave_up));
+}
+
 TEST_F(SignalThreadTest, WithoutASignalNothingHappens) {
     start(std::chrono::milliseconds(0));
     thread.reset();
@@ -135,14 +162,14 @@ TEST(LastResortTest, EndsAProgramThatHangsInItsEnd) {
         sigaddset(&alarm, SIGALRM);
         ASSERT_EQ(::sigprocmask(SIG_BLOCK, &alarm, nullptr), 0);
         ASSERT_TRUE(prepare_signals());
-        base::UniqueFd signals(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
-        ASSERT_TRUE(static_cast<bool>(signals));
+        auto [signals, other] = make_pipe();
+        write_signal(other, SIGTERM);
         // Without the signal the test is not to hang itself.
         const auto hang = [] { std::this_thread::sleep_for(std::chrono::seconds(30)); };
         const auto thread = SignalThread::create(
             std::move(signals),
             {.to_end = std::chrono::hours(1), .last_resort = std::chrono::milliseconds(1)},
-            {.end = hang, .give_up = [] {}});
+            {.end = hang, .reload = [] {}, .give_up = [] {}});
         ASSERT_TRUE(thread);
         hang();
     });

@@ -43,6 +43,8 @@ public:
                     auto error = name == "nic" ? nic(*entry.as_table()) : uplink(*entry.as_table());
                     if (error) return tl::unexpected(std::move(*error));
                 }
+            } else if (name == "metrics") {
+                if (auto error = metrics(node)) return tl::unexpected(std::move(*error));
             } else if (auto error = scalar(name, node)) {
                 return tl::unexpected(std::move(*error));
             }
@@ -127,6 +129,20 @@ private:
             return std::nullopt;
         }
         texts_.scalars.emplace(key, OptionText{std::move(*text), where(node)});
+        return std::nullopt;
+    }
+
+    [[nodiscard]] Error metrics(const toml::node& node) {
+        const toml::array* const several = node.as_array();
+        if (several == nullptr) return metrics_at(node);
+        for (const toml::node& one : *several)
+            if (auto error = metrics_at(one)) return error;
+        return std::nullopt;
+    }
+    [[nodiscard]] Error metrics_at(const toml::node& node) {
+        auto text = value("metrics", node, nullptr);
+        if (!text) return std::move(text.error());
+        texts_.metrics.push_back({std::move(*text), where(node)});
         return std::nullopt;
     }
 

@@ -17,7 +17,7 @@ struct OptionText {
 
 /// What a configuration file says, as the options of the command line would.
 struct ConfigTexts {
-    std::vector<OptionText> nics, uplinks, faults, policies;
+    std::vector<OptionText> nics, uplinks, faults, policies, metrics;
     std::map<std::string, OptionText> scalars;  ///< by the option's name without "--"
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "manad/dma_ranges.h"
 #include "manad/in_words.h"
+#include "manad/metrics_text.h"
 #include "manad/nic_mtus.h"
 #include "manad/open_ends.h"
 #include "manad/vlan_options.h"
@@ -82,6 +84,14 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options, std
                 *daemon->loop_, {options.control, options.control_access},
                 [raw = daemon.get()](const json& request) { return raw->handle(request); }));
         daemon->add_socket(options.control);
+    }
+    for (const MetricsPlace& place : options.metrics) {
+        subject = place.text;
+        TRY(auto server,
+            MetricsServer::create(*daemon->loop_, place,
+                                  [raw = daemon.get()](bool open) { return raw->metrics(open); }));
+        daemon->metrics_.push_back(std::move(server));
+        if (!place.path.empty()) daemon->add_socket(place.path);
     }
     return daemon;
 }
@@ -399,6 +409,42 @@ json Daemon::change_nics(const json& request) {
     }
     if (const auto added = add_nic(*nic, policy); !added) return failure(added.error());
     return {{"ok", true}};
+}
+
+/// Asks no other thread: all of these are read as they are.
+std::string Daemon::metrics(bool open_metrics) {
+    using Type = MetricsText::Type;
+    MetricsText text;
+    // Of memory, what is now; all else is counted.
+    const auto type_of = [](std::string_view name) {
+        return name.starts_with("nic.memory.") && name != "nic.memory.refused" ? Type::kGauge
+                                                                               : Type::kCounter;
+    };
+    const auto adding = [&](const MetricsText::Labels& labels) {
+        return [&text, &type_of, labels](const base::CounterInfo& info, std::uint64_t value) {
+            text.add(MetricsText::name_of(info.name), type_of(info.name), info.help, labels, value);
+        };
+    };
+    for (const auto& nic : nics_) {
+        const MetricsText::Labels labels{{"nic", nic->name()}, {"network", nic->network()}};
+        nic->visit_counters(adding(labels));
+        text.add("manad_nic_link_up", Type::kGauge, "whether the NIC's link is up", labels,
+                 std::uint64_t{nic->nic().link()});
+        text.add("manad_nic_client_connected", Type::kGauge, "whether a guest has the NIC", labels,
+                 std::uint64_t{nic->has_client()});
+    }
+    for (const auto& [name, network] : networks_.all())
+        network->counters().visit(adding({{"network", name}}));
+    network_.add_metrics(text);
+    watch_->counters().visit(adding({{"nic", ""}, {"network", ""}}));
+    const auto cpu = std::clock();
+    text.add("manad_heap_bytes", Type::kGauge, "bytes that manad has allocated", {},
+             std::uint64_t{base::heap_bytes()});
+    text.add("process_cpu_seconds", Type::kCounter, "time that all threads have used", {},
+             static_cast<double>(cpu) / CLOCKS_PER_SEC);
+    text.add("manad_nics_leaving", Type::kGauge, "NICs that were removed and are not gone", {},
+             std::uint64_t{leaving_.size()});
+    return open_metrics ? text.open_metrics() : text.prometheus();
 }
 
 /// Asks all NICs at once, so that many that hang are waited for as long as one.

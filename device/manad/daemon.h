@@ -19,6 +19,7 @@
 #include "fabric/uplink_mtu.h"
 #include "manad/control.h"
 #include "manad/loop_threads.h"
+#include "manad/metrics_server.h"
 #include "manad/network_control.h"
 #include "manad/networks.h"
 #include "manad/nic_server.h"
@@ -93,6 +94,7 @@ private:
     Parsed<std::size_t> remove_nics_not_of(const Options& wanted);
     [[nodiscard]] NicOptions* options_of(const std::string& nic);
     nlohmann::json change_nics(const nlohmann::json& request);
+    [[nodiscard]] std::string metrics(bool open_metrics);
     nlohmann::json status();
     nlohmann::json stats(const std::vector<NicServer*>& nics);
     nlohmann::json qps(const std::vector<NicServer*>& nics);
@@ -111,6 +113,7 @@ private:
     std::list<std::unique_ptr<NicServer>> leaving_;
     NetworkControl network_;
     std::unique_ptr<ControlServer> control_;
+    std::vector<std::unique_ptr<MetricsServer>> metrics_;
     mutable std::mutex mutex_;  // protects sockets_
     std::vector<std::string> sockets_;
     Watchdog watchdog_;

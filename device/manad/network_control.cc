@@ -173,6 +173,20 @@ Parsed<bool> NetworkControl::bring_to(NicServer& nic, const Options& options) {
     return *policy || *faults;
 }
 
+void NetworkControl::add_metrics(MetricsText& text) const {
+    using Type = MetricsText::Type;
+    for (const auto& server : uplinks_) {
+        const fabric::Uplink& uplink = server->uplink();
+        const MetricsText::Labels labels{{"uplink", uplink.name()}, {"network", server->network()}};
+        const auto add = [&](const base::CounterInfo& info, std::uint64_t value) {
+            text.add(MetricsText::name_of(info.name), Type::kCounter, info.help, labels, value);
+        };
+        uplink.visit_counters(add);
+        text.add("manad_uplink_connected", Type::kGauge, "whether the uplink has its other end",
+                 labels, std::uint64_t{uplink.connected()});
+    }
+}
+
 bool NetworkControl::serves_on(const LoopThread& thread) const {
     return std::ranges::any_of(uplinks_,
                                [&](const auto& uplink) { return &uplink->thread() == &thread; });

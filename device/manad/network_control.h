@@ -14,6 +14,7 @@
 #include "base/wall_time.h"
 #include "fabric/capture.h"
 #include "fabric/flow_log.h"
+#include "manad/metrics_text.h"
 #include "manad/network_options.h"
 #include "manad/networks.h"
 #include "manad/nic_server.h"
@@ -50,6 +51,8 @@ public:
     /// Policy and faults of the NIC are what these options say then. True if they were others; the
     /// error is for the one who asked.
     Parsed<bool> bring_to(NicServer& nic, const Options& options);
+    /// Figures of the uplinks.
+    void add_metrics(MetricsText& text) const;
     /// Whether an uplink is served by that thread.
     [[nodiscard]] bool serves_on(const LoopThread& thread) const;
     /// The NIC of that name; null if there is none.

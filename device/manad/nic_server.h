@@ -49,6 +49,8 @@ public:
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }
 
+    /// From any thread, as it was a moment ago.
+    [[nodiscard]] bool has_client() const { return server_->connected(); }
     /// What only the NIC's thread can tell. The rest is on that thread alone.
     struct Status {
         bool client = false;

@@ -61,6 +61,7 @@ struct Texts {
     std::vector<std::string> uplinks;
     std::vector<std::string> faults;
     std::vector<std::string> policies;
+    std::vector<std::string> metrics;
     std::string config;
     bool check = false;
     std::string pcap;
@@ -104,6 +105,9 @@ void declare(CLI::App& app, Texts& texts) {
         "[,rdma-limit=..][,eth-limit=..][,rdma-guarantee=..][,eth-guarantee=..][,dir=tx|rx|both][,"
         "queue=..]"
         "[,ecn=..][,flow-log=FILE][,flow-idle=60s] (docs/network.md); repeatable");
+    repeatable("--metrics", texts.metrics,
+               "Serve figures for Prometheus by HTTP, at /metrics: IP:PORT, or "
+               "PATH[,access=USER:GROUP:MODE] of a Unix socket; repeatable");
     app.add_option(
         "--config", texts.config,
         "A file that says all this (docs/manad.md); what is typed besides adds to it, or "
@@ -142,6 +146,31 @@ std::optional<T> one_of(const std::string& text,
     for (const auto& [word, value] : words)
         if (text == word) return value;
     return std::nullopt;
+}
+
+/// "IP:PORT", or "PATH[,access=USER:GROUP:MODE]".
+Parsed<MetricsPlace> parse_metrics(const std::string& text, const base::SocketAccess& access) {
+    constexpr std::string_view kAccess = ",access=";
+    MetricsPlace place;
+    place.text = text;
+    place.access = access;
+    if (text.find('/') == std::string::npos) {
+        const auto address = base::SocketAddress::parse(text);
+        if (!address)
+            return tl::unexpected(fmt::format("{} is neither IP:PORT nor the path of a socket: {}",
+                                              text, address.error().text));
+        place.address = *address;
+        return place;
+    }
+    const std::size_t comma = text.find(kAccess);
+    place.path = text.substr(0, comma);
+    if (place.path.size() >= sizeof(sockaddr_un::sun_path))
+        return wrong("metrics", place.path, "a path that a socket can have");
+    if (comma == std::string::npos) return place;
+    const auto own = parse_access(text.substr(comma + kAccess.size()));
+    if (!own) return tl::unexpected("access: " + own.error());
+    place.access = *own;
+    return place;
 }
 
 /// The options that may be there once.
@@ -197,10 +226,15 @@ tl::expected<Options, BadOption> read(const ConfigTexts& texts) {
     if (!bad) bad = read_all(texts.uplinks, uplink, options.uplinks);
     if (!bad) bad = read_all(texts.faults, parse_faults, options.faults);
     if (!bad) bad = read_all(texts.policies, parse_policy, options.policies);
+    const auto metrics = [&](const std::string& text) {
+        return parse_metrics(text, options.control_access);
+    };
+    if (!bad) bad = read_all(texts.metrics, metrics, options.metrics);
     if (bad) return tl::unexpected(std::move(*bad));
     for (const auto& [name, text] : texts.scalars)
         if (name != "log") options.fixed.emplace_back(name, text.text);
     for (const OptionText& text : texts.uplinks) options.fixed.emplace_back("uplink", text.text);
+    for (const OptionText& text : texts.metrics) options.fixed.emplace_back("metrics", text.text);
     if (auto conflict = find_conflict(options))
         return tl::unexpected(BadOption{std::move(*conflict)});
     if (options.nics.empty() && options.control.empty())
@@ -225,6 +259,7 @@ Parsed<ConfigTexts> with_file(const CLI::App& app, const Texts& typed) {
     append("--uplink", typed.uplinks, all.uplinks);
     append("--fault", typed.faults, all.faults);
     append("--policy", typed.policies, all.policies);
+    append("--metrics", typed.metrics, all.metrics);
     for (const auto& [option, text] :
          {std::pair{"--pcap", &typed.pcap}, std::pair{"--control", &typed.control},
           std::pair{"--socket-access", &typed.socket_access},
@@ -348,6 +383,9 @@ std::optional<std::string> find_conflict(const Options& options) {
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.listen && !sockets.insert(uplink.path).second)
             return fmt::format("socket {} is named twice", uplink.path);
+    for (const MetricsPlace& place : options.metrics)
+        if (!place.path.empty() && !sockets.insert(place.path).second)
+            return fmt::format("socket {} is named twice", place.path);
     std::set<std::pair<std::string, std::size_t>> faulty;
     std::set<std::string> flapping;
     for (const FaultOptions& fault : options.faults) {

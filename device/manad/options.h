@@ -14,6 +14,7 @@
 #include "fabric/nic.h"
 #include "fabric/uplink.h"
 #include "manad/account.h"
+#include "manad/metrics_server.h"
 #include "manad/network_options.h"
 #include "manad/sandbox.h"
 #include "pci/endpoint.h"
@@ -40,6 +41,7 @@ struct Options {
     std::vector<fabric::UplinkConfig> uplinks;
     std::vector<FaultOptions> faults;
     std::vector<PolicyOptions> policies;
+    std::vector<MetricsPlace> metrics;
     std::string pcap;     ///< file for all frames; empty: none
     std::string control;  ///< path of the control socket; empty: none
     base::SocketAccess control_access;

@@ -32,6 +32,8 @@ std::optional<std::string> not_there(const std::string& path) {
 std::optional<std::string> find_missing(const Options& options) {
     if (auto missing = no_room(options.control)) return missing;
     if (auto missing = no_room(options.pcap)) return missing;
+    for (const MetricsPlace& place : options.metrics)
+        if (auto missing = no_room(place.path)) return missing;
     for (const NicOptions& nic : options.nics)
         if (auto missing = no_room(nic.socket)) return missing;
     for (const PolicyOptions& policy : options.policies)

@@ -3,6 +3,7 @@
 
 #include <asm/termbits.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
@@ -80,6 +81,9 @@ constexpr int kCalls[] = {
     SCMP_SYS(write),
     SCMP_SYS(writev),
     SCMP_SYS(close),
+    // Figures by HTTP.
+    SCMP_SYS(epoll_wait),
+    SCMP_SYS(shutdown),
     // NICs that come: their threads and sockets.
     SCMP_SYS(epoll_create1),
     SCMP_SYS(eventfd2),
@@ -159,6 +163,7 @@ void allow_some_arguments(Rules& rules) {
     // A stream uplink goes to its other end again and again, and NICs that come have one.
     constexpr std::uint64_t kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
     rules.allow(SCMP_SYS(socket), {equals(0, AF_UNIX), bits(1, ~kFlags, SOCK_STREAM)});
+    rules.allow(SCMP_SYS(setsockopt), {equals(1, IPPROTO_TCP)});  // by the HTTP library
     for (const int command : {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GET_SEALS, F_ADD_SEALS})
         rules.allow(SCMP_SYS(fcntl), {equals(1, static_cast<std::uint64_t>(command))});
     // The C library asks of stdout and stderr whether they are terminals.

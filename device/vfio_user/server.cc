@@ -76,6 +76,7 @@ void Server::adopt(UniqueFd client) {
     }
     client_ = std::move(client);
     session_.emplace(backend_, counters_, name_);
+    connected_.store(true, std::memory_order_relaxed);
     if (const auto process = base::peer_process(client_)) follower_.emplace(*process);
     blocked_ = false;
     acceptor_->hold();
@@ -86,6 +87,7 @@ void Server::adopt(UniqueFd client) {
 void Server::end_client() {
     loop_.remove(client_.get());
     session_.reset();
+    connected_.store(false, std::memory_order_relaxed);
     follower_.reset();
     client_.reset();
     backend_.client_gone();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,7 +35,8 @@ public:
     [[nodiscard]] const Counters& counters() const { return counters_; }
     /// Ends the conversation with the client, if there is one: it went too far for the device.
     void drop_client(const char* reason);
-    [[nodiscard]] bool connected() const { return session_.has_value(); }
+    /// From any thread, as it was a moment ago.
+    [[nodiscard]] bool connected() const { return connected_.load(std::memory_order_relaxed); }
 
 private:
     Server(base::EventLoop& loop, DeviceBackend& backend, std::unique_ptr<base::Acceptor> acceptor,
@@ -53,6 +55,7 @@ private:
     std::unique_ptr<base::Acceptor> acceptor_;
     base::UniqueFd client_;
     std::optional<Session> session_;
+    std::atomic<bool> connected_{false};         // whether there is one; tells of itself alone
     std::optional<base::CpuFollower> follower_;  // of the client's CPU
     bool blocked_ = false;  // the client does not take its replies: wait until it does, and read
                             // nothing meanwhile

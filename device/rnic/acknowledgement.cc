@@ -54,8 +54,8 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     const bool fatal = !rnr && code != NakCode::kSequenceError;
     if (psn < una_ || psn >= next_psn_) {
         // Soft-RoCE names the first PSN of a READ that failed half-way (ROCE 11.1).
-        const bool of_read =
-            fatal && !queue_.empty() && queue_.front().fetches() && psn == queue_.front().first;
+        const bool of_read = fatal && !queue_.empty() && queue_.front().fetches() &&
+                             psn == queue_.front().first + part_begin(queue_.front().done);
         if (!of_read) {
             counters.unexpected_acks.add();
             return;
@@ -66,7 +66,7 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
     if (rnr) {
         tally(counters.rnr_naks, events.rnr_naks);
         // Since the first of them nothing was sent that this could answer: a copy by the network.
-        if (rnr_timer_.armed() && psn == send_psn_) return;
+        if (rnr_timer_.armed() && una_ == send_psn_) return;
         if (rnr_left_ == 0 && qp_.attributes.rnr_retry != 7) {
             tally(counters.rnr_exceeded, events.rnr_exceeded);
             fail(MANA_HW_RNIC_VE_RNR_RETRY);
@@ -75,14 +75,14 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
         if (rnr_left_ > 0) --rnr_left_;
         ++rnr_retries;
         rnr_timer_.arm(roce::rnr_delay(roce::aeth_value(syndrome)));
-        rewind(psn);
+        rewind();
         return;
     }
     switch (code) {
         case NakCode::kSequenceError:
             tally(counters.oos_naks, events.oos_naks);
             // A NAK that follows an RNR NAK says nothing new.
-            if (!rnr_timer_.armed()) retry(psn);
+            if (!rnr_timer_.armed()) retry();
             return;
         case NakCode::kInvalidRequest:
             tally(counters.nak_invalid_request, events.nak_invalid_request);
@@ -104,7 +104,7 @@ void Requester::on_nak(Psn psn, std::uint8_t syndrome) {
 bool Requester::ack_through(Psn psn) {
     bool moved = false;
     bool complete = true;
-    while (!queue_.empty() && !queue_.front().local && queue_.front().last() <= psn) {
+    while (!queue_.empty() && !queue_.front().local && answered_by(queue_.front()) <= psn) {
         SendWqe& wqe = queue_.front();
         if (wqe.fetches()) {
             complete = false;
@@ -122,7 +122,7 @@ bool Requester::ack_through(Psn psn) {
     if (moved) progress();
     if (!complete) {
         tally(datapath_.counters.implicit_naks, qp_.events.implicit_naks);
-        retry(una_);
+        retry();
     }
     return complete;
 }
@@ -141,7 +141,7 @@ void Requester::advance_to(Psn next) {
 void Requester::complete_front() {
     SendWqe& wqe = queue_.front();
     qp_.sends->complete(wqe);
-    if (wqe.fetches() && reads_out_ > 0) --reads_out_;
+    if (wqe.is_atomic() && reads_out_ > 0) --reads_out_;
     ++messages;
     if (!wqe.fetches()) tally(datapath_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
     queue_.pop();
@@ -151,7 +151,7 @@ void Requester::complete_front() {
 void Requester::progress() {
     retry_left_ = qp_.attributes.retry_count;
     rnr_left_ = qp_.attributes.rnr_retry;
-    resent_from_.reset();
+    resent_ = false;
     stalled_ = false;
     watch();
 }
@@ -179,6 +179,7 @@ const SendWqe* Requester::take_failed() {
 void Requester::skip_to_next() {
     una_ = send_psn_ = fetch_psn_ = next_psn_;
     reads_out_ = read_psns_ = 0;
+    resent_ = false;
 }
 
 }  // namespace openmana::rnic

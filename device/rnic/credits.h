@@ -19,8 +19,12 @@ public:
     using Ssn = roce::Psn;
 
     void start() { *this = Credits(); }
-    /// A number for the next message, of whatever kind.
-    Ssn next() { return ++newest_; }
+    /// The first of the numbers for the next `count` messages, of whatever kind.
+    Ssn next(std::uint32_t count = 1) {
+        const Ssn first = newest_ + 1;
+        newest_ += count;
+        return first;
+    }
     [[nodiscard]] Ssn newest() const { return newest_; }
 
     /// What an AETH that says ACK tells. `oldest` is the first message that is not finished.

@@ -90,7 +90,11 @@ Requester::Step Requester::local_request(SendWqe& wqe, Qp& target, std::uint64_t
         segment.packets = 1;
         segment.atomic = wqe.atomic;
     } else if (wqe.is_read()) {
-        segment.continued = begun > 0;
+        const std::uint32_t end = part_end(wqe, begun);
+        segment.continued = begun > part_begin(begun);
+        segment.packets = end - begun;
+        segment.reth.length = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * wqe.mtu) - offset);
     } else {
         segment.packets = std::min<std::uint32_t>(segment.packets, kVisitBytes / wqe.mtu);
         segment.length = static_cast<std::uint32_t>(
@@ -156,9 +160,8 @@ Requester::Step Requester::local_atomic(SendWqe& wqe, const Answer& answer) {
 
 Requester::Step Requester::local_read(SendWqe& wqe, Qp& target, const Answer& answer,
                                       std::uint64_t& copied) {
-    const std::uint64_t left = answer.read.length;
-    const std::uint64_t offset = wqe.length - left;
-    const std::uint64_t length = std::min<std::uint64_t>(left, kVisitBytes);
+    const std::uint64_t offset = std::uint64_t{wqe.done} * wqe.mtu;
+    const std::uint64_t length = std::min<std::uint64_t>(answer.read.length, kVisitBytes);
     const std::uint32_t packets = packets_of(length, wqe.mtu);
     gdma::SpanList& from = datapath_.scratch.from;
     gdma::SpanList& to = datapath_.scratch.to;

@@ -28,6 +28,7 @@ Requester::Requester(Qp& qp)
 void Requester::start(Psn first) {
     una_ = send_psn_ = next_psn_ = fetch_psn_ = first;
     window_ = datapath_.config.window_packets;
+    part_ = read_part(window_, qp_.attributes.max_read_out);
     qp_.sends->start(first);
     // Nothing that counts with the old PSNs stays, even if the host changes them under way.
     queue_.clear();
@@ -131,6 +132,26 @@ bool Requester::reliable() const {
     return qp_.type == QpType::kRc;
 }
 
+/// A long READ is asked for in parts, each a request with a PSN range of its own (ROCE 3.2): the
+/// answers to one are sent to their end, so a lost one costs all behind it. `at` and the results
+/// count packets from the beginning of the READ.
+std::uint32_t Requester::part_begin(std::uint32_t at) const {
+    return at - at % part_;
+}
+
+std::uint32_t Requester::part_end(const SendWqe& wqe, std::uint32_t at) const {
+    return std::min(wqe.packets, part_begin(at) + part_);
+}
+
+std::uint32_t Requester::parts(std::uint32_t packets) const {
+    return 1 + (packets - 1) / part_;
+}
+
+/// The last PSN of the oldest request of `wqe` that is not finished.
+Psn Requester::answered_by(const SendWqe& wqe) const {
+    return wqe.is_read() ? wqe.first + (part_end(wqe, wqe.done) - 1) : wqe.last();
+}
+
 bool Requester::fetch() {
     if (queue_.size() >= kMaxQueued || qp_.state() != MANA_HW_RNIC_QP_RTS) return false;
     // Behind a broken WQE nothing makes sense.
@@ -141,7 +162,7 @@ bool Requester::fetch() {
     qp_.sends->fetch(*taken, fetch_psn_);
     if (!taken->local) {
         fetch_psn_ = taken->last() + 1;
-        taken->ssn = credits_.next();
+        taken->ssn = credits_.next(taken->is_read() ? parts(taken->packets) : 1);
     }
     return true;
 }

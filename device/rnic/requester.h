@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <optional>
 
 #include "base/executor.h"
 #include "rnic/counters.h"
@@ -15,6 +15,12 @@ namespace openmana::rnic {
 
 struct Qp;
 struct Datapath;
+
+/// Packets of a READ that one request on the wire asks for (ROCE 3.2): as many requests as the QP
+/// may have under way, up to four, fill a window.
+[[nodiscard]] constexpr std::uint32_t read_part(std::uint32_t window, std::uint32_t depth) {
+    return std::max(1U, window / std::clamp(depth, 1U, 4U));
+}
 
 /// Where a requester stands, for those who check what must hold at all times (ROCE 10.8).
 struct RequesterView {
@@ -83,6 +89,10 @@ private:
     bool fetch();
     void fail(std::uint16_t vendor, bool on_rreq = false);
     [[nodiscard]] bool reliable() const;
+    [[nodiscard]] std::uint32_t part_begin(std::uint32_t at) const;
+    [[nodiscard]] std::uint32_t part_end(const SendWqe& wqe, std::uint32_t at) const;
+    [[nodiscard]] std::uint32_t parts(std::uint32_t packets) const;
+    [[nodiscard]] Psn answered_by(const SendWqe& wqe) const;
     bool run_local(Budget& budget);
 
     // local_path.cc
@@ -96,6 +106,7 @@ private:
     void turn_wire(Budget& budget);
     [[nodiscard]] bool gathers();
     [[nodiscard]] std::uint32_t room_for(std::uint32_t left) const;
+    [[nodiscard]] bool read_fits(std::uint32_t takes) const;
     void send_read(const SendWqe& wqe);
     void send_atomic(const SendWqe& wqe);
     bool send_packets(SendWqe& wqe, Budget& budget);
@@ -125,9 +136,9 @@ private:
     void watch();
     void stall();
     void on_timeout();
-    bool retry(Psn psn, bool timed_out = false);
+    bool retry(bool timed_out = false);
     void shrink_window(std::uint32_t least);
-    void rewind(Psn psn);
+    void rewind();
 
     Qp& qp_;
     Datapath& datapath_;
@@ -137,14 +148,16 @@ private:
     Psn send_psn_{};             // next to go out
     Psn next_psn_{};             // never sent before
     Psn fetch_psn_{};            // first PSN of the next WQE
+    // Requests on the way that data answer, and the PSNs that these reserve beyond one each.
     std::uint32_t reads_out_ = 0;
-    std::uint32_t read_psns_ = 0;  // reserved by READs on the way, beyond one each
+    std::uint32_t read_psns_ = 0;
     std::uint32_t since_ack_request_ = 0;
     base::TimePoint last_burst_{};  // on the wire path
     std::uint32_t window_ = 0;      // packets under way at most: less after a loss
+    std::uint32_t part_ = 1;        // see read_part; for the life of a connection
     std::uint32_t retry_left_ = 0;
     std::uint32_t rnr_left_ = 0;
-    std::optional<Psn> resent_from_;
+    bool resent_ = false;  // has gone back to una_
     Credits credits_;
     bool asking_ = false;      // the packet sent last was to ask for credits
     bool no_credits_ = false;  // waits for some

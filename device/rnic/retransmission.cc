@@ -33,16 +33,16 @@ void Requester::stall() {
 
 void Requester::on_timeout() {
     tally(datapath_.counters.timeouts, qp_.events.timeouts);
-    resent_from_.reset();
+    resent_ = false;
     stalled_ = false;
-    if (retry(una_, true) && turn()) datapath_.scheduler.schedule(qp_);
+    if (retry(true) && turn()) datapath_.scheduler.schedule(qp_);
     settle();
 }
 
-/// Goes back to `psn` for the sake of a lost packet. False if that costs the last retry, or was
-/// already done.
-bool Requester::retry(Psn psn, bool timed_out) {
-    if (resent_from_ == psn) return false;
+/// Goes back for the sake of a lost packet. False if that costs the last retry, or was already
+/// done.
+bool Requester::retry(bool timed_out) {
+    if (resent_) return false;
     if (retry_left_ == 0) {
         tally(datapath_.counters.retries_exceeded, qp_.events.retries_exceeded);
         fail(MANA_HW_RNIC_VE_RETRY);
@@ -51,8 +51,8 @@ bool Requester::retry(Psn psn, bool timed_out) {
     --retry_left_;
     tally(datapath_.counters.retransmits, qp_.events.retransmits);
     shrink_window(timed_out ? kLeastAfterTimeout : kLeastAfterNak);
-    rewind(psn);
-    resent_from_ = psn;
+    rewind();
+    resent_ = true;
     return true;
 }
 
@@ -65,19 +65,13 @@ void Requester::shrink_window(std::uint32_t least) {
     window_ = std::max(std::min(least, window_), std::min(window_, under_way) / 2);
 }
 
-void Requester::rewind(Psn psn) {
+/// To what is not acknowledged. All before it is finished, so no answers are outstanding.
+void Requester::rewind() {
     // An answer or the timer says where to go on; while an RNR wait runs no other timer would.
     stalled_ = false;
-    send_psn_ = psn;
+    send_psn_ = una_;
     current_ = 0;
     reads_out_ = read_psns_ = 0;
-    while (current_ < queue_.size() && !queue_.at(current_).local &&
-           queue_.at(current_).last() < psn) {
-        const SendWqe& wqe = queue_.at(current_++);
-        if (!wqe.fetches()) continue;
-        ++reads_out_;
-        read_psns_ += wqe.packets - wqe.done - 1;
-    }
     watch();
 }
 

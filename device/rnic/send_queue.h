@@ -33,8 +33,9 @@ struct SendWqe {
     RKey rkey{};
     std::uint32_t value = 0;  ///< immediate, or rkey to invalidate
     std::uint64_t address = 0;
-    std::uint32_t done = 0;       ///< READ: packets of data placed
-    Psn ssn{};                    ///< its number among the messages of the QP: see Credits
+    std::uint32_t done = 0;  ///< READ: packets of data placed
+    /// Its number among the messages of the QP, or that of its first part: see Credits.
+    Psn ssn{};
     std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
     bool signaled = false;
     std::uint32_t position = 0;  ///< where the WQE starts, in bytes; of the extension, in units

@@ -15,7 +15,7 @@ void Requester::take_credits(roce::Aeth aeth) {
     Psn oldest = credits_.newest() + 1;
     for (std::uint32_t i = 0; i < queue_.size(); ++i)
         if (!queue_.at(i).local) {
-            oldest = queue_.at(i).ssn;
+            oldest = queue_.at(i).ssn + queue_.at(i).done / part_;
             break;
         }
     credits_.take(aeth, oldest);
@@ -118,7 +118,7 @@ void Requester::on_read_response(const roce::Packet& packet) {
     SendWqe& wqe = queue_.front();
     if (wqe.is_atomic() && wqe.first < psn) {
         tally(datapath_.counters.implicit_naks, qp_.events.implicit_naks);
-        retry(wqe.first);
+        retry();
         return;
     }
     if (!wqe.is_read()) {
@@ -130,15 +130,16 @@ void Requester::on_read_response(const roce::Packet& packet) {
     if (psn > expected) {
         tally(datapath_.counters.read_psn_mismatches, qp_.events.read_psn_mismatches);
         tally(datapath_.counters.implicit_naks, qp_.events.implicit_naks);
-        retry(expected);
+        retry();
         return;
     }
     const Position position = packet.info().position;
     const bool ends = position == Position::kLast || position == Position::kOnly;
-    const bool last = wqe.done + 1 == wqe.packets;
+    const bool last = wqe.done + 1 == part_end(wqe, wqe.done);
     const std::uint32_t offset = wqe.done * wqe.mtu;
-    const std::uint32_t want = last ? wqe.length - offset : wqe.mtu;
-    if (wqe.done == 0 && (position == Position::kMiddle || position == Position::kLast)) {
+    const std::uint32_t want = std::min(wqe.length - offset, wqe.mtu);
+    if (wqe.done == part_begin(wqe.done) &&
+        (position == Position::kMiddle || position == Position::kLast)) {
         fail(MANA_HW_RNIC_VE_BAD_RESPONSE);
         return;
     }
@@ -161,9 +162,10 @@ void Requester::on_read_response(const roce::Packet& packet) {
     copy_spans(Spans(&payload, 1), to, want);
     tally(datapath_.counters.rx_bytes, traffic.rx_bytes, want);
     ++wqe.done;
-    if (!last && current_ > 0 && read_psns_ > 0) --read_psns_;
+    if (send_psn_ > expected)
+        --(last ? reads_out_ : read_psns_);  // else it was about to be asked for
     advance_to(expected + 1);
-    if (last) complete_front();
+    if (wqe.done == wqe.packets) complete_front();
     if (packet.info().has(roce::kHasAeth)) take_credits(packet.aeth);
     progress();
 }

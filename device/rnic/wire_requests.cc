@@ -101,16 +101,12 @@ void Requester::turn_wire(Budget& budget) {
         if (wqe == nullptr || !credited(*wqe)) break;
         if (qp_.limiter && !qp_.limiter->open()) break;
         if (datapath_.scheduler.hold_back(qp_)) break;
-        const std::uint32_t under_way = psns_out();
-        const std::uint32_t takes = wqe->is_read() ? wqe->packets : 1;
-        if (under_way > 0 && under_way + takes > kMaxPsns) break;
         if (wqe->is_read()) {
-            // After a loss answers on the way count as well.
-            if (window_ < datapath_.config.window_packets && under_way > 0 &&
-                under_way + wqe->packets > window_)
-                break;
+            const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe->first);
+            if (!read_fits(part_end(*wqe, begun) - begun)) break;
             send_read(*wqe);
         } else if (wqe->is_atomic()) {
+            if (psns_out() >= kMaxPsns) break;
             send_atomic(*wqe);
         } else if (!send_packets(*wqe, budget)) {
             break;
@@ -125,19 +121,33 @@ void Requester::turn_wire(Budget& budget) {
     if (!ack_timer_.armed()) watch();
 }
 
+/// Whether the answers to one more READ, or part of one, are to be under way with what is. Who
+/// sends them has no window of its own, and two keep the path busy while more is asked for. After a
+/// loss they count as what we send does.
+bool Requester::read_fits(std::uint32_t takes) const {
+    const std::uint32_t under_way = psns_out();
+    const std::uint32_t whole = datapath_.config.window_packets;
+    const std::uint32_t most = std::min(window_ < whole ? window_ : 2 * whole, kMaxPsns);
+    return under_way == 0 || under_way + takes <= most;
+}
+
+/// A READ, or one part of it: what is left of that if some of its data are here.
 void Requester::send_read(const SendWqe& wqe) {
-    const auto done = static_cast<std::uint32_t>(send_psn_ - wqe.first);
+    const auto begun = static_cast<std::uint32_t>(send_psn_ - wqe.first);
+    const std::uint32_t end = part_end(wqe, begun);
+    const std::uint64_t offset = std::uint64_t{begun} * wqe.mtu;
     roce::Packet packet = qp_.packet();
     packet.opcode = Opcode::kReadRequest;
     packet.psn = send_psn_;
     packet.ack_request = true;
-    packet.reth = {wqe.address + std::uint64_t{done} * wqe.mtu, wqe.rkey,
-                   wqe.length - done * wqe.mtu};
-    send_psn_ = wqe.last() + 1;
+    packet.reth = {wqe.address + offset, wqe.rkey,
+                   static_cast<std::uint32_t>(
+                       std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * wqe.mtu) - offset)};
+    send_psn_ = wqe.first + end;
     if (next_psn_ < send_psn_) next_psn_ = send_psn_;
     ++reads_out_;
-    read_psns_ += wqe.packets - done - 1;
-    ++current_;
+    read_psns_ += end - begun - 1;
+    if (end == wqe.packets) ++current_;
     const std::size_t sent = datapath_.transmitter.send(traffic, packet, {});
     if (qp_.limiter) qp_.limiter->charge(sent);
 }

@@ -117,6 +117,8 @@ private:
     [[nodiscard]] Side* side_of(const Node& node, std::uint32_t qpn);
     [[nodiscard]] Side* sender_of(const Node& node, const roce::Packet& packet);
     [[nodiscard]] std::vector<std::byte> data_of(const Side& side, const SendOp& op);
+    [[nodiscard]] std::uint64_t part_bytes(const Side& side) const;
+    [[nodiscard]] std::uint64_t messages_of(const Side& side, const SendOp& op) const;
     [[nodiscard]] Memory& target_of(const Side& side, const SendOp& op) {
         Node& peer = *other(side).node;
         return op.rkey == KeyKind::kVictim ? peer.victim : peer.arena;

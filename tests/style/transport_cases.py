@@ -35,7 +35,7 @@ TEST = re.compile(r"TEST(?:_F|_P)?\((\w+),\s*(\w+)\)")
 HEAD = """# The transport's test cases
 
 For those who change the transport. Which test shows which case of the catalogue in
-[ROCE 10](spec/roce.md#10-test-catalogue) (145 cases, in its order). A test names its cases in the
+[ROCE 10](spec/roce.md#10-test-catalogue) (153 cases, in its order). A test names its cases in the
 comment above it (`ROCE 10: 15, 16`);
 `tests/style/transport_cases.py --write` makes this table of those comments, and `ctest -L style`
 fails when they differ.

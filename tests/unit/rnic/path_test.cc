@@ -96,7 +96,11 @@ protected:
     static constexpr std::size_t kMiddle = 100;
     /// Calls `act` for B, on its executor, when so many answers have left.
     void in_the_middle(const std::function<void(Node&)>& act) {
-        open();
+        Connection::Options options;
+        options.limits_a.reads_out = 1;
+        rnic::RnicConfig config;
+        config.window_packets = kLength / 1024;  // so that one request asks for all
+        open(options, config);
         link->network.on_send = [this, act](Node& from, const base::Frame&) {
             if (&from == link->b.node && ++answers == kMiddle)
                 from.executor.post([&from, act] { act(from); });

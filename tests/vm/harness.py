@@ -105,6 +105,7 @@ LAYOUTS = {
     "pair": "two guests with a NIC each, on one manad",
     "third": "manad has one more NIC, without a guest",
     "split": "each guest has a manad of its own, joined by UDP",
+    "far": "the same through a path that is long, loses datagrams and changes their order",
     "networks": "two pairs, each in a network of its own, with the same addresses",
     "soft": "the second has Soft-RoCE on a virtio NIC",
     "headers": "modules can be built in the second",

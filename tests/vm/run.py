@@ -202,7 +202,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     specs = [GuestSpec(suite, cpus=arguments.cpus, disk=disk, **ours) for suite in suites]
     ends = ((0, 0), (1, 0))
     nics = 1
-    far = arguments.wire == "far" and layout == "pair"
+    far = layout == "far" or (arguments.wire == "far" and layout == "pair")
     split = far or layout == "split" or (arguments.wire == "udp" and layout == "pair")
     kinds = {}
     pcap = Path(os.devnull) if arguments.wire == "capture" else None

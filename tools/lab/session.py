@@ -74,8 +74,8 @@ class Lab:
     UDP uplink; with `wire_mtu` there are two, each in a network namespace, as on two hosts, and
     their wire has that MTU; with `path` the way between two is as it says. With `manad_user` each
     manad is started as its package does it, and what it writes is in `lab.output_dir`;
-    `manad_before` are words that begin its command line.
-    Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
+    `manad_before` are words that begin its command line. Logs are kept when the block ends by an
+    exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "fabric/stream_uplink.h"
 #include "fabric/udp_uplink.h"
+#include "fabric/xdp_uplink.h"
 
 namespace openmana::fabric {
 namespace {
@@ -126,6 +127,10 @@ base::Result<std::unique_ptr<Uplink>> Uplink::create(base::EventLoop& loop, Swit
         case UplinkConfig::Kind::kUdp: {
             TRY(auto udp, UdpUplink::create(loop, network, config));
             return std::unique_ptr<Uplink>(std::move(udp));
+        }
+        case UplinkConfig::Kind::kXdp: {
+            TRY(auto xdp, XdpUplink::create(loop, network, config));
+            return std::unique_ptr<Uplink>(std::move(xdp));
         }
         case UplinkConfig::Kind::kVxlan:
             return fail(ErrorCode::kInvalidArgument, "needs an endpoint");

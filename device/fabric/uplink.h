@@ -15,6 +15,7 @@
 #include "fabric/switch.h"
 #include "fabric/uplink_encryption.h"
 #include "fabric/vxlan_config.h"
+#include "fabric/xdp_config.h"
 
 namespace openmana::fabric {
 
@@ -30,6 +31,7 @@ struct UplinkConfig {
         kStream,  ///< a Unix socket with QEMU's `-netdev stream` on the other end: length (4 bytes,
                   ///< network order), frame
         kVxlan,   ///< a VXLAN network, which an endpoint carries
+        kXdp,     ///< an interface of the host, by AF_XDP
     };
     Kind kind = Kind::kUdp;
     std::string name;  ///< in log lines and counters
@@ -40,6 +42,7 @@ struct UplinkConfig {
     std::string path;
     bool listen = false;  ///< stream: wait for the other end instead of going to it
     VxlanConfig vxlan;
+    XdpConfig xdp;
     base::SocketAccess access;  ///< to the socket that it listens on
 };
 

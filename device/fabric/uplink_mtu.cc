@@ -4,6 +4,7 @@
 #include "base/datagram_socket.h"
 #include "esp/format.h"
 #include "fabric/vxlan.h"
+#include "fabric/xdp_opener.h"
 
 namespace openmana::fabric {
 namespace {
@@ -42,10 +43,20 @@ std::optional<Path> find_tunnel(const UplinkConfig& config) {
     return least;
 }
 
+/// A frame of an interface is as long as one of ours with the same MTU.
+std::optional<UplinkMtu> find_interface(const std::string& name) {
+    const std::size_t mtu = interface_mtu(name);
+    if (mtu == 0) return std::nullopt;
+    constexpr std::size_t kOneChunk = XdpMemory::kLargestReceived - kTaggedEthernetBytes;
+    if (mtu <= kOneChunk || kernel_has_xdp_fragments()) return UplinkMtu{mtu, mtu};
+    return UplinkMtu{mtu, kOneChunk};
+}
+
 }  // namespace
 
 std::optional<UplinkMtu> find_mtu(const UplinkConfig& config) {
     using Kind = UplinkConfig::Kind;
+    if (config.kind == Kind::kXdp) return find_interface(config.interface);
     const bool vxlan = config.kind == Kind::kVxlan;
     if (!vxlan && config.kind != Kind::kUdp) return std::nullopt;
     const auto path = vxlan ? find_tunnel(config) : find_path(config.local, config.remote);

@@ -9,8 +9,9 @@
 namespace openmana::fabric {
 
 /// The MTU of a path to the other end of a UDP uplink, or of the narrowest to those of a VXLAN
-/// network, as the kernel knows it now, and what it leaves for interfaces: the largest of their
-/// MTUs with which each frame, a VLAN tag included, goes through whole.
+/// network, or of the interface of an XDP uplink, as the kernel knows it now, and what it leaves
+/// for interfaces: the largest of their MTUs with which each frame, a VLAN tag included, goes
+/// through whole.
 struct UplinkMtu {
     std::size_t path = 0;
     std::size_t inside = 0;

@@ -17,6 +17,7 @@
 #include "manad/sandbox.h"
 #include "manad/service_notice.h"
 #include "manad/signals.h"
+#include "manad/xdp_keeper.h"
 
 namespace {
 
@@ -52,7 +53,8 @@ int main(int argc, char** argv) {
     }
     base::log_to_stderr(parsed.options.log_level);
 
-    const auto& options = parsed.options;
+    manad::Options options = parsed.options;
+    if (auto kept = manad::XdpKeeper::give(options); !kept) return give_up("xdp", kept.error());
     if (auto started = manad::start_as(options.user, manad::capabilities_to_start(options));
         !started)
         return give_up(options.user ? "--user" : "privileges", started.error());

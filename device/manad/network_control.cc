@@ -111,10 +111,13 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     }
     for (const fabric::UplinkConfig& config : options.uplinks) {
         subject = config.name;
+        fabric::UplinkConfig own = config;
+        for (const NicOptions& nic : options.nics)
+            if (nic.network == config.network) own.xdp.addresses.push_back(nic.nic.mac);
         const auto neighbour = std::ranges::find_if(
             uplinks_, [&](const auto& other) { return other->shares_with(config); });
         TRY(auto uplink,
-            UplinkServer::create(config, networks_.of(config.network),
+            UplinkServer::create(own, networks_.of(config.network),
                                  only_nic_of(config.network, options),
                                  neighbour == uplinks_.end() ? nullptr : neighbour->get()));
         uplinks_.push_back(std::move(uplink));

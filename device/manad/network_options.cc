@@ -14,6 +14,7 @@
 
 #include "manad/account.h"
 #include "manad/vxlan_options.h"
+#include "manad/xdp_options.h"
 
 namespace openmana::manad {
 namespace {
@@ -456,8 +457,10 @@ Parsed<fabric::UplinkConfig> parse_uplink(const std::string& given,
         return parse_stream_uplink(rest, config, access);
     }
     if (kind == "vxlan") return parse_vxlan_uplink(rest, std::move(config));
+    if (kind == "xdp") return parse_xdp_uplink(rest, std::move(config));
     return tl::unexpected(fmt::format(
-        "'{}' is not udp=..., tap=INTERFACE, stream=PATH[,listen[,access=...]] or vxlan=...",
+        "'{}' is not udp=..., tap=INTERFACE, stream=PATH[,listen[,access=...]], vxlan=... or "
+        "xdp=INTERFACE...",
         text));
 }
 

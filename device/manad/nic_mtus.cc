@@ -25,8 +25,8 @@ std::vector<NicOptions> with_mtus_of_paths(
             lines.push_back(fmt::format(
                 "{}: uplink={} path_mtu={} nic_mtu={} fits={} "
                 "cure=\"a larger MTU on the path, or no more than {} in the guests\"",
-                uplink.kind == fabric::UplinkConfig::Kind::kVxlan ? "frames are too large"
-                                                                  : "frames go in fragments",
+                uplink.kind == fabric::UplinkConfig::Kind::kUdp ? "frames go in fragments"
+                                                                : "frames are too large",
                 uplink.name, mtu->path, largest, mtu->inside, mtu->inside));
     }
     return nics;

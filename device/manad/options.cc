@@ -93,7 +93,9 @@ void declare(CLI::App& app, Texts& texts) {
                "[,rekey=3600s]] or tap=INTERFACE or "
                "stream=PATH[,listen[,access=USER:GROUP:MODE]] or "
                "vxlan=local=IP[:PORT],vni=N[,remote=IP[:PORT]+..][,learn=peers|on|off][,fdb=FILE]"
-               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N], and [,network=NAME]; repeatable");
+               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N] or "
+               "xdp=INTERFACE[,queues=N|all][,mode=auto|zero-copy|copy|generic], and "
+               "[,network=NAME]; repeatable");
     repeatable("--fault", texts.faults,
                "Faults of a NIC's link: "
                "nic=NAME[,dir=tx|rx|both][,loss=1%][,dup=..][,reorder=..][,corrupt=..]"
@@ -380,6 +382,11 @@ std::optional<std::string> find_conflict(const Options& options) {
                                to_string(nic.nic.mac));
     }
     if (auto conflict = find_vxlan_conflict(options.uplinks)) return conflict;
+    std::set<std::string> interfaces;
+    for (const fabric::UplinkConfig& uplink : options.uplinks)
+        if (uplink.kind == fabric::UplinkConfig::Kind::kXdp &&
+            !interfaces.insert(uplink.interface).second)
+            return fmt::format("--uplink: there are two {}", uplink.name);
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.listen && !sockets.insert(uplink.path).second)
             return fmt::format("socket {} is named twice", uplink.path);

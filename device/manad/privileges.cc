@@ -70,8 +70,10 @@ std::vector<unsigned> capabilities_to_start(const Options& options) {
     for (const NicOptions& nic : options.nics) give_away(nic.access);
     for (const fabric::UplinkConfig& uplink : options.uplinks) {
         give_away(uplink.access);
+        // To find out what XDP sockets can; a process of its own makes them (XdpKeeper).
+        if (uplink.kind == Kind::kXdp) need(CAP_NET_RAW);
         // A TAP device, or more buffers for UDP sockets than the system gives to all.
-        if (uplink.kind != Kind::kStream) need(CAP_NET_ADMIN);
+        if (uplink.kind != Kind::kStream && uplink.kind != Kind::kXdp) need(CAP_NET_ADMIN);
         if ((uplink.kind == Kind::kUdp || uplink.kind == Kind::kVxlan) &&
             fabric::port_of(uplink.local) < kFirstFreePort)
             need(CAP_NET_BIND_SERVICE);
@@ -90,12 +92,17 @@ base::Result<void> start_as(const std::optional<Account>& account,
     return become(*account);
 }
 
-base::Result<void> drop_privileges() {
-    const bool root = ::geteuid() == 0;
+base::Result<void> keep_rights(const std::vector<unsigned>& capabilities) {
     TRY_VOID(read_capabilities());
-    choose(root ? std::vector<unsigned>{CAP_DAC_OVERRIDE} : std::vector<unsigned>{});
+    choose(capabilities);
     errno = 0;
     if (::capng_apply(CAPNG_SELECT_CAPS) != 0) return failed("cannot give up the capabilities");
+    return {};
+}
+
+base::Result<void> drop_privileges() {
+    const bool root = ::geteuid() == 0;
+    TRY_VOID(keep_rights(root ? std::vector<unsigned>{CAP_DAC_OVERRIDE} : std::vector<unsigned>{}));
     if (root)
         OM_WARN("privileges kept: uid=0 reason=\"started as root without --user\"");
     else

@@ -23,6 +23,9 @@ namespace openmana::manad {
 base::Result<void> start_as(const std::optional<Account>& account,
                             const std::vector<unsigned>& capabilities);
 
+/// Gives up all other capabilities.
+base::Result<void> keep_rights(const std::vector<unsigned>& capabilities);
+
 /// Gives up every capability. But who is still root, because no account was named, reaches the
 /// files that it reached before (CAP_DAC_OVERRIDE), and is warned.
 base::Result<void> drop_privileges();

@@ -30,7 +30,8 @@ base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(
     if (neighbour != nullptr) {
         served_by = neighbour->thread_;
     } else if (only_nic == nullptr || config.kind != Kind::kUdp) {
-        // Others read one frame a call, and so are longer at it; a tunnel's end serves several.
+        // Others read one frame a call, and so are longer at it; a tunnel's end serves several; an
+        // interface that is opened anew takes its time.
         const std::string label = vxlan ? "vxlan=" + config.local.text() : config.name;
         TRY(served_by, LoopThread::create("uplink=" + label, "uplink"));
         starts = true;

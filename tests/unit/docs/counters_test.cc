@@ -18,6 +18,7 @@
 #include "fabric/switch.h"
 #include "fabric/uplink.h"
 #include "fabric/vxlan_uplink.h"
+#include "fabric/xdp_uplink.h"
 #include "gdma/function.h"
 #include "manad/loop_watch.h"
 #include "pci/counters.h"
@@ -48,6 +49,7 @@ const Table kTables[] = {
     {"Port: flow log", fabric::FlowCounters::kInfo},
     {"Capture", fabric::CaptureCounters::kInfo},
     {"Uplink", fabric::UplinkCounters::kInfo},
+    {"Uplink: XDP", fabric::XdpCounters::kInfo},
     {"Uplink: encryption", esp::EspCounters::kInfo},
     {"Uplink: VXLAN", fabric::VxlanCounters::kInfo},
     {"Uplink: table of VXLAN", fabric::FdbCounters::kInfo},

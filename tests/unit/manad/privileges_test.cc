@@ -57,6 +57,7 @@ TEST(PrivilegesTest, OnlyWhatIsConfiguredTakesCapabilities) {
         ElementsAre(CAP_NET_ADMIN));
     EXPECT_THAT(capabilities_to_start(with_uplinks({"udp=local=[::1]:1023,remote=[::1]:1024"})),
                 ElementsAre(CAP_NET_ADMIN, CAP_NET_BIND_SERVICE));
+    EXPECT_THAT(capabilities_to_start(with_uplinks({"xdp=eth1"})), ElementsAre(CAP_NET_RAW));
 }
 
 /// For what only root can do.

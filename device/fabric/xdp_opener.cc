@@ -13,10 +13,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <optional>
+#include <thread>
 
+#include "base/clock.h"
 #include "fabric/group_socket.h"
 #include "fabric/xdp_program.h"
 
@@ -120,13 +123,23 @@ base::Result<base::UniqueFd> make_socket(std::byte* memory) {
     return socket;
 }
 
+/// The kernel lets go of a queue some time after the socket of one that has ended was closed.
+constexpr auto kLettingGo = std::chrono::seconds(1);
+constexpr auto kLook = std::chrono::milliseconds(20);
+
 bool bind_socket(int socket, int index, std::uint32_t queue, std::uint16_t flags) {
     sockaddr_xdp address{};
     address.sxdp_family = AF_XDP;
     address.sxdp_ifindex = static_cast<std::uint32_t>(index);
     address.sxdp_queue_id = queue;
     address.sxdp_flags = flags;
-    return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    const base::SystemClock clock;
+    const base::TimePoint end = clock.now() + kLettingGo;
+    while (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        if (errno != EBUSY || clock.now() >= end) return false;
+        std::this_thread::sleep_for(kLook);
+    }
+    return true;
 }
 
 base::Result<void> bind_queue(int socket, std::uint32_t queue, Mode mode,

@@ -80,6 +80,9 @@ base::Result<void> XdpUplink::open() {
     last_error_.clear();
     say_how(facts_);
     set_link({facts_.index, interface_, false, facts_.up, facts_.mtu, facts_.mac});
+    if (!connected())
+        OM_WARN("uplink down: uplink={} interface={} reason=\"it was when it was opened\"", name_,
+                called_);
     watch_->ask();  // what changed since it was looked at
     return {};
 }

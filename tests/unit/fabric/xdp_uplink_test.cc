@@ -17,6 +17,7 @@
 #include <map>
 #include <thread>
 
+#include "base/hold_meter.h"
 #include "fabric/uplink_mtu.h"
 #include "support/network_namespace.h"
 #include "unit/fabric/frames.h"
@@ -284,6 +285,22 @@ TEST_F(XdpUplinkTest, FramesOfSeveralChunksAreWhole) {
             EXPECT_TRUE(port.seen[i] == frame_of(test::kMacA, kFar, i, 9000)) << i;
         uplink.reset();
     }
+}
+
+TEST_F(XdpUplinkTest, AQueueIsHeldForABurstAtMost) {
+    const base::HoldMeter meter;
+    make();
+    const HostSocket far("far");
+    const base::Frame frame = frame_of(kFar, test::kMacA, 1);
+    const std::vector<base::FrameView> views(1000, frame);
+    network.forward(port, views);
+    const auto causes = meter.causes();
+    const auto found = std::ranges::find_if(causes, [](const base::HoldMeter::Cause& cause) {
+        return std::string_view(cause.longest.cause.what) == "queue of an XDP uplink";
+    });
+    ASSERT_NE(found, causes.end());
+    EXPECT_GT(found->largest.work, 0U);
+    EXPECT_LE(found->largest.work, XdpQueue::kBurst);
 }
 
 TEST_F(XdpUplinkTest, MoreThanTheMtuIsDroppedAndCounted) {

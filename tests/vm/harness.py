@@ -112,6 +112,7 @@ LAYOUTS = {
     "one": "one guest with two NICs",
     "systemd": "the same with systemd as process 1, and udev",
     "tap": "one guest, and the host's stack behind a TAP device",
+    "xdp": "as soft, with a wire between manad's AF_XDP and the other guest's TAP device",
 }
 
 

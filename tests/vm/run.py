@@ -17,6 +17,7 @@ import argparse
 import importlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,8 @@ from lab.session import Lab  # noqa: E402
 PAIRS = {**{suite: (suite, suite) for suite in (*SUITES, *ETHERNET_ONLY)}, "mixed": RELEASES}
 DISK = 128  # MiB
 OUT_OF_TIME = 77  # ctest takes it for skipped
+XDP_FAMILY = 44  # AF_XDP
+XDP_MTU = 9000  # of the wire between two hosts: frames have several buffers
 AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")
                      if path.stem != "__init__"))
 
@@ -186,13 +189,18 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if arguments.manad_user is not None:  # as debian/examples/tap.conf has it
         user = find_user(arguments.manad_user, ("net_admin",) if layout == "tap" else ())
     before = own_network(user) if layout == "tap" else []
+    missing = ""
     if layout == "tap" and not before:
+        missing = "no network namespace or no /dev/net/tun here"
+    if layout == "xdp":
+        missing = no_xdp()
+    if missing:
         for area in areas:
             for case in chosen(area, arguments):
                 tally.skipped += 1
                 runner_number += 1
-                print(f"skip {runner_number} - {arguments.pair}.{area.name}: {case.title}: no "
-                      "network namespace or no /dev/net/tun here", flush=True)
+                print(f"skip {runner_number} - {arguments.pair}.{area.name}: {case.title}: "
+                      f"{missing}", flush=True)
         return runner_number
     suites = PAIRS[arguments.pair]
     kernel = {"kernel": arguments.kernel, "memory": MEMORY[arguments.kernel],
@@ -217,7 +225,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if layout == "headers" and arguments.kernel == "stock":
         # compilers want more memory, and what they write is in memory too
         specs[1] = replace(specs[1], headers=True, cpus=max(2, arguments.cpus), memory=2048)
-    if layout == "soft":
+    if layout in ("soft", "xdp"):
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
     if layout == "networks":
@@ -255,9 +263,11 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         if user is not None:
             place.chmod(0o711)
             place = user.folder(place / "manad", 0o711)
-        if layout == "soft":
+        if layout in ("soft", "xdp"):
             pcap = place / "switch.pcap"
-        manad_args = [*arguments.manad_arg, *(("--pcap", str(pcap)) if pcap else ())]
+        manad_args = [*arguments.manad_arg]
+        if pcap is not None and layout != "xdp":  # there the wire is recorded
+            manad_args += ["--pcap", str(pcap)]
         if layout == "tap":
             ends = ((0, 0), (0, 0))
             manad_args += ["--uplink", "tap=omtap%d"]
@@ -266,11 +276,24 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         return run_lab(Lab(specs, nics=nics, name=f"vm-{arguments.pair}", manad=arguments.manad,
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
                            path=FAR if far else None,
-                           ext=arguments.ext == "on", manad_user=user, manad_before=before),
+                           ext=arguments.ext == "on", manad_user=user, manad_before=before,
+                           mtu=XDP_MTU if layout == "xdp" else None,
+                           wire_mtu=XDP_MTU if layout == "xdp" else None, xdp=layout == "xdp"),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,
                                            third),
                        keep, [(area, todo[area.name]) for area in areas], tally, runner_number,
                        recorder, arguments.until)
+
+
+def no_xdp() -> str:
+    """Why manad can have no wire by AF_XDP here; empty if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces for two hosts can be made by root alone"
+    try:
+        socket.socket(XDP_FAMILY, socket.SOCK_RAW).close()
+    except OSError as error:
+        return f"no AF_XDP here: {error}"
+    return ""
 
 
 def own_network(user: User | None = None) -> list[str]:

@@ -74,6 +74,16 @@ class Hosts:
             raise LabError(f"{' '.join(argv)} failed on host {host}: {done.stderr.strip()[-300:]}")
         return done.stdout
 
+    def bridge(self, host: int, *taps: str) -> None:
+        """Joins the wire of a host to new TAP devices."""
+        self._ip("link", "add", "bridge", "type", "bridge", host=host)
+        for tap in taps:
+            self._ip("tuntap", "add", "dev", tap, "mode", "tap", host=host)
+            self._ip("link", "set", tap, "mtu", str(self.mtu), host=host)
+        for port in (INTERFACE, *taps):
+            self._ip("link", "set", port, "master", "bridge", "up", host=host)
+        self._ip("link", "set", "bridge", "up", host=host)
+
     def _ip(self, *words: str, host: int | None = None) -> None:
         before = () if host is None else self.words(host)
         done = subprocess.run([*before, "ip", *words], capture_output=True, text=True, check=False)

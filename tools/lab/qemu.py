@@ -145,6 +145,7 @@ class Machine:
     append: str = ""
     shared_memory: bool = True
     disk: Path | None = None
+    before: tuple[str, ...] = ()  # words that begin the command line
 
 
 def kernel_command_line(machine: Machine) -> str:
@@ -169,7 +170,7 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
     cpu = "host" if machine.accel == "kvm" else "max,la57=off"
     accel = "tcg,thread=multi" if machine.accel == "tcg" else machine.accel
     argv = [
-        *qemu.argv,
+        *machine.before, *qemu.argv,
         "-name", machine.name,
         "-nodefaults", "-no-user-config", "-display", "none",
         "-machine", f"q35,{'memory-backend=ram,' * machine.shared_memory}i8042=off,vmport=off,"

@@ -14,7 +14,7 @@ from typing import Any
 from .debug_kernel import kernel_image
 from .errors import GuestDied, LabError
 from .guest import BOOT_TIMEOUT, Guest, GuestSpec
-from .hosts import Hosts
+from .hosts import INTERFACE, Hosts
 from .image import get_image
 from .janitor import RunDirectory, new_log_dir
 from .kvm import choose_accel
@@ -48,6 +48,11 @@ def connected(path: Path) -> dict[str, object]:
             "addr": {"type": "unix", "path": str(path)}}
 
 
+def tapped(name: str) -> dict[str, object]:
+    """A netdev that is a TAP device, whose frames are whole."""
+    return {"type": "tap", "ifname": name, "script": "no", "downscript": "no", "vnet_hdr": False}
+
+
 def free_udp_ports(count: int) -> list[int]:
     """UDP ports of the loopback interface that nobody uses."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
@@ -72,10 +77,11 @@ class Lab:
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
     needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
     UDP uplink; with `wire_mtu` there are two, each in a network namespace, as on two hosts, and
-    their wire has that MTU; with `path` the way between two is as it says. With `manad_user` each
-    manad is started as its package does it, and what it writes is in `lab.output_dir`;
-    `manad_before` are words that begin its command line. Logs are kept when the block ends by an
-    exception (or with `keep_logs`), in `lab.log_dir`.
+    their wire has that MTU; with `path` the way between two is as it says. With `xdp` besides
+    `wire_mtu` the first manad has its end of the wire by AF_XDP, and the second guest's uplinks are
+    on a bridge with the other end. With `manad_user` each manad is started as its package does it,
+    and what it writes is in `lab.output_dir`; `manad_before` are words that begin its command line.
+    Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
     def __init__(self, guests: Sequence[GuestSpec] = (GuestSpec(), GuestSpec()), *, nics: int = 1,
@@ -84,7 +90,7 @@ class Lab:
                  boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
                  keep_logs: bool = False, manad: Path | None = None,
                  shared_memory: bool = True, modules: bool = True, split: bool = False,
-                 wire_mtu: int | None = None, path: PathFaults | None = None,
+                 wire_mtu: int | None = None, path: PathFaults | None = None, xdp: bool = False,
                  manad_user: User | None = None, manad_before: Sequence[str] = ()) -> None:
         self.specs = list(guests)
         self._nics = nics
@@ -105,6 +111,7 @@ class Lab:
         self._split = split or wire_mtu is not None or path is not None
         self._path = path
         self.relays: list[Relay] = []
+        self._xdp = xdp
         self.hosts = None if wire_mtu is None else Hosts(wire_mtu)
         self._qemu: Qemu | None = None
         self._run: RunDirectory | None = None
@@ -206,6 +213,8 @@ class Lab:
         if user is not None:
             served = user.folder(run / "manad", 0o711)
             user.folder(served / "files", 0o700)
+        if self.hosts is not None:
+            self.hosts.start()
         nics: list[list[Nic]] = []
         args: list[list[str]] = []
         for number, spec in enumerate(self.specs):
@@ -222,10 +231,13 @@ class Lab:
             virtio_macs = [mac_address(1, number, i) for i in range(wires)]
             virtio = [(self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)]
             for i in range(spec.uplinks):
+                virtio_macs.append(mac_address(2, host, i))
+                if self._xdp:
+                    virtio.append((tapped(f"{name}u{i}"), virtio_macs[-1]))
+                    continue
                 path = served / f"{name}u{i}.sock"
                 args[-1] += ["--uplink", ",".join(filter(None, (
                     f"stream={path},listen", in_network(spec.network))))]
-                virtio_macs.append(mac_address(2, host, i))
                 virtio.append((connected(path), virtio_macs[-1]))
             disk = None
             if spec.disk:
@@ -239,13 +251,15 @@ class Lab:
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
                 virtio=tuple(virtio),
                 append=f"{image.append} {spec.command_line}".strip(),
-                shared_memory=self._shared_memory, disk=disk)
+                shared_memory=self._shared_memory, disk=disk,
+                before=self.hosts.words(number) if self._xdp and self.hosts is not None else ())
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir,
                                      host))
-        if self.hosts is not None:
-            self.hosts.start()
-        for before in range(len(nics) - 1):
+        if self._xdp and self.hosts is not None:
+            args[0] += ["--uplink", f"xdp={INTERFACE}"]
+            self.hosts.bridge(1, *(f"g1u{i}" for i in range(self.specs[1].uplinks)))
+        for before in () if self._xdp else range(len(nics) - 1):
             for network in dict.fromkeys(spec.network for spec in self.specs):
                 for own, (local, remote) in zip((before, before + 1), self._udp_ends()):
                     args[own] += ["--uplink", ",".join(filter(None, (

@@ -79,6 +79,9 @@ public:
     /// True if frames can go out: not if a stream has no other end, or a TAP device
     /// was deleted.
     [[nodiscard]] virtual bool connected() const { return true; }
+    /// There is a NIC with this address on the network, which may not have sent anything yet. Any
+    /// thread.
+    virtual void expect(const base::MacAddr& mac) { (void)mac; }
     /// Null if what goes through is not encrypted.
     [[nodiscard]] virtual UplinkEncryption* encryption() { return nullptr; }
 

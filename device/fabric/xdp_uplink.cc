@@ -276,6 +276,10 @@ void XdpUplink::learn(base::FrameView frame) {
     if (learned == Learned::kReplaced) xdp_.replaced.add();
 }
 
+void XdpUplink::expect(const base::MacAddr& mac) {
+    (void)addresses_.saw_inside(reinterpret_cast<const std::byte*>(mac.data()));
+}
+
 void XdpUplink::deliver(base::FrameViews frames) {
     std::array<base::FrameView, XdpQueue::kBurst> good;
     while (!frames.empty()) {

@@ -61,6 +61,7 @@ public:
     ~XdpUplink() override;
     void deliver(base::FrameViews frames) override;
     void visit_counters(const CounterVisitor& visitor) const override;
+    void expect(const base::MacAddr& mac) override;
     [[nodiscard]] bool connected() const override {
         return senders_.load(std::memory_order_relaxed) != 0;
     }

@@ -177,15 +177,16 @@ private:
         return std::nullopt;
     }
 
-    /// "udp=local=...,remote=...", "tap=NAME", "stream=PATH,listen,access=...", "vxlan=...".
+    /// "udp=local=...,remote=...", "tap=NAME", "stream=PATH,listen,access=...", "vxlan=...",
+    /// "xdp=NAME,...".
     [[nodiscard]] Error uplink(const toml::table& table) {
         const toml::node* const node = table.get("kind");
         if (node == nullptr || !node->is_string())
             return error_at(table, "an [[uplink]] without a kind, such as kind = \"udp\"");
         const std::string kind = node->as_string()->get();
         OptionText text{.text = kind + "=", .where = where(table)};
-        const bool tap = kind == "tap";
-        if (!tap && kind != "stream") {
+        const bool device = kind == "tap" || kind == "xdp";
+        if (!device && kind != "stream") {
             std::string rest;
             if (auto error = pairs(table, rest, {"kind"})) return error;
             text.text += rest;
@@ -193,18 +194,18 @@ private:
             return std::nullopt;
         }
         // The other end has no key there.
-        const char* const key = tap ? "interface" : "path";
+        const char* const key = device ? "interface" : "path";
         const toml::node* const end = table.get(key);
         if (end == nullptr) return error_at(table, fmt::format("{} needs {}", kind, key));
         auto place = pair(key, *end);
         if (!place) return std::move(place.error());
         text.text += place->substr(std::strlen(key) + 1);
-        if (const toml::node* const listen = table.get("listen"); listen != nullptr && !tap) {
+        if (const toml::node* const listen = table.get("listen"); listen != nullptr && !device) {
             if (!listen->is_boolean()) return error_at(*listen, "listen is true or false");
             if (listen->as_boolean()->get()) text.text += ",listen";
         }
         std::string rest;
-        if (auto error = pairs(table, rest, {"kind", key, tap ? "" : "listen"})) return error;
+        if (auto error = pairs(table, rest, {"kind", key, device ? "" : "listen"})) return error;
         if (!rest.empty()) text.text += "," + rest;
         texts_.uplinks.push_back(std::move(text));
         return std::nullopt;

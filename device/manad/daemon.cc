@@ -185,6 +185,7 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
         return tl::unexpected(in_words(subject, ready.error()));
     }
     threads_.add(nics_.back()->shared_thread());
+    network_.expect(nic.network, nic.nic.mac);
     add_socket(nic.socket);
     options_ = std::move(wanted);
     for (const std::string& line : lines) OM_WARN("{}", line);

@@ -221,6 +221,11 @@ base::Result<fabric::Switch*> NetworkControl::network_for(const std::string& nam
     return &made;
 }
 
+void NetworkControl::expect(const std::string& network, const base::MacAddr& mac) {
+    for (const auto& uplink : uplinks_)
+        if (uplink->network() == network) uplink->uplink().expect(mac);
+}
+
 void NetworkControl::forget(NicServer& nic) {
     const auto found = settings_.find(&nic);
     if (found == settings_.end()) return;

@@ -363,6 +363,17 @@ TEST_F(XdpUplinkTest, WhoSendsIsReachedAndWhoIsSeenOutsideIsNotAnyMore) {
     EXPECT_EQ(number_in(host.receive()), 5U);
 }
 
+TEST_F(XdpUplinkTest, ANicThatCameLaterIsReachedBeforeItSendsAnything) {
+    make();
+    KeepingPort late;
+    network.attach(late, &test::kMacB);
+    uplink->expect(test::kMacB);
+    const HostSocket far("far");
+    far.send(frame_of(test::kMacB, kFar, 1));
+    EXPECT_TRUE(serve_until([&] { return !late.seen.empty(); }));
+    network.detach(late);
+}
+
 TEST_F(XdpUplinkTest, VlanTagsStay) {
     make();
     const HostSocket far("far");

@@ -105,14 +105,21 @@ kind = "vxlan"
 local = "192.0.2.1"
 vni = 5
 remote = ["192.0.2.2", "192.0.2.3"]
+[[uplink]]
+kind = "xdp"
+interface = "eth1"
+queues = 2
+mode = "copy"
 )");
     EXPECT_THAT(
         texts(config.uplinks),
         ElementsAre("udp=local=192.0.2.1:4500,network=red,remote=192.0.2.2:4500",
                     "tap=tap0,network=blue", "stream=/run/s,listen,access=:kvm:0660",
-                    "stream=/run/t", "vxlan=local=192.0.2.1,remote=192.0.2.2+192.0.2.3,vni=5"));
-    for (const std::string& text : {config.uplinks[0].text, config.uplinks[1].text,
-                                    config.uplinks[3].text, config.uplinks[4].text})
+                    "stream=/run/t", "vxlan=local=192.0.2.1,remote=192.0.2.2+192.0.2.3,vni=5",
+                    "xdp=eth1,mode=copy,queues=2"));
+    for (const std::string& text :
+         {config.uplinks[0].text, config.uplinks[1].text, config.uplinks[3].text,
+          config.uplinks[4].text, config.uplinks[5].text})
         EXPECT_TRUE(parse_uplink(text).has_value()) << text << parse_uplink(text).error();
 }
 

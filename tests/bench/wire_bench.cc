@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a frame costs between two switches joined by UDP uplinks over the loopback, beside the same
-// datagrams sent and received by nobody but the sockets. Each side has a thread; the rate that is
+// datagrams sent and received by nobody but the sockets, and by XDP uplinks at the ends of a veth
+// pair. Each side has a thread; the rate that is
 // shown is of its CPU time, so that a machine with other work does not blur it.
 #include <benchmark/benchmark.h>
 
@@ -20,9 +21,11 @@
 
 #include "base/datagram_socket.h"
 #include "base/event_loop.h"
+#include "base/log.h"
 #include "fabric/switch.h"
 #include "fabric/udp_uplink.h"
 #include "support/loopback.h"
+#include "support/network_namespace.h"
 
 namespace openmana::fabric {
 namespace {
@@ -115,13 +118,10 @@ private:
     std::string path_ = "/tmp/wire_bench-XXXXXX";
 };
 
-void join_uplinks(benchmark::State& state, const std::string& key_file) {
+void join(benchmark::State& state, const UplinkConfig& near_config,
+          const UplinkConfig& far_config) {
     const auto payload = static_cast<std::size_t>(state.range(0));
     const auto together = static_cast<std::size_t>(state.range(1));
-    UplinkConfig near_config, far_config;
-    std::tie(near_config.local, near_config.remote) = test::free_udp_addresses();
-    std::tie(far_config.remote, far_config.local) = std::tie(near_config.local, near_config.remote);
-    near_config.encryption.key_file = far_config.encryption.key_file = key_file;
     Receiver far(far_config);
     const auto loop = std::move(*base::EventLoop::create());
     base::SystemClock clock;
@@ -157,6 +157,31 @@ void join_uplinks(benchmark::State& state, const std::string& key_file) {
     if ((*near)->counters().tx_dropped.value() > 0) state.SkipWithError("frames were dropped");
     report(state, sent, cpu, far.cpu);
     network.detach(source);
+}
+
+void join_uplinks(benchmark::State& state, const std::string& key_file) {
+    UplinkConfig near, far;
+    std::tie(near.local, near.remote) = test::free_udp_addresses();
+    std::tie(far.remote, far.local) = std::tie(near.local, near.remote);
+    near.encryption.key_file = far.encryption.key_file = key_file;
+    join(state, near, far);
+}
+
+void xdp_to_xdp(benchmark::State& state) {
+    base::set_log_level(base::LogLevel::kWarn);
+    const test::NetworkNamespace space;
+    if (!space.made() || !space.ip("link add near mtu 9000 type veth peer name far mtu 9000") ||
+        !space.ip("link set near up") || !space.ip("link set far up")) {
+        state.SkipWithError("no veth pair: only root can have one");
+        return;
+    }
+    UplinkConfig near, far;
+    near.kind = far.kind = UplinkConfig::Kind::kXdp;
+    near.interface = "near";
+    far.interface = "far";
+    near.xdp.addresses = {{2, 0, 0, 0, 0, 1}};
+    far.xdp.addresses = {{2, 0, 0, 0, 0, 2}};
+    join(state, near, far);
 }
 
 void uplink_to_uplink(benchmark::State& state) {
@@ -228,6 +253,7 @@ constexpr auto kCases = [](benchmark::internal::Benchmark* bench) {
 };
 BENCHMARK(uplink_to_uplink)->Apply(kCases);
 BENCHMARK(encrypted_uplinks)->Apply(kCases);
+BENCHMARK(xdp_to_xdp)->Apply(kCases);
 BENCHMARK(sockets_alone)->Apply(kCases);
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/datagram_socket.h"
 
+#include <linux/errqueue.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -11,10 +12,13 @@
 #include <cstring>
 #include <utility>
 
+#include "base/keyed_hash.h"
+
 namespace openmana::base {
 namespace {
 
 constexpr int kSocketBuffer = 8 << 20;
+constexpr int kErrorBuffer = 32 << 10;    // of a socket that has nothing else to keep
 constexpr std::size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of the oldest kernels that cut
 
 bool set(int fd, int level, int option, int value) {
@@ -33,7 +37,7 @@ bool take_nothing(int fd) {
     return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
 }
 
-/// What a message of ICMP becomes; but for EMSGSIZE, which the host says itself as well.
+/// What a message of ICMP becomes; but for EMSGSIZE, which the host often says itself.
 bool from_the_network(int error) {
     constexpr std::array kErrors = {ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, ENONET,
                                     ENOPROTOOPT,  EOPNOTSUPP,   EPROTO,      EACCES};
@@ -53,22 +57,44 @@ void add_control(msghdr& message, int level, int type, T value) {
 
 }  // namespace
 
-bool DatagramSocket::SegmentLimit::allows(std::size_t bytes) {
-    if (bytes < below_.load(std::memory_order_relaxed)) return true;
-    if (clock_.now() < until_.load(std::memory_order_relaxed)) return false;
-    below_.store(SIZE_MAX, std::memory_order_relaxed);
-    return true;
+namespace {
+
+constexpr std::uint64_t kBytesOfLimit = 0xffff;
+
+std::uint64_t hash_of(const SocketAddress* to) {
+    std::array<std::uint64_t, 4> words{};
+    if (to != nullptr)
+        std::memcpy(words.data(), to->get(), std::min<std::size_t>(to->length, sizeof words));
+    return KeyedHash::of(words);
 }
 
-void DatagramSocket::SegmentLimit::refused(std::size_t bytes) {
-    until_.store(clock_.now() + kTryAgain, std::memory_order_relaxed);
-    below_.store(bytes, std::memory_order_relaxed);
+}  // namespace
+
+bool DatagramSocket::SegmentLimits::allows(const SocketAddress* to, std::size_t bytes) {
+    if (!used_.load(std::memory_order_relaxed)) return true;
+    const std::uint64_t end = hash_of(to);
+    Place& place = places_[end % kPlaces];
+    const std::uint64_t limit = place.end_and_bytes.load(std::memory_order_relaxed);
+    if ((limit ^ end) > kBytesOfLimit) return true;  // another's
+    return bytes < (limit & kBytesOfLimit) ||
+           clock_.now() >= place.until.load(std::memory_order_relaxed);
+}
+
+void DatagramSocket::SegmentLimits::refused(const SocketAddress* to, std::size_t bytes) {
+    const std::uint64_t end = hash_of(to);
+    Place& place = places_[end % kPlaces];
+    place.until.store(clock_.now() + kTryAgain, std::memory_order_relaxed);
+    place.end_and_bytes.store(
+        (end & ~kBytesOfLimit) | std::min<std::uint64_t>(bytes, kBytesOfLimit),
+        std::memory_order_relaxed);
+    used_.store(true, std::memory_order_relaxed);
 }
 
 DatagramSocket::DatagramSocket(UniqueFd fd, int family, const Options& options)
     : fd_(std::move(fd)),
       family_(family),
       offload_(options.offload),
+      told_(options.errors || options.remote.has_value()),
       buffer_(options.receives ? kReceiveMessages * kReceiveBytes : 0),
       senders_(options.receives ? kReceiveMessages : 0) {
     if (options.receives) received_.reserve(kReceiveMessages * kMaxSegments);
@@ -84,14 +110,16 @@ Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Op
     UniqueFd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return failed("cannot create a UDP socket");
     // Best effort: more than the host's limit needs a privilege, and the default works too.
-    for (const auto& [force, plain] :
-         {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
-        if (!set(fd.get(), SOL_SOCKET, force, kSocketBuffer))
-            (void)set(fd.get(), SOL_SOCKET, plain, kSocketBuffer);
+    if (!set(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, kSocketBuffer))
+        (void)set(fd.get(), SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
+    if (!options.receives)
+        (void)set(fd.get(), SOL_SOCKET, SO_RCVBUF, kErrorBuffer);
+    else if (!set(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, kSocketBuffer))
+        (void)set(fd.get(), SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
     const bool ipv4 = family == AF_INET;
     if (!set(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
-             options.fragments ? (ipv4 ? IP_PMTUDISC_DONT : IPV6_PMTUDISC_DONT)
-                               : (ipv4 ? IP_PMTUDISC_DO : IPV6_PMTUDISC_DO)))
+             options.fragments ? (ipv4 ? IP_PMTUDISC_OMIT : IPV6_PMTUDISC_DONT)
+                               : (ipv4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE)))
         return failed("cannot choose whether datagrams are fragmented");
     if (options.traffic_class &&
         !set(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1))
@@ -105,7 +133,52 @@ Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Op
     // From now on only the other end's datagrams come in.
     if (options.remote && ::connect(fd.get(), options.remote->get(), options.remote->length) != 0)
         return failed("cannot use the remote address");
-    return DatagramSocket(std::move(fd), family, options);
+    DatagramSocket socket(std::move(fd), family, options);
+    if (options.errors) {
+        socket.hear(true);
+        if (!socket.hears()) return failed("cannot ask for the errors of a socket");
+    }
+    return socket;
+}
+
+void DatagramSocket::hear(bool yes) {
+    const bool ipv4 = family_ == AF_INET;
+    // To hear no more empties the queue.
+    const bool done = set(fd_.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6,
+                          ipv4 ? IP_RECVERR : IPV6_RECVERR, yes ? 1 : 0);
+    if (done) shared_->hears.store(yes, std::memory_order_relaxed);
+}
+
+std::optional<NetworkError> DatagramSocket::read_error() {
+    // The pending error, which a send would be told too, is one of those in the queue.
+    int pending = 0;
+    socklen_t length = sizeof pending;
+    (void)::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &pending, &length);
+    NetworkError told;
+    std::byte data;
+    iovec part{&data, sizeof data};
+    alignas(cmsghdr) std::array<std::byte, 512> control;
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_name = &told.peer.storage;
+    message.msg_namelen = sizeof told.peer.storage;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    if (::recvmsg(fd_.get(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return std::nullopt;
+    told.peer.length = message.msg_namelen;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+        const bool ours = (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_RECVERR) ||
+                          (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_RECVERR);
+        if (!ours || header->cmsg_len < CMSG_LEN(sizeof(sock_extended_err))) continue;
+        sock_extended_err error;
+        std::memcpy(&error, CMSG_DATA(header), sizeof error);
+        told.error = static_cast<int>(error.ee_errno);
+        told.of_host = error.ee_origin == SO_EE_ORIGIN_LOCAL;
+        told.mtu = told.error == EMSGSIZE ? error.ee_info : 0;
+    }
+    return told;
 }
 
 std::size_t DatagramSocket::path_mtu() const {
@@ -121,7 +194,8 @@ std::size_t DatagramSocket::path_mtu() const {
 /// Datagrams as messages of one call; neighbours of one size and destination share one.
 class DatagramSocket::Batch {
 public:
-    Batch(DatagramSocket& socket, Sent& sent) : socket_(socket), sent_(sent) {}
+    Batch(DatagramSocket& socket, Sent& sent, Failures* failures)
+        : socket_(socket), sent_(sent), failures_(failures) {}
 
     /// Takes as many as there is room for, which is at least one.
     std::size_t fill(std::span<const Datagram> datagrams) {
@@ -152,6 +226,7 @@ public:
 private:
     static constexpr std::size_t kMessages = 32;
     static constexpr std::size_t kParts = 2 * kMaxSegments;
+    static constexpr int kTries = 6;
     struct Group {
         std::size_t first = 0;
         std::size_t count = 0;
@@ -163,7 +238,8 @@ private:
     [[nodiscard]] std::size_t together(std::size_t at) const {
         const Datagram& first = all_[at];
         const std::size_t size = first.size();
-        if (!socket_.offload_ || size == 0 || !socket_.limit_->allows(size)) return 1;
+        if (!socket_.offload_ || size == 0 || !socket_.shared_->limits.allows(first.to, size))
+            return 1;
         std::size_t count = 1;
         for (std::size_t bytes = size; at + count < all_.size() && count < kMaxSegments; ++count) {
             const Datagram& next = all_[at + count];
@@ -219,10 +295,13 @@ private:
         int error = errno;
         // What the network said of an earlier datagram, to whomever, is told once, and nothing was
         // sent; or a signal came.
-        const auto again = [&error](int tries) {
-            return tries < 3 && (error == EINTR || (tries < 2 && from_the_network(error)));
-        };
-        for (int tries = 0; again(tries); ++tries) {
+        for (int tries = 0; tries < kTries && may_be_of_another(error); ++tries) {
+            // Nobody says so much as to keep what is for others back. What is too large for the
+            // interface stays so, and the message of it shall be read.
+            if (tries == kTries / 2) {
+                if (!socket_.hears() || error == EMSGSIZE) break;
+                socket_.hear(false);
+            }
             if (::sendmsg(socket_.fd(), &messages_[at].msg_hdr, 0) >= 0) {
                 count(group);
                 return true;
@@ -236,17 +315,20 @@ private:
             return false;
         }
         if (together && !is_of_size(error)) {
-            sent_.dropped += group.count;
-            sent_.error = error;
+            for (std::size_t i = 0; i < group.count; ++i) refused(all_[group.first + i], error);
             return true;
         }
         if (together) {
-            if (error != ENOBUFS) socket_.limit_->refused(all_[group.first].size());
+            if (error != ENOBUFS)
+                socket_.shared_->limits.refused(all_[group.first].to, all_[group.first].size());
             for (std::size_t i = 0; i < group.count; ++i) send_alone(all_[group.first + i]);
             return true;
         }
         refused(all_[group.first], error);
         return true;
+    }
+    [[nodiscard]] bool may_be_of_another(int error) const {
+        return error == EINTR || from_the_network(error) || (error == EMSGSIZE && socket_.told_);
     }
     /// What the kernel says where it does not cut datagrams of that size on that path, or has no
     /// memory for so large a one.
@@ -262,15 +344,17 @@ private:
         }
         ++sent_.dropped;
         sent_.error = error;
+        if (failures_ != nullptr) failures_->failed(datagram, error);
     }
     void send_alone(const Datagram& datagram) {
-        Batch one(socket_, sent_);
+        Batch one(socket_, sent_, failures_);
         (void)one.fill({&datagram, 1});
         (void)one.send();
     }
 
     DatagramSocket& socket_;
     Sent& sent_;
+    Failures* const failures_;
     std::span<const Datagram> all_;
     std::size_t messages_used_ = 0;
     std::size_t parts_used_ = 0;
@@ -281,9 +365,9 @@ private:
     std::array<iovec, kParts> parts_;
 };
 
-DatagramSocket::Sent DatagramSocket::send(std::span<const Datagram> datagrams) {
+DatagramSocket::Sent DatagramSocket::send(std::span<const Datagram> datagrams, Failures* failures) {
     Sent sent;
-    Batch batch(*this, sent);
+    Batch batch(*this, sent, failures);
     while (!datagrams.empty()) {
         const std::size_t taken = batch.fill(datagrams);
         datagrams = datagrams.subspan(taken);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/vxlan_endpoint.h"
 
-#include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/epoll.h>
@@ -24,7 +23,7 @@ namespace {
 using base::ErrorCode;
 
 constexpr int kReadsPerTurn = 4;
-constexpr int kErrorsPerTurn = 64;
+constexpr base::Duration kSecond = std::chrono::seconds(1);
 constexpr std::size_t kPortTries = 1024;
 constexpr std::size_t kUdpIpv4 = 20 + 8;
 constexpr std::size_t kUdpIpv6 = 40 + 8;
@@ -34,14 +33,6 @@ bool set(int fd, int level, int option, int value) {
 }
 
 }  // namespace
-
-/// What the error queue of a socket tells (IP_RECVERR of ip(7)).
-struct VxlanEndpoint::NetworkError {
-    base::SocketAddress peer;
-    int error = 0;
-    bool of_host = false;  ///< this one, not a router or the other end
-    std::size_t mtu = 0;   ///< of EMSGSIZE
-};
 
 base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLoop& loop,
                                                                    const base::SocketAddress& local,
@@ -67,6 +58,7 @@ VxlanEndpoint::~VxlanEndpoint() {
 base::Result<void> VxlanEndpoint::open_senders() {
     base::DatagramSocket::Options options;
     options.receives = false;
+    options.errors = true;
     std::uint64_t tries = 0;
     while (senders_.size() < kSenders) {
         const std::uint64_t words[] = {tries++};
@@ -77,9 +69,6 @@ base::Result<void> VxlanEndpoint::open_senders() {
         if (!sender && sender.error().detail == EADDRINUSE && tries < kPortTries) continue;
         if (!sender) return tl::unexpected(sender.error());
         const int level = ipv4() ? IPPROTO_IP : IPPROTO_IPV6;
-        if (!set(sender->fd(), level, ipv4() ? IP_RECVERR : IPV6_RECVERR, 1))
-            return base::fail(ErrorCode::kIo, "cannot ask for the errors of a socket",
-                              static_cast<unsigned>(errno));
         if (ttl_ != 0 && !set(sender->fd(), level, ipv4() ? IP_TTL : IPV6_UNICAST_HOPS, ttl_))
             return base::fail(ErrorCode::kIo, "cannot set the TTL", static_cast<unsigned>(errno));
         senders_.push_back(std::move(*sender));
@@ -90,15 +79,17 @@ base::Result<void> VxlanEndpoint::open_senders() {
 base::Result<void> VxlanEndpoint::watch() {
     TRY_VOID(loop_.add(receiver_.fd(), EPOLLIN, [this](std::uint32_t) { read(); }));
     // Errors are told without being asked for.
-    for (const base::DatagramSocket& sender : senders_)
-        TRY_VOID(loop_.add(sender.fd(), 0,
-                           [this, fd = sender.fd()](std::uint32_t) { read_errors(fd); }));
+    for (std::size_t i = 0; i < senders_.size(); ++i)
+        TRY_VOID(loop_.add(senders_[i].fd(), 0, [this, i](std::uint32_t) { read_errors(i); }));
     return {};
 }
 
 base::DatagramSocket::Sent VxlanEndpoint::send(std::size_t sender,
-                                               std::span<const base::Datagram> datagrams) {
-    const auto sent = senders_[sender].send(datagrams);
+                                               std::span<const base::Datagram> datagrams,
+                                               base::DatagramSocket::Failures* failures) {
+    // Only who sends is told something.
+    if (!senders_[sender].hears()) hear_later(sender);
+    const auto sent = senders_[sender].send(datagrams, failures);
     // Tells of itself alone, so relaxed.
     if (sent.too_large > 0) refused_.store(sent.largest, std::memory_order_relaxed);
     return sent;
@@ -140,43 +131,36 @@ void VxlanEndpoint::read() {
     }
 }
 
-void VxlanEndpoint::read_errors(int fd) {
-    // The pending error, which a send would be told too, is one of those in the queue.
-    int pending = 0;
-    socklen_t length = sizeof pending;
-    (void)::getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &length);
-    for (int i = 0; i < kErrorsPerTurn; ++i) {
-        NetworkError told;
-        std::byte data;
-        iovec part{&data, sizeof data};
-        alignas(cmsghdr) std::array<std::byte, 512> control;
-        msghdr message{};
-        message.msg_iov = &part;
-        message.msg_iovlen = 1;
-        message.msg_name = &told.peer.storage;
-        message.msg_namelen = sizeof told.peer.storage;
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
-        if (::recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
-        told.peer.length = message.msg_namelen;
-        for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-             header = CMSG_NXTHDR(&message, header)) {
-            const bool ours =
-                (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_RECVERR) ||
-                (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_RECVERR);
-            if (!ours || header->cmsg_len < CMSG_LEN(sizeof(sock_extended_err))) continue;
-            sock_extended_err error;
-            std::memcpy(&error, CMSG_DATA(header), sizeof error);
-            told.error = static_cast<int>(error.ee_errno);
-            told.of_host = error.ee_origin == SO_EE_ORIGIN_LOCAL;
-            told.mtu = told.error == EMSGSIZE ? error.ee_info : 0;
-        }
-        if (told.error != 0) tell(told);
+void VxlanEndpoint::read_errors(std::size_t sender) {
+    base::DatagramSocket& socket = senders_[sender];
+    Heard& heard = heard_[sender];
+    const base::TimePoint now = loop_.clock().now();
+    if (now - heard.since >= kSecond) heard = {now, 0};
+    while (const auto error = socket.read_error()) {
+        if (error->error != 0) tell(*error);
+        if (++heard.messages < kMessagesPerSecond) continue;
+        socket.hear(false);
+        hear_later(sender);
+        return;
+    }
+}
+
+/// From any thread.
+void VxlanEndpoint::hear_later(std::size_t sender) {
+    std::atomic<base::TimePoint>& hears_at = hears_at_[sender];
+    const base::TimePoint now = loop_.clock().now();
+    base::TimePoint at = hears_at.load(std::memory_order_relaxed);
+    if (at == base::TimePoint{}) {
+        if (hears_at.compare_exchange_strong(at, now + kSecond, std::memory_order_relaxed))
+            counters_.not_heard.add();
+    } else if (now >= at &&
+               hears_at.compare_exchange_strong(at, base::TimePoint{}, std::memory_order_relaxed)) {
+        senders_[sender].hear(true);
     }
 }
 
 /// One line for what may come as often as frames are sent.
-void VxlanEndpoint::tell(const NetworkError& error) {
+void VxlanEndpoint::tell(const base::NetworkError& error) {
     const bool too_large = error.error == EMSGSIZE;
     (too_large ? counters_.mtu_messages : counters_.unreachable).add();
     const roce::Gid peer = ip_of(error.peer);

@@ -30,7 +30,10 @@ class VxlanUplink;
     X(unreachable, "fabric.vxlan.unreachable",                                                  \
       "messages of the network that another end, or a way to it, is not there")                 \
     X(mtu_messages, "fabric.vxlan.mtu_messages",                                                \
-      "messages of the host or a router that a datagram is too large for the way to another end")
+      "messages of the host or a router that a datagram is too large for the way to another "   \
+      "end, which change nothing")                                                              \
+    X(not_heard, "fabric.vxlan.not_heard",                                                      \
+      "times that one of 16 sockets had so many messages that it heard no more for a second")
 
 OM_COUNTERS(VxlanEndpointCounters, OM_VXLAN_ENDPOINT_COUNTERS);
 
@@ -38,10 +41,15 @@ OM_COUNTERS(VxlanEndpointCounters, OM_VXLAN_ENDPOINT_COUNTERS);
 /// what comes in, and some that send, since the source port has to tell flows apart (RFC 7348,
 /// section 4.1). Receives on its loop; sends from any thread. Made and destroyed while the loop
 /// does not run, or on it; outlives its uplinks.
+///
+/// What the network says of datagrams is for the log and counters alone, and anybody can make it
+/// up: each socket that sends hears so many messages a second, and then none until that is over.
 class VxlanEndpoint {
 public:
     static constexpr std::size_t kSenders = 16;
     static constexpr std::uint16_t kFirstSourcePort = 49152;
+    /// Of each socket that sends.
+    static constexpr unsigned kMessagesPerSecond = 16;
     using Key = std::array<std::uint64_t, 2>;
 
     /// `ttl` 0: the host's. The key chooses source ports, and which flows share one.
@@ -66,7 +74,8 @@ public:
     [[nodiscard]] const Key& key() const { return key_; }
     [[nodiscard]] const VxlanEndpointCounters& counters() const { return counters_; }
     /// By the flow that they all belong to. From any thread.
-    base::DatagramSocket::Sent send(std::size_t sender, std::span<const base::Datagram> datagrams);
+    base::DatagramSocket::Sent send(std::size_t sender, std::span<const base::Datagram> datagrams,
+                                    base::DatagramSocket::Failures* failures = nullptr);
     void count_malformed() { counters_.malformed.add(); }
 
 private:
@@ -76,9 +85,9 @@ private:
     base::Result<void> open_senders();
     base::Result<void> watch();
     void read();
-    void read_errors(int fd);
-    struct NetworkError;
-    void tell(const NetworkError& error);
+    void read_errors(std::size_t sender);
+    void hear_later(std::size_t sender);
+    void tell(const base::NetworkError& error);
 
     base::EventLoop& loop_;
     const base::SocketAddress local_;
@@ -86,6 +95,15 @@ private:
     const Key key_;
     base::DatagramSocket receiver_;
     std::vector<base::DatagramSocket> senders_;
+    /// Of each sender; of the loop.
+    struct Heard {
+        base::TimePoint since{};
+        unsigned messages = 0;
+    };
+    std::array<Heard, kSenders> heard_;
+    /// When a sender that hears nothing may again; the epoch's begin: nobody has seen yet that it
+    /// does not. Each tells of itself alone, so relaxed.
+    std::array<std::atomic<base::TimePoint>, kSenders> hears_at_{};
     std::unordered_map<std::uint32_t, VxlanUplink*> uplinks_;
     VxlanEndpointCounters counters_;
     std::atomic<std::size_t> refused_{0};  // bytes of the last datagram that was too large

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "support/faulty_calls.h"
+#include "support/net_namespace.h"
 
 namespace openmana::base {
 namespace {
@@ -236,6 +237,49 @@ TEST_F(DatagramSocketErrors, AnErrorOfAnEarlierDatagramLeavesSegmentsWhole) {
     const FaultyCalls none("sendmsg", EIO);  // which each alone would meet
     EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
     EXPECT_EQ(none.failed(), 0U) << "one call, of one message";
+}
+
+/// A refusal of one end is none of the others'.
+TEST_F(DatagramSocketErrors, WhatIsNotCutForOneEndIsCutForOthers) {
+    DatagramSocket other = open({});
+    const SocketAddress other_address = address_of(other);
+    Mail others(&other_address);
+    for (int i = 0; i < 10; ++i) {
+        mail.add(500, i);
+        others.add(500, i);
+    }
+    {
+        const FaultyCalls faults("sendmmsg", EINVAL);
+        EXPECT_EQ(from.send(mail.all()).datagrams, 10U);
+    }
+    EXPECT_EQ(from.send(others.all()).datagrams, 10U);
+    // It takes them as they were sent.
+    std::vector<std::byte> whole(65536);
+    EXPECT_EQ(::recv(other.fd(), whole.data(), whole.size(), 0), 5000);
+}
+
+/// A message of ICMP, which anybody can make up, about datagrams of a connected socket.
+TEST(DatagramSocketForged, ThePathIsNotNarrowerForAMessage) {
+    const bool may = openmana::test::in_net_namespace([] {
+        DatagramSocket::Options options;
+        DatagramSocket to = open(options);
+        options.remote = address_of(to);
+        options.fragments = true;
+        DatagramSocket from = open(options);
+        openmana::test::Forger forger;
+        ASSERT_TRUE(forger.may());
+        Mail mail(nullptr);
+        for (int i = 0; i < 10; ++i) mail.add(2000, i);
+        for (int i = 0; i < 20; ++i) {
+            forger.needs_fragments(address_of(from), *options.remote, 600);
+            const auto sent = from.send(mail.all());
+            EXPECT_EQ(sent.datagrams, 10U);
+            EXPECT_EQ(sent.too_large, 0U);
+            EXPECT_EQ(receive_all(to, 10).size(), 10U);
+        }
+        EXPECT_EQ(openmana::test::ip_figure("FragCreates"), 0);
+    });
+    if (!may) GTEST_SKIP() << "needs a network namespace: root";
 }
 
 TEST_F(DatagramSocketErrors, OneThatTakesNothingHasNothingInItsQueue) {

@@ -163,16 +163,19 @@ TEST_F(UplinkRefusalsTest, ADatagramUplinkOutlivesErrorsOfTheNetwork) {
     auto made = Uplink::create(*loop, network, udp());
     ASSERT_TRUE(made);
     uplink = std::move(*made);
-    FaultyCalls faults("sendmmsg", ECONNREFUSED);
-    network.forward(port, numbered(1));
-    EXPECT_EQ(uplink->counters().tx_frames.value(), 1U) << "the error was an earlier datagram's";
-    for (const int error : {EMSGSIZE, EPERM, ENOBUFS}) {
+    FaultyCalls faults;
+    for (const int error : {ECONNREFUSED, EMSGSIZE}) {
+        faults.fail("sendmmsg", error);
+        network.forward(port, numbered(1));
+    }
+    EXPECT_EQ(uplink->counters().tx_frames.value(), 2U) << "the error was an earlier datagram's";
+    for (const int error : {EPERM, ENOBUFS}) {
         faults.fail("sendmmsg", error);
         network.forward(port, numbered(2));
     }
-    EXPECT_EQ(uplink->counters().tx_dropped.value(), 3U);
+    EXPECT_EQ(uplink->counters().tx_dropped.value(), 2U);
     network.forward(port, numbered(3));
-    EXPECT_EQ(uplink->counters().tx_frames.value(), 2U);
+    EXPECT_EQ(uplink->counters().tx_frames.value(), 3U);
     EXPECT_TRUE(uplink->connected());
 }
 

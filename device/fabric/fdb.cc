@@ -14,8 +14,11 @@ namespace openmana::fabric {
 
 Fdb::Fdb(const base::Clock& clock, FdbContext context, TunnelEnds remotes, bool learns)
     : clock_(clock), context_(std::move(context)), remotes_(std::move(remotes)), learns_(learns) {
-    if (learns_) learned_.reserve(kMaxLearned);
-    derived_ = derive(control_, file_);
+    if (learns_) {
+        learned_.reserve(kMaxLearned + 1);
+        holders_.reserve(kMaxLearned + 1);
+    }
+    put(derive(control_, file_), nullptr);
 }
 
 std::size_t Fdb::GidHash::operator()(const roce::Gid& gid) const {
@@ -32,7 +35,8 @@ const TunnelEnds* Fdb::written_locked(const base::MacAddr& mac) const {
 Fdb::Derived Fdb::derive(const FdbTable& control, const FdbTable& file) const {
     Derived derived;
     const auto take = [&](const base::MacAddr& mac, const TunnelEnd& end) {
-        derived.known.try_emplace(end.address, end);
+        const auto [found, added] = derived.known.try_emplace(end.address, Known{end, false});
+        if (!added && found->second.end != end) found->second.several = true;
         if (mac == kFloodMac && std::ranges::find(derived.flood, end) == derived.flood.end())
             derived.flood.push_back(end);
     };
@@ -54,24 +58,79 @@ Fdb::Access::Ends Fdb::Access::ends_of(const base::MacAddr& destination) {
     return {fdb_.derived_.flood, true};
 }
 
-std::optional<TunnelEnd> Fdb::Access::known(const roce::Gid& address) const {
+std::vector<roce::Gid> Fdb::gone(const Derived& before, const Derived& after) {
+    std::vector<roce::Gid> result;
+    for (const auto& [address, known] : before.known) {
+        const auto found = after.known.find(address);
+        if (found == after.known.end() || found->second.end != known.end ||
+            found->second.several != known.several)
+            result.push_back(address);
+    }
+    return result;
+}
+
+/// The tables are what they are to be, but for that which follows from them, and for the file. With
+/// change_ held, without mutex_.
+void Fdb::put(Derived derived, FdbTable* file) {
+    const std::vector<roce::Gid> gone_ends = gone(derived_, derived);
+    const std::size_t share = std::max<std::size_t>(kMaxLearned / (derived.known.size() + 1), 1);
+    const bool weighs = share != share_;
+    {
+        const std::lock_guard lock(mutex_);
+        if (file != nullptr) std::swap(file_, *file);
+        std::swap(derived_, derived);
+        share_ = share;
+    }
+    // From now on nothing more is learned behind them.
+    for (const roce::Gid& address : gone_ends) {
+        for (bool more = true; more;) {
+            const std::lock_guard lock(mutex_);
+            base::count_work(1);
+            more = false;
+            for (std::size_t i = 0; i < kSlice; ++i) {
+                const auto holder = holders_.find(address);
+                if (holder == holders_.end()) break;
+                base::count_work(1);
+                counters_.end_gone.add();
+                drop_locked(learned_.find(holder->second.order.back()));
+                more = i + 1 == kSlice;
+            }
+        }
+    }
+    const std::size_t buckets = weighs ? holders_.bucket_count() : 0;
+    for (std::size_t bucket = 0; bucket < buckets; bucket += kSlice) {
+        const std::lock_guard lock(mutex_);
+        const std::size_t end = std::min(bucket + kSlice, buckets);
+        for (std::size_t i = bucket; i < end; ++i)
+            for (auto at = holders_.begin(i); at != holders_.end(i); ++at) weigh_locked(at->second);
+        base::count_work(1);
+    }
+}
+
+std::optional<Fdb::Known> Fdb::Access::known(const roce::Gid& address) const {
     base::count_work(1);
     const auto found = fdb_.derived_.known.find(address);
     if (found == fdb_.derived_.known.end()) return std::nullopt;
     return found->second;
 }
 
-Fdb::Seen Fdb::Access::saw(const base::MacAddr& source, const TunnelEnd& from) {
+Fdb::Seen Fdb::Access::saw(const base::MacAddr& source, const Known& from) {
     base::count_work(1);
     if (!fdb_.learns_) return Seen::kKnown;
     if (const TunnelEnds* const written = fdb_.written_locked(source)) {
         const bool there = std::ranges::any_of(
-            *written, [&](const TunnelEnd& end) { return end.address == from.address; });
+            *written, [&](const TunnelEnd& end) { return end.address == from.end.address; });
         if (there) return Seen::kKnown;
         fdb_.counters_.refused.add();
         return Seen::kRefused;
     }
-    return fdb_.learn_locked(mac_word(source), from, now_, before_);
+    if (from.several) {
+        fdb_.counters_.shared_address.add();
+        // Where it was before it is not now.
+        (void)fdb_.forget_locked(source);
+        return Seen::kKnown;
+    }
+    return fdb_.learn_locked(mac_word(source), from.end, now_, before_);
 }
 
 Fdb::Seen Fdb::learn_locked(std::uint64_t word, const TunnelEnd& from, base::TimePoint now,
@@ -79,40 +138,90 @@ Fdb::Seen Fdb::learn_locked(std::uint64_t word, const TunnelEnd& from, base::Tim
     const auto found = learned_.find(word);
     if (found != learned_.end()) {
         Learned& entry = found->second;
-        order_.splice(order_.begin(), order_, entry.place);
         const bool aged = now - entry.seen > kAge;
         entry.seen = now;
-        if (entry.end == from) return Seen::kKnown;
-        before = std::exchange(entry.end, from);
-        counters_.learned.add();
+        if (entry.end == from) {
+            auto& order = entry.holder->order;
+            order.splice(order.begin(), order, entry.place);
+            return Seen::kKnown;
+        }
+        before = entry.end;
+        drop_locked(found);
+        (void)learn_locked(word, from, now, before);
         if (aged) return Seen::kNew;
         counters_.moved.add();
         return Seen::kMoved;
     }
-    if (learned_.size() >= kMaxLearned) {
-        learned_.erase(order_.back());
-        order_.pop_back();
-        counters_.forgotten.add();
-    }
-    order_.push_front(word);
-    learned_.emplace(word, Learned{from, now, order_.begin()});
+    Holder& holder = holder_locked(from.address);
+    if (learned_.size() >= kMaxLearned) make_room_locked(holder);
+    holder.order.push_front(word);
+    learned_.emplace(word, Learned{from, now, &holder, holder.order.begin()});
+    weigh_locked(holder);
     counters_.learned.add();
     return Seen::kNew;
+}
+
+Fdb::Holder& Fdb::holder_locked(const roce::Gid& address) {
+    const roce::Gid key = derived_.known.contains(address) ? address : roce::Gid{};
+    Holder& holder = holders_[key];
+    holder.address = key;
+    return holder;
+}
+
+void Fdb::weigh_locked(Holder& holder) {
+    const bool over = holder.order.size() > share_;
+    if (over == holder.over) return;
+    holder.over = over;
+    if (over)
+        holder.place = over_.insert(over_.end(), &holder);
+    else
+        over_.erase(holder.place);
+}
+
+/// For one address more of `holder`, whose first it may be.
+void Fdb::make_room_locked(Holder& holder) {
+    Holder* from = &holder;
+    if (holder.order.size() < share_ || holder.order.empty()) {
+        // Those that have too many take turns. There may be none while the shares change.
+        if (!over_.empty()) {
+            over_.splice(over_.end(), over_, over_.begin());
+            from = over_.back();
+        } else if (holder.order.empty()) {
+            const auto other = std::ranges::find_if(
+                holders_, [](const auto& one) { return !one.second.order.empty(); });
+            from = &other->second;
+        }
+    }
+    counters_.forgotten.add();
+    if (from->order.size() >= share_) counters_.over_share.add();
+    const auto entry = learned_.find(from->order.back());
+    if (from != &holder) {
+        drop_locked(entry);
+        return;
+    }
+    // It stays, though it may be empty for a moment.
+    holder.order.pop_back();
+    learned_.erase(entry);
+}
+
+void Fdb::drop_locked(LearnedMap::iterator entry) {
+    Holder& holder = *entry->second.holder;
+    holder.order.erase(entry->second.place);
+    learned_.erase(entry);
+    weigh_locked(holder);
+    if (holder.order.empty()) holders_.erase(holder.address);
 }
 
 bool Fdb::forget_locked(const base::MacAddr& mac) {
     const auto found = learned_.find(mac_word(mac));
     if (found == learned_.end()) return false;
-    order_.erase(found->second.place);
-    learned_.erase(found);
+    drop_locked(found);
     return true;
 }
 
 void Fdb::set_file(FdbTable table) {
-    Derived derived = derive(control_, table);
-    const std::lock_guard lock(mutex_);
-    std::swap(file_, table);
-    std::swap(derived_, derived);
+    const std::lock_guard change(change_);
+    put(derive(control_, table), &table);
 }
 
 tl::expected<void, std::string> Fdb::remove_locked(const FdbLine& line) {
@@ -140,6 +249,7 @@ tl::expected<void, std::string> Fdb::command(const FdbLine& line) {
     const bool learns = line.dynamic && line.action != FdbLine::Action::kDelete;
     if (auto wrong = learns ? wrong_to_learn(line) : std::nullopt)
         return tl::unexpected(std::move(*wrong));
+    const std::lock_guard change(change_);
     {
         const std::lock_guard lock(mutex_);
         if (learns) {
@@ -153,9 +263,7 @@ tl::expected<void, std::string> Fdb::command(const FdbLine& line) {
         // What was learned would come back when the entry is deleted.
         if (line.action != FdbLine::Action::kDelete) (void)forget_locked(line.mac);
     }
-    Derived derived = derive(control_, file_);
-    const std::lock_guard lock(mutex_);
-    std::swap(derived_, derived);
+    put(derive(control_, file_), nullptr);
     return {};
 }
 
@@ -169,9 +277,15 @@ std::optional<std::string> Fdb::wrong_to_learn(const FdbLine& line) const {
     return std::nullopt;
 }
 
+std::size_t Fdb::known_ends() {
+    const std::lock_guard lock(mutex_);
+    return derived_.known.size();
+}
+
 std::vector<Fdb::Row> Fdb::rows() {
     std::vector<Row> rows;
     {
+        const std::lock_guard change(change_);
         for (const TunnelEnd& end : remotes_) rows.push_back({kFloodMac, end, Origin::kOption, {}});
         const auto take = [&](Origin origin) {
             return [&rows, origin](const base::MacAddr& mac, const TunnelEnd& end) {
@@ -180,11 +294,22 @@ std::vector<Fdb::Row> Fdb::rows() {
         };
         control_.visit(take(Origin::kControl));
         file_.visit(take(Origin::kFile));
+    }
+    // No memory is asked for under the lock: there are no more than these.
+    rows.reserve(rows.size() + kMaxLearned);
+    const std::size_t buckets = learned_.bucket_count();
+    for (std::size_t bucket = 0; bucket < buckets; bucket += kSlice) {
         const std::lock_guard lock(mutex_);
         const base::TimePoint now = clock_.now();
-        for (const auto& [word, entry] : learned_)
-            if (now - entry.seen <= kAge)
-                rows.push_back({mac_of_word(word), entry.end, Origin::kLearned, now - entry.seen});
+        for (std::size_t i = bucket; i < std::min(bucket + kSlice, buckets); ++i) {
+            for (auto at = learned_.begin(i); at != learned_.end(i); ++at) {
+                base::count_work(1);
+                const auto& [word, entry] = *at;
+                if (now - entry.seen <= kAge && rows.size() < rows.capacity())
+                    rows.push_back(
+                        {mac_of_word(word), entry.end, Origin::kLearned, now - entry.seen});
+            }
+        }
     }
     std::ranges::stable_sort(rows, [](const Row& one, const Row& other) {
         return std::tie(one.mac, one.end.address, one.end.port, one.origin) <

@@ -198,7 +198,7 @@ bool VxlanUplink::known(Fdb::Access& access, const Tunnelled& packet) {
         return false;
     }
     const TunnelEnd& local = fdb_.context().local;
-    sender_end_ = end.value_or(TunnelEnd{packet.from, local.port, local.vni});
+    sender_end_ = end.value_or(Fdb::Known{{packet.from, local.port, local.vni}});
     sender_ = packet.from;
     return true;
 }
@@ -221,7 +221,7 @@ bool VxlanUplink::passes(Fdb::Access& access, const Tunnelled& packet, Remarks& 
     if (seen == Fdb::Seen::kMoved) {
         remarks.moved = &packet;
         remarks.before = access.before();
-        remarks.now = sender_end_;
+        remarks.now = sender_end_.end;
     }
     return seen != Fdb::Seen::kRefused;
 }

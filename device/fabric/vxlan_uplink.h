@@ -88,7 +88,7 @@ private:
     VxlanCounters vxlan_;
     // Of the sender that was looked up last; in one burst, so that the table is the same.
     roce::Gid sender_{};
-    TunnelEnd sender_end_;
+    Fdb::Known sender_end_;
     std::atomic<bool> failing_{false};  // these tell of themselves alone, so relaxed
     static constexpr base::Duration kRest = std::chrono::seconds(60);
     base::OncePer failure_line_{kRest};

@@ -24,7 +24,6 @@ using nlohmann::json;
 constexpr std::size_t kMaxRows = 4096;
 
 struct Found {
-    UplinkServer* server;
     fabric::VxlanUplink* uplink;
     const std::string* network;
     /// As Linux would call its device.
@@ -37,7 +36,7 @@ std::vector<Found> vxlan_uplinks(const std::vector<std::unique_ptr<UplinkServer>
     std::vector<Found> found;
     for (const auto& server : servers)
         if (auto* const uplink = dynamic_cast<fabric::VxlanUplink*>(&server->uplink()))
-            found.push_back({server.get(), uplink, &server->network()});
+            found.push_back({uplink, &server->network()});
     return found;
 }
 
@@ -70,18 +69,12 @@ json row_of(const Found& of, const Fdb::Row& row) {
     return result;
 }
 
-json no_answer(const Found& of) {
-    return failure(fmt::format("the thread of {} does not answer", of.uplink->name()));
-}
-
 json show(const std::vector<Found>& uplinks) {
     json rows = json::array();
     std::size_t left_out = 0;
     for (const Found& of : uplinks) {
-        const auto table = of.server->thread().call(
-            "fdb show", [uplink = of.uplink] { return uplink->fdb().rows(); });
-        if (!table) return no_answer(of);
-        for (const Fdb::Row& row : *table) {
+        // Not on its thread, which has frames to take in.
+        for (const Fdb::Row& row : of.uplink->fdb().rows()) {
             if (rows.size() < kMaxRows)
                 rows.push_back(row_of(of, row));
             else
@@ -114,13 +107,8 @@ json change(const std::vector<Found>& uplinks, const std::string& text) {
     if (!*line) return failure("one of add, append, replace, del and show is missing");
     const auto chosen = choose(uplinks, **line);
     if (!chosen) return failure(chosen.error());
-    const auto done =
-        chosen->server->thread().call("fdb change", [uplink = chosen->uplink, line = **line] {
-            const auto changed = uplink->fdb().command(line);
-            return changed ? std::string() : changed.error();
-        });
-    if (!done) return no_answer(*chosen);
-    if (!done->empty()) return failure(*done);
+    const auto done = chosen->uplink->fdb().command(**line);
+    if (!done) return failure(done.error());
     OM_INFO("fdb change: uplink={} mac={} dst={}", chosen->uplink->name(),
             base::to_string((*line)->mac), fabric::ip_text((*line)->address));
     return {{"ok", true}};

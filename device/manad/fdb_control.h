@@ -10,7 +10,7 @@
 namespace openmana::manad {
 
 /// Answers a request `fdb`: shows the tables of the VXLAN networks, or changes one by a line as
-/// `bridge fdb` takes it. The threads of the uplinks do it.
+/// `bridge fdb` takes it. The threads of the uplinks are not asked.
 [[nodiscard]] nlohmann::json answer_fdb(const std::vector<std::unique_ptr<UplinkServer>>& servers,
                                         const nlohmann::json& request);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/hold_meter.h"
 #include "base/mac_text.h"
 #include "fabric/vxlan.h"
 #include "support/sim_executor.h"
@@ -211,7 +212,7 @@ protected:
         return {found.begin(), found.end()};
     }
     static Seen saw(Fdb& fdb, const base::MacAddr& address, const char* from) {
-        return Fdb::Access(fdb).saw(address, end_at(from));
+        return Fdb::Access(fdb).saw(address, {end_at(from)});
     }
     static std::string say(Fdb& fdb, std::string_view text) {
         const auto done = fdb.command(line_of(text));
@@ -247,7 +248,7 @@ TEST_F(FdbTest, AMoveIsCountedAndFollowed) {
     (void)saw(fdb, mac(1), "10.0.0.3");
     {
         Fdb::Access access(fdb);
-        EXPECT_EQ(access.saw(mac(1), end_at("10.0.0.2")), Seen::kMoved);
+        EXPECT_EQ(access.saw(mac(1), {end_at("10.0.0.2")}), Seen::kMoved);
         EXPECT_EQ(access.before(), end_at("10.0.0.3"));
     }
     EXPECT_EQ(fdb.counters().moved.value(), 1u);
@@ -291,6 +292,78 @@ TEST_F(FdbTest, ForgetsWhatWasSilentForLongest) {
     EXPECT_EQ(fdb.rows().size(), Fdb::kMaxLearned + 2);
 }
 
+/// As many addresses as there may be from one end take no place of another's.
+TEST_F(FdbTest, EachEndHasAShareThatNoOtherTakes) {
+    Fdb fdb = make(true);
+    const auto numbered = [](std::uint8_t end, std::size_t i) {
+        return base::MacAddr{
+            2, end, 0, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)};
+    };
+    const std::size_t share = Fdb::kMaxLearned / 3;  // of two ends, and of others
+    // One fills the table while the other is silent, and then the other comes.
+    for (std::size_t i = 0; i < 2 * Fdb::kMaxLearned; ++i)
+        (void)saw(fdb, numbered(2, i), "10.0.0.2");
+    EXPECT_EQ(fdb.counters().forgotten.value(), Fdb::kMaxLearned);
+    for (std::size_t i = 0; i < share; ++i) (void)saw(fdb, numbered(3, i), "10.0.0.3");
+    EXPECT_EQ(fdb.counters().over_share.value(), Fdb::kMaxLearned + share);
+    // Neither the first nor any number of strangers takes these away.
+    for (std::size_t i = 0; i < Fdb::kMaxLearned; ++i) {
+        (void)saw(fdb, numbered(4, i), "10.0.0.2");
+        const std::string stranger = fmt::format("10.7.{}.{}", i / 256, i % 256);
+        (void)saw(fdb, numbered(5, i), stranger.c_str());
+    }
+    for (std::size_t i = 0; i < share; ++i)
+        ASSERT_EQ(ends(fdb, numbered(3, i)), TunnelEnds{end_at("10.0.0.3")}) << i;
+    EXPECT_EQ(fdb.rows().size(), Fdb::kMaxLearned + 2);
+}
+
+TEST_F(FdbTest, AnEndThatIsTakenOutTakesWhatWasLearnedAlong) {
+    Fdb fdb = make(true);
+    fdb.set_file(*FdbTable::read("00:00:00:00:00:00 dst 10.0.0.4", context()));
+    EXPECT_EQ(say(fdb, "append 00:00:00:00:00:00 dst 10.0.0.5"), "");
+    for (std::uint8_t i = 0; i < 200; ++i) {
+        (void)saw(fdb, mac(i), i % 2 == 0 ? "10.0.0.4" : "10.0.0.5");
+        (void)saw(fdb, {2, 9, 0, 0, 0, i}, "10.0.0.3");
+    }
+    fdb.set_file(*FdbTable::read("", context()));
+    EXPECT_EQ(ends(fdb, mac(2)).size(), 3u) << "whoever has it now";
+    EXPECT_EQ(ends(fdb, mac(1)), TunnelEnds{end_at("10.0.0.5")});
+    EXPECT_EQ(fdb.counters().end_gone.value(), 100u);
+    EXPECT_EQ(say(fdb, "del 00:00:00:00:00:00 dst 10.0.0.5"), "");
+    EXPECT_EQ(ends(fdb, mac(1)), all);
+    EXPECT_EQ(ends(fdb, {2, 9, 0, 0, 0, 1}), TunnelEnds{end_at("10.0.0.3")});
+    // Nor is it where the end was, if that has another port now.
+    fdb.set_file(*FdbTable::read("00:00:00:00:00:00 dst 10.0.0.6", context()));
+    (void)saw(fdb, mac(1), "10.0.0.6");
+    fdb.set_file(*FdbTable::read("00:00:00:00:00:00 dst 10.0.0.6 port 99", context()));
+    EXPECT_EQ(ends(fdb, mac(1)).size(), 3u);
+}
+
+/// Which of them sent is not in a datagram: its source port is the flow's.
+TEST_F(FdbTest, BehindEndsOfOneAddressNothingIsLearned) {
+    Fdb fdb = make(true, {end_at("10.0.0.2", 4789), end_at("10.0.0.2", 4790), end_at("10.0.0.3")});
+    const auto known = Fdb::Access(fdb).known(*parse_ip("10.0.0.2"));
+    ASSERT_TRUE(known && known->several);
+    (void)saw(fdb, mac(1), "10.0.0.3");
+    EXPECT_EQ(Fdb::Access(fdb).saw(mac(1), *known), Seen::kKnown);
+    EXPECT_EQ(ends(fdb, mac(1)).size(), 3u) << "where it was it is not any more";
+    EXPECT_EQ(fdb.counters().shared_address.value(), 1u);
+}
+
+TEST_F(FdbTest, NobodyHoldsItsLockForLong) {
+    const base::HoldMeter meter;
+    Fdb fdb = make(true);
+    fdb.set_file(*FdbTable::read("00:00:00:00:00:00 dst 10.0.0.4", context()));
+    for (std::size_t i = 0; i < Fdb::kMaxLearned; ++i)
+        (void)saw(fdb,
+                  {2, 1, 0, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)},
+                  "10.0.0.4");
+    EXPECT_EQ(fdb.rows().size(), Fdb::kMaxLearned + 3);
+    fdb.set_file(FdbTable());
+    EXPECT_EQ(fdb.rows().size(), 2u);
+    EXPECT_LE(meter.largest(base::HoldKind::kLock).work, 4 * Fdb::kSlice);
+}
+
 TEST_F(FdbTest, AFileTakesThePlaceOfTheOneBefore) {
     Fdb fdb = make(true);
     fdb.set_file(*FdbTable::read("00:00:00:00:00:00 dst 10.0.0.4\n02:00:00:00:00:01 dst 10.0.0.5",
@@ -313,7 +386,10 @@ TEST_F(FdbTest, AGroupMayHaveEndsOfItsOwn) {
 
 TEST_F(FdbTest, KnownEndsAreAnsweredAtTheirPortAndNetwork) {
     Fdb fdb = make(true, {end_at("10.0.0.2", 8472, 9)});
-    EXPECT_EQ(Fdb::Access(fdb).known(*parse_ip("10.0.0.2")), end_at("10.0.0.2", 8472, 9));
+    const auto known = Fdb::Access(fdb).known(*parse_ip("10.0.0.2"));
+    ASSERT_TRUE(known.has_value());
+    EXPECT_EQ(known->end, end_at("10.0.0.2", 8472, 9));
+    EXPECT_FALSE(known->several);
     EXPECT_FALSE(Fdb::Access(fdb).known(*parse_ip("10.0.0.3")).has_value());
 }
 

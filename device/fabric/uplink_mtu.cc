@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/uplink_mtu.h"
 
-#include "base/datagram_socket.h"
+#include "base/route_mtu.h"
 #include "esp/format.h"
 #include "fabric/vxlan.h"
 #include "fabric/xdp_opener.h"
@@ -21,11 +21,7 @@ struct Path {
 };
 
 std::optional<Path> find_path(const base::SocketAddress& local, const base::SocketAddress& remote) {
-    base::DatagramSocket::Options options;
-    options.remote = remote;
-    const auto socket = base::DatagramSocket::open(local, options);
-    if (!socket) return std::nullopt;
-    const std::size_t mtu = socket->path_mtu();
+    const std::size_t mtu = base::route_mtu(local, remote);
     const std::size_t ip = local.family() == AF_INET ? kIpv4Bytes : kIpv6Bytes;
     if (mtu <= ip + kUdpBytes) return std::nullopt;
     return Path{mtu, mtu - ip - kUdpBytes};

@@ -30,8 +30,9 @@ Result<std::unique_ptr<FileWatch>> FileWatch::create(EventLoop& loop, const std:
     if (!file.has_filename()) return fail(ErrorCode::kInvalidArgument, "not the name of a file");
     UniqueFd fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     if (!fd) return failed("cannot watch files");
-    const std::uint32_t written =
-        of == Of::kContentAndRights ? kWritten : kWritten & ~std::uint32_t{IN_ATTRIB};
+    std::uint32_t written = kWritten;
+    if (of != Of::kContentAndRights) written &= ~std::uint32_t{IN_ATTRIB};
+    if (of == Of::kContentAndBegin) written |= IN_MODIFY;
     // The directory: a file that another takes the place of is not the one that was watched.
     if (::inotify_add_watch(fd.get(), folder.c_str(),
                             written | kGone | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR) < 0)
@@ -39,7 +40,7 @@ Result<std::unique_ptr<FileWatch>> FileWatch::create(EventLoop& loop, const std:
     std::unique_ptr<FileWatch> watch(
         new FileWatch(loop, file.filename().string(), std::move(handler), std::move(fd)));
     TRY_VOID(
-        loop.add(watch->fd_.get(), EPOLLIN, [raw = watch.get()](std::uint32_t) { raw->read(); }));
+        loop.add(watch->fd_.get(), EPOLLIN, [raw = watch.get()](std::uint32_t) { raw->look(); }));
     return watch;
 }
 
@@ -47,7 +48,7 @@ FileWatch::~FileWatch() {
     loop_.remove(fd_.get());
 }
 
-void FileWatch::read() {
+void FileWatch::look() {
     alignas(inotify_event) char buffer[4096];
     const ssize_t n = ::read(fd_.get(), buffer, sizeof buffer);
     std::optional<Event> last;
@@ -61,6 +62,8 @@ void FileWatch::read() {
         // What was lost may have been about it.
         if ((event.mask & IN_Q_OVERFLOW) != 0 || (ours && (event.mask & kWritten) != 0))
             last = Event::kWritten;
+        else if (ours && (event.mask & IN_MODIFY) != 0)
+            last = Event::kBegun;
         else if (ours && (event.mask & kGone) != 0)
             last = Event::kGone;
         blind = blind || (event.mask & kBlind) != 0;

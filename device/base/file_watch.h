@@ -18,6 +18,7 @@ class FileWatch {
 public:
     enum class Event : std::uint8_t {
         kWritten,
+        kBegun,  ///< somebody is at it: changed it, and did not close it yet
         kGone,   ///< what comes in its place is told, too
         kBlind,  ///< its directory went away: nothing more is told
     };
@@ -26,9 +27,12 @@ public:
     enum class Of : std::uint8_t {
         kContent,
         kContentAndRights,  ///< another owner or mode, too
+        kContentAndBegin,   ///< kBegun is told, too
     };
     static Result<std::unique_ptr<FileWatch>> create(EventLoop& loop, const std::string& path,
                                                      Handler handler, Of of = Of::kContent);
+    /// Tells now what is to be told. What was read before it of a file is whole if it told nothing.
+    void look();
     ~FileWatch();
     FileWatch(const FileWatch&) = delete;
     FileWatch& operator=(const FileWatch&) = delete;
@@ -36,8 +40,6 @@ public:
 private:
     FileWatch(EventLoop& loop, std::string name, Handler handler, UniqueFd fd)
         : loop_(loop), name_(std::move(name)), handler_(std::move(handler)), fd_(std::move(fd)) {}
-    void read();
-
     EventLoop& loop_;
     const std::string name_;  // in its directory
     const Handler handler_;

@@ -89,6 +89,7 @@ public:
         [[nodiscard]] std::optional<Known> known(const roce::Gid& address) const;
         /// A frame of this source came from that end.
         Seen saw(const base::MacAddr& source, const Known& from);
+        [[nodiscard]] base::TimePoint now() const { return now_; }
         /// After kMoved: where it was.
         [[nodiscard]] const TunnelEnd& before() const { return before_; }
 

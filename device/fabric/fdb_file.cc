@@ -15,14 +15,26 @@
 namespace openmana::fabric {
 namespace {
 
-/// The whole of a regular file, or what is wrong with it.
-tl::expected<std::string, std::string> content_of(const std::string& path) {
-    const auto failed = [] { return tl::unexpected(std::string(std::strerror(errno))); };
-    const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+/// While somebody writes it so often that none is whole.
+constexpr int kMaxReads = 3;
+
+/// The whole of a file, or what is wrong with it.
+tl::expected<std::string, std::string> content_of(const std::string& path, uid_t user) {
+    const auto refused = [](const char* why) { return tl::unexpected(std::string(why)); };
+    const auto failed = [&] {
+        return refused(errno == ELOOP ? "a symbolic link is not followed" : std::strerror(errno));
+    };
+    // A pipe without a writer would be waited for.
+    const base::UniqueFd fd(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW));
     if (!fd) return failed();
     struct stat about {};
     if (::fstat(fd.get(), &about) != 0) return failed();
-    if (!S_ISREG(about.st_mode)) return tl::unexpected(std::string("not a regular file"));
+    if (!S_ISREG(about.st_mode)) return refused("not a regular file");
+    if (about.st_uid != 0 && about.st_uid != user)
+        return refused("a table belongs to the user that manad runs as, or to root");
+    if ((about.st_mode & 0022) != 0)
+        return refused("a table is written by its owner alone: chmod go-w");
     std::string text;
     // One byte more than may be: then it is too long, which the reader of the text says.
     while (text.size() <= FdbTable::kMaxText) {
@@ -33,18 +45,23 @@ tl::expected<std::string, std::string> content_of(const std::string& path) {
         if (n == 0) break;
         text.append(buffer, static_cast<std::size_t>(n));
     }
+    if (!text.empty() && text.size() <= FdbTable::kMaxText && text.back() != '\n')
+        return refused("its last line has no end: it is not whole");
     return text;
 }
 
 }  // namespace
 
+FdbFile::FdbFile(Fdb& fdb, std::string path, std::string label)
+    : fdb_(fdb), path_(std::move(path)), label_(std::move(label)), user_(::geteuid()) {}
+
 base::Result<std::unique_ptr<FdbFile>> FdbFile::create(base::EventLoop& loop, Fdb& fdb,
                                                        std::string path, std::string label) {
     std::unique_ptr<FdbFile> file(new FdbFile(fdb, std::move(path), std::move(label)));
-    TRY(file->watch_, base::FileWatch::create(loop, file->path_,
-                                              [raw = file.get()](base::FileWatch::Event event) {
-                                                  raw->changed(event);
-                                              }));
+    TRY(file->watch_, base::FileWatch::create(
+                          loop, file->path_,
+                          [raw = file.get()](base::FileWatch::Event event) { raw->changed(event); },
+                          base::FileWatch::Of::kContentAndBegin));
     file->read();
     return file;
 }
@@ -52,9 +69,15 @@ base::Result<std::unique_ptr<FdbFile>> FdbFile::create(base::EventLoop& loop, Fd
 void FdbFile::changed(base::FileWatch::Event event) {
     switch (event) {
         case base::FileWatch::Event::kWritten:
-            read();
+            begun_ = false;
+            again_ = true;
+            if (!reading_) read();
+            break;
+        case base::FileWatch::Event::kBegun:
+            begun_ = true;
             break;
         case base::FileWatch::Event::kGone:
+            begun_ = false;
             keep("the file has gone");
             break;
         case base::FileWatch::Event::kBlind:
@@ -64,7 +87,17 @@ void FdbFile::changed(base::FileWatch::Event event) {
 }
 
 void FdbFile::read() {
-    const auto text = content_of(path_);
+    tl::expected<std::string, std::string> text;
+    again_ = true;
+    for (int i = 0; i < kMaxReads && again_; ++i) {
+        again_ = false;
+        text = content_of(path_, user_);
+        reading_ = true;
+        watch_->look();
+        reading_ = false;
+    }
+    // Who is at it will close it, which is told.
+    if (begun_) return;
     if (!text) {
         keep(text.error());
         return;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/counters.h"
 #include "base/event_loop.h"
@@ -76,12 +77,18 @@ public:
     using CounterVisitor = std::function<void(const base::CounterInfo&, std::uint64_t)>;
     /// All that there are of it.
     virtual void visit_counters(const CounterVisitor& visitor) const { counters_.visit(visitor); }
-    /// True if frames can go out: not if a stream has no other end, or a TAP device
-    /// was deleted.
+    /// True if frames can go out: not if a stream has no other end, a TAP device was deleted, or
+    /// none of several ends can be sent to.
     [[nodiscard]] virtual bool connected() const { return true; }
     /// There is a NIC with this address on the network, which may not have sent anything yet. Any
     /// thread.
     virtual void expect(const base::MacAddr& mac) { (void)mac; }
+    /// One of several ends that cannot be sent to now, and why.
+    struct FailingEnd {
+        std::string end;
+        int error = 0;  ///< errno
+    };
+    [[nodiscard]] virtual std::vector<FailingEnd> failing_ends() const { return {}; }
     /// Null if what goes through is not encrypted.
     [[nodiscard]] virtual UplinkEncryption* encryption() { return nullptr; }
 

@@ -68,16 +68,18 @@ VxlanUplink::VxlanUplink(base::EventLoop& loop, Switch& network, const UplinkCon
       dscp_(config.vxlan.dscp),
       strangers_(config.vxlan.learn == VxlanConfig::Learn::kAll),
       fdb_(loop.clock(), context_of(config), config.vxlan.remotes,
-           config.vxlan.learn != VxlanConfig::Learn::kNothing) {}
+           config.vxlan.learn != VxlanConfig::Learn::kNothing),
+      flood_limit_(config.vxlan.flood) {}
 
 base::Result<std::unique_ptr<VxlanUplink>> VxlanUplink::create(base::EventLoop& loop,
                                                                Switch& network,
                                                                const UplinkConfig& config,
-                                                               VxlanEndpoint& endpoint) {
+                                                               VxlanEndpoint& endpoint,
+                                                               base::EventLoop& files) {
     std::unique_ptr<VxlanUplink> uplink(new VxlanUplink(loop, network, config, endpoint));
     if (!config.vxlan.fdb.empty()) {
         TRY(uplink->file_,
-            FdbFile::create(loop, uplink->fdb_, config.vxlan.fdb, "uplink=" + config.name));
+            FdbFile::create(files, uplink->fdb_, config.vxlan.fdb, "uplink=" + config.name));
     }
     if (!endpoint.add(uplink->vni_, *uplink))
         return base::fail(base::ErrorCode::kBusy, "another uplink has the address and the VNI");
@@ -101,6 +103,7 @@ void VxlanUplink::deliver(base::FrameViews frames) {
     outgoing.clear();
     std::size_t at = 0;
     std::size_t copy = 0;  // of the frame there: how many ends have one
+    std::size_t limited = 0;
     while (at < frames.size()) {
         {
             Fdb::Access access(fdb_);
@@ -111,6 +114,10 @@ void VxlanUplink::deliver(base::FrameViews frames) {
                     access.ends_of(base::mac_at(frame, base::kDestinationMac));
                 if (ends.empty()) vxlan_.no_end.add();
                 if (ends.empty() || copy >= ends.size()) continue;
+                if (copy == 0 && ends.size() > 1 && !flood_limit_.take(ends.size(), access.now())) {
+                    ++limited;
+                    continue;
+                }
                 if (flood && copy == 0) vxlan_.flooded.add();
                 const InnerPacket inner = InnerPacket::of(frame);
                 const std::uint8_t tos = outer_tos(inner, dscp_);
@@ -123,7 +130,34 @@ void VxlanUplink::deliver(base::FrameViews frames) {
         }
         send(outgoing);
     }
+    if (limited == 0) return;
+    vxlan_.flood_limited.add(limited);
+    if (flood_line_.due(loop_.clock().now()))
+        OM_WARN("vxlan flood: uplink={} reason=\"too many copies for several ends (flood=)\"",
+                name_);
 }
+
+namespace {
+
+/// Which of some datagrams were not sent.
+class Missing final : public base::DatagramSocket::Failures {
+public:
+    explicit Missing(std::span<const base::Datagram> all) : all_(all) {}
+    void failed(const base::Datagram& datagram, int error) override {
+        error_ = error;
+        which_ |= std::uint64_t{1} << (&datagram - all_.data());
+    }
+    [[nodiscard]] std::uint64_t which() const { return which_; }
+    [[nodiscard]] int error() const { return error_; }
+
+private:
+    static_assert(VxlanUplink::kBurst <= 64);
+    const std::span<const base::Datagram> all_;
+    std::uint64_t which_ = 0;
+    int error_ = 0;
+};
+
+}  // namespace
 
 /// What each sender has, together: so the frames of a flow keep their order.
 void VxlanUplink::send(Outgoing& outgoing) {
@@ -136,7 +170,11 @@ void VxlanUplink::send(Outgoing& outgoing) {
             outgoing.together[together++] = outgoing.datagrams[j];
             outgoing.senders[j] = VxlanEndpoint::kSenders;  // done
         }
-        note(endpoint_.send(sender, std::span(outgoing.together).first(together)));
+        const auto datagrams = std::span(outgoing.together).first(together);
+        Missing missing(datagrams);
+        note(endpoint_.send(sender, datagrams, &missing));
+        if (missing.which() != 0 || any_failing_.load(std::memory_order_relaxed))
+            note_ends(datagrams, missing.which(), missing.error());
     }
     outgoing.clear();
 }
@@ -145,16 +183,61 @@ void VxlanUplink::note(const base::DatagramSocket::Sent& sent) {
     if (sent.datagrams > 0) count_sent(sent.datagrams, sent.bytes - sent.datagrams * Vxlan::kBytes);
     if (sent.too_large > 0) vxlan_.too_large.add(sent.too_large);
     if (sent.dropped > 0) counters_.tx_dropped.add(sent.dropped);
+}
+
+void VxlanUplink::note_ends(std::span<const base::Datagram> datagrams, std::uint64_t failed,
+                            int error) {
     // The host is slow, which is no failure.
-    const bool failed = sent.dropped > 0 && sent.error != EAGAIN && sent.error != ENOBUFS;
-    if (failed) {
-        failing_.store(true, std::memory_order_relaxed);
-        if (failure_line_.due(loop_.clock().now()))
-            OM_WARN("vxlan send: uplink={} reason=\"{}\"", name_, std::strerror(sent.error));
-    } else if (sent.datagrams > 0 && failing_.load(std::memory_order_relaxed) &&
-               failing_.exchange(false, std::memory_order_relaxed)) {
-        if (end_line_.due(loop_.clock().now())) OM_INFO("vxlan send: uplink={} again=yes", name_);
+    if (error == ENOBUFS) failed = 0;
+    const base::TimePoint now = loop_.clock().now();
+    const std::lock_guard lock(failing_mutex_);
+    for (std::size_t i = 0; i < datagrams.size(); ++i) {
+        const bool is_failing = (failed >> i & 1) != 0;
+        const roce::Gid address = ip_of(*datagrams[i].to);
+        const auto found = failing_.find(address);
+        if (is_failing && found != failing_.end()) {
+            found->second.error = error;
+            found->second.tried = now;
+        } else if (is_failing && failing_.size() < kMaxFailing) {
+            failing_[address] = {datagrams[i].to->text(), error, now};
+            if (failure_line_.due(now))
+                OM_WARN("vxlan send: uplink={} peer={} reason=\"{}\"", name_, ip_text(address),
+                        std::strerror(error));
+        } else if (!is_failing && found != failing_.end()) {
+            failing_.erase(found);
+            if (end_line_.due(now))
+                OM_INFO("vxlan send: uplink={} peer={} again=yes", name_, ip_text(address));
+        }
     }
+    if (forgetting_.due(now)) forget_failing_locked();
+    any_failing_.store(!failing_.empty(), std::memory_order_relaxed);
+}
+
+void VxlanUplink::forget_failing_locked() const {
+    const base::TimePoint now = loop_.clock().now();
+    std::erase_if(failing_, [&](const auto& one) { return now - one.second.tried > kRest; });
+    any_failing_.store(!failing_.empty(), std::memory_order_relaxed);
+}
+
+std::vector<Uplink::FailingEnd> VxlanUplink::failing_ends() const {
+    std::vector<FailingEnd> ends;
+    const std::lock_guard lock(failing_mutex_);
+    forget_failing_locked();
+    for (const auto& [address, failing] : failing_) ends.push_back({failing.end, failing.error});
+    return ends;
+}
+
+/// While it is not known that all ends fail.
+bool VxlanUplink::connected() const {
+    if (!any_failing_.load(std::memory_order_relaxed)) return true;
+    const std::size_t known = fdb_.known_ends();
+    const std::lock_guard lock(failing_mutex_);
+    forget_failing_locked();
+    if (known == 0) return failing_.empty();
+    Fdb::Access access(fdb_);
+    const auto failing = std::ranges::count_if(
+        failing_, [&](const auto& one) { return access.known(one.first).has_value(); });
+    return static_cast<std::size_t>(failing) < known;
 }
 
 bool VxlanUplink::from_here(const base::MacAddr& source, const Tunnelled& packet) {

@@ -3,13 +3,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
 #include "base/once_per.h"
 #include "fabric/fdb.h"
 #include "fabric/fdb_file.h"
+#include "fabric/flood_limit.h"
 #include "fabric/uplink.h"
 #include "fabric/vxlan_endpoint.h"
 
@@ -25,6 +28,8 @@ struct Tunnelled {
 #define OM_VXLAN_COUNTERS(X)                                                                     \
     X(flooded, "fabric.vxlan.flooded",                                                           \
       "frames sent to each end of the flood list: for a group, or an address without an entry")  \
+    X(flood_limited, "fabric.vxlan.flood_limited",                                               \
+      "frames dropped: for several ends, and there were too many copies in so short a time")     \
     X(no_end, "fabric.vxlan.no_end", "frames dropped: nobody to send them to")                   \
     X(too_large, "fabric.vxlan.too_large",                                                       \
       "frames dropped: with what is around them too large for the way to the other end")         \
@@ -49,18 +54,19 @@ public:
     /// Frames that are looked up at once.
     static constexpr std::size_t kBurst = 64;
 
-    /// The endpoint is of the same loop and outlives it.
+    /// The endpoint is of the same loop and outlives it. `files`: who reads a table that another
+    /// program writes.
     static base::Result<std::unique_ptr<VxlanUplink>> create(base::EventLoop& loop, Switch& network,
                                                              const UplinkConfig& config,
-                                                             VxlanEndpoint& endpoint);
+                                                             VxlanEndpoint& endpoint,
+                                                             base::EventLoop& files);
     ~VxlanUplink() override;
 
     void deliver(base::FrameViews frames) override;
     /// Not more than kBurst. On the loop.
     void take(std::span<const Tunnelled> burst);
-    [[nodiscard]] bool connected() const override {
-        return !failing_.load(std::memory_order_relaxed);
-    }
+    [[nodiscard]] bool connected() const override;
+    [[nodiscard]] std::vector<FailingEnd> failing_ends() const override;
     [[nodiscard]] Fdb& fdb() { return fdb_; }
     [[nodiscard]] const VxlanCounters& vxlan_counters() const { return vxlan_; }
     [[nodiscard]] const VxlanEndpoint& endpoint() const { return endpoint_; }
@@ -72,9 +78,11 @@ private:
     struct Outgoing;
     void send(Outgoing& outgoing);
     void note(const base::DatagramSocket::Sent& sent);
+    void note_ends(std::span<const base::Datagram> datagrams, std::uint64_t failed, int error);
     [[nodiscard]] bool from_here(const base::MacAddr& source, const Tunnelled& packet);
     [[nodiscard]] bool leaves(const Tunnelled& packet);
     [[nodiscard]] bool known(Fdb::Access& access, const Tunnelled& packet);
+    void forget_failing_locked() const;
     struct Remarks;
     [[nodiscard]] bool passes(Fdb::Access& access, const Tunnelled& packet, Remarks& remarks);
     void log(const Remarks& remarks);
@@ -83,16 +91,28 @@ private:
     const std::uint32_t vni_;
     const int dscp_;
     const bool strangers_;
-    Fdb fdb_;
+    mutable Fdb fdb_;
+    FloodLimit flood_limit_;  // under the lock of an Access
     std::unique_ptr<FdbFile> file_;
     VxlanCounters vxlan_;
     // Of the sender that was looked up last; in one burst, so that the table is the same.
     roce::Gid sender_{};
     Fdb::Known sender_end_;
-    std::atomic<bool> failing_{false};  // these tell of themselves alone, so relaxed
     static constexpr base::Duration kRest = std::chrono::seconds(60);
+    // Ends that the host could not send to when it last tried, by their addresses, with errno.
+    struct Failing {
+        std::string end;
+        int error = 0;
+        base::TimePoint tried{};  ///< one that nobody sends to any more is forgotten
+    };
+    static constexpr std::size_t kMaxFailing = 1024;
+    mutable std::mutex failing_mutex_;  // protects failing_
+    mutable std::map<roce::Gid, Failing> failing_;
+    mutable std::atomic<bool> any_failing_{false};  // hint, of itself alone, so relaxed
+    mutable base::OncePer forgetting_{kRest};
     base::OncePer failure_line_{kRest};
     base::OncePer end_line_{kRest};
+    base::OncePer flood_line_{kRest};
     base::OncePer stranger_line_{kRest};
     base::OncePer loop_line_{kRest};
     base::OncePer move_line_{kRest};

@@ -116,10 +116,13 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
             if (nic.network == config.network) own.xdp.addresses.push_back(nic.nic.mac);
         const auto neighbour = std::ranges::find_if(
             uplinks_, [&](const auto& other) { return other->shares_with(config); });
+        if (!config.vxlan.fdb.empty() && !files_) {
+            TRY(files_, LoopThread::create("tables", "tables"));
+        }
         TRY(auto uplink,
-            UplinkServer::create(own, networks_.of(config.network),
-                                 only_nic_of(config.network, options),
-                                 neighbour == uplinks_.end() ? nullptr : neighbour->get()));
+            UplinkServer::create(
+                own, networks_.of(config.network), only_nic_of(config.network, options),
+                neighbour == uplinks_.end() ? nullptr : neighbour->get(), files_.get()));
         uplinks_.push_back(std::move(uplink));
     }
     for (const FaultOptions& faults : options.faults)
@@ -197,16 +200,19 @@ bool NetworkControl::serves_on(const LoopThread& thread) const {
 
 base::Result<void> NetworkControl::start() {
     for (const auto& uplink : uplinks_) TRY_VOID(uplink->start());
+    if (files_) TRY_VOID(files_->start());
     return {};
 }
 
 void NetworkControl::stop() {
     for (const auto& uplink : uplinks_) uplink->stop();
+    if (files_) files_->stop();
 }
 
 std::vector<std::shared_ptr<LoopThread>> NetworkControl::threads() const {
     std::vector<std::shared_ptr<LoopThread>> threads;
     for (const auto& uplink : uplinks_) threads.push_back(uplink->shared_thread());
+    if (files_) threads.push_back(files_);
     return threads;
 }
 
@@ -440,9 +446,13 @@ json NetworkControl::uplinks() const {
         uplink.visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
             counters[info.name] = value;
         });
+        json failing = json::array();
+        for (const fabric::Uplink::FailingEnd& end : uplink.failing_ends())
+            failing.push_back({{"end", end.end}, {"reason", std::strerror(end.error)}});
         rows.push_back({{"uplink", uplink.name()},
                         {"network", server->network()},
                         {"connected", uplink.connected()},
+                        {"failing", std::move(failing)},
                         {"counters", std::move(counters)}});
     }
     return {{"ok", true}, {"uplinks", rows}};

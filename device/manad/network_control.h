@@ -108,6 +108,7 @@ private:
     const base::WallTime wall_;
     std::shared_ptr<fabric::Capture> everything_;  // --pcap
     std::unordered_map<NicServer*, Settings> settings_;
+    std::shared_ptr<LoopThread> files_;  // reads tables of VXLAN networks, if any is in a file
     std::vector<std::unique_ptr<UplinkServer>> uplinks_;
     base::Timer flush_timer_;
 };

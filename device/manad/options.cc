@@ -93,7 +93,7 @@ void declare(CLI::App& app, Texts& texts) {
                "[,rekey=3600s]] or tap=INTERFACE or "
                "stream=PATH[,listen[,access=USER:GROUP:MODE]] or "
                "vxlan=local=IP[:PORT],vni=N[,remote=IP[:PORT]+..][,learn=peers|on|off][,fdb=FILE]"
-               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N] or "
+               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N][,flood=N|off] or "
                "xdp=INTERFACE[,queues=N|all][,mode=auto|zero-copy|copy|generic], and "
                "[,network=NAME]; repeatable");
     repeatable("--fault", texts.faults,

@@ -23,7 +23,7 @@ base::Result<std::unique_ptr<fabric::VxlanEndpoint>> make_endpoint(
 
 base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(
     const fabric::UplinkConfig& config, fabric::Switch& network,
-    std::shared_ptr<LoopThread> only_nic, const UplinkServer* neighbour) {
+    std::shared_ptr<LoopThread> only_nic, const UplinkServer* neighbour, LoopThread* files) {
     const bool vxlan = config.kind == Kind::kVxlan;
     std::shared_ptr<LoopThread> served_by;
     bool starts = false;
@@ -51,7 +51,8 @@ base::Result<std::unique_ptr<UplinkServer>> UplinkServer::create(
         TRY(server->endpoint_, make_endpoint(thread.loop(), config));
     }
     TRY(server->uplink_,
-        fabric::VxlanUplink::create(thread.loop(), network, config, *server->endpoint_));
+        fabric::VxlanUplink::create(thread.loop(), network, config, *server->endpoint_,
+                                    files != nullptr ? files->loop() : thread.loop()));
     return server;
 }
 

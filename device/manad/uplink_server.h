@@ -19,11 +19,13 @@ class UplinkServer {
 public:
     /// `only_nic`: the thread of the only NIC of the network, which then serves its UDP uplink too:
     /// what comes in is for nobody else, and needs no other thread to be woken. Null: it gets its
-    /// own. `neighbour`: one that it shares thread and socket with, or null.
+    /// own. `neighbour`: one that it shares thread and socket with, or null. `files`: the thread
+    /// that reads its table, if it has one in a file.
     static base::Result<std::unique_ptr<UplinkServer>> create(const fabric::UplinkConfig& config,
                                                               fabric::Switch& network,
                                                               std::shared_ptr<LoopThread> only_nic,
-                                                              const UplinkServer* neighbour);
+                                                              const UplinkServer* neighbour,
+                                                              LoopThread* files);
     ~UplinkServer() { stop(); }
     UplinkServer(const UplinkServer&) = delete;
     UplinkServer& operator=(const UplinkServer&) = delete;

@@ -107,6 +107,10 @@ std::optional<std::string> take(const std::string& key, const std::string& value
         const auto ttl = parse_number<int>(value, 1, 255);
         if (!ttl) return not_so("a number from 1 to 255");
         vxlan.ttl = *ttl;
+    } else if (key == "flood") {
+        const auto flood = parse_number<std::uint32_t>(value, 1, 1000000000);
+        if (!flood && value != "off") return not_so("a number from 1 to 1000000000, or 'off'");
+        vxlan.flood = flood.value_or(0);
     } else {
         return fmt::format("unknown key '{}'", key);
     }
@@ -129,6 +133,11 @@ Parsed<fabric::UplinkConfig> parse_vxlan_uplink(const std::string& text,
     auto local = parse_end((*keys)["local"]);
     if (!local || roce::is_multicast(local->address))
         return wrong("local", (*keys)["local"], kWantEnd);
+    // Other ends send to it and know what comes from it by it: one that stands for any is none.
+    TunnelEnd other = *local;
+    other.port = static_cast<std::uint16_t>(local->port ^ 1U);
+    if (const char* const why = fabric::why_no_end(*local, other))
+        return tl::unexpected(fmt::format("local={} {}", (*keys)["local"], why));
     local->vni = config.vxlan.vni;
     config.local = fabric::socket_address_of(*local);
     if (keys->contains("remote")) {

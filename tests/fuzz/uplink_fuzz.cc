@@ -308,7 +308,8 @@ public:
         auto endpoint = fabric::VxlanEndpoint::create(shared_loop(), config.local, 0, {1, 2});
         fuzz::require(endpoint.has_value(), "endpoint");
         endpoint_ = std::move(*endpoint);
-        auto made = fabric::VxlanUplink::create(shared_loop(), rig.network, config, *endpoint_);
+        auto made = fabric::VxlanUplink::create(shared_loop(), rig.network, config, *endpoint_,
+                                                shared_loop());
         fuzz::require(made.has_value(), "uplink");
         vxlan_ = made->get();
         uplink_ = std::move(*made);

@@ -216,6 +216,9 @@ public:
                 std::printf("%s  network %s  %s\n", cell(uplink["uplink"]).c_str(),
                             cell(uplink.value("network", json())).c_str(),
                             uplink["connected"] == true ? "connected" : "not connected");
+                for (const auto& end : uplink.value("failing", json::array()))
+                    std::printf("    cannot send to %s: %s\n", cell(end["end"]).c_str(),
+                                cell(end["reason"]).c_str());
                 print_counters(uplink["counters"], true);
             }
         } else if (command() == reload_) {

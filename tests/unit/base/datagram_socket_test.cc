@@ -258,6 +258,28 @@ TEST_F(DatagramSocketErrors, WhatIsNotCutForOneEndIsCutForOthers) {
     EXPECT_EQ(::recv(other.fd(), whole.data(), whole.size(), 0), 5000);
 }
 
+TEST_F(DatagramSocketErrors, WhoeverSaysMuchIsNotHeardAnyMoreAndNothingIsLost) {
+    DatagramSocket::Options options;
+    options.receives = false;
+    options.errors = true;
+    DatagramSocket from = open(options);
+    mail.add(100, 1).add(50, 2);
+    EXPECT_TRUE(from.hears());
+    FaultyCalls faults("sendmmsg", ECONNREFUSED);
+    faults.fail("sendmsg", EHOSTUNREACH, {.times = 3});
+    EXPECT_EQ(from.send(mail.all()).datagrams, 2U);
+    EXPECT_FALSE(from.hears());
+    from.hear(true);
+    EXPECT_TRUE(from.hears());
+    EXPECT_FALSE(from.read_error());
+    // What is too large for the interface is no such thing, and its message stays.
+    Mail large(&address);
+    large.add(DatagramSocket::kMaxDatagram + 1, 1);
+    EXPECT_EQ(from.send(large.all()).too_large, 1U);
+    EXPECT_TRUE(from.hears());
+    EXPECT_EQ(receive_all(to, 2).size(), 2U);
+}
+
 /// A message of ICMP, which anybody can make up, about datagrams of a connected socket.
 TEST(DatagramSocketForged, ThePathIsNotNarrowerForAMessage) {
     const bool may = openmana::test::in_net_namespace([] {

@@ -62,6 +62,22 @@ TEST_F(FileWatchTest, TellsNothingWhileAFileIsBeingWritten) {
     EXPECT_THAT(look(), ElementsAre(Event::kWritten));
 }
 
+TEST_F(FileWatchTest, TellsThatAFileIsBeingWrittenToWhoAsksForThat) {
+    auto made = FileWatch::create(
+        *loop, path, [this](Event event) { events.push_back(event); },
+        FileWatch::Of::kContentAndBegin);
+    ASSERT_TRUE(made);
+    watch = std::move(*made);
+    std::ofstream file(path);
+    file << "half" << std::flush;
+    EXPECT_THAT(look(), ElementsAre(Event::kBegun));
+    file.close();
+    EXPECT_THAT(look(), ElementsAre(Event::kWritten));
+    file.open(path);  // which cuts it
+    watch->look();
+    EXPECT_THAT(events, ElementsAre(Event::kWritten, Event::kBegun));
+}
+
 TEST_F(FileWatchTest, TellsWhenTheFileGoesAndComesBack) {
     std::ofstream(path) << "one";
     (void)look();

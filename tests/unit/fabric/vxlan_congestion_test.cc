@@ -72,7 +72,7 @@ protected:
             config.local = endpoint->local();
             config.vxlan.vni = kVni;
             config.vxlan.remotes = {router};
-            auto joined = VxlanUplink::create(loop, network, config, *endpoint);
+            auto joined = VxlanUplink::create(loop, network, config, *endpoint, loop);
             EXPECT_TRUE(joined);
             uplink = std::move(*joined);
         }

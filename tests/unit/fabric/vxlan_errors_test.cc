@@ -95,5 +95,33 @@ TEST_F(VxlanErrorsTest, AMessageThatSomebodyMakesUpCostsNoFrame) {
     if (!may) GTEST_SKIP() << "needs a network namespace: root";
 }
 
+/// The network with a way to one end alone.
+TEST_F(VxlanErrorsTest, AnEndThatCannotBeSentToIsNamedAndTheOthersGoOn) {
+    const bool may = openmana::test::in_net_namespace([this] {
+        Host near(*this, "127.0.0.1", test::kMacA);
+        PlainHost peer("127.0.0.2");
+        VxlanUplink& uplink = near.join({peer.end(), {*parse_ip("192.0.2.9"), 4789, kVni}});
+        EXPECT_TRUE(uplink.failing_ends().empty());
+        near.network.forward(near.port, numbered(1));
+        EXPECT_EQ(peer.receive_all().size(), 1u);
+        EXPECT_TRUE(uplink.connected()) << "there is another";
+        auto failing = uplink.failing_ends();
+        ASSERT_EQ(failing.size(), 1u);
+        EXPECT_EQ(failing[0].end, "192.0.2.9:4789");
+        // What it was sent before does not make it better.
+        peer.send(near.own, FrameMaker{}.reversed().udp(1, 2));
+        serve_until([&] { return near.port.frames.size() == 1; });
+        near.network.forward(near.port, FrameMaker{}.udp(1, 2));
+        EXPECT_EQ(uplink.failing_ends().size(), 1u);
+        VxlanUplink& alone = near.join({{*parse_ip("192.0.2.9"), 4789, kVni}}, Learn::kPeers, 6);
+        FrameMaker to_all;
+        to_all.destination_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+        near.network.forward(near.port, to_all.udp(1, 2));
+        EXPECT_FALSE(alone.connected());
+        EXPECT_TRUE(uplink.connected());
+    });
+    if (!may) GTEST_SKIP() << "needs a network namespace: root";
+}
+
 }  // namespace
 }  // namespace openmana::fabric::vxlan_test

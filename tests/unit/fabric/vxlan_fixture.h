@@ -125,13 +125,19 @@ protected:
         }
         ~Host() { uplinks.clear(); }
         VxlanUplink& join(std::vector<TunnelEnd> remotes, Learn learn = Learn::kPeers,
-                          std::uint32_t vni = kVni, const std::string& file = "", int dscp = -1) {
+                          std::uint32_t vni = kVni, const std::string& file = "", int dscp = -1,
+                          std::uint32_t flood = VxlanConfig::kFlood) {
             UplinkConfig config;
             config.kind = UplinkConfig::Kind::kVxlan;
             config.name = "vxlan";
             config.local = endpoint->local();
-            config.vxlan = {vni, std::move(remotes), learn, file, "", dscp, 0};
-            auto made = VxlanUplink::create(loop, network, config, *endpoint);
+            config.vxlan.vni = vni;
+            config.vxlan.remotes = std::move(remotes);
+            config.vxlan.learn = learn;
+            config.vxlan.fdb = file;
+            config.vxlan.dscp = dscp;
+            config.vxlan.flood = flood;
+            auto made = VxlanUplink::create(loop, network, config, *endpoint, loop);
             EXPECT_TRUE(made) << (made ? "" : made.error().text);
             uplinks.push_back(std::move(*made));
             return *uplinks.back();

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -159,6 +161,26 @@ TEST_F(VxlanUplinkTest, WithoutAnEndFramesAreCounted) {
     EXPECT_EQ(counter(uplink, "fabric.vxlan.no_end"), 1u);
 }
 
+/// Each frame makes as many datagrams as there are ends: a guest has no such lever.
+TEST_F(VxlanUplinkTest, CopiesForSeveralEndsAreLimited) {
+    Host near(*this, "127.0.0.1", test::kMacA);
+    PlainHost one("127.0.0.2");
+    PlainHost other("127.0.0.3");
+    VxlanUplink& uplink = near.join({one.end(), other.end()}, Learn::kPeers, kVni, "", -1, 80);
+    for (std::uint32_t i = 0; i < 100; ++i) near.network.forward(near.port, numbered(i));
+    const std::uint64_t flooded = counter(uplink, "fabric.vxlan.flooded");
+    EXPECT_GE(flooded, 5u);
+    EXPECT_LT(flooded, 100u);
+    EXPECT_EQ(counter(uplink, "fabric.vxlan.flood_limited"), 100u - flooded);
+    EXPECT_EQ(one.receive_all().size(), flooded);
+    EXPECT_EQ(other.receive_all().size(), flooded);
+    // What goes to one end is no copy.
+    other.send(near.own, FrameMaker{}.reversed().udp(1, 2));
+    serve_until([&] { return near.port.frames.size() == 1; });
+    for (std::uint32_t i = 0; i < 100; ++i) near.network.forward(near.port, numbered(i));
+    EXPECT_EQ(other.receive_all().size(), 100u);
+}
+
 /// More copies than are sent at once, and a list that is longer than that.
 TEST_F(VxlanUplinkTest, ALongFloodListIsServedWhole) {
     Host near(*this, "127.0.0.1", test::kMacA);
@@ -220,7 +242,7 @@ TEST_F(VxlanUplinkTest, NetworksOfOneAddressAreApart) {
         config.local = far.endpoint->local();
         config.vxlan.vni = 6;
         config.vxlan.remotes = {near.own};
-        auto six = VxlanUplink::create(*loop, other_network, config, *far.endpoint);
+        auto six = VxlanUplink::create(*loop, other_network, config, *far.endpoint, *loop);
         ASSERT_TRUE(six);
         near.network.forward(near.port, numbered(1));
         serve_until([&] { return far.port.frames.size() == 1; });
@@ -231,7 +253,7 @@ TEST_F(VxlanUplinkTest, NetworksOfOneAddressAreApart) {
         stranger.send(far.own, numbered(3), 0, 7);
         serve_until([&] { return counter(**six, "fabric.vxlan.unknown_network") == 1; });
         EXPECT_EQ(far.port.frames.size(), 1u);
-        const auto again = VxlanUplink::create(*loop, other_network, config, *far.endpoint);
+        const auto again = VxlanUplink::create(*loop, other_network, config, *far.endpoint, *loop);
         ASSERT_FALSE(again);
         EXPECT_STREQ(again.error().text, "another uplink has the address and the VNI");
         // The one that is there has its frames as before.
@@ -415,6 +437,75 @@ TEST_F(VxlanUplinkTest, AnotherProgramFeedsTheTable) {
     reads(3, 5);
 }
 
+/// A table says who gets whose frames: only who may say so is believed, and only a whole one.
+TEST_F(VxlanUplinkTest, ATableOfAnybodyOrHalfWrittenIsNotTaken) {
+    const openmana::test::TempDir folder("vxlan");
+    const std::string path = folder.path() + "/fdb";
+    Host near(*this, "127.0.0.1", test::kMacA);
+    VxlanUplink& uplink = near.join({}, Learn::kNothing, kVni, path);
+    std::uint64_t wrong = 1;  // no file yet
+    const auto is_refused = [&] {
+        ++wrong;
+        serve_until([&] { return counter(uplink, "fabric.fdb.read_errors") == wrong; });
+        EXPECT_EQ(counter(uplink, "fabric.fdb.reads"), 0u);
+    };
+    const std::string line = "00:00:00:00:00:00 dst 127.0.0.2\n";
+    const auto put = [&](const std::function<void()>& change) {
+        std::ofstream(path + ".new") << line;
+        change();
+        std::filesystem::rename(path + ".new", path);
+    };
+    using std::filesystem::perms;
+    put([&] { std::filesystem::permissions(path + ".new", perms(0664)); });
+    is_refused();
+    put([&] { std::filesystem::permissions(path + ".new", perms(0602)); });
+    is_refused();
+    std::ofstream(folder.path() + "/elsewhere") << line;
+    std::filesystem::remove(path + ".new");
+    std::filesystem::create_symlink(folder.path() + "/elsewhere", path + ".new");
+    std::filesystem::rename(path + ".new", path);
+    is_refused();
+    if (::geteuid() == 0) {
+        put([&] { EXPECT_EQ(::chown((path + ".new").c_str(), 4711, 0), 0); });
+        is_refused();
+    }
+    put([&] { std::ofstream(path + ".new") << line << "00:00:00:00:00:00 dst 127.0.0"; });
+    is_refused();
+    put([] {});
+    serve_until([&] { return counter(uplink, "fabric.fdb.reads") == 1; });
+    // Somebody closes it, and another is at it when it is looked at.
+    std::ofstream(path) << line << "02:00:00:00:00:01 dst 127.0.0.3\n";
+    std::ofstream late(path);
+    late << line << std::flush;
+    serve_a_while();
+    EXPECT_EQ(counter(uplink, "fabric.fdb.reads"), 1u);
+    late << "02:00:00:00:00:02 dst 127.0.0.3\n" << std::flush;
+    late.close();
+    serve_until([&] { return counter(uplink, "fabric.fdb.reads") == 2; });
+    EXPECT_EQ(uplink.fdb().rows().size(), 2u);
+    EXPECT_EQ(counter(uplink, "fabric.fdb.read_errors"), wrong);
+}
+
+TEST_F(VxlanUplinkTest, ATableIsReadByAnotherThreadThanFrames) {
+    const openmana::test::TempDir folder("vxlan");
+    const std::string path = folder.path() + "/fdb";
+    Host near(*this, "127.0.0.1", test::kMacA);
+    const auto files = std::move(*base::EventLoop::create());
+    UplinkConfig config;
+    config.local = near.endpoint->local();
+    config.vxlan.vni = kVni;
+    config.vxlan.fdb = path;
+    const auto uplink = VxlanUplink::create(*loop, near.network, config, *near.endpoint, *files);
+    ASSERT_TRUE(uplink);
+    std::ofstream(path) << "00:00:00:00:00:00 dst 127.0.0.2\n";
+    serve_a_while();
+    EXPECT_EQ(counter(**uplink, "fabric.fdb.reads"), 0u);
+    while (counter(**uplink, "fabric.fdb.reads") == 0) {
+        files->post([&] { files->stop(); });
+        files->run();
+    }
+}
+
 TEST_F(VxlanUplinkTest, SaysWhatItCannotHave) {
     Host near(*this, "127.0.0.1", test::kMacA);
     const auto taken = VxlanEndpoint::create(*loop, near.endpoint->local(), 0, kKey);
@@ -427,7 +518,7 @@ TEST_F(VxlanUplinkTest, SaysWhatItCannotHave) {
     UplinkConfig config;
     config.local = near.endpoint->local();
     config.vxlan.fdb = "/nowhere/fdb";
-    const auto unseen = VxlanUplink::create(*loop, near.network, config, *near.endpoint);
+    const auto unseen = VxlanUplink::create(*loop, near.network, config, *near.endpoint, *loop);
     ASSERT_FALSE(unseen);
     EXPECT_STREQ(unseen.error().text, "cannot watch the directory of the file");
     EXPECT_EQ(unseen.error().detail, static_cast<unsigned>(ENOENT));

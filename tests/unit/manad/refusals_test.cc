@@ -94,7 +94,7 @@ TEST_F(RefusalsTest, ADaemonNeedsAllThatItAsksTheSystemFor) {
 TEST_F(RefusalsTest, AnUplinkHasAThreadOfItsOwn) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
-    auto server = UplinkServer::create(uplink(), network, nullptr, nullptr);
+    auto server = UplinkServer::create(uplink(), network, nullptr, nullptr, nullptr);
     ASSERT_TRUE(server) << server.error().text;
     ASSERT_TRUE((*server)->start());
     const UplinkServer& running = **server;
@@ -112,12 +112,12 @@ TEST_F(RefusalsTest, AUdpUplinkIsServedByTheThreadOfTheOnlyNic) {
     const std::shared_ptr<LoopThread> nic = std::move(*LoopThread::create("nic=a", "nic-a"));
     fabric::UplinkConfig udp;
     std::tie(udp.local, udp.remote) = test::free_udp_addresses();
-    const auto with = UplinkServer::create(udp, network, nic, nullptr);
+    const auto with = UplinkServer::create(udp, network, nic, nullptr, nullptr);
     ASSERT_TRUE(with) << with.error().text;
     EXPECT_EQ(&(*with)->thread(), nic.get());
     ASSERT_TRUE((*with)->start());
     EXPECT_FALSE(nic->serves()) << "that is the NIC's business";
-    const auto stream = UplinkServer::create(uplink(), network, nic, nullptr);
+    const auto stream = UplinkServer::create(uplink(), network, nic, nullptr, nullptr);
     ASSERT_TRUE(stream) << stream.error().text;
     EXPECT_NE(&(*stream)->thread(), nic.get()) << "it reads frame by frame";
 }
@@ -126,7 +126,7 @@ TEST_F(RefusalsTest, AnUplinkWithoutALoopIsNone) {
     const base::SystemClock clock;
     fabric::Switch network(clock);
     const FaultyCalls faults("epoll_create1", EMFILE);
-    const auto server = UplinkServer::create(uplink(), network, nullptr, nullptr);
+    const auto server = UplinkServer::create(uplink(), network, nullptr, nullptr, nullptr);
     ASSERT_FALSE(server);
     EXPECT_EQ(server.error().detail, static_cast<std::uint64_t>(EMFILE));
 }

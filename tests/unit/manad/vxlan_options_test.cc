@@ -25,7 +25,8 @@ TEST(VxlanOptions, TheLeastIsAnAddressAndANumber) {
     EXPECT_EQ(uplink->vxlan.vni, 5u);
     EXPECT_TRUE(uplink->vxlan.remotes.empty());
     EXPECT_EQ(uplink->vxlan.learn, Learn::kPeers);
-    EXPECT_EQ(uplink->vxlan.dscp, -1);
+    EXPECT_EQ(uplink->vxlan.dscp, 0) << "a guest's is no business of the wire's";
+    EXPECT_EQ(uplink->vxlan.flood, fabric::VxlanConfig::kFlood);
     EXPECT_EQ(uplink->vxlan.ttl, 0);
 }
 
@@ -48,6 +49,8 @@ TEST(VxlanOptions, AllKeysAreRead) {
     EXPECT_EQ(vxlan.ttl, 7);
     EXPECT_EQ(parse_uplink("vxlan=local=10.0.0.1,vni=5,learn=off")->vxlan.learn, Learn::kNothing);
     EXPECT_EQ(parse_uplink("vxlan=local=10.0.0.1,vni=5,dscp=inherit")->vxlan.dscp, -1);
+    EXPECT_EQ(parse_uplink("vxlan=local=10.0.0.1,vni=5,flood=off")->vxlan.flood, 0u);
+    EXPECT_EQ(parse_uplink("vxlan=local=10.0.0.1,vni=5,flood=9")->vxlan.flood, 9u);
 }
 
 TEST(VxlanOptions, EachMistakeHasItsMessage) {
@@ -79,6 +82,12 @@ TEST(VxlanOptions, EachMistakeHasItsMessage) {
         {"local=10.0.0.1,vni=5,remote=239.1.1.1",
          "remote=239.1.1.1 is a group: name each end of the tunnel"},
         {"local=10.0.0.1,vni=5,learn=yes", "learn=yes is not 'peers', 'on' or 'off'"},
+        {"local=0.0.0.0,vni=5", "local=0.0.0.0 is nobody's address"},
+        {"local=::,vni=5", "local=:: is nobody's address"},
+        {"local=255.255.255.255,vni=5",
+         "local=255.255.255.255 is a group: name each end of the tunnel"},
+        {"local=fe80::1,vni=5", "local=fe80::1 is good on one link only, and names none"},
+        {"local=10.0.0.1,vni=5,flood=0", "flood=0 is not a number from 1 to 1000000000, or 'off'"},
         {"local=10.0.0.1,vni=5,dscp=64", "dscp=64 is not a number from 0 to 63, or 'inherit'"},
         {"local=10.0.0.1,vni=5,ttl=0", "ttl=0 is not a number from 1 to 255"},
         {"local=10.0.0.1,vni=5,fdb=", "fdb= is not a file"},

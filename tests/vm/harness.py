@@ -107,6 +107,7 @@ LAYOUTS = {
     "split": "each guest has a manad of its own, joined by UDP",
     "far": "the same through a path that is long, loses datagrams and changes their order",
     "networks": "two pairs, each in a network of its own, with the same addresses",
+    "hosts": "the same, with one guest of each pair on either of two hosts",
     "soft": "the second has Soft-RoCE on a virtio NIC",
     "headers": "modules can be built in the second",
     "one": "one guest with two NICs",

@@ -46,6 +46,7 @@ from lab.session import Lab  # noqa: E402
 
 PAIRS = {**{suite: (suite, suite) for suite in (*SUITES, *ETHERNET_ONLY)}, "mixed": RELEASES}
 DISK = 128  # MiB
+WIRE_MTU = 9000  # of the wire between two hosts
 OUT_OF_TIME = 77  # ctest takes it for skipped
 XDP_FAMILY = 44  # AF_XDP
 XDP_MTU = 9000  # of the wire between two hosts: frames have several buffers
@@ -192,6 +193,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     missing = ""
     if layout == "tap" and not before:
         missing = "no network namespace or no /dev/net/tun here"
+    if layout == "hosts" and os.geteuid() != 0:
+        missing = "two hosts on this one can be made by root alone"
     if layout == "xdp":
         missing = no_xdp()
     if missing:
@@ -228,8 +231,9 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if layout in ("soft", "xdp"):
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
-    if layout == "networks":
-        specs = [replace(spec, network=name) for name in ("red", "blue") for spec in specs]
+    if layout in ("networks", "hosts"):
+        specs = [replace(spec, network=name, host=host if layout == "hosts" else None)
+                 for name in ("red", "blue") for host, spec in enumerate(specs)]
     if layout == "tap":
         specs = specs[-1:]
     todo = {area.name: chosen(area, arguments) for area in areas}
@@ -278,7 +282,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                            path=FAR if far else None,
                            ext=arguments.ext == "on", manad_user=user, manad_before=before,
                            mtu=XDP_MTU if layout == "xdp" else None,
-                           wire_mtu=XDP_MTU if layout == "xdp" else None, xdp=layout == "xdp"),
+                           wire_mtu={"xdp": XDP_MTU, "hosts": WIRE_MTU}.get(layout),
+                           xdp=layout == "xdp"),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,
                                            third),
                        keep, [(area, todo[area.name]) for area in areas], tally, runner_number,

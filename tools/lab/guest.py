@@ -46,7 +46,8 @@ class GuestSpec:
     disk, /dev/vdb, that outlives the guest and is there for the next one in its place. `headers`:
     modules for Debian's kernel can be built in it, with DKMS. `systemd`: it is process 1, with
     udev; else the guest has neither, and starts faster. `network`: that of manad which its NICs
-    and uplinks are in; the addresses of guests count within it."""
+    and uplinks are in; the addresses of guests count within it. `host`: which of two hosts it is
+    on, if the lab has these."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -62,6 +63,7 @@ class GuestSpec:
     headers: bool = False
     systemd: bool = False
     network: str = "default"
+    host: int | None = None
 
     @property
     def command_line(self) -> str:

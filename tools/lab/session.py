@@ -26,7 +26,7 @@ from .relay import PathFaults, Relay
 from .rights import User, how_it_ended
 
 MAX_NICS = 16
-UDP_PORT = 4000  # of uplinks between hosts
+UDP_PORT = 4000  # of the first uplink between hosts
 MAX_VIRTIO = 8
 MAX_DISK = 1 << 20  # MiB
 
@@ -139,8 +139,8 @@ class Lab:
                 raise LabError(f"a guest cannot have {wires} virtio NICs (0 to {MAX_VIRTIO})")
             if not 0 <= spec.disk <= MAX_DISK:
                 raise LabError(f"a guest cannot have a disk of {spec.disk} MiB (0 to {MAX_DISK})")
-        if self.hosts is not None and len(self.specs) != 2:
-            raise LabError("a wire joins two hosts, so it needs two guests")
+        if self.hosts is not None and set(map(self._place, range(len(self.specs)))) != {0, 1}:
+            raise LabError("a wire joins two hosts, each of which needs a guest")
         if self.hosts is not None and self._path is not None:
             raise LabError("two hosts have a wire, not a path through the loopback interface")
         if self._mtu is not None and not 1500 <= self._mtu <= 9000:
@@ -155,7 +155,14 @@ class Lab:
         """The manad that a guest's NICs belong to."""
         if not self.manads:
             raise LabError("this lab has no NICs, so no manad")
-        return self.manads[guest if self._split else 0]
+        return self.manads[self._place(guest)]
+
+    def _place(self, guest: int) -> int:
+        """The number of the manad that a guest's NICs belong to."""
+        host = self.specs[guest].host
+        if host is not None:
+            return host
+        return guest if self._split else 0
 
     @property
     def log_dir(self) -> Path:
@@ -215,18 +222,17 @@ class Lab:
             user.folder(served / "files", 0o700)
         if self.hosts is not None:
             self.hosts.start()
-        nics: list[list[Nic]] = []
-        args: list[list[str]] = []
+        places = 1 + max(map(self._place, range(len(self.specs))))
+        nics: list[list[Nic]] = [[] for _ in range(places)]
+        args = [list(self._manad_args) for _ in range(places)]
         for number, spec in enumerate(self.specs):
             name = f"g{number}"
             host = sum(earlier.network == spec.network for earlier in self.specs[:number])
             mine = [Nic(f"{name}n{i}", served / f"{name}n{i}.sock", mac_address(0, host, i),
                         ",".join(filter(None, (self._nic_options, in_network(spec.network)))))
                     for i in range(self._nics if spec.nics is None else spec.nics)]
-            if self._split or not nics:
-                nics.append([])
-                args.append(list(self._manad_args))
-            nics[-1] += mine
+            place = self._place(number)
+            nics[place] += mine
             wires = self._virtio if spec.virtio is None else spec.virtio
             virtio_macs = [mac_address(1, number, i) for i in range(wires)]
             virtio = [(self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)]
@@ -236,7 +242,7 @@ class Lab:
                     virtio.append((tapped(f"{name}u{i}"), virtio_macs[-1]))
                     continue
                 path = served / f"{name}u{i}.sock"
-                args[-1] += ["--uplink", ",".join(filter(None, (
+                args[place] += ["--uplink", ",".join(filter(None, (
                     f"stream={path},listen", in_network(spec.network))))]
                 virtio.append((connected(path), virtio_macs[-1]))
             disk = None
@@ -260,14 +266,15 @@ class Lab:
             args[0] += ["--uplink", f"xdp={INTERFACE}"]
             self.hosts.bridge(1, *(f"g1u{i}" for i in range(self.specs[1].uplinks)))
         for before in () if self._xdp else range(len(nics) - 1):
-            for network in dict.fromkeys(spec.network for spec in self.specs):
-                for own, (local, remote) in zip((before, before + 1), self._udp_ends()):
+            networks = dict.fromkeys(spec.network for spec in self.specs)
+            for number, network in enumerate(networks):
+                for own, (local, remote) in zip((before, before + 1), self._udp_ends(number)):
                     args[own] += ["--uplink", ",".join(filter(None, (
                         f"udp=local={local},remote={remote}", in_network(network))))]
         for index, mine in enumerate(nics):
             if not mine and "--uplink" not in args[index]:
                 continue
-            suffix = str(index) if self._split else ""
+            suffix = str(index) if places > 1 else ""
             say(f"starting manad with {len(mine)} NICs")
             self.manads.append(Manad(mine, served / f"control{suffix}.sock",
                                      self._log_dir / f"manad{suffix}.log", tuple(args[index]),
@@ -281,10 +288,11 @@ class Lab:
                 guest.start(qemu)
             self.each(self._bring_up)
 
-    def _udp_ends(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Of both ends of an uplink, its own address and that of its other end."""
+    def _udp_ends(self, network: int) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Of both ends of the uplink of a network, its own address and that of its other end."""
         if self.hosts is not None:
-            first, second = (f"{self.hosts.address(host)}:{UDP_PORT}" for host in range(2))
+            first, second = (f"{self.hosts.address(host)}:{UDP_PORT + network}"
+                             for host in range(2))
         else:
             first, second = (f"127.0.0.1:{port}" for port in free_udp_ports(2))
         if self._path is None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two tenants on one manad: two pairs of guests, each in a network of its own, with the same
-addresses. Each works as if it was alone, and neither finds anything of the other."""
+"""Two tenants on one manad, or on the manad of two hosts: two pairs of guests, each in a network of
+its own, with the same addresses. Each works as if it was alone, and neither finds anything of the
+other."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from harness import Area, Context, Peer, check
 from programs import gbits, perftest, ping
 
 AREA = Area("tenants", layout="networks")
+HOSTS = Area("tenants_hosts", layout="hosts")  # areas/tenants_hosts.py
 NETWORKS = ("red", "blue")
 
 
@@ -65,7 +67,6 @@ def rping(context: Context, server: Peer, client: Peer, count: int = 20) -> None
               f"{result.stderr[-200:]} {listener.stderr[-200:]}")
 
 
-@AREA.case("the same addresses in two networks: perftest and rping inside each", smoke=True)
 def inside(context: Context) -> None:
     first, second = pairs(context)
     for one, other in zip(first, second):
@@ -84,7 +85,6 @@ def inside(context: Context) -> None:
         alone.check()
 
 
-@AREA.case("both tenants at once: connections from and to the same addresses", smoke=True)
 def at_once(context: Context) -> None:
     """Of the same ports, too, so that nothing but the network tells them apart."""
     port = context.port()
@@ -103,7 +103,6 @@ def at_once(context: Context) -> None:
         server.finish(listener, 30)
 
 
-@AREA.case("nothing crosses: an address of the other network is nobody's", smoke=True)
 def across(context: Context) -> None:
     (a, b), (c, d) = pairs(context)
     own = "10.0.0.99"
@@ -137,3 +136,11 @@ def named(context: Context) -> None:
     check(stats["switch"]["fabric.switch.flooded"] >= first + second, "the sum is less")
     table = context.lab.manactl("status")
     check("network" in table.splitlines()[0] and "blue" in table, f"no networks in {table}")
+
+
+for _title, _action in (
+        ("the same addresses in two networks: perftest and rping inside each", inside),
+        ("both tenants at once: connections from and to the same addresses", at_once),
+        ("nothing crosses: an address of the other network is nobody's", across)):
+    AREA.add(_title, _action, smoke=True)
+    HOSTS.add(_title, _action)

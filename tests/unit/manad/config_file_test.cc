@@ -123,6 +123,15 @@ mode = "copy"
         EXPECT_TRUE(parse_uplink(text).has_value()) << text << parse_uplink(text).error();
 }
 
+/// Found by the fuzzer: an assertion of toml++ 3.3.0 ended the process.
+TEST(ConfigFile, WhatIsNoTomlAtAllIsRefused) {
+    using namespace std::string_literals;
+    EXPECT_THAT(refusal(std::string(48, '[') + "\0z3.3\1\0\0\00076777777799997777"s),
+                StartsWith("f:1: "));
+    EXPECT_THAT(refusal("\n\0"s), StartsWith("f:2: "));
+    EXPECT_THAT(refusal(std::string(100000, '[')), StartsWith("f:1: "));
+}
+
 TEST(ConfigFile, WhatIsWrongIsSaidWithItsLine) {
     EXPECT_THAT(refusal("a = \n"), StartsWith("f:1: "));
     EXPECT_EQ(refusal("\ncolour = \"red\""), "f:2: unknown key 'colour'");

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "support/faulty_calls.h"
-#include "support/net_namespace.h"
+#include "support/forged_icmp.h"
 
 namespace openmana::base {
 namespace {

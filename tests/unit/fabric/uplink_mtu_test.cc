@@ -5,7 +5,7 @@
 
 #include "base/datagram_socket.h"
 #include "fabric/tunnel_end.h"
-#include "support/net_namespace.h"
+#include "support/forged_icmp.h"
 
 namespace openmana::fabric {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "support/net_namespace.h"
+#include "support/forged_icmp.h"
 #include "unit/fabric/vxlan_fixture.h"
 
 namespace openmana::fabric::vxlan_test {

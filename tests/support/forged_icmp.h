@@ -3,11 +3,8 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/ip_icmp.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -18,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/socket_address.h"
+#include "support/network_namespace.h"
 
 namespace openmana::test {
 
@@ -26,13 +24,10 @@ namespace openmana::test {
 inline bool in_net_namespace(const std::function<void()>& f) {
     bool may = false;
     std::thread([&] {
-        if (::unshare(CLONE_NEWNET) != 0) return;
-        may = true;
-        const base::UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-        ifreq request{};
-        std::strcpy(request.ifr_name, "lo");
-        request.ifr_flags = IFF_UP;
-        ASSERT_EQ(::ioctl(fd.get(), SIOCSIFFLAGS, &request), 0);
+        const NetworkNamespace own;
+        may = own.made();
+        if (!may) return;
+        ASSERT_TRUE(NetworkNamespace::ip("link set lo up"));
         f();
     }).join();
     return may;

@@ -219,7 +219,45 @@ private:
 
 }  // namespace
 
+namespace {
+
+/// The line of a character that is not ASCII outside of quotes and comments, which toml++ 3.3.0
+/// takes for impossible in one of its tables; 0 if there is none. Strings of several lines are
+/// looked at line by line.
+std::size_t find_foreign(std::string_view text) {
+    std::size_t line = 1;
+    char quote = '\0';
+    bool comment = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (c == '\n') {
+            ++line;
+            quote = '\0';
+            comment = false;
+        } else if (comment) {
+            continue;
+        } else if (quote != '\0') {
+            if (c == '\\' && quote == '"' && i + 1 < text.size() && text[i + 1] != '\n')
+                ++i;
+            else if (c == quote)
+                quote = '\0';
+        } else if (c == '"' || c == '\'') {
+            quote = c;
+        } else if (c == '#') {
+            comment = true;
+        } else if (static_cast<unsigned char>(c) > 0x7f) {
+            return line;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
 Parsed<ConfigTexts> read_config(const std::string& text, const std::string& name) {
+    if (const std::size_t line = find_foreign(text); line != 0)
+        return tl::unexpected(fmt::format(
+            "{}:{}: a character that is not ASCII stands outside of quotes", name, line));
     try {
         return Reader(name).read(toml::parse(text, name));
     } catch (const toml::parse_error& error) {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "base/error_text.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "esp/secret.h"
@@ -60,9 +60,7 @@ base::Result<std::shared_ptr<const esp::KeyRing>> read_keys(const std::string& p
 
 /// What is wrong, in words for the log: a key file's error may be about a line.
 std::string reason_of(const base::Error& error) {
-    if (error.code == ErrorCode::kIo)
-        return std::string(error.text) + ": " + std::strerror(static_cast<int>(error.detail));
-    if (error.detail == 0) return error.text;
+    if (error.code == ErrorCode::kIo || error.detail == 0) return base::to_string(error);
     return "line " + std::to_string(error.detail) + ": " + error.text;
 }
 

@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "base/activity.h"
+#include "base/error_text.h"
 #include "base/log.h"
+#include "base/mac_at.h"
 #include "base/random_seed.h"
 #include "fabric/inner_packet.h"
 
@@ -20,17 +22,10 @@ namespace openmana::fabric {
 namespace {
 
 constexpr std::size_t kTaggedHeader = ETHER_HDR_LEN + 4;
-constexpr std::size_t kSource = 6;  // offset of that address
 
 const char* name_of(XdpConfig::Mode mode, bool zero_copy) {
     if (mode == XdpConfig::Mode::kGeneric) return "generic";
     return zero_copy ? "zero-copy" : "copy";
-}
-
-std::string text_of(const base::Error& error) {
-    const bool has_errno = error.code == base::ErrorCode::kIo && error.detail != 0;
-    return std::string(error.text) +
-           (has_errno ? std::string(": ") + std::strerror(static_cast<int>(error.detail)) : "");
 }
 
 }  // namespace
@@ -173,7 +168,7 @@ void XdpUplink::try_open() {
         // An interface that is not there is waited for; it tells when it comes.
         if (opened.error().code == base::ErrorCode::kNotFound) return;
         xdp_.open_errors.add();
-        const std::string text = text_of(opened.error());
+        const std::string text = base::to_string(opened.error());
         if (text != last_error_) OM_WARN("uplink open: uplink={} reason=\"{}\"", name_, text);
         last_error_ = text;
         retry_.arm(kRetry);
@@ -257,7 +252,8 @@ void XdpUplink::read_groups() {
     if (frames.size() == GroupSocket::kFrames) xdp_.rx_groups_lost.add(groups_.lost());
     xdp_.rx_groups.add(frames.size());
     for (const base::FrameView frame : frames)
-        if (frame.size() >= ETHER_HDR_LEN && addresses_.saw_outside(frame.data() + kSource))
+        if (frame.size() >= ETHER_HDR_LEN &&
+            addresses_.saw_outside(frame.data() + base::kSourceMac))
             xdp_.moved.add();
     receive(frames);
 }
@@ -266,7 +262,7 @@ void XdpUplink::read_groups() {
 /// an uplink beside this one.
 void XdpUplink::learn(base::FrameView frame) {
     using Learned = XdpAddresses::Learned;
-    const Learned learned = addresses_.saw_inside(frame.data() + kSource);
+    const Learned learned = addresses_.saw_inside(frame.data() + base::kSourceMac);
     if (learned == Learned::kKnown) return;
     if (learned == Learned::kRefused) {
         xdp_.refused.add();

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/unix_socket.h"
 #include "manad/daemon.h"
@@ -74,6 +75,13 @@ protected:
     /// A NIC that does not hang answers, if not in time, then another time.
     [[nodiscard]] bool succeeds(const json& request) const {
         return eventually([&] { return ask(request)["ok"] == true; });
+    }
+    /// Of the NICs that are there, in the order of their coming.
+    [[nodiscard]] std::vector<std::string> names() const {
+        std::vector<std::string> names;
+        const json status = ask({{"command", "status"}});
+        for (const json& row : status["nics"]) names.push_back(row["nic"]);
+        return names;
     }
     NicServer& nic(const char* name) const { return *daemon->find(name); }
     base::EventLoop& loop_of(const char* name) const { return nic(name).thread().loop(); }

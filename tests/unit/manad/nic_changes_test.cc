@@ -107,12 +107,6 @@ protected:
     [[nodiscard]] std::string error(const json& request) const {
         return ask(request).value("error", "");
     }
-    [[nodiscard]] std::vector<std::string> names() const {
-        std::vector<std::string> names;
-        const json status = ask({{"command", "status"}});
-        for (const json& row : status["nics"]) names.push_back(row["nic"]);
-        return names;
-    }
     /// Whether all that left are gone.
     [[nodiscard]] bool all_gone() const {
         return eventually([&] { return ask({{"command", "status"}})["leaving"] == 0; });

@@ -50,12 +50,6 @@ protected:
         }
         return ask({{"command", "reload"}});
     }
-    [[nodiscard]] std::vector<std::string> names() const {
-        std::vector<std::string> names;
-        const json status = ask({{"command", "status"}});
-        for (const json& row : status["nics"]) names.push_back(row["nic"]);
-        return names;
-    }
     [[nodiscard]] std::vector<std::string> policies() const {
         std::vector<std::string> all;
         const json shown = rows("policy");

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-BUILD = Path(os.environ.get("OPENMANA_BUILD", ""))
+from running_manad import BUILD, RunningManad
+
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 SCHEMA = json.loads((DOCS / "manad.schema.json").read_text())
 NIC = SCHEMA["properties"]["nic"]["items"]["properties"]
@@ -149,46 +150,17 @@ class Services(Checked):
             self.assertEqual(self.told(address), ["READY=1", "STOPPING=1"], address)
 
 
-class Reloads(Checked):
+class Reloads(RunningManad):
     """A manad that runs, whose file changes."""
 
     def setUp(self) -> None:
         super().setUp()
         self.write('[[nic]]\nid = "a"\nsocket = "a"\n')
-        with (self.folder / "log").open("w") as log:
-            # pylint: disable-next=consider-using-with
-            self.manad = subprocess.Popen(
-                [BUILD / "device" / "manad", "--config", "c.toml", "--control", "control"],
-                cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.addCleanup(self.end)
-        assert self.manad.stdout is not None
-        self.assertEqual(self.manad.stdout.readline(), "ready\n", self.log())
-
-    def end(self) -> None:
-        """It ends as it should, whatever was done to it."""
-        self.manad.terminate()
-        status = self.manad.wait(timeout=30)
-        assert self.manad.stdout is not None
-        self.manad.stdout.close()
-        self.assertEqual(status, 0, self.log())
+        self.start("--config", "c.toml", "--control", "control", cwd=self.folder)
 
     def write(self, text: str) -> None:
         """The file."""
         (self.folder / "c.toml").write_text(text)
-
-    def log(self) -> str:
-        """All that it logged."""
-        return (self.folder / "log").read_text()
-
-    def manactl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Started where the sockets are."""
-        return subprocess.run([BUILD / "tools" / "manactl", "--control", "control", *words],
-                              cwd=self.folder, capture_output=True, text=True, timeout=30,
-                              check=False)
-
-    def nics(self) -> list[str]:
-        """Their names."""
-        return [row["nic"] for row in json.loads(self.manactl("--json", "status").stdout)["nics"]]
 
     def test_by_manactl(self) -> None:
         """Under the filter of system calls that kills, in builds without sanitizers."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import socket
 import subprocess
@@ -15,9 +14,10 @@ import time
 import unittest
 from pathlib import Path
 
+from running_manad import BUILD, RunningManad
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tools"))
 
-BUILD = Path(os.environ.get("OPENMANA_BUILD", ""))
 OPEN = "application/openmetrics-text; version=1.0.0"
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([0-9.e+-]+)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"(?:,|$)')
@@ -45,39 +45,19 @@ def free_port() -> int:
         return port
 
 
-class Served(unittest.TestCase):
-    """A manad with some NICs and an uplink, under the filter of system calls that kills (in builds
-    without sanitizers)."""
+class Served(RunningManad):
+    """A manad with some NICs and an uplink."""
 
     NICS = 2
 
     def setUp(self) -> None:
-        temp = tempfile.TemporaryDirectory()
-        self.addCleanup(temp.cleanup)
-        self.folder = Path(temp.name)
+        super().setUp()
         self.port = free_port()
-        words = [word for number in range(self.NICS) for word in
-                 ("--nic", f"id=n{number},socket={self.folder}/n{number},network=net{number % 2}")]
-        with (self.folder / "log").open("w") as log:
-            # pylint: disable-next=consider-using-with
-            self.manad = subprocess.Popen(
-                [BUILD / "device" / "manad", *words, "--uplink",
-                 f"stream={self.folder}/u,listen,network=net0", "--metrics",
-                 f"127.0.0.1:{self.port}", "--metrics", f"{self.folder}/m,access=::0600",
-                 "--control", self.folder / "control"],
-                stdout=subprocess.PIPE, stderr=log, text=True)
-        self.addCleanup(self.end)
-        assert self.manad.stdout is not None
-        self.assertEqual(self.manad.stdout.readline(), "ready\n",
-                         (self.folder / "log").read_text())
-
-    def end(self) -> None:
-        """It ends as it should, whatever was asked of it."""
-        self.manad.terminate()
-        status = self.manad.wait(timeout=30)
-        assert self.manad.stdout is not None
-        self.manad.stdout.close()
-        self.assertEqual(status, 0, (self.folder / "log").read_text())
+        nics = [word for number in range(self.NICS) for word in
+                ("--nic", f"id=n{number},socket={self.folder}/n{number},network=net{number % 2}")]
+        self.start(*nics, "--uplink", f"stream={self.folder}/u,listen,network=net0", "--metrics",
+                   f"127.0.0.1:{self.port}", "--metrics", f"{self.folder}/m,access=::0600",
+                   "--control", f"{self.folder}/control")
 
     def get(self, accept: str = "", path: str = "/metrics", method: str = "GET",
             unix: bool = False) -> tuple[int, str, str]:
@@ -116,9 +96,9 @@ class Figures(Served):
 
     def test_counters_are_those_of_manactl(self) -> None:
         """Of each NIC and network, under the names of Prometheus."""
-        stats = json.loads(subprocess.run(
-            [BUILD / "tools" / "manactl", "--control", self.folder / "control", "--json", "stats"],
-            capture_output=True, text=True, timeout=30, check=True).stdout)
+        shown = self.manactl("--json", "stats")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        stats = json.loads(shown.stdout)
         status, kind, text = self.get()
         self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
         found = self.samples(text)

@@ -7,50 +7,20 @@ import grp
 import json
 import os
 import socket
-import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
-BUILD = Path(os.environ.get("OPENMANA_BUILD", ""))
+from running_manad import RunningManad
+
 GROUP = grp.getgrgid(os.getegid()).gr_name  # whose sockets are other people's, too
 
 
-class NicChanges(unittest.TestCase):
-    """As the documents have it, with the filter of system calls that kills (in builds without
-    sanitizers)."""
+class NicChanges(RunningManad):
+    """As the documents have it."""
 
     def setUp(self) -> None:
-        temp = tempfile.TemporaryDirectory()
-        self.addCleanup(temp.cleanup)
-        self.folder = Path(temp.name)
-        with (self.folder / "log").open("w") as log:
-            # pylint: disable-next=consider-using-with
-            self.manad = subprocess.Popen(
-                [BUILD / "device" / "manad", "--nic", f"id=a,socket={self.folder}/a",
-                 "--control", self.folder / "control"],
-                stdout=subprocess.PIPE, stderr=log, text=True)
-        self.addCleanup(self.end)
-        assert self.manad.stdout is not None
-        self.assertEqual(self.manad.stdout.readline(), "ready\n")
-
-    def end(self) -> None:
-        """It ends as it should, whatever was done to it."""
-        self.manad.terminate()
-        status = self.manad.wait(timeout=30)
-        assert self.manad.stdout is not None
-        self.manad.stdout.close()
-        self.assertEqual(status, 0, (self.folder / "log").read_text())
-
-    def manactl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Started where the sockets are."""
-        return subprocess.run([BUILD / "tools" / "manactl", "--control", "control", *words],
-                              cwd=self.folder, capture_output=True, text=True, timeout=30,
-                              check=False)
-
-    def nics(self) -> list[str]:
-        """Their names."""
-        return [row["nic"] for row in json.loads(self.manactl("--json", "status").stdout)["nics"]]
+        super().setUp()
+        self.start("--nic", f"id=a,socket={self.folder}/a",
+                   "--control", f"{self.folder}/control")
 
     def connects(self, name: str) -> bool:
         """Whether somebody can be a client of that socket."""
@@ -98,7 +68,7 @@ class NicChanges(unittest.TestCase):
             client.connect(str(self.folder / "control"))
             client.sendall(json.dumps(request).encode() + b"\n")
             answer = json.loads(client.recv(4096))
-        if "sandbox off" in (self.folder / "log").read_text():
+        if "sandbox off" in self.log():
             self.skipTest("a build with sanitizers may look names up")
         self.assertEqual(answer["error"], "access: group 'audio' was not known when manad started: "
                          "its number is needed")

@@ -10,6 +10,7 @@
 
 #include "base/endian.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
@@ -118,6 +119,10 @@ public:
     /// Drops every object: SHM destroy, FLR, or the client is gone. On the executor, under an
     /// exclusion, before the function frees its own objects.
     virtual void reset() = 0;
+    /// Its state. On the executor, while nobody visits; when it is read the device is as after a
+    /// reset, and what it uses of the function is there. If it refuses, a reset follows.
+    virtual void save(base::StateWriter& out) const { (void)out; }
+    virtual void load(base::StateReader& in) { (void)in; }
 };
 
 }  // namespace openmana::gdma

@@ -207,6 +207,23 @@ bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     return newer <= entries_;
 }
 
+void CompletionQueue::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out(producer_, armed_, notified_, armed_index_, moderation_.usec, moderation_.completions,
+        waiting_, due_, called_at_, consumer_, sequence_, overrun_);
+}
+
+void CompletionQueue::load(base::StateReader& in) {
+    const std::lock_guard lock(mutex_);
+    in(producer_, armed_, notified_, armed_index_, moderation_.usec, moderation_.completions,
+       waiting_, due_, called_at_, consumer_, sequence_, overrun_);
+    in.require(producer_ >= entries_ && notified_ <= producer_ &&
+                   armed_index_ < std::uint64_t{8} * entries_,
+               "positions of a CQ that cannot be");
+    if (!in.ok()) return;
+    if (table_ != nullptr && called_at_) table_->events().put(id_.value(), *called_at_);
+}
+
 std::uint64_t CompletionQueue::posted() const {
     const std::lock_guard lock(mutex_);
     return producer_ - entries_;

@@ -32,6 +32,8 @@ public:
     CompletionQueue(Cqn id, Handle<PageGrant> page, Ring ring, Handle<EventQueue> eq,
                     bool armed = false, CqTable* table = nullptr);
     ~CompletionQueue();
+    /// As use_record(), of one that is as a state says: what the record says stays.
+    void restore_record(std::unique_ptr<SharedWords> words) { record_ = std::move(words); }
     /// At set-up, both. The consumer keeps a record in `words`; `lost` is called once, on whatever
     /// thread finds that a CQE does not fit.
     void use_record(std::unique_ptr<SharedWords> words);
@@ -85,6 +87,10 @@ public:
     void waited();
     /// CQEs written since creation.
     [[nodiscard]] std::uint64_t posted() const;
+    [[nodiscard]] const Ring& ring() const { return ring_; }
+    /// All but what it was made with. What waits is put off anew.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     void event_locked();

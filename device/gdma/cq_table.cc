@@ -16,6 +16,11 @@ namespace {
 /// A consumer index and the eight laps of the owner bits fit the doorbell's 31 bits.
 constexpr std::uint64_t kMaxCqEntries = 1ULL << 28;
 
+/// With an event that its EQ holds back, one that the adapter's does, and one that waits.
+constexpr std::uint64_t kCost = base::heap_cost(sizeof(CompletionQueue)) +
+                                base::heap_cost(sizeof(SharedWords)) + 2 * EventQueue::held_cost() +
+                                Postponed::kCost;
+
 bool holds(const DmaRegion& region, std::uint64_t bytes, bool with_record) {
     const std::uint64_t behind = with_record ? SharedWords::kBytes : 0;
     return bytes != 0 && bytes % sizeof(mana_hw_cqe) == 0 && region.length() >= behind &&
@@ -31,24 +36,25 @@ Result<Handle<CompletionQueue>> CqTable::create(RegionClaim region, std::uint64_
     if (!holds(*region, bytes, options.with_record))
         return fail(ErrorCode::kInvalidArgument, "region cannot hold the CQ", bytes,
                     region->length());
-    // With an event that its EQ holds back, one that the adapter's does, and one that waits.
-    constexpr std::uint64_t kCost = base::heap_cost(sizeof(CompletionQueue)) +
-                                    base::heap_cost(sizeof(SharedWords)) +
-                                    2 * EventQueue::held_cost() + Postponed::kCost;
     TRY(auto charge, account_.charge(kCost));
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no CQ left", max_cqs_);
-    if (const auto room = base::reserve(slots_, *id + 1, account_, slots_charge_); !room) {
+    if (const auto room = make_slot(Cqn(*id)); !room) {
         ids_.give_back(*id);
         return tl::unexpected(room.error());
     }
-    if (*id >= slots_.size()) slots_.resize(*id + 1);
     const std::shared_ptr<const DmaRegion> shared = region.take();
     auto cq = make_handle<CompletionQueue>(Cqn(*id), std::move(page), Ring(memory_, shared, bytes),
                                            std::move(eq), options.armed, this);
     if (options.with_record) cq->use_record(std::make_unique<SharedWords>(memory_, shared, bytes));
     slots_[*id] = {cq.get(), cq->entries(), std::move(charge)};
     return cq;
+}
+
+Result<void> CqTable::make_slot(Cqn id) {
+    TRY_VOID(base::reserve(slots_, id.value() + 1, account_, slots_charge_));
+    if (id.value() >= slots_.size()) slots_.resize(id.value() + 1);
+    return {};
 }
 
 Result<std::uint32_t> CqTable::resize(CompletionQueue& cq, RegionClaim region,
@@ -116,7 +122,60 @@ void CqTable::remove(const CompletionQueue& cq) {
     ids_.give_back(cq.id().value());
 }
 
+void CqTable::save(base::StateWriter& out) const {
+    ids_.save(out);
+    out.count(used());
+    for (const Slot& slot : slots_) {
+        if (slot.cq == nullptr) continue;
+        const CompletionQueue& cq = *slot.cq;
+        out(cq.id(), cq.page(), cq.eq() != nullptr ? cq.eq()->id() : Eqn(0), cq.ring().bytes(),
+            cq.has_record(), slot.last_index);
+        cq.ring().region().save(out);
+        cq.save(out);
+    }
+}
+
+void CqTable::load(base::StateReader& in, const DoorbellPages& pages, const EqTable& eqs) {
+    ids_.load(in);
+    const std::size_t count = in.count();
+    in.require(count == ids_.used(), "CQs without a number");
+    for (std::size_t i = 0; i < count && in.ok(); ++i) load_one(in, pages, eqs);
+    in.require(ids_.all_claimed(), "number of no CQ");
+}
+
+void CqTable::load_one(base::StateReader& in, const DoorbellPages& pages, const EqTable& eqs) {
+    Cqn id;
+    DoorbellPage number;
+    Eqn eqn;
+    std::uint64_t bytes = 0;
+    bool with_record = false;
+    std::uint32_t last_index = 0;
+    in(id, number, eqn, bytes, with_record, last_index);
+    auto region = DmaRegion::load(in, account_);
+    auto charge = account_.charge(kCost);
+    if (!charge) in.refuse(charge.error());
+    auto page = pages.held(number);
+    const auto eq = eqs.find(eqn);
+    in.require(ids_.claim(id.value()) && page && (eq || eqn == Eqn(0)) && region != nullptr &&
+                   holds(*region, bytes, with_record),
+               "CQ that cannot be");
+    if (!in.ok()) return;
+    if (const auto room = make_slot(id); !room) {
+        in.refuse(room.error());
+        return;
+    }
+    const std::shared_ptr<const DmaRegion> shared = std::move(region);
+    auto cq = make_handle<CompletionQueue>(id, std::move(page), Ring(memory_, shared, bytes),
+                                           eq ? *eq : nullptr, false, this);
+    if (with_record) cq->restore_record(std::make_unique<SharedWords>(memory_, shared, bytes));
+    slots_[id.value()] = {cq.get(), last_index, std::move(*charge)};
+    cq->load(in);
+    if (id.value() >= restored_.size()) restored_.resize(id.value() + 1);
+    restored_[id.value()] = std::move(cq);
+}
+
 void CqTable::reset() {
+    drop_restored();
     events_.clear();
     std::vector<Slot>().swap(slots_);
     slots_charge_ = {};

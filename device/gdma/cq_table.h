@@ -10,6 +10,8 @@
 #include "base/memory_account.h"
 #include "base/result.h"
 #include "gdma/completion_queue.h"
+#include "gdma/doorbell_pages.h"
+#include "gdma/eq_table.h"
 #include "gdma/handle.h"
 #include "gdma/id_pool.h"
 #include "gdma/postponed.h"
@@ -65,6 +67,14 @@ public:
     void remove(const CompletionQueue& cq);
     [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
     void reset();
+    void save(base::StateWriter& out) const;
+    /// Pages and EQs are there by then. Until drop_restored() all are held; who held one takes it.
+    void load(base::StateReader& in, const DoorbellPages& pages, const EqTable& eqs);
+    /// Null if there is none.
+    [[nodiscard]] Handle<CompletionQueue> restored(Cqn id) const {
+        return id.value() < restored_.size() ? restored_[id.value()] : nullptr;
+    }
+    void drop_restored() { std::vector<Handle<CompletionQueue>>().swap(restored_); }
 
 private:
     struct Slot {
@@ -72,6 +82,9 @@ private:
         std::uint32_t last_index = 0;
         base::MemoryAccount::Charge charge;
     };
+    [[nodiscard]] base::Result<void> make_slot(Cqn id);
+    void load_one(base::StateReader& in, const DoorbellPages& pages, const EqTable& eqs);
+
     base::Gate& gate_;
     const base::GuestMemory& memory_;
     base::MemoryAccount& account_;
@@ -79,6 +92,7 @@ private:
     IdPool ids_;
     std::vector<Slot> slots_;  // by id
     base::MemoryAccount::Charge slots_charge_;
+    std::vector<Handle<CompletionQueue>> restored_;  // by id, while a state is read
     Postponed events_;
 };
 

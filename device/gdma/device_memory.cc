@@ -23,18 +23,47 @@ constexpr std::uint32_t kPage = 4096;
 
 }  // namespace
 
-Result<std::uint64_t> DeviceMemoryTable::allocate(std::uint64_t length) {
+auto DeviceMemoryTable::make(std::uint64_t length) const -> Result<Piece> {
     if (length == 0) return fail(ErrorCode::kInvalidArgument, "device memory of no bytes");
-    const std::uint64_t counted = std::max(length, kUnit);
-    if (counted > max_bytes_ - bytes_)
+    if (std::max(length, kUnit) > max_bytes_ - bytes_)
         return fail(ErrorCode::kExhausted, "no device memory left", length, max_bytes_ - bytes_);
     constexpr std::uint64_t kPiece =
         base::node_cost(sizeof(Piece)) + base::node_cost(sizeof(DeviceMemory));
     TRY(auto charge, account_.charge(kPiece + base::heap_cost(length)));
+    return Piece{std::move(charge), std::make_shared<DeviceMemory>(length)};
+}
+
+Result<std::uint64_t> DeviceMemoryTable::allocate(std::uint64_t length) {
+    TRY(Piece piece, make(length));
     const std::uint64_t handle = handles_.take();
-    pieces_.emplace(handle, Piece{std::move(charge), std::make_shared<DeviceMemory>(length)});
-    bytes_ += counted;
+    pieces_.emplace(handle, std::move(piece));
+    bytes_ += std::max(length, kUnit);
     return handle;
+}
+
+void DeviceMemoryTable::save(base::StateWriter& out) const {
+    out.count(pieces_.size());
+    for (const auto& [handle, piece] : pieces_) {
+        out(handle);
+        out.bytes(*piece.memory);
+    }
+}
+
+void DeviceMemoryTable::load(base::StateReader& in) {
+    for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
+        const auto handle = in.get<std::uint64_t>();
+        const auto bytes = in.bytes();
+        in.require(handles_.given(handle) && !pieces_.contains(handle), "device memory twice");
+        if (!in.ok()) return;
+        auto piece = make(bytes.size());
+        if (!piece) {
+            in.refuse(piece.error());
+            return;
+        }
+        piece->memory->assign(bytes.begin(), bytes.end());
+        pieces_.emplace(handle, std::move(*piece));
+        bytes_ += std::max<std::uint64_t>(bytes.size(), kUnit);
+    }
 }
 
 Result<void> DeviceMemoryTable::destroy(std::uint64_t handle) {

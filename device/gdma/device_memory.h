@@ -51,12 +51,16 @@ public:
     [[nodiscard]] std::uint64_t size() const { return pieces_.size(); }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     void reset();
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     struct Piece {
         base::MemoryAccount::Charge charge;
         std::shared_ptr<DeviceMemory> memory;
     };
+    [[nodiscard]] base::Result<Piece> make(std::uint64_t length) const;
+
     const std::uint64_t max_bytes_;
     HandleNumbers& handles_;
     base::MemoryAccount& account_;

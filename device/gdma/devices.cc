@@ -71,6 +71,45 @@ void Devices::reset_clients() {
     for (const Device& device : devices_) device.client->reset();
 }
 
+void Devices::save(base::StateWriter& out) const {
+    out.count(devices_.size());
+    for (const Device& device : devices_) {
+        out(device.client->device_type(), device.registered);
+        if (device.registered) out(device.pd->id, device.gpa_key, device.page->page);
+    }
+}
+
+void Devices::load(base::StateReader& in) {
+    in.require(in.count() == devices_.size(), "another number of devices");
+    for (Device& device : devices_) {
+        in.require(in.get<DeviceType>() == device.client->device_type(), "another device");
+        if (!in.get<bool>() || !in.ok()) continue;
+        const DeviceType type = device.client->device_type();
+        const auto pdn = in.get<Pdn>();
+        in(device.gpa_key);
+        const auto number = in.get<DoorbellPage>();
+        auto pd = tables_.pds.held(pdn);
+        auto page = tables_.pages.held(number);
+        const MemoryRegion* const key = tables_.keys.find(device.gpa_key);
+        in.require(pd && pd->owner == type && page && page->owner == type && key != nullptr &&
+                       key->pd == pd && key->type == MrType::kGpa,
+                   "registration that cannot be");
+        if (!in.ok()) return;
+        device.registered = true;
+        device.pd = std::move(pd);
+        device.page = std::move(page);
+    }
+}
+
+void Devices::save_clients(base::StateWriter& out) const {
+    for (const Device& device : devices_) device.client->save(out);
+}
+
+void Devices::load_clients(base::StateReader& in) {
+    for (const Device& device : devices_)
+        if (in.ok()) device.client->load(in);
+}
+
 void Devices::reset() {
     for (Device& device : devices_) {
         device.registered = false;

@@ -37,6 +37,11 @@ public:
     /// The function is reset: first the clients drop their objects, then this.
     void reset_clients();
     void reset();
+    /// Registrations alone; the clients' own states come behind.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    void save_clients(base::StateWriter& out) const;
+    void load_clients(base::StateReader& in);
 
 private:
     Tables& tables_;

@@ -74,6 +74,31 @@ Result<Handle<PageGrant>> DoorbellPages::find(DoorbellPage page) const {
     return pages_[page.value()];
 }
 
+Handle<PageGrant> DoorbellPages::held(DoorbellPage page) const {
+    return page.value() < pages_.size() ? pages_[page.value()] : nullptr;
+}
+
+void DoorbellPages::save(base::StateWriter& out) const {
+    out(next_);
+    out.count(used());
+    for (const Handle<PageGrant>& page : pages_)
+        if (page) out(page->page, page->owner, page->starts_range);
+}
+
+void DoorbellPages::load(base::StateReader& in) {
+    in(next_);
+    in.require(next_ < pages_.size(), "doorbell page that there is not");
+    for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
+        const auto number = in.get<DoorbellPage>();
+        const auto owner = in.get<DeviceType>();
+        const auto starts = in.get<bool>();
+        in.require(number.value() < pages_.size() && !pages_[number.value()] &&
+                       (!starts || owner == kGuest),
+                   "doorbell page that there is not, or is there twice");
+        if (in.ok()) pages_[number.value()] = make_handle<PageGrant>(number, owner, starts);
+    }
+}
+
 std::uint32_t DoorbellPages::used() const {
     return static_cast<std::uint32_t>(
         std::count_if(pages_.begin(), pages_.end(), [](const auto& page) { return bool(page); }));

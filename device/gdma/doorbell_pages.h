@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/state.h"
 #include "gdma/handle.h"
 #include "gdma/types.h"
 
@@ -37,8 +38,12 @@ public:
     void free(Handle<PageGrant> page);
     /// One that queues may use: not the HWC's.
     [[nodiscard]] base::Result<Handle<PageGrant>> find(DoorbellPage page) const;
+    /// Any, that of the HWC too: for who held it when a state was written. Null if there is none.
+    [[nodiscard]] Handle<PageGrant> held(DoorbellPage page) const;
     [[nodiscard]] std::uint32_t used() const;
     void reset();
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     [[nodiscard]] base::Result<std::uint32_t> take(std::uint32_t count, std::uint32_t align,

@@ -68,6 +68,55 @@ bool EqTable::ring(std::uint32_t id, DoorbellPage page, std::uint32_t index, boo
     return true;
 }
 
+void EqTable::save(base::StateWriter& out) const {
+    ids_.save(out);
+    out.count(used());
+    for (const Slot& slot : slots_) {
+        if (!slot.eq) continue;
+        const EventQueue& eq = *slot.eq;
+        out(eq.id(), slot.owner, eq.page(), static_cast<std::uint32_t>(eq.vector()),
+            eq.ring().bytes(), slot.last_index);
+        eq.ring().region().save(out);
+        eq.save(out);
+    }
+}
+
+void EqTable::load(base::StateReader& in, const DoorbellPages& pages) {
+    ids_.load(in);
+    const std::size_t count = in.count();
+    in.require(count == ids_.used(), "EQs without a number");
+    for (std::size_t i = 0; i < count && in.ok(); ++i) load_one(in, pages);
+    in.require(ids_.all_claimed(), "number of no EQ");
+}
+
+void EqTable::load_one(base::StateReader& in, const DoorbellPages& pages) {
+    Eqn id;
+    DoorbellPage number;
+    std::uint32_t vector = 0;
+    std::uint64_t bytes = 0;
+    Slot slot;
+    in(id, slot.owner, number, vector, bytes, slot.last_index);
+    auto region = DmaRegion::load(in, account_);
+    auto charge = account_.charge(EventQueue::cost());
+    if (!charge) in.refuse(charge.error());
+    auto page = pages.held(number);
+    in.require(ids_.claim(id.value()) && page && vector < irq_.vector_count() &&
+                   region != nullptr && fits(*region, bytes),
+               "EQ that cannot be");
+    if (!in.ok()) return;
+    slot.charge = std::move(*charge);
+    slot.eq = make_handle<EventQueue>(id, std::move(page), Ring(memory_, std::move(region), bytes),
+                                      irq_, vector);
+    slot.eq->load(in);
+    if (id.value() >= slots_.size()) slots_.resize(id.value() + 1);
+    slots_[id.value()] = std::move(slot);
+}
+
+bool EqTable::fits(const DmaRegion& region, std::uint64_t bytes) {
+    return bytes >= MANA_HW_PAGE_BYTES && bytes <= 1ULL << 31 && std::has_single_bit(bytes) &&
+           bytes <= region.length() && region.first_offset() % sizeof(mana_hw_eqe) == 0;
+}
+
 void EqTable::reset() {
     std::vector<Slot>().swap(slots_);
     ids_ = IdPool(1, max_eqs_);

@@ -28,6 +28,8 @@ public:
     [[nodiscard]] base::Result<Handle<EventQueue>> create(DeviceType owner, RegionClaim region,
                                                           std::uint64_t bytes,
                                                           Handle<PageGrant> page, unsigned vector);
+    /// Whether a region can hold an EQ of so many bytes.
+    [[nodiscard]] static bool fits(const DmaRegion& region, std::uint64_t bytes);
     /// kBusy while anybody holds it.
     base::Result<void> destroy(Eqn id, DeviceType owner);
     /// Those of a device that nobody holds. False if some are left.
@@ -40,6 +42,9 @@ public:
                             bool relative);
     [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
     void reset();
+    void save(base::StateWriter& out) const;
+    /// `pages` are there by then.
+    void load(base::StateReader& in, const DoorbellPages& pages);
 
 private:
     struct Slot {
@@ -48,6 +53,8 @@ private:
         std::uint32_t last_index = 0;  // of the last doorbell, for short ones
         base::MemoryAccount::Charge charge;
     };
+    void load_one(base::StateReader& in, const DoorbellPages& pages);
+
     const base::GuestMemory& memory_;
     pci::IrqSink& irq_;
     base::MemoryAccount& account_;

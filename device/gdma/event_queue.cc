@@ -111,6 +111,33 @@ bool EventQueue::ring_locked(std::uint32_t index, bool arm) {
     return false;
 }
 
+void EventQueue::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out(producer_, consumer_, armed_);
+    out.count(held_.size());
+    for (const Event& event : held_) out(static_cast<std::uint8_t>(event.type), event.data);
+}
+
+void EventQueue::load(base::StateReader& in) {
+    const std::lock_guard lock(mutex_);
+    in(producer_, consumer_, armed_);
+    in.require(consumer_ <= producer_ && producer_ - consumer_ <= entries_ && consumer_ >= entries_,
+               "positions of an EQ that cannot be");
+    for (std::size_t n = in.count(sizeof(Event::data)); n > 0 && in.ok(); --n) {
+        Event event{};
+        event.type = static_cast<EqeType>(in.get<std::uint8_t>());
+        in(event.data);
+        in.require(full_locked() && !names_.contains(name_of(event)),
+                   "event that waits for nothing");
+        if (in.ok()) hold_locked(event);
+    }
+    if (!in.ok()) {
+        producer_ = consumer_ = entries_;
+        held_.clear();
+        names_.clear();
+    }
+}
+
 void EventQueue::forget(EqeType type, std::uint32_t object, std::uint32_t number) {
     const std::lock_guard lock(mutex_);
     const auto found = names_.find(name_of(Event{type, {object, number, 0}}));

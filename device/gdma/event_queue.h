@@ -47,6 +47,10 @@ public:
     /// Drops an event that is held back, if there is one, since its object is going away.
     /// `number`: the second word, as it was posted.
     void forget(EqeType type, std::uint32_t object, std::uint32_t number = 0);
+    /// All but id, page, vector and ring, which it was made with.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    [[nodiscard]] const Ring& ring() const { return ring_; }
     /// What one that is held back takes: who may have it posted pays for that beforehand.
     [[nodiscard]] static constexpr std::uint64_t held_cost() {
         return base::node_cost(sizeof(Event)) + base::node_cost(sizeof(Names::value_type));
@@ -79,7 +83,7 @@ private:
     const Handle<PageGrant> grant_;
     pci::IrqSink& irq_;
     const unsigned vector_;
-    base::HandoverMutex mutex_;  // protects all below
+    mutable base::HandoverMutex mutex_;  // protects all below
     Ring ring_;
     std::uint32_t entries_;
     std::uint64_t producer_;

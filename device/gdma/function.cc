@@ -48,6 +48,8 @@ struct Function::Impl final : ShmHandler {
     [[nodiscard]] std::uint32_t establish(const Hwc::Rings& rings) override;
     void destroy() override { reset(); }
 
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     void reset();
     void reset_objects();
     void tell_unshared();
@@ -107,6 +109,28 @@ void Function::Impl::reset() {
     OM_DEBUG("function reset: nic={} epoch={}", config.name, epoch);
 }
 
+void Function::Impl::save(base::StateWriter& out) const {
+    out.begin("GDMA", 1);
+    out(registers, unshared_told, hwc != nullptr);
+    tables.save(out);
+    if (hwc) hwc->save(out);
+    devices.save(out);
+    devices.save_clients(out);
+    out.end();
+}
+
+void Function::Impl::load(base::StateReader& in) {
+    in.begin("GDMA", 1);
+    bool has_hwc = false;
+    in(registers, unshared_told, has_hwc);
+    tables.load(in);
+    if (has_hwc && in.ok()) hwc = Hwc::load({tables, commands, gate, memory, config, counters}, in);
+    if (in.ok()) devices.load(in);
+    if (in.ok()) devices.load_clients(in);
+    in.end();
+    if (in.ok()) tables.finish_load(in);
+}
+
 void Function::Impl::tell_unshared() {
     counters.shm_unshared.add();
     if (!std::exchange(unshared_told, true))
@@ -141,6 +165,16 @@ void Function::bar0_writes(std::span<const base::BarWrite> writes) {
 void Function::reset() {
     impl_->reset();
     impl_->registers.clear_shm();
+}
+
+void Function::save(base::StateWriter& out) const {
+    impl_->save(out);
+}
+base::Result<void> Function::load(base::StateReader& in) {
+    impl_->load(in);
+    const auto loaded = in.result();
+    if (!loaded) reset();
+    return loaded;
 }
 
 base::Executor& Function::executor() const {

@@ -37,6 +37,13 @@ public:
     void bar0_writes(std::span<const base::BarWrite> writes) override;
     void reset() override;
 
+    /// The state of the function and its devices. On the executor, while nobody visits; nothing
+    /// changes.
+    void save(base::StateWriter& out) const;
+    /// Into one that is as after a reset, and whose guest memory is mapped. If it is refused, the
+    /// function is reset.
+    base::Result<void> load(base::StateReader& in);
+
     // For the clients. On the executor unless stated.
     [[nodiscard]] base::Executor& executor() const;
     [[nodiscard]] base::GuestMemory& memory() const;

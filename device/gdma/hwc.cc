@@ -74,11 +74,56 @@ Result<std::unique_ptr<Hwc>> Hwc::create(const Parts& parts, const Rings& rings)
                                     hwc->page_, {.armed = true}));
     TRY(hwc->sq_id_, tables.sqs.allocate(1, 1));
     TRY(hwc->rq_id_, tables.rqs.allocate(1, 1));
-    const DoorbellPage page = hwc->page_->page;
-    tables.sqs.connect(hwc->sq_id_.first(), page, &hwc->send_target_, sizeof hwc->send_target_);
-    tables.rqs.connect(hwc->rq_id_.first(), page, &hwc->receive_target_,
-                       sizeof hwc->receive_target_);
+    hwc->connect();
     hwc->announce();
+    return hwc;
+}
+
+void Hwc::connect() {
+    const DoorbellPage page = page_->page;
+    parts_.tables.sqs.connect(sq_id_.first(), page, &send_target_, sizeof send_target_);
+    parts_.tables.rqs.connect(rq_id_.first(), page, &receive_target_, sizeof receive_target_);
+}
+
+void Hwc::save(base::StateWriter& out) const {
+    Tables& tables = parts_.tables;
+    out(sq_.region().extents()[0].address, rq_.region().extents()[0].address, page_->page, pd_->id,
+        eq_->id(), cq_->id(), key_, sq_id_.first(), rq_id_.first(), sq_done_, rq_posted_, rq_done_,
+        tables.sqs.position(sq_id_.first()), tables.rqs.position(rq_id_.first()));
+}
+
+std::unique_ptr<Hwc> Hwc::load(const Parts& parts, base::StateReader& in) {
+    Tables& tables = parts.tables;
+    GuestAddr sq;
+    GuestAddr rq;
+    in(sq, rq);
+    constexpr std::uint64_t kLast = UINT64_MAX - (kQueueBytes - 1);
+    in.require(sq.value() <= kLast && rq.value() <= kLast, "HWC ring wraps");
+    if (!in.ok()) return nullptr;
+    std::unique_ptr<Hwc> hwc(new Hwc(parts, Ring(parts.memory, one_page(sq), kQueueBytes),
+                                     Ring(parts.memory, one_page(rq), kQueueBytes)));
+    hwc->page_ = tables.pages.held(in.get<DoorbellPage>());
+    hwc->pd_ = tables.pds.held(in.get<Pdn>());
+    const auto eqn = in.get<Eqn>();
+    const auto eq = tables.eqs.find(eqn, kHwcDevice);
+    if (eq) hwc->eq_ = *eq;
+    hwc->cq_ = tables.cqs.restored(in.get<Cqn>());
+    in(hwc->key_);
+    const auto sqn = in.get<Sqn>();
+    const auto rqn = in.get<Rqn>();
+    in(hwc->sq_done_, hwc->rq_posted_, hwc->rq_done_);
+    const MemoryRegion* const key = tables.keys.find(hwc->key_);
+    in.require(hwc->page_ && hwc->page_->owner == kHwcDevice && hwc->pd_ &&
+                   hwc->pd_->owner == kHwcDevice && hwc->eq_ && hwc->cq_ &&
+                   hwc->cq_->eq() == hwc->eq_.get() && !hwc->cq_->has_record() && key != nullptr &&
+                   key->pd == hwc->pd_ && key->type == MrType::kGpa,
+               "HWC that cannot be");
+    if (!in.ok()) return nullptr;
+    hwc->sq_id_ = tables.sqs.adopt(in, sqn, 1);
+    hwc->rq_id_ = tables.rqs.adopt(in, rqn, 1);
+    if (!in.ok()) return nullptr;
+    hwc->connect();
+    in(tables.sqs.position(sqn), tables.rqs.position(rqn));
     return hwc;
 }
 

@@ -50,6 +50,9 @@ public:
     Hwc(const Hwc&) = delete;
     Hwc& operator=(const Hwc&) = delete;
 
+    /// One that is as a state says; its objects are in the tables by then. Null if it is refused.
+    static std::unique_ptr<Hwc> load(const Parts& parts, base::StateReader& in);
+    void save(base::StateWriter& out) const;
     [[nodiscard]] EventQueue& eq() { return *eq_; }
     /// The driver has seen the init events: it posts receives after them.
     [[nodiscard]] bool seen_by_driver() const { return rq_posted_ != 0; }
@@ -67,6 +70,7 @@ private:
     };
 
     Hwc(const Parts& parts, Ring sq, Ring rq);
+    void connect();
     void announce();
     void requests_posted(std::uint32_t position);
     [[nodiscard]] bool handle_request(const Wqe& wqe);

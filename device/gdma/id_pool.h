@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <vector>
+
+#include "base/state.h"
 
 namespace openmana::gdma {
 
@@ -12,16 +15,27 @@ namespace openmana::gdma {
 class HandleNumbers {
 public:
     [[nodiscard]] std::uint64_t take() { return next_++; }
+    /// It has been given.
+    [[nodiscard]] bool given(std::uint64_t handle) const {
+        return handle >= kFirst && handle < next_;
+    }
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.next_);
+        a.require(self.next_ >= kFirst, "handles begin elsewhere");
+    }
 
 private:
-    std::uint64_t next_ = 0x1000;
+    static constexpr std::uint64_t kFirst = 0x1000;
+    std::uint64_t next_ = kFirst;
 };
 
 /// Ids `[first, first + count)`, handed out one by one: fresh ones first, then the one that was
 /// freed longest ago.
 class IdPool {
 public:
-    IdPool(std::uint32_t first, std::uint32_t count) : next_(first), end_(first + count) {}
+    IdPool(std::uint32_t first, std::uint32_t count)
+        : first_(first), next_(first), end_(first + count) {}
     std::optional<std::uint32_t> take() {
         if (next_ >= end_ && free_.empty()) return std::nullopt;
         ++used_;
@@ -36,11 +50,38 @@ public:
     }
     [[nodiscard]] std::uint32_t used() const { return used_; }
 
+    void save(base::StateWriter& out) const { out(next_, free_); }
+    /// Of a pool as it was made. Those who have an id say so by claim(), each for its own; in the
+    /// end all_claimed().
+    void load(base::StateReader& in) {
+        in(next_, free_);
+        in.require(next_ >= first_ && next_ <= end_ && free_.size() <= next_ - first_,
+                   "ids that there are not");
+        if (!in.ok()) return;
+        unclaimed_.assign(next_ - first_, true);
+        for (const std::uint32_t id : free_) in.require(claim(id), "an id is free twice");
+        used_ = next_ - first_ - static_cast<std::uint32_t>(free_.size());
+    }
+    /// False if it is free, or somebody else's.
+    [[nodiscard]] bool claim(std::uint32_t id) {
+        if (id < first_ || id - first_ >= unclaimed_.size() || !unclaimed_[id - first_])
+            return false;
+        unclaimed_[id - first_] = false;
+        return true;
+    }
+    [[nodiscard]] bool all_claimed() {
+        const bool all = std::ranges::count(unclaimed_, true) == 0;
+        std::vector<bool>().swap(unclaimed_);
+        return all;
+    }
+
 private:
+    std::uint32_t first_;
     std::uint32_t next_;
     std::uint32_t end_;
     std::uint32_t used_ = 0;
     std::deque<std::uint32_t> free_;
+    std::vector<bool> unclaimed_;  // while a state is read
 };
 
 /// Queue ids in blocks of four, so that up to four neighbours at a multiple of four are one step
@@ -65,6 +106,47 @@ public:
     }
     [[nodiscard]] std::uint32_t used() const { return used_; }
     [[nodiscard]] std::uint32_t first() const { return first_; }
+
+    void save(base::StateWriter& out) const {
+        out(static_cast<std::uint32_t>(taken_.size()), single_block_, single_next_, free_);
+    }
+    /// Of a pool as it was made. Those who have ids claim() them; in the end all_claimed().
+    void load(base::StateReader& in) {
+        const auto blocks = in.get<std::uint32_t>();
+        in(single_block_, single_next_, free_);
+        in.require(blocks <= kMaxBlocks && free_.size() < std::max(blocks, 1U) &&
+                       (single_block_ == 0 || single_block_ < blocks) && single_next_ <= kBlock,
+                   "queue ids that there are not");
+        if (!in.ok()) return;
+        taken_.assign(blocks, 0);
+        if (blocks != 0) taken_[0] = 0xff;
+        // Marked as if somebody had them, until all others have claimed theirs.
+        for (const std::uint32_t block : free_) {
+            in.require(block < blocks && taken_[block] == 0 && block != single_block_,
+                       "a block of ids is free twice");
+            if (in.ok()) taken_[block] = 0xff;
+        }
+        used_ = 0;
+    }
+    [[nodiscard]] bool claim(std::uint32_t first, std::uint32_t count) {
+        const std::uint32_t number = first - first_;
+        if (first < first_ || count == 0 || count > kBlock || count > quota_ - used_) return false;
+        for (std::uint32_t id = number; id - number < count; ++id) {
+            if (id / kBlock >= taken_.size() || (taken_[id / kBlock] & bit(id)) != 0) return false;
+            // Singles that were not given out yet.
+            if (id / kBlock == single_block_ && id % kBlock >= single_next_) return false;
+            taken_[id / kBlock] |= bit(id);
+        }
+        used_ += count;
+        return true;
+    }
+    /// Whether no block is lost: each is free, or somebody's, or that of the singles.
+    [[nodiscard]] bool all_claimed() {
+        for (std::uint32_t block = 1; block < taken_.size(); ++block)
+            if (taken_[block] == 0 && block != single_block_) return false;
+        for (const std::uint32_t block : free_) taken_[block] = 0;
+        return true;
+    }
 
 private:
     // Numbers are ids less the first one.

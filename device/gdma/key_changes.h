@@ -61,6 +61,10 @@ public:
     /// The type 2 windows of a scope that ends, or of all, become invalid.
     void end_windows(std::optional<WindowScope> scope);
     void reset() { fast_registration_ = false; }
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.fast_registration_);
+    }
 
 private:
     base::Gate& gate_;

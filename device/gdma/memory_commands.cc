@@ -37,6 +37,7 @@ auto Commands::create_mr(const HwcRequest& request, HwcReply& reply) -> Status {
             if (!found) return kHwcNotFound;
             mr.access = in.u.dm.access;
             mr.device = std::move(*found);
+            mr.device_handle = in.u.dm.dm;
             mr.device_offset = in.u.dm.offset;
             mr.length = in.dm_length;
             const std::uint64_t size = mr.device->size();

@@ -52,6 +52,7 @@ struct MemoryRegion {
     std::uint64_t length = 0;
     std::unique_ptr<DmaRegion> region;     ///< types 2 and 4
     std::shared_ptr<DeviceMemory> device;  ///< type 5
+    std::uint64_t device_handle = 0;       ///< of `device`
     std::uint64_t device_offset = 0;
     // Windows and fast-register keys (IBTA 10.6.7). A visitor may set `valid` to false.
     MovableAtomic<bool> valid{false};
@@ -154,6 +155,10 @@ public:
     /// A region of types 2 and 4, or 5 if its memory stays; kBusy when it has windows.
     base::Result<void> change(Key key, MemoryChange request);
     void clear();
+    /// Nobody visits, and the table is empty when it is read; PDs and device memory are there by
+    /// then.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in, const PdTable& pds, const DeviceMemoryTable& device_memory);
     [[nodiscard]] const MemoryRegion* find(Key key) const;
     /// By the key that it was created with.
     [[nodiscard]] const MemoryRegion* find_created(Key key) const;
@@ -235,6 +240,16 @@ private:
     [[nodiscard]] std::size_t resting() const { return fresh_ - 1 - used_; }
     /// One that was never used, if there is any; else that which rests for longest.
     [[nodiscard]] std::uint32_t take_place();
+    /// A window, and what it shows.
+    struct Shown {
+        MemoryRegion* window = nullptr;
+        Key target{};
+    };
+    [[nodiscard]] std::vector<bool> load_places(base::StateReader& in);
+    /// False if it has refused.
+    bool load_region(base::StateReader& in, const PdTable& pds,
+                     const DeviceMemoryTable& device_memory, std::vector<Shown>& shown);
+    void show(base::StateReader& in, const Shown& shown);
     void link_scoped(MemoryRegion& window);
     void unlink_scoped(MemoryRegion& window);
 

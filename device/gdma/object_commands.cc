@@ -35,9 +35,7 @@ auto Commands::create_queue(const HwcRequest& request, HwcReply& reply) -> Statu
     if (in.msix_index >= irq_.vector_count()) return kHwcInvalidParameter;
     auto region = tables_.regions.claim(RegionHandle(in.region));
     if (!region) return kHwcNotFound;
-    if (in.bytes < MANA_HW_PAGE_BYTES || !std::has_single_bit(std::uint32_t{in.bytes}) ||
-        in.bytes > (*region)->length() || (*region)->first_offset() % sizeof(mana_hw_eqe) != 0)
-        return kHwcInvalidParameter;
+    if (!EqTable::fits(**region, in.bytes)) return kHwcInvalidParameter;
     const auto eq = tables_.eqs.create(request.device_type(), std::move(*region), in.bytes,
                                        owner->page, in.msix_index);
     if (!eq) return status_of(eq.error());

@@ -29,8 +29,7 @@ Result<Handle<Pd>> PdTable::create(DeviceType owner, PdRights rights) {
     const bool of_guest = owner == kGuest;
     if (of_guest && of_guest_.size() >= max_pds_)
         return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
-    TRY(auto charge, account_.charge(base::heap_cost(sizeof(Pd)) +
-                                     base::node_cost(sizeof(std::pair<std::uint64_t, Pdn>))));
+    TRY(auto charge, account_.charge(kCost));
     const auto id = ids_.take();
     if (!id) return fail(ErrorCode::kExhausted, "no PD left", max_pds_);
     if (*id >= pds_.size()) pds_.resize(*id + 1);
@@ -90,6 +89,51 @@ void PdTable::revoke_source(std::uint32_t number) {
     base::count_work(pds_.size());
     for (const Slot& slot : pds_)
         if (slot.pd) slot.pd->granted_ &= ~(1U << number);
+}
+
+void PdTable::save(base::StateWriter& out) const {
+    ids_.save(out);
+    out.count(used());
+    for (const Slot& slot : pds_) {
+        if (!slot.pd) continue;
+        const Pd& pd = *slot.pd;
+        out(pd.id, pd.handle, pd.owner, pd.rights.allows_gpa, pd.rights.any_source, pd.granted_);
+        for (std::size_t i = 0; i < pd.sources_.size(); ++i)
+            if ((pd.granted_ >> i & 1) != 0) out(pd.sources_[i].ip, pd.sources_[i].vlan);
+    }
+}
+
+void PdTable::load(base::StateReader& in) {
+    ids_.load(in);
+    const std::size_t count = in.count();
+    in.require(count == ids_.used(), "PDs without a number");
+    for (std::size_t i = 0; i < count && in.ok(); ++i) load_one(in);
+    in.require(ids_.all_claimed(), "number of no PD");
+}
+
+void PdTable::load_one(base::StateReader& in) {
+    Pdn id;
+    PdHandle handle;
+    DeviceType owner = kGuest;
+    PdRights rights;
+    in(id, handle, owner, rights.allows_gpa, rights.any_source);
+    auto charge = account_.charge(kCost);
+    if (!charge) in.refuse(charge.error());
+    const bool of_guest = owner == kGuest;
+    in.require(ids_.claim(id.value()) &&
+                   (of_guest ? handles_.given(handle.value()) && of_guest_.size() < max_pds_ &&
+                                   !of_guest_.contains(handle.value())
+                             : handle == PdHandle{}),
+               "PD that cannot be");
+    if (!in.ok()) return;
+    auto pd = make_handle<Pd>(id, handle, owner, rights);
+    in(pd->granted_);
+    in.require(pd->granted_ == 0 || !rights.any_source, "PD with sources that it does not need");
+    for (std::size_t i = 0; i < pd->sources_.size(); ++i)
+        if ((pd->granted_ >> i & 1) != 0) in(pd->sources_[i].ip, pd->sources_[i].vlan);
+    if (of_guest) of_guest_.emplace(handle.value(), id);
+    if (id.value() >= pds_.size()) pds_.resize(id.value() + 1);
+    pds_[id.value()] = {std::move(pd), std::move(*charge)};
 }
 
 void PdTable::reset() {

@@ -79,14 +79,23 @@ public:
     /// No PD may send from what it was granted by this number. A walk of all.
     void revoke_source(std::uint32_t number);
     [[nodiscard]] std::uint32_t used() const { return ids_.used(); }
+    /// Any, that of the HWC too: for who held it when a state was written. Null if there is none.
+    [[nodiscard]] Handle<Pd> held(Pdn id) const {
+        return id.value() < pds_.size() ? pds_[id.value()].pd : nullptr;
+    }
     /// Forgets all: who holds one has its objects elsewhere.
     void reset();
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     struct Slot {
         Handle<Pd> pd;
         base::MemoryAccount::Charge charge;
     };
+    static constexpr std::uint64_t kCost =
+        base::heap_cost(sizeof(Pd)) + base::node_cost(sizeof(std::pair<std::uint64_t, Pdn>));
+    void load_one(base::StateReader& in);
     [[nodiscard]] static IdPool fresh_ids(std::uint32_t max_pds);
     void remove(Pdn id);
 

@@ -20,14 +20,19 @@ std::unique_ptr<DmaRegion> RegionClaim::take() {
     return std::move(region_);
 }
 
+/// It has bytes, and all of them are in its pages.
+bool RegionTable::sensible(const Shape& shape) {
+    if (shape.length == 0 || shape.first_offset >> shape.page_shift != 0) return false;
+    const std::uint64_t last_byte = shape.length - 1;
+    return last_byte <= UINT64_MAX - shape.first_offset &&
+           (shape.first_offset + last_byte) >> shape.page_shift < shape.page_count;
+}
+
 Result<RegionTable::Created> RegionTable::create(const Shape& shape,
                                                  std::span<const std::uint64_t> pages) {
-    if (shape.length == 0 || shape.first_offset >> shape.page_shift != 0)
-        return fail(ErrorCode::kInvalidArgument, "DMA region makes no sense", shape.length);
-    const std::uint64_t last_byte = shape.length - 1;
-    if (last_byte > UINT64_MAX - shape.first_offset ||
-        (shape.first_offset + last_byte) >> shape.page_shift >= shape.page_count)
-        return fail(ErrorCode::kInvalidArgument, "DMA region beyond its pages", shape.length);
+    if (!sensible(shape))
+        return fail(ErrorCode::kInvalidArgument, "DMA region makes no sense", shape.length,
+                    shape.page_count);
     if (regions_.size() >= limits_.regions || shape.page_count > limits_.pages - pages_)
         return fail(ErrorCode::kExhausted, "no DMA region left", shape.page_count);
     Entry entry;
@@ -113,6 +118,61 @@ void RegionTable::remove(Entries::iterator entry) {
     if (entry == regions_.end()) return;
     pages_ -= entry->second.shape.page_count;
     regions_.erase(entry);
+}
+
+void RegionTable::save(base::StateWriter& out) const {
+    out.count(regions_.size());
+    for (const auto& [handle, entry] : regions_) {
+        const Shape& shape = entry.shape;
+        out(handle, shape.length, shape.first_offset, static_cast<std::uint32_t>(shape.page_shift),
+            shape.page_count, entry.complete);
+        if (entry.complete)
+            entry.region->save(out);
+        else
+            out(entry.pages);
+    }
+}
+
+void RegionTable::load(base::StateReader& in) {
+    for (std::size_t n = in.count(); n > 0 && in.ok(); --n) load_one(in);
+}
+
+void RegionTable::load_one(base::StateReader& in) {
+    std::uint64_t handle = 0;
+    std::uint32_t shift = 0;
+    Entry entry;
+    Shape& shape = entry.shape;
+    in(handle, shape.length, shape.first_offset, shift, shape.page_count, entry.complete);
+    in.require(handles_.given(handle) && !regions_.contains(handle) && shift >= 12 && shift <= 31 &&
+                   regions_.size() < limits_.regions && shape.page_count <= limits_.pages - pages_,
+               "DMA region that cannot be");
+    if (!in.ok()) return;
+    shape.page_shift = shift;
+    in.require(sensible(shape), "DMA region makes no sense");
+    auto charge = account_.charge(base::node_cost(sizeof(Entries::value_type)));
+    if (!charge) in.refuse(charge.error());
+    if (entry.complete) {
+        entry.region = DmaRegion::load(in, account_);
+        in.require(entry.region && entry.region->length() == shape.length &&
+                       entry.region->first_offset() == shape.first_offset,
+                   "DMA region is another than it was");
+    } else {
+        auto pages_charge =
+            account_.charge(base::heap_cost(shape.page_count * sizeof(std::uint64_t)));
+        if (!pages_charge) in.refuse(pages_charge.error());
+        std::vector<std::uint64_t> pages;
+        in(pages);
+        in.require(pages.size() < shape.page_count, "DMA region has all of its pages");
+        if (!in.ok()) return;
+        entry.pages_charge = std::move(*pages_charge);
+        entry.pages.reserve(shape.page_count);
+        const auto added = append(entry, pages);
+        if (!added) in.refuse(added.error());
+    }
+    if (!in.ok()) return;
+    entry.charge = std::move(*charge);
+    pages_ += shape.page_count;
+    regions_.emplace(handle, std::move(entry));
 }
 
 void RegionTable::reset() {

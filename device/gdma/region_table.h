@@ -91,6 +91,8 @@ public:
     [[nodiscard]] std::uint64_t size() const { return regions_.size(); }
     [[nodiscard]] std::uint64_t pages() const { return pages_; }
     void reset();
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     friend class RegionClaim;
@@ -103,6 +105,8 @@ private:
         bool complete = false;
     };
     using Entries = std::unordered_map<std::uint64_t, Entry>;
+    [[nodiscard]] static bool sensible(const Shape& shape);
+    void load_one(base::StateReader& in);
     base::Result<bool> append(Entry& entry, std::span<const std::uint64_t> pages) const;
     void give_back(RegionHandle handle, std::unique_ptr<DmaRegion> region);
     void remove(Entries::iterator entry);

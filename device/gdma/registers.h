@@ -40,6 +40,10 @@ public:
     void write(std::uint64_t offset, std::span<const std::byte> data);
     void write_all(std::span<const base::BarWrite> writes);
     void clear_shm() { shm_.fill(0); }
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.shm_);
+    }
 
 private:
     [[nodiscard]] std::uint32_t read_word(std::uint64_t offset) const;

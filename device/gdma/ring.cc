@@ -62,12 +62,50 @@ DmaRegion::~DmaRegion() {
     base::count_work(extents_.size());
 }
 
-std::uint64_t DmaRegion::cost(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
-                              std::span<const std::uint64_t> pages) {
+namespace {
+
+std::uint64_t cost_of(std::size_t extents) {
     // Queues share it by a pointer with a block of its own.
     constexpr std::uint64_t kShared = 4 * sizeof(void*);
     return base::heap_cost(sizeof(DmaRegion)) + base::heap_cost(kShared) +
-           base::heap_cost(count_extents(length, first_offset, page_shift, pages) * sizeof(Extent));
+           base::heap_cost(extents * sizeof(DmaRegion::Extent));
+}
+
+}  // namespace
+
+std::uint64_t DmaRegion::cost(std::uint64_t length, std::uint32_t first_offset, unsigned page_shift,
+                              std::span<const std::uint64_t> pages) {
+    return cost_of(count_extents(length, first_offset, page_shift, pages));
+}
+
+void DmaRegion::save(base::StateWriter& out) const {
+    out(first_offset_);
+    out.count(extents_.size());
+    for (const Extent& extent : extents_) out(extent.address, extent.length);
+}
+
+std::unique_ptr<DmaRegion> DmaRegion::load(base::StateReader& in, base::MemoryAccount& account) {
+    std::unique_ptr<DmaRegion> region(new DmaRegion);
+    in(region->first_offset_);
+    const std::size_t count = in.count(sizeof(Extent::address) + sizeof(Extent::length));
+    auto charge = account.charge(cost_of(count));
+    if (!charge) in.refuse(charge.error());
+    in.require(count > 0, "region of no memory");
+    if (!in.ok()) return nullptr;
+    region->charge_ = std::move(*charge);
+    region->extents_.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        Extent extent{region->length_, {}, 0};
+        in(extent.address, extent.length);
+        // Neither the bus addresses nor the region wrap.
+        in.require(extent.length != 0 && extent.length - 1 <= UINT64_MAX - extent.address.value() &&
+                       extent.length <= UINT64_MAX - region->length_,
+                   "extent makes no sense");
+        if (!in.ok()) return nullptr;
+        region->length_ += extent.length;
+        region->extents_.push_back(extent);
+    }
+    return region;
 }
 
 bool DmaRegion::resolve(const base::GuestMemory& memory, std::uint64_t offset, std::uint64_t length,

@@ -12,6 +12,7 @@
 
 #include "base/guest_memory.h"
 #include "base/memory_account.h"
+#include "base/state.h"
 #include "gdma/types.h"
 
 namespace openmana::gdma {
@@ -36,6 +37,10 @@ public:
                                             std::span<const std::uint64_t> pages);
     DmaRegion(const DmaRegion&) = delete;
     DmaRegion& operator=(const DmaRegion&) = delete;
+    void save(base::StateWriter& out) const;
+    /// Null if it is refused, or `account` does not pay for it.
+    [[nodiscard]] static std::unique_ptr<DmaRegion> load(base::StateReader& in,
+                                                         base::MemoryAccount& account);
 
     [[nodiscard]] std::uint64_t length() const { return length_; }
     [[nodiscard]] std::uint32_t first_offset() const { return first_offset_; }
@@ -67,8 +72,9 @@ public:
     }
 
 private:
-    std::uint64_t length_;
-    std::uint32_t first_offset_;
+    DmaRegion() = default;
+    std::uint64_t length_ = 0;
+    std::uint32_t first_offset_ = 0;
     std::vector<Extent> extents_;
     base::MemoryAccount::Charge charge_;
 };
@@ -83,6 +89,7 @@ public:
     Ring(const base::GuestMemory& memory, std::shared_ptr<const DmaRegion> region,
          std::uint64_t bytes, std::uint64_t offset = 0);
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    [[nodiscard]] const DmaRegion& region() const { return *region_; }
     /// Copies out, wrapping at the end. False if the guest took the memory away.
     [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
     /// A hint: `[position, position + length)` is read soon. The first part of it, since from there

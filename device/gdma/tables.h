@@ -67,6 +67,40 @@ struct Tables {
         pds.reset();
         pages.reset();
     }
+    void save(base::StateWriter& out) const {
+        out.begin("TABL", 1);
+        out(handles, key_changes);
+        pages.save(out);
+        pds.save(out);
+        regions.save(out);
+        device_memory.save(out);
+        keys.save(out);
+        eqs.save(out);
+        cqs.save(out);
+        sqs.save(out);
+        rqs.save(out);
+        out.end();
+    }
+    /// Into empty ones.
+    void load(base::StateReader& in) {
+        in.begin("TABL", 1);
+        in(handles, key_changes);
+        pages.load(in);
+        pds.load(in);
+        regions.load(in);
+        device_memory.load(in);
+        if (in.ok()) keys.load(in, pds, device_memory);
+        eqs.load(in, pages);
+        cqs.load(in, pages, eqs);
+        sqs.load(in);
+        rqs.load(in);
+        in.end();
+    }
+    /// All who were to take of these what is theirs have done so.
+    void finish_load(base::StateReader& in) {
+        in.require(sqs.all_adopted() && rqs.all_adopted(), "ids of a queue that there is not");
+        cqs.drop_restored();
+    }
     [[nodiscard]] ObjectCounts counts() const {
         ObjectCounts counts;
         counts.eqs = eqs.used();

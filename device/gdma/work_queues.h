@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/memory_account.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "gdma/doorbell_target.h"
 #include "gdma/id_pool.h"
 #include "gdma/types.h"
@@ -120,6 +121,37 @@ public:
         slot->target->ring_client(value);
         return true;
     }
+    /// That of the last doorbell, from which short ones count on. Of a connected queue.
+    [[nodiscard]] std::uint32_t& position(Id id) { return table_.position(id.value()); }
+
+    /// Which ids are free; whose the others are is in the states of their owners, who adopt() them
+    /// when they are read. In the end all_adopted().
+    void save(base::StateWriter& out) const {
+        out(public_ids_.first());
+        ids_.save(out);
+        public_ids_.save(out);
+    }
+    void load(base::StateReader& in) {
+        const auto first = in.get<std::uint32_t>();
+        in.require(public_begins_at(first), "public queue ids begin where they cannot");
+        if (!in.ok()) return;
+        public_ids_ = QueueIdPool(quota_, first);
+        table_ = WqTable(first);
+        ids_.load(in);
+        public_ids_.load(in);
+    }
+    /// `count` ids of the owner whose state is read. Not its own: `in` has refused.
+    [[nodiscard]] QueueIds<Id> adopt(base::StateReader& in, Id first, std::uint32_t count) {
+        if (!claim(first, count)) {
+            in.require(false, "queue ids that are not to be had");
+            return {};
+        }
+        QueueIds<Id> ids(*this, first, count);
+        if (const auto room = table_.reserve(first.value(), count, account_); !room)
+            in.refuse(room.error());
+        return ids;
+    }
+    [[nodiscard]] bool all_adopted() { return ids_.all_claimed() && public_ids_.all_claimed(); }
     [[nodiscard]] std::uint32_t used() const {
         return ids_.used() + public_ids_.used() +
                static_cast<std::uint32_t>(std::popcount(reserved_taken_));
@@ -139,9 +171,21 @@ private:
         const WqTable::Slot* const slot = table_.find(id);
         return slot != nullptr && slot->target != nullptr && slot->page == page ? slot : nullptr;
     }
+    // Neither among the ids of the other kind nor beyond 24 bits.
+    static constexpr std::uint32_t kChoices = (1U << 24) - 2 * QueueIdPool::kSpan;
+    [[nodiscard]] static bool public_begins_at(std::uint32_t first) {
+        return first % QueueIdPool::kBlock == 0 && first >= QueueIdPool::kSpan &&
+               first - QueueIdPool::kSpan < kChoices;
+    }
+    [[nodiscard]] bool claim(Id first, std::uint32_t count) {
+        if (count > quota_ - ids_.used() - public_ids_.used()) return false;
+        if (first >= first_public()) return public_ids_.claim(first.value(), count);
+        if (first.value() >= QueueIdPool::kBlock) return ids_.claim(first.value(), count);
+        if (count != 1 || (reserved_taken_ & bit(first)) != 0) return false;
+        reserved_taken_ |= bit(first);
+        return true;
+    }
     void begin() {
-        // Neither among the ids of the other kind nor beyond 24 bits.
-        constexpr std::uint32_t kChoices = (1U << 24) - 2 * QueueIdPool::kSpan;
         const auto chosen = static_cast<std::uint32_t>(chance_.below(kChoices));
         const std::uint32_t first =
             QueueIdPool::kSpan + chosen / QueueIdPool::kBlock * QueueIdPool::kBlock;

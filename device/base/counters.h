@@ -30,6 +30,7 @@ struct CounterInfo {
 #define OM_COUNTER_INFO(field, name, help) ::openmana::base::CounterInfo{name, help},
 #define OM_COUNTER_VISIT(field, name, help) \
     f(::openmana::base::CounterInfo{name, help}, field.value());
+#define OM_COUNTER_EACH(field, name, help) f(::openmana::base::CounterInfo{name, help}, field);
 #define OM_COUNTERS(Type, LIST)                                                           \
     struct Type {                                                                         \
         LIST(OM_COUNTER_FIELD)                                                            \
@@ -37,5 +38,9 @@ struct CounterInfo {
         template <typename F>                                                             \
         void visit(F&& f) const {                                                         \
             LIST(OM_COUNTER_VISIT)                                                        \
+        }                                                                                 \
+        template <typename F>                                                             \
+        void each(F&& f) {                                                                \
+            LIST(OM_COUNTER_EACH)                                                         \
         }                                                                                 \
     }

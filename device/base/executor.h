@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -80,6 +81,10 @@ public:
     void cancel() { armed_ = false; }
     [[nodiscard]] bool armed() const { return armed_; }
     [[nodiscard]] TimePoint deadline() const { return deadline_; }
+    /// Its deadline, if it is armed.
+    [[nodiscard]] std::optional<TimePoint> left() const {
+        return armed_ ? std::optional(deadline_) : std::nullopt;
+    }
 
 private:
     friend class TimerHeap;

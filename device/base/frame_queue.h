@@ -10,6 +10,7 @@
 
 #include "base/frame.h"
 #include "base/hold_meter.h"
+#include "base/state.h"
 
 namespace openmana::base {
 
@@ -55,6 +56,13 @@ public:
     void recycle(Chunk&& chunk);
     /// True if nothing waits: the next frame is a first one again. Else take() has more.
     [[nodiscard]] bool done();
+    /// Those that wait, in their order, which stay. Not while somebody takes.
+    template <typename Visit>
+    void for_each(Visit&& visit) const {
+        const std::lock_guard lock(mutex_);
+        for (const Waiting& waiting : chunks_)
+            for (const Frame& frame : waiting.frames) visit(frame);
+    }
     /// Forgets all that wait, which may be many.
     void clear();
 
@@ -69,12 +77,27 @@ private:
     Pushed copy_locked(FrameView frame);
 
     const std::size_t max_bytes_;
-    SharedMutex mutex_;  // protects all below
+    mutable SharedMutex mutex_;  // protects all below
     std::deque<Waiting> chunks_;
     std::vector<Frame> spare_;  // for their capacity
     Chunk spare_chunk_;
     std::atomic<std::size_t> bytes_{0};
     std::atomic<bool> busy_{false};
 };
+
+/// The frames that wait in a queue, which stay; and those of a state, one by one.
+inline void save_frames(StateWriter& out, const FrameQueue& queue) {
+    std::uint32_t count = 0;
+    queue.for_each([&](const Frame&) { ++count; });
+    out(count);
+    queue.for_each([&](const Frame& frame) { out.bytes(frame); });
+}
+template <typename Take>
+void load_frames(StateReader& in, Take&& take) {
+    for (std::size_t n = in.count(sizeof(std::uint64_t)); n > 0 && in.ok(); --n) {
+        const auto bytes = in.bytes();
+        if (in.ok()) take(FrameView(bytes));
+    }
+}
 
 }  // namespace openmana::base

@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -46,6 +49,14 @@ struct StateTag {
                 static_cast<std::uint32_t>(static_cast<unsigned char>(text[3])) << 24) {}
     std::uint32_t value;
 };
+
+/// FNV-1a of a name, which stands for it.
+[[nodiscard]] constexpr std::uint64_t name_hash(std::string_view name) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char letter : name)
+        hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    return hash;
+}
 
 /// Writes a state: numbers little-endian, lists behind their lengths, times as what is left until
 /// them, in parts that have a tag, a version and a length. A head with the length and a checksum of
@@ -86,7 +97,7 @@ private:
     void put(const T& value) {
         if constexpr (std::is_same_v<T, bool>) {
             put(static_cast<std::uint8_t>(value));
-        } else if constexpr (std::is_arithmetic_v<T>) {
+        } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::byte>) {
             raw(&value, sizeof value);
         } else if constexpr (Numbered<T>) {
             put(value.value());
@@ -198,7 +209,7 @@ private:
             const auto number = get<std::uint8_t>();
             require(number <= 1, "neither true nor false");
             value = number == 1;
-        } else if constexpr (std::is_arithmetic_v<T>) {
+        } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::byte>) {
             raw(&value, sizeof value);
         } else if constexpr (Numbered<T>) {
             const auto number = get<std::remove_cvref_t<decltype(value.value())>>();
@@ -249,5 +260,28 @@ private:
     std::vector<std::size_t> outer_{};  // those of the parts around it
     std::optional<Error> error_{};
 };
+
+/// The counters of a layer, by their names: who reads them may know others. `Counters` is a type of
+/// OM_COUNTERS.
+template <typename Counters>
+void save_counters(StateWriter& out, const Counters& counters) {
+    out.count(std::size(Counters::kInfo));
+    counters.visit(
+        [&](const CounterInfo& info, std::uint64_t value) { out(name_hash(info.name), value); });
+}
+/// Into those of a layer that has counted nothing that has to stay.
+template <typename Counters>
+void load_counters(StateReader& in, Counters& counters) {
+    std::unordered_map<std::uint64_t, std::uint64_t> values;
+    for (std::size_t n = in.count(2 * sizeof(std::uint64_t)); n > 0 && in.ok(); --n) {
+        const auto name = in.get<std::uint64_t>();
+        values[name] = in.get<std::uint64_t>();
+    }
+    if (!in.ok()) return;
+    counters.each([&](const CounterInfo& info, Counter& counter) {
+        if (const auto found = values.find(name_hash(info.name)); found != values.end())
+            counter.add(found->second - counter.value());
+    });
+}
 
 }  // namespace openmana::base

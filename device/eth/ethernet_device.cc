@@ -286,6 +286,10 @@ void EthernetDevice::set_link(bool up) {
     impl_->function.notify_link(up);
 }
 
+void EthernetDevice::restore_link(bool up) {
+    impl_->vport.link.store(up, std::memory_order_relaxed);
+}
+
 bool EthernetDevice::link() const {
     return impl_->vport.link_up();
 }

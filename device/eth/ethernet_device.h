@@ -42,6 +42,8 @@ public:
     [[nodiscard]] const EthernetCounters& counters() const;
     /// With the link down nothing is sent or received; the driver of 7.2 is told.
     void set_link(bool up);
+    /// As the driver knows it to be.
+    void restore_link(bool up);
     [[nodiscard]] bool link() const;
 
     struct Impl;

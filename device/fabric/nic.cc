@@ -78,6 +78,45 @@ Nic::~Nic() {
     detach();
 }
 
+void Nic::flush() {
+    path_.flush();
+    send_burst();
+}
+
+void Nic::save(base::StateWriter& out) const {
+    out.begin("NIC ", 1);
+    out(config_.mac, link_wanted_);
+    base::save_counters(out, counters_);
+    function_.save(out);
+    path_.save(out);
+    out.end();
+}
+
+base::Result<void> Nic::load(base::StateReader& in) {
+    in.begin("NIC ", 1);
+    base::MacAddr mac{};
+    bool link_wanted = true;
+    in(mac, link_wanted);
+    base::load_counters(in, counters_);
+    in.require(mac == config_.mac, "state of a NIC with another MAC address");
+    // The guest knows how the link was.
+    if (in.ok()) {
+        link_wanted_ = link_wanted;
+        link_.store(link_wanted, std::memory_order_release);
+        ethernet_.restore_link(link_wanted);
+    }
+    const auto loaded = function_.load(in);
+    if (loaded) path_.load(in);
+    in.end();
+    if (loaded && in.ok()) way_changed();
+    if (!loaded) return loaded;
+    if (!in.ok()) {
+        const base::Gate::Exclusion exclusion(function_.gate(), {"reset"});
+        function_.reset();
+    }
+    return in.result();
+}
+
 void Nic::leave() {
     set_flaps(std::nullopt);
     set_link(false);

@@ -85,6 +85,15 @@ public:
     [[nodiscard]] rnic::Rnic& rdma() { return rdma_; }
     [[nodiscard]] const PortCounters& counters() const { return counters_; }
 
+    /// What stages delay comes out of them, and what was sent has left: no state has either. On the
+    /// executor, before its state is written.
+    void flush();
+    /// The state of the NIC, but for policies, faults and captures, which are its owner's. On the
+    /// executor, while nobody visits; nothing changes.
+    void save(base::StateWriter& out) const;
+    /// Into a NIC that is as new, whose guest's memory is mapped. If it is refused, the NIC is as
+    /// after a reset.
+    base::Result<void> load(base::StateReader& in);
     /// Takes the link down, and the NIC from its network: nobody finds it any more. Who has found
     /// it goes on with it to the end of what it is at. For a function that was reset.
     void leave();

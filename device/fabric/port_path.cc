@@ -151,6 +151,21 @@ void PortPath::take_waiting() {
     if (!waiting_.done()) take_waiting_later();
 }
 
+void PortPath::save(base::StateWriter& out) const {
+    base::save_frames(out, waiting_);
+}
+
+void PortPath::load(base::StateReader& in) {
+    base::load_frames(in, [this](base::FrameView frame) { wait_for_thread(frame); });
+}
+
+void PortPath::flush() {
+    for (const Lane& entry : lanes_) {
+        if (entry.shaper) entry.shaper->flush();
+        if (entry.faults) entry.faults->flush();
+    }
+}
+
 void PortPath::receive(base::Frame frame) {
     if (lane(Direction::kReceive).active)
         enter(Direction::kReceive, std::move(frame));

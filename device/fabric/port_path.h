@@ -102,6 +102,11 @@ public:
     /// one.
     void set_policy(const std::optional<PolicyConfig>& config, std::shared_ptr<FlowSink> flows,
                     base::WallTime wall);
+    /// All that is delayed, or waits for the rate limit, comes out at once.
+    void flush();
+    /// What waits for the executor. While nobody brings anything.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     /// Captures what the guest sends and gets, behind all other stages. Null ends it.
     void set_capture(std::shared_ptr<FrameTap> tap);
     /// Bytes of RDMA frames that the rate limit takes before half of its queue is full: the other

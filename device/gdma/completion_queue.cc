@@ -210,13 +210,13 @@ bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
 void CompletionQueue::save(base::StateWriter& out) const {
     const std::lock_guard lock(mutex_);
     out(producer_, armed_, notified_, armed_index_, moderation_.usec, moderation_.completions,
-        waiting_, due_, called_at_, consumer_, sequence_, overrun_);
+        waiting_, due_, called_at_, consumer_, sequence_, overrun_, overrun_told_);
 }
 
 void CompletionQueue::load(base::StateReader& in) {
     const std::lock_guard lock(mutex_);
     in(producer_, armed_, notified_, armed_index_, moderation_.usec, moderation_.completions,
-       waiting_, due_, called_at_, consumer_, sequence_, overrun_);
+       waiting_, due_, called_at_, consumer_, sequence_, overrun_, overrun_told_);
     in.require(producer_ >= entries_ && notified_ <= producer_ &&
                    armed_index_ < std::uint64_t{8} * entries_,
                "positions of a CQ that cannot be");

@@ -39,6 +39,9 @@ public:
     void use_record(std::unique_ptr<SharedWords> words);
     void on_overrun(std::function<void()> lost) { overrun_handler_ = std::move(lost); }
     [[nodiscard]] bool has_record() const { return record_ != nullptr; }
+    /// Its owner has done what it does about an overrun. On the executor.
+    void tell_overrun() { overrun_told_ = true; }
+    [[nodiscard]] bool overrun_told() const { return overrun_told_; }
     /// True once a CQE did not fit; never again false.
     [[nodiscard]] bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
     /// On its way to another ring, with what the consumer has not taken.
@@ -118,6 +121,7 @@ private:
     std::optional<base::TimePoint> called_at_;  // waited() will be; earlier calls are not for us
     std::unique_ptr<SharedWords> record_;
     std::function<void()> overrun_handler_;
+    bool overrun_told_ = false;
     std::uint32_t consumer_ = 0;        // with a record: as last read from it
     std::uint32_t sequence_ = 0;        // of the last event
     std::atomic<bool> overrun_{false};  // written under mutex_

@@ -112,6 +112,7 @@ void Function::Impl::reset() {
 void Function::Impl::save(base::StateWriter& out) const {
     out.begin("GDMA", 1);
     out(registers, unshared_told, hwc != nullptr);
+    base::save_counters(out, counters);
     tables.save(out);
     if (hwc) hwc->save(out);
     devices.save(out);
@@ -123,6 +124,7 @@ void Function::Impl::load(base::StateReader& in) {
     in.begin("GDMA", 1);
     bool has_hwc = false;
     in(registers, unshared_told, has_hwc);
+    base::load_counters(in, counters);
     tables.load(in);
     if (has_hwc && in.ok()) hwc = Hwc::load({tables, commands, gate, memory, config, counters}, in);
     if (in.ok()) devices.load(in);

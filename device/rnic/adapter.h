@@ -27,6 +27,22 @@ struct ExtQueues;
 constexpr std::uint64_t kCqHandle = 0xcc00000000000000ULL;
 constexpr std::uint64_t kQpHandle = 0xcd00000000000000ULL;
 constexpr std::uint64_t kSrqHandle = 0xce00000000000000ULL;
+constexpr std::uint32_t kMaxSrqs = 16384;
+/// Bytes of the rings of a stock queue pair: of its SQ and its RQs at least, and of any at most.
+constexpr std::uint64_t kMinSendRing = 512;
+constexpr std::uint64_t kMinReceiveRing = 256;
+constexpr std::uint64_t kMaxRing = 1ULL << 31;
+/// Whether a region can hold the rings of an extended queue pair, or of an SRQ, and the record
+/// behind them, and whether there are such rings.
+struct ExtRings {
+    std::uint32_t sq_bytes = 0;
+    std::uint32_t rq_bytes = 0;
+    std::uint32_t rq_stride = 0;
+    bool shared = false;  ///< receives come from an SRQ
+};
+[[nodiscard]] bool ext_rings_fit(const gdma::DmaRegion& region, const ExtRings& rings);
+[[nodiscard]] bool srq_fits(const gdma::DmaRegion& region, std::uint32_t ring_bytes,
+                            std::uint32_t stride);
 constexpr std::uint64_t kAdapterHandle = 0xada0000000000001ULL;
 
 /// QP 1 has the number that the IB architecture gives it.
@@ -56,6 +72,10 @@ struct Adapter {
     // commands.cc
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply);
     void reset();
+
+    // adapter_state.cc: see gdma::Client
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
     gdma::Function& function;
     Datapath datapath;
@@ -94,6 +114,16 @@ private:
     std::uint32_t ext_revoke_source(const gdma::HwcRequest& request);
     std::uint32_t ext_config_address(const gdma::HwcRequest& request);
     std::uint32_t ext_set_qp_state(const gdma::HwcRequest& request);
+    void save_qp(base::StateWriter& out, const Qp& qp) const;
+    [[nodiscard]] Qp* load_qp(base::StateReader& in);
+    [[nodiscard]] Qp* load_stock(base::StateReader& in, QpType type, const QpIds& ids, QpUses uses);
+    [[nodiscard]] Qp* load_extended(base::StateReader& in, QpType type, const QpIds& ids,
+                                    QpUses uses);
+    void save_cqs(base::StateWriter& out) const;
+    void load_cqs(base::StateReader& in);
+    void save_srqs(base::StateWriter& out) const;
+    void load_srqs(base::StateReader& in);
+    void watch_overrun(gdma::CompletionQueue& cq);
     void cq_overrun(std::uint32_t id);
     /// Null if there is no such QP.
     [[nodiscard]] Qp* qp_of(std::uint64_t handle) const;

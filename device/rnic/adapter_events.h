@@ -18,6 +18,7 @@ public:
     explicit AdapterEvents(RnicCounters& counters) : counters_(counters) {}
     /// The EQ for them, which the adapter holds from now on; null: none.
     void use(gdma::Handle<gdma::EventQueue> eq) { eq_ = std::move(eq); }
+    [[nodiscard]] const gdma::EventQueue* eq() const { return eq_.get(); }
     /// A QP is in ERR.
     void qp_fatal(roce::Qpn qpn);
     /// An event of the extension: `number` is that of IB, `id` that of the object.

@@ -11,7 +11,6 @@ namespace openmana::rnic {
 namespace {
 
 constexpr std::size_t kMost = 1024;
-constexpr std::size_t kMostMacs = 256;  // of the adapter, and by which an address is reached
 
 /// A change looks at all, or moves them.
 template <typename T>

@@ -9,6 +9,7 @@
 
 #include "base/frame.h"
 #include "base/gate.h"
+#include "base/state.h"
 #include "roce/address.h"
 
 namespace openmana::rnic {
@@ -34,6 +35,9 @@ public:
     std::uint32_t add(const base::MacAddr& mac);
     std::uint32_t remove(const base::MacAddr& mac);
     void clear();
+    /// Into none (adapter_state.cc). What was given to the adapter is claimed anew.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     /// Asks the network anew which of them are served, or whether this one is.
     void review() { review(entries_); }
     void review(const roce::Address& address);
@@ -59,6 +63,8 @@ public:
     [[nodiscard]] const base::MacAddr& mac_of(const roce::Address& address) const;
 
 private:
+    // Of the adapter, and by which an address is reached.
+    static constexpr std::size_t kMostMacs = 256;
     struct Entry {
         roce::Address address;
         std::vector<base::MacAddr> macs;  ///< one for each interface; the executor's alone

@@ -19,10 +19,6 @@ using gdma::HwcRequest;
 
 namespace {
 
-constexpr std::uint32_t kMinSendRing = 512;
-constexpr std::uint32_t kMinReceiveRing = 256;
-constexpr std::uint64_t kMaxRing = 1ULL << 31;
-
 std::uint64_t count_of(const base::Counter& counter) {
     return counter.value();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/executor.h"
+#include "base/state.h"
 #include "rnic/dcqcn.h"
 
 namespace openmana::rnic {
@@ -21,6 +22,9 @@ public:
     /// True if the limit has nothing left to do; else it looks again after a while.
     bool recovered();
     [[nodiscard]] std::uint32_t rate_mbps() const;
+    /// Into a new one (adapter_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     void note();

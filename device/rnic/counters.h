@@ -107,6 +107,12 @@ OM_COUNTERS(RnicCounters, OM_RNIC_COUNTERS);
 /// Of one queue pair, from its creation to its end. Any thread may raise and read them.
 struct QpEvents {
     OM_RNIC_EVENT_COUNTERS(OM_COUNTER_FIELD)
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+#define OM_QP_EVENT_STATE(field, name, help) a(self.field);
+        OM_RNIC_EVENT_COUNTERS(OM_QP_EVENT_STATE)
+#undef OM_QP_EVENT_STATE
+    }
 };
 
 /// Of one side of a queue pair, as a part of what a message touches anyway: so they belong to those
@@ -115,6 +121,12 @@ struct QpTraffic {
 #define OM_QP_TRAFFIC_FIELD(field, name, help) std::uint64_t field = 0;
     OM_RNIC_TRAFFIC_COUNTERS(OM_QP_TRAFFIC_FIELD)
 #undef OM_QP_TRAFFIC_FIELD
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+#define OM_QP_FIELD_STATE(field, name, help) a(self.field);
+        OM_RNIC_TRAFFIC_COUNTERS(OM_QP_FIELD_STATE)
+#undef OM_QP_FIELD_STATE
+    }
 };
 
 /// Counts something for the port and, in the same place, for the queue pair that it happened to.

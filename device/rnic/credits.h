@@ -43,6 +43,10 @@ public:
     }
     void lift() { limited_ = false; }
 
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.newest_, self.limit_, self.limited_);
+    }
     [[nodiscard]] bool limited() const { return limited_; }
     [[nodiscard]] bool allows(Ssn ssn) const { return !limited_ || ssn <= limit_; }
     [[nodiscard]] bool may_ask(Ssn ssn) const { return !limited_ || ssn <= limit_ + 1; }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/state.h"
 #include "rnic/counters.h"
 #include "rnic/memory.h"
 #include "roce/packet.h"
@@ -38,6 +39,9 @@ public:
     /// The QP goes, whatever it listens to.
     void remove(roce::Qpn qpn);
     void clear();
+    /// Into ones without anybody, when the queue pairs are there (adapter_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     [[nodiscard]] bool any_group() const { return !groups_.empty(); }
     /// A datagram to a group may find a receiver.
     [[nodiscard]] bool any_listener() const { return listened_.load(std::memory_order_relaxed); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/state.h"
 
 namespace openmana::rnic {
 
@@ -55,6 +56,19 @@ public:
     [[nodiscard]] double alpha() const { return alpha_; }
     /// Increases since the last call.
     [[nodiscard]] std::uint32_t take_increases();
+
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.rate_, self.target_, self.alpha_, self.time_stage_, self.byte_stage_, self.bytes_,
+          self.next_alpha_, self.next_rate_, self.debt_, self.seen_);
+        // A frame's time at the least rate is the most that it owes.
+        constexpr double kMostDebt = 1e7;
+        a.require(self.rate_ >= self.min_rate_ && self.rate_ <= self.line_ &&
+                      self.target_ >= self.min_rate_ && self.target_ <= self.line_ &&
+                      self.alpha_ >= 0 && self.alpha_ <= 1 && self.debt_ >= -kMostDebt * 1e3 &&
+                      self.debt_ <= kMostDebt * 1e3 && self.bytes_ < self.byte_counter_,
+                  "rate that cannot be");
+    }
 
 private:
     void advance(base::TimePoint now);

@@ -17,7 +17,6 @@ using gdma::HwcRequest;
 
 namespace {
 
-constexpr std::uint32_t kMaxSrqs = 16384;
 constexpr std::uint32_t kMaxCqEntries = 1U << 22;
 constexpr std::uint32_t kClockKhz = 1000000;
 constexpr std::uint64_t kRecordBytes = MANA_HW_EXT_RECORD_BYTES;
@@ -43,6 +42,20 @@ bool valid_receive_ring(std::uint32_t bytes, std::uint32_t stride) {
 }
 
 }  // namespace
+
+bool ext_rings_fit(const gdma::DmaRegion& region, const ExtRings& rings) {
+    if (!std::has_single_bit(rings.sq_bytes) || rings.sq_bytes < MANA_HW_EXT_WQE_UNIT ||
+        rings.sq_bytes > kExtMaxRingBytes)
+        return false;
+    if (rings.rq_bytes != 0 &&
+        (rings.shared || !valid_receive_ring(rings.rq_bytes, rings.rq_stride)))
+        return false;
+    return holds(region, std::uint64_t{rings.sq_bytes} + rings.rq_bytes);
+}
+
+bool srq_fits(const gdma::DmaRegion& region, std::uint32_t ring_bytes, std::uint32_t stride) {
+    return valid_receive_ring(ring_bytes, stride) && holds(region, ring_bytes);
+}
 
 std::uint32_t Adapter::ext_command(const HwcRequest& request, HwcReply& reply) {
     if (!extensions_wanted) return gdma::kHwcUnsupported;
@@ -134,7 +147,7 @@ std::uint32_t Adapter::ext_create_cq(const HwcRequest& request, HwcReply& reply)
     if (id >= cqs.size()) cqs.resize(id + 1);
     OM_DEBUG("cq create: nic={} cqn={:#x} entries={}", datapath.nic, id, (*cq)->entries());
     cqs[id] = *cq;
-    (*cq)->on_overrun([this, id] { datapath.tasks.post([this, id] { cq_overrun(id); }); });
+    watch_overrun(**cq);
     mana_hw_rnic_create_cq_resp answer{};
     answer.cq = kCqHandle + id;
     answer.cq_id = id;
@@ -142,11 +155,17 @@ std::uint32_t Adapter::ext_create_cq(const HwcRequest& request, HwcReply& reply)
     return gdma::kHwcSuccess;
 }
 
+void Adapter::watch_overrun(gdma::CompletionQueue& cq) {
+    cq.on_overrun(
+        [this, id = cq.id().value()] { datapath.tasks.post([this, id] { cq_overrun(id); }); });
+}
+
 /// The CQ lost a completion: its QPs are no use any more.
 void Adapter::cq_overrun(std::uint32_t id) {
     datapath.counters.cq_overruns.add();
     // It may have gone meanwhile, and its id be another's.
     if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun()) return;
+    cqs[id]->tell_overrun();
     OM_DEBUG("cq overrun: nic={} cqn={:#x}", datapath.nic, id);
     datapath.events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
     qps.for_each([&](Qp& qp) {
@@ -195,26 +214,21 @@ std::uint32_t Adapter::ext_create_qp(const HwcRequest& request, HwcReply& reply)
         (message.flags & ~MANA_HW_EXT_QP_PRIVILEGED) != 0)
         return gdma::kHwcInvalidParameter;
     const QpType type = kTypes[message.type - MANA_HW_EXT_QP_GSI];
-    if (!std::has_single_bit(message.sq_bytes) || message.sq_bytes < MANA_HW_EXT_WQE_UNIT ||
-        message.sq_bytes > kExtMaxRingBytes)
-        return gdma::kHwcInvalidParameter;
-    const bool receives = message.rq_bytes != 0;
-    if (receives && (srq || !valid_receive_ring(message.rq_bytes, message.rq_stride)))
-        return gdma::kHwcInvalidParameter;
-    if (!holds(**region, std::uint64_t{message.sq_bytes} + message.rq_bytes))
+    ExtQueues::Layout layout;
+    layout.sq_bytes = message.sq_bytes;
+    layout.rq_bytes = message.rq_bytes;
+    layout.rq_stride = message.rq_stride;
+    layout.srq = std::move(srq);
+    layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
+    if (!ext_rings_fit(**region,
+                       {layout.sq_bytes, layout.rq_bytes, layout.rq_stride, bool(layout.srq)}))
         return gdma::kHwcInvalidParameter;
     auto uses = uses_of({message.pd, message.send_cq, message.recv_cq, message.doorbell_page},
                         {.count = 1, .align = 1, .gsi = type == QpType::kGsi});
     if (!uses) return gdma::status_of(uses.error());
     if (!uses->send_cq->has_record() || !uses->recv_cq->has_record())
         return gdma::kHwcInvalidParameter;
-    ExtQueues::Layout layout;
     layout.region = region->take();
-    layout.sq_bytes = message.sq_bytes;
-    layout.rq_bytes = message.rq_bytes;
-    layout.rq_stride = message.rq_stride;
-    layout.srq = std::move(srq);
-    layout.privileged = (message.flags & MANA_HW_EXT_QP_PRIVILEGED) != 0;
     const Qp::Ids ids{uses->sqs.first(), uses->rqs.first(), gdma::Rqn{}};
     Qp& qp = qps.create<ExtQueues>(datapath, type, ids, std::move(*uses), std::move(layout));
     qp.attributes.max_read_out = datapath.config.max_reads;
@@ -336,8 +350,8 @@ std::uint32_t Adapter::ext_create_srq(const HwcRequest& request, HwcReply& reply
     auto region = function.regions().claim(handle);
     if (!pd || !region) return gdma::kHwcNotFound;
     if (!function.pages().find(gdma::DoorbellPage(message.doorbell_page)) ||
-        !valid_receive_ring(message.ring_bytes, message.stride) ||
-        !holds(**region, message.ring_bytes) || message.limit > message.ring_bytes / message.stride)
+        !srq_fits(**region, message.ring_bytes, message.stride) ||
+        message.limit > message.ring_bytes / message.stride)
         return gdma::kHwcInvalidParameter;
     auto charge = function.account().charge(SharedReceiveQueue::cost());
     if (!charge) return gdma::kHwcNoResources;

@@ -19,11 +19,13 @@ std::optional<ReceiveRing> make_receive_ring(Datapath& datapath, const ExtQueues
 
 }  // namespace
 
-ExtQueues::ExtQueues(Qp& qp, Layout layout)
-    : record(qp.datapath.memory, layout.region, std::uint64_t{layout.sq_bytes} + layout.rq_bytes),
-      sends(qp, record, gdma::Ring(qp.datapath.memory, layout.region, layout.sq_bytes),
-            layout.privileged),
-      receives(qp, record, std::move(layout.srq), make_receive_ring(qp.datapath, layout)),
-      errors(qp, sends, receives) {}
+ExtQueues::ExtQueues(Qp& qp, Layout made_of)
+    : record(qp.datapath.memory, made_of.region,
+             std::uint64_t{made_of.sq_bytes} + made_of.rq_bytes),
+      sends(qp, record, gdma::Ring(qp.datapath.memory, made_of.region, made_of.sq_bytes),
+            made_of.privileged),
+      receives(qp, record, made_of.srq, make_receive_ring(qp.datapath, made_of), made_of.fresh),
+      errors(qp, sends, receives),
+      layout(std::move(made_of)) {}
 
 }  // namespace openmana::rnic

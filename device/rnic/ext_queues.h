@@ -24,15 +24,23 @@ struct ExtQueues {
         std::uint32_t rq_stride = 0;
         gdma::Handle<SharedReceiveQueue> srq;
         bool privileged = false;
+        bool fresh = true;  ///< else they are as a state says, and so is the record
     };
     ExtQueues(Qp& qp, Layout layout);
     static constexpr std::uint16_t kSendBytes = 192;  ///< see Qp::requester_memory
+
+    // The state (format_state.cc): first what queues are made of, which the adapter reads, then
+    // where they stand.
+    void save_layout(base::StateWriter& out) const;
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
     // What sends need first: see Qp.
     const gdma::SharedWords record;
     ExtSends sends;
     ExtReceives receives;
     ExtErrors errors;
+    const Layout layout;
 };
 static_assert(sizeof(gdma::SharedWords) + sizeof(ExtSends) - sizeof(SendWqe) <=
               ExtQueues::kSendBytes);

@@ -28,13 +28,14 @@ constexpr std::uint32_t kFlushStep = 64;
 }  // namespace
 
 ExtReceives::ExtReceives(Qp& qp, const gdma::SharedWords& record,
-                         gdma::Handle<SharedReceiveQueue> srq, std::optional<ReceiveRing> ring)
+                         gdma::Handle<SharedReceiveQueue> srq, std::optional<ReceiveRing> ring,
+                         bool fresh)
     : ReceiveFormat({.check = SgeCheck::kPart, .fails_datagrams = true}),
       qp_(qp),
       record_(record),
       srq_(std::move(srq)),
       ring_(std::move(ring)) {
-    record_.store(kKick, 0);
+    if (fresh) record_.store(kKick, 0);
 }
 
 /// Its position says nothing that the record does not.

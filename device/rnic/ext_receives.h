@@ -19,9 +19,9 @@ struct Qp;
 /// record in guest memory, or of a shared receive queue.
 class ExtReceives final : public ReceiveFormat {
 public:
-    /// From `srq`, else from `ring`; there may be none.
+    /// From `srq`, else from `ring`; there may be none. `fresh`: the record is to be as a new one.
     ExtReceives(Qp& qp, const gdma::SharedWords& record, gdma::Handle<SharedReceiveQueue> srq,
-                std::optional<ReceiveRing> ring);
+                std::optional<ReceiveRing> ring, bool fresh);
 
     bool ring_doorbell(std::uint32_t position) override;
     Take take(Receive& receive) override;
@@ -30,6 +30,9 @@ public:
                            std::uint32_t length) override;
     bool complete_aborted(const Receive& receive) override;
     void reset() override;
+    /// Into new ones of the same ring (format_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
     void complete_with_error(const Receive& receive, ExtOutcome error);
     /// Completes all that is left as flushed; the last one of an SRQ is told by an event. Owner.

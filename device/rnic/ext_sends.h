@@ -39,6 +39,10 @@ public:
     Next next_datagram(Datagram& datagram) override;
     void complete_datagram() override;
     void reset() override;
+    /// Into new ones of the same ring (format_state.cc). The host rings for what it posts, until
+    /// its record is watched again.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
     void complete(const SendWqe& wqe, ExtOutcome outcome);
     /// The datagram that was taken last.
@@ -67,6 +71,8 @@ private:
         std::span<const std::byte> bytes;
         std::uint16_t error = 0;
     };
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self);
     [[nodiscard]] Taken take_wqe();
     void parse(SendWqe& wqe, std::span<const std::byte> bytes);
     [[nodiscard]] std::uint16_t parse_data(SendWqe& wqe, std::span<const std::byte> bytes,

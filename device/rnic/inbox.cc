@@ -17,6 +17,14 @@ void Inbox::serve_later() {
     });
 }
 
+void Inbox::save(base::StateWriter& out) const {
+    base::save_frames(out, frames_);
+}
+
+void Inbox::load(base::StateReader& in) {
+    base::load_frames(in, [this](base::FrameView frame) { receive(base::FrameViews(&frame, 1)); });
+}
+
 void Inbox::serve() {
     base::FrameQueue::Chunk frames = frames_.take();
     handler_(frames);

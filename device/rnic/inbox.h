@@ -26,6 +26,9 @@ public:
     void receive(base::FrameViews frames);
     /// Hands out a chunk of what has come. On the executor.
     void serve();
+    /// What waits. On the executor, while nobody brings anything.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     /// Forgets what waits, which may take long. On the executor.
     void clear() { frames_.clear(); }
 

@@ -60,6 +60,10 @@ void Qp::fail_send(std::uint16_t vendor, bool on_rreq) {
 }
 
 void Qp::responder_failed() {
+    {
+        const std::lock_guard lock(responder.mutex);
+        responder.failure_told();
+    }
     if (state() != MANA_HW_RNIC_QP_ERR) return;
     OM_DEBUG("qp responder error: nic={} qpn={:#x}", datapath.nic, qpn().value());
     requester.stop();

@@ -192,12 +192,20 @@ struct Qp : QpUpkeep, QpCore {
     QpAttributes attributes;
     Requester requester;
 
+    /// Its state, but for what it was made with (adapter_state.cc). Into one that nobody finds yet;
+    /// then, when all is read, it goes on.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    void go_on();
+
     // UD and GSI: see ud.cc
     /// True if more are posted than one turn may send.
     bool send_datagrams();
 
 protected:
     Qp(Datapath& datapath, QpType type, Ids ids, Uses uses);
+    virtual void save_queues(base::StateWriter& out) const = 0;
+    virtual void load_queues(base::StateReader& in) = 0;
 
 private:
     void send_datagram(Datagram& datagram);
@@ -219,6 +227,10 @@ struct QpWith final : Qp {
         queue_bytes = Format::kSendBytes;
     }
     Format format;
+
+private:
+    void save_queues(base::StateWriter& out) const override { format.save(out); }
+    void load_queues(base::StateReader& in) override { format.load(in); }
 };
 
 }  // namespace openmana::rnic

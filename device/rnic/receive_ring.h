@@ -23,7 +23,11 @@ public:
         return producer - consumer_;
     }
     [[nodiscard]] std::uint32_t entries() const { return entries_; }
+    [[nodiscard]] std::uint32_t stride() const { return stride_; }
+    [[nodiscard]] const gdma::Ring& ring() const { return ring_; }
     void reset() { consumer_ = 0; }
+    void save(base::StateWriter& out) const { out(consumer_); }
+    void load(base::StateReader& in);
 
 private:
     gdma::Ring ring_;

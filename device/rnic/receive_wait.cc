@@ -38,7 +38,6 @@ bool ReceiveWait::push(const Segment& segment) {
     next_ = segment.psn + (segment.kind == SegmentKind::kRead
                                ? packets_of(segment.reth.length, qp_.route.mtu)
                                : segment.packets);
-    datapath_.counters.waiting_packets.add();
     return true;
 }
 
@@ -65,6 +64,7 @@ void ReceiveWait::begin(const Segment& segment) {
         refuse();
         return;
     }
+    datapath_.counters.waiting_packets.add();
     Answer before;
     {
         const std::lock_guard lock(qp_.responder.mutex);
@@ -101,6 +101,8 @@ bool ReceiveWait::takes(const Segment& segment) {
         tally(datapath_.counters.out_of_sequence, qp_.events.out_of_sequence);  // it waits already
     } else if (segment.psn != next_ || !push(segment)) {
         drop(segment);
+    } else {
+        datapath_.counters.waiting_packets.add();
     }
     return true;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/state.h"
 #include "rnic/segment.h"
 
 namespace openmana::rnic {
@@ -35,6 +36,9 @@ public:
     [[nodiscard]] bool takes(const Segment& segment);
     /// It found no receive, and is tried again. Nothing waits yet.
     void begin(const Segment& segment);
+    /// Into one that was just made.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     /// Forgets all. Not while others wait for this thread: it may be much to free.
     void clear();
 

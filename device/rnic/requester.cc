@@ -11,8 +11,6 @@ namespace {
 /// One turn of a QP: the others, and the doorbells on the socket, wait no longer than this takes.
 constexpr std::uint64_t kTurnBytes = 1U << 20;
 constexpr std::uint32_t kTurnWqes = 64;
-/// Work taken from the ring and not finished; on the wire path also limited by the window.
-constexpr std::uint32_t kMaxQueued = 1024;
 
 }  // namespace
 

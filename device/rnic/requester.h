@@ -66,6 +66,9 @@ public:
     [[nodiscard]] bool drained() const { return una_ == next_psn_; }
     [[nodiscard]] Psn next_psn() const { return next_psn_; }
 
+    /// Into one that was just made, whose attributes are there.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     /// An ACK, NAK or READ response from the wire.
     void receive(const roce::Packet& packet);
     /// Ends a batch: fails the QP if the batch asked for it, else writes the armed completion that
@@ -82,6 +85,16 @@ private:
         std::uint32_t wqes;
     };
     enum class Step : std::uint8_t { kGo, kWait, kLeave };
+
+    // requester_state.cc
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self);
+    [[nodiscard]] bool stands();
+    [[nodiscard]] bool stands_in(const SendWqe& wqe, Psn end) const;
+    void count_under_way(const SendWqe& wqe);
+
+    /// Work taken from the ring and not finished; on the wire path also limited by the window.
+    static constexpr std::uint32_t kMaxQueued = 1024;
 
     [[nodiscard]] bool can_send() const;
     void find_path();

@@ -50,7 +50,7 @@ void Responder::start(Psn expected) {
 void Responder::reset() {
     msn_ = 0;
     start(Psn(0));
-    established_ = false;
+    established_ = failing_ = false;
     offset_ = 0;
     taken_ = false;
 }
@@ -66,6 +66,7 @@ Answer Responder::fatal(NakCode code, std::uint16_t receive_error, bool nak) {
     tally(counters.fatal_errors, qp_.events.fatal_errors);
     qp_.set_state(MANA_HW_RNIC_QP_ERR);
     qp_.errors->receive_failed(code, receive_error);
+    failing_ = true;
     qp_.datapath.tasks.post(qp_, [](Qp& qp) { qp.responder_failed(); });
     if (!nak) return {};
     return {Answer::Kind::kNak, roce::nak_syndrome(code), expected_, msn_, {}};

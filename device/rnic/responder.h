@@ -46,7 +46,7 @@ struct ResponderHistory {
 struct alignas(64) ResponderCore {
     explicit ResponderCore(Qp& qp) : qp_(qp) {}
 
-    base::HandoverMutex
+    mutable base::HandoverMutex
         mutex;  ///< protects all of the responder, and every change of the QP's state
 
 protected:
@@ -59,6 +59,7 @@ protected:
     bool taken_ = false;        // a receive WQE is in use
     bool waiting_ = false;      // a message found none
     bool unanswered_ = false;   // the last request was executed silently
+    bool failing_ = false;      // failed, which the owner has not told yet
     std::uint32_t offset_ = 0;  // bytes of the message in progress
     roce::Reth write_{};
 
@@ -101,10 +102,18 @@ public:
     Answer acknowledge();
     void start(Psn expected);
     void reset();
+    /// Into one that was just made. Held: `mutex`.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    /// Its failure is to be told by the owner, who has not done so. Held: `mutex`.
+    [[nodiscard]] bool failing() const { return failing_; }
+    void failure_told() { failing_ = false; }
     [[nodiscard]] std::uint32_t msn() const { return msn_; }
     [[nodiscard]] Psn expected() const { return expected_; }
 
 private:
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self);
     Answer duplicate(const Segment& segment);
     Answer read(const Segment& segment);
     Answer atomic(const Segment& segment);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 
+#include "base/state.h"
 #include "rnic/segment.h"
 
 namespace openmana::rnic {
@@ -28,6 +29,9 @@ public:
     /// Sends what is due. True if READ data is left for another turn.
     bool send();
     [[nodiscard]] bool empty() const { return queue_.empty() && !ack_; }
+    /// Into new ones of a queue pair whose route is there.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     void clear() {
         queue_.clear();
         ack_.reset();

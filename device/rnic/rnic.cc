@@ -18,6 +18,12 @@ void Rnic::command(const gdma::HwcRequest& request, gdma::HwcReply& reply) {
 void Rnic::reset() {
     adapter_->reset();
 }
+void Rnic::save(base::StateWriter& out) const {
+    adapter_->save(out);
+}
+void Rnic::load(base::StateReader& in) {
+    adapter_->load(in);
+}
 void Rnic::receive(base::FrameViews frames) {
     adapter_->inbox.receive(frames);
 }

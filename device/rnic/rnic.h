@@ -40,6 +40,8 @@ public:
     [[nodiscard]] std::uint16_t device_type() const override { return 3; }
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply) override;
     void reset() override;
+    void save(base::StateWriter& out) const override;
+    void load(base::StateReader& in) override;
 
     /// RoCEv2 frames from the wire. From any thread: they are copied and handled on the executor.
     void receive(base::FrameViews frames);

@@ -111,6 +111,9 @@ public:
     [[nodiscard]] SendWqe& at(std::uint32_t index) {
         return run_.slots[(head_ + index) & (run_.slots.size() - 1)];
     }
+    [[nodiscard]] const SendWqe& at(std::uint32_t index) const {
+        return run_.slots[(head_ + index) & (run_.slots.size() - 1)];
+    }
     [[nodiscard]] SendWqe& front() { return at(0); }
     /// A slot as new: what used it before may have been of another format. Null if it is full.
     [[nodiscard]] SendWqe* push() {

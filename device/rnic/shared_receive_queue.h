@@ -36,6 +36,12 @@ public:
     }
 
     [[nodiscard]] std::uint32_t id() const { return id_; }
+    [[nodiscard]] const gdma::Handle<gdma::Pd>& pd() const { return pd_; }
+    [[nodiscard]] const gdma::Ring& ring() const { return receives_.ring(); }
+    [[nodiscard]] std::uint32_t stride() const { return receives_.stride(); }
+    /// Where it stands, into one that was just made of the same ring (format_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     ReceiveFormat::Take take(Receive& receive);
     void set_limit(std::uint32_t limit);
     [[nodiscard]] std::uint32_t limit() const;

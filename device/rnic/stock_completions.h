@@ -31,6 +31,10 @@ public:
     void settle(const Qp& qp) {
         if (armed_ && done() >= armed_psn_) post(qp);
     }
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.done_, self.reported_, self.armed_psn_, self.armed_);
+    }
     /// Tells the host of what is done, armed or not, if it does not know it.
     void report(const Qp& qp) {
         if (done() != reported_) post(qp);

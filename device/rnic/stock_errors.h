@@ -29,6 +29,9 @@ public:
     void state_changed() override {}
     void established() override {}
     void reset() override;
+    /// Into new ones (format_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     /// Writes the one send-error CQE between two RESETs, if work is left, with rules a and b of

@@ -25,6 +25,13 @@ struct StockQueues {
     StockQueues(Qp& qp, Regions regions);
     static constexpr std::uint16_t kSendBytes = 128;  ///< see Qp::requester_memory
 
+    // The state (format_state.cc): first what queues are made of, then where they stand. Some of
+    // the regions may be null when `in` has refused.
+    void save_layout(base::StateWriter& out) const;
+    [[nodiscard]] static Regions load_layout(base::StateReader& in, base::MemoryAccount& account);
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+
     StockSends sends;  // first: see Qp
     StockReceives receives;
     StockErrors errors;

@@ -23,6 +23,10 @@ public:
                            std::uint32_t length) override;
     bool complete_aborted(const Receive& receive) override;
     void reset() override;
+    /// Into ones that were just made of the same ring (format_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    [[nodiscard]] const gdma::Ring& ring() const { return ring_; }
 
     /// Receives wait for messages. Held.
     [[nodiscard]] bool posted() const {

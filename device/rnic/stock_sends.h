@@ -36,6 +36,14 @@ public:
     Next next_datagram(Datagram& datagram) override;
     void complete_datagram() override;
     void reset() override;
+    /// Into ones that were just made of the same rings (format_state.cc).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    [[nodiscard]] const gdma::Ring& ring() const { return ring_; }
+    /// Null if there is none.
+    [[nodiscard]] const gdma::Ring* read_ring() const {
+        return read_ring_ ? &*read_ring_ : nullptr;
+    }
 
     /// Of the READ scatter queue, which also arms.
     [[nodiscard]] gdma::DoorbellTarget& read_doorbell() { return read_doorbell_; }
@@ -47,6 +55,8 @@ public:
     [[nodiscard]] Psn error_psn() const;
 
 private:
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self);
     void ring_reads(std::uint32_t position);
     void take_scatter(SendWqe& wqe);
     void post_send_cqe(std::uint32_t position);

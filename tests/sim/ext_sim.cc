@@ -99,8 +99,13 @@ struct Datagram {
 
 class Run {
 public:
-    Run(std::uint64_t seed, Path path)
-        : random_(seed), path_(path), link_(path == Path::kLocal, options()) {}
+    /// `move_every`: with one event of so many a NIC becomes another one, which has its state.
+    Run(std::uint64_t seed, Path path, std::uint64_t move_every)
+        : random_(seed),
+          path_(path),
+          move_every_(move_every),
+          move_random_(~seed),
+          link_(path == Path::kLocal, options()) {}
 
     /// Empty if all was as it should be.
     std::string go() {
@@ -112,13 +117,18 @@ public:
         link_.network.on_arrival = [this](test::Node& to, const base::Frame& frame) {
             arrived(to, frame);
         };
-        const bool done =
-            link_.world.run_until([this] { return step(); }, std::chrono::seconds(120));
+        const bool done = link_.world.run_until(
+            [this] {
+                move();
+                return step();
+            },
+            std::chrono::seconds(120));
         if (!done && failure_.empty()) fail("not done after two minutes");
         if (failure_.empty()) end();
         return failure_;
     }
     std::uint64_t operations = 0;
+    std::uint64_t moves = 0;
     std::uint64_t worn_out = 0;
     std::uint64_t datagrams = 0;  ///< delivered
 
@@ -131,6 +141,13 @@ private:
     }
     void fail(const std::string& text) {
         if (failure_.empty()) failure_ = text;
+    }
+    void move() {
+        if (move_every_ == 0 || move_random_.below(move_every_) != 0) return;
+        ExtLink::Side& side = move_random_.below(2) == 0 ? link_.a : link_.b;
+        if (const std::string refused = side.node->move(); !refused.empty())
+            fail("the state of a NIC is refused: " + refused);
+        ++moves;
     }
     test::Fate weather() {
         test::Fate fate;
@@ -616,6 +633,8 @@ private:
 
     base::Random random_;
     const Path path_;
+    const std::uint64_t move_every_;
+    base::Random move_random_;
     ExtLink link_;
     test::SimExecutor host_{link_.world};
     base::Timer tick_{host_, [] {}};
@@ -635,7 +654,7 @@ private:
 };
 
 int main(int argc, char** argv) {
-    std::uint64_t seed = 1, runs = 100;
+    std::uint64_t seed = 1, runs = 100, move_every = 0;
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const auto value = std::strtoull(word.substr(word.find('=') + 1).c_str(), nullptr, 0);
@@ -644,37 +663,45 @@ int main(int argc, char** argv) {
             runs = 1;
         } else if (word.starts_with("--runs=")) {
             runs = value;
+        } else if (word.starts_with("--move=")) {
+            move_every = value;
         } else {
             std::fputs(
-                "ext_sim_test [--runs=N] [--seed=N]: runs of seeds 1 to N, or of one seed, on each "
-                "path\n",
+                "ext_sim_test [--runs=N] [--seed=N] [--move=N]: runs of seeds 1 to N, or of one "
+                "seed, on each path; with one event of N a NIC becomes another one, which has read "
+                "its state\n",
                 stderr);
             return 2;
         }
     }
-    std::uint64_t operations = 0, worn_out = 0, datagrams = 0, failures = 0;
+    std::uint64_t operations = 0, moves = 0, worn_out = 0, datagrams = 0, failures = 0;
     const auto start = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < runs && failures < 10; ++i)
         for (const Path path : {Path::kWire, Path::kLocal, Path::kMixed}) {
-            Run run(seed + i, path);
+            Run run(seed + i, path, move_every);
             const std::string failure = run.go();
             operations += run.operations;
+            moves += run.moves;
             worn_out += run.worn_out;
             datagrams += run.datagrams;
             if (failure.empty()) continue;
             ++failures;
-            std::printf("FAILED seed %llu on path %s: %s\n  replay: ext_sim_test --seed=%llu\n",
-                        static_cast<unsigned long long>(seed + i),
-                        kPathNames[static_cast<std::size_t>(path)], failure.c_str(),
-                        static_cast<unsigned long long>(seed + i));
+            std::printf(
+                "FAILED seed %llu on path %s: %s\n  replay: ext_sim_test --seed=%llu --move=%llu\n",
+                static_cast<unsigned long long>(seed + i),
+                kPathNames[static_cast<std::size_t>(path)], failure.c_str(),
+                static_cast<unsigned long long>(seed + i),
+                static_cast<unsigned long long>(move_every));
         }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     std::printf(
-        "%llu seeds, %llu operations, %llu datagrams delivered, %llu connections worn out, "
+        "%llu seeds, %llu operations, %llu moves, %llu datagrams delivered, %llu connections worn "
+        "out, "
         "%llu failures; %.1f s\n",
         static_cast<unsigned long long>(runs), static_cast<unsigned long long>(operations),
-        static_cast<unsigned long long>(datagrams), static_cast<unsigned long long>(worn_out),
-        static_cast<unsigned long long>(failures), took.count());
+        static_cast<unsigned long long>(moves), static_cast<unsigned long long>(datagrams),
+        static_cast<unsigned long long>(worn_out), static_cast<unsigned long long>(failures),
+        took.count());
     return failures == 0 ? 0 : 1;
 }
 

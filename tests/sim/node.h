@@ -12,6 +12,7 @@
 #include "sim/script.h"
 #include "support/guest_ram.h"
 #include "support/hwc_driver.h"
+#include "support/move_device.h"
 #include "support/rdma_host.h"
 #include "support/sim_executor.h"
 
@@ -54,7 +55,8 @@ public:
         : executor(world),
           ram(memory, script.arena + (8U << 20)),
           function(executor, memory, irq, {}),
-          rnic(function, config(script, number), *this),
+          config_(config(script, number)),
+          rnic(function, config_, *this),
           host(function, ram, irq, test::test_mac(mac_byte(number)),
                script.ipv6 ? test::ipv6_gid(mac_byte(number)) : test::ipv4_gid(mac_byte(number))),
           number(number),
@@ -62,6 +64,11 @@ public:
           outside_(outside) {}
 
     [[nodiscard]] bool bring_up(const Script& script);
+    /// The device is another one from now on, which has read what this one has written. The text of
+    /// what it has refused, if anything.
+    [[nodiscard]] std::string move() {
+        return test::move_device(function, rnic, irq, config_, *this);
+    }
     /// Registers the victim region, and maps its memory if it is not there.
     [[nodiscard]] bool restore_victim();
     [[nodiscard]] bool deregister_victim();
@@ -79,6 +86,11 @@ public:
     test::GuestRam ram;
     test::FakeIrq irq;
     gdma::Function function;
+
+private:
+    const rnic::RnicConfig config_;
+
+public:
     rnic::Rnic rnic;
     test::RdmaHost host;
     const unsigned number;

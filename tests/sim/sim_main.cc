@@ -17,16 +17,18 @@ namespace {
 struct Arguments {
     std::uint64_t seed = 1;
     std::uint64_t runs = 1;
+    std::uint64_t move = 0;
     bool verbose = false;
     std::optional<Path> only;
 };
 
 constexpr const char* kHelp =
-    "usage: sim_test [--seed=N] [--runs=N] [--path=wire|local|mixed] [--verbose]\n"
+    "usage: sim_test [--seed=N] [--runs=N] [--path=wire|local|mixed] [--move=N] [--verbose]\n"
     "  --seed=N   first seed (1)\n"
     "  --runs=N   that many seeds, one after the other (1)\n"
     "  --path=P   only this path; else each seed runs on the wire and on the local path, every\n"
     "             fourth on both by turns, and what the hosts see has to be the same\n"
+    "  --move=N   with one event of N a NIC becomes another one, which has read its state\n"
     "  --verbose  all posts, frames and completions\n";
 
 bool number(std::string_view text, std::uint64_t& value) {
@@ -41,6 +43,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
         const auto value = word.substr(std::min(word.size(), word.find('=') + 1));
         if (word.starts_with("--seed=") && number(value, arguments.seed)) continue;
         if (word.starts_with("--runs=") && number(value, arguments.runs)) continue;
+        if (word.starts_with("--move=") && number(value, arguments.move)) continue;
         if (word == "--verbose") {
             arguments.verbose = true;
             continue;
@@ -58,7 +61,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
 
 struct Totals {
     std::uint64_t runs = 0, operations = 0, frames = 0, lost = 0, errors = 0, worn_out = 0,
-                  rnr_worn_out = 0, stragglers = 0, timeouts = 0;
+                  rnr_worn_out = 0, stragglers = 0, timeouts = 0, moves = 0;
     // Runs that had
     std::uint64_t with_stragglers = 0, with_timeouts = 0, with_few_retries = 0, with_scarce = 0,
                   with_worn_out = 0, with_rnr_worn_out = 0;
@@ -72,6 +75,7 @@ struct Totals {
         rnr_worn_out += outcome.rnr_worn_out;
         stragglers += outcome.stragglers;
         timeouts += outcome.timeouts;
+        moves += outcome.moves;
         const auto any = [&](auto match) {
             return std::ranges::any_of(script.connections, match) ? 1U : 0U;
         };
@@ -93,14 +97,14 @@ std::string describe(const Script& script, const Weather& weather) {
 }
 
 /// What is wrong with the two runs of one script beside each other (invariant 12).
-std::string differences(const Outcome& one, const Outcome& two) {
+std::string differences(const Outcome& one, const Outcome& two, const char* other) {
     for (std::size_t p = 0; p < one.phases.size(); ++p)
         for (std::size_t c = 0; c < one.phases[p].size(); ++c) {
             const Observation& a = one.phases[p][c];
             const Observation& b = two.phases[p][c];
             if (a.comparable && b.comparable && a != b)
                 return "phase " + std::to_string(p) + ", connection " + std::to_string(c) +
-                       ": the hosts see something else than on the wire";
+                       ": the hosts see something else than " + other;
         }
     return {};
 }
@@ -116,16 +120,22 @@ bool run_seed(std::uint64_t seed, const Arguments& arguments, Totals& totals) {
     for (const Path path : {Path::kWire, Path::kLocal, Path::kMixed}) {
         if (arguments.only ? *arguments.only != path : path == Path::kMixed && seed % 4 != 0)
             continue;
-        Outcome outcome = Simulation(script, path, weather, arguments.verbose).run();
+        Outcome outcome = Simulation(script, path, weather, arguments.verbose,
+                                     static_cast<unsigned>(arguments.move))
+                              .run();
         totals.add(script, outcome);
-        if (outcome.failure.empty() && wire) outcome.failure = differences(*wire, outcome);
+        if (outcome.failure.empty() && wire)
+            outcome.failure = differences(*wire, outcome, "on the wire");
+        if (outcome.failure.empty() && arguments.move != 0)
+            outcome.failure = differences(Simulation(script, path, weather, false).run(), outcome,
+                                          "without moves");
         if (!outcome.failure.empty()) {
             std::printf(
                 "FAILED seed %llu on path %s: %s\n  %s\n"
-                "  replay: sim_test --seed=%llu --path=%s --verbose\n",
+                "  replay: sim_test --seed=%llu --path=%s --move=%llu --verbose\n",
                 static_cast<unsigned long long>(seed), name(path), outcome.failure.c_str(),
                 describe(script, weather).c_str(), static_cast<unsigned long long>(seed),
-                name(path));
+                name(path), static_cast<unsigned long long>(arguments.move));
             return false;
         }
         if (path == Path::kWire) wire = std::move(outcome);
@@ -156,6 +166,7 @@ int main(int argc, char** argv) {
     print("error completions", totals.errors);
     print("stragglers", totals.stragglers);
     print("timeouts", totals.timeouts);
+    print("moves", totals.moves);
     print("connections worn out by the network", totals.worn_out);
     print("by late receives", totals.rnr_worn_out);
     std::printf("%llu failures; %.1f s\n", static_cast<unsigned long long>(failures), took.count());

@@ -37,13 +37,16 @@ const char* name(Path path) {
     return kNames[static_cast<std::size_t>(path)];
 }
 
-Simulation::Simulation(const Script& script, Path path, const Weather& weather, bool verbose)
+Simulation::Simulation(const Script& script, Path path, const Weather& weather, bool verbose,
+                       unsigned move_every)
     : script_(script),
       path_(path),
       weather_(weather),
       verbose_(verbose),
       executor_(world_),
       path_random_(script.seed ^ 0x7061'7468ULL),
+      move_every_(move_every),
+      move_random_(script.seed ^ 0x6d6f'7665ULL),
       network_(world_, weather, script.seed, *this),
       action_(executor_, [this] { act(); }) {}
 
@@ -376,6 +379,17 @@ void Simulation::step() {
                         side.gone ? WireCheck::timers(*qp) : side.check.at_rest(*qp);
                     !wrong.empty())
                     fail(side, wrong);
+}
+
+/// Now and then, between two events, a NIC becomes another one.
+void Simulation::move() {
+    if (move_every_ == 0 || move_random_.below(move_every_) != 0) return;
+    Node& node = *nodes_[move_random_.below(nodes_.size())];
+    if (node.dead) return;
+    if (const std::string refused = node.move(); !refused.empty())
+        return fail("the state of NIC " + number(node.number) + " is refused: " + refused);
+    ++outcome_.moves;
+    step();
 }
 
 void Simulation::poll() {
@@ -770,6 +784,7 @@ Outcome Simulation::run() {
         const bool ended = world_.run_until(
             [&] {
                 step();
+                move();
                 return !outcome_.failure.empty() ||
                        std::ranges::all_of(connections_, [&](const Connection& connection) {
                            return finished(connection);

@@ -34,12 +34,16 @@ struct Outcome {
     std::uint64_t rnr_worn_out = 0;  ///< whose receive came too late
     std::uint64_t timeouts = 0;
     std::uint64_t errors = 0;  ///< error completions
+    std::uint64_t moves = 0;   ///< of a NIC
 };
 
 /// One run of a script over one kind of path. All NICs on one thread and on virtual time.
 class Simulation final : public Outside, public Network::Listener {
 public:
-    Simulation(const Script& script, Path path, const Weather& weather, bool verbose);
+    /// `move_every`: a NIC becomes another one, which has its state, with one event of so many; 0:
+    /// never.
+    Simulation(const Script& script, Path path, const Weather& weather, bool verbose,
+               unsigned move_every = 0);
     ~Simulation() override;
     Outcome run();
 
@@ -92,6 +96,7 @@ private:
     void happen(Connection& connection);
     void kill_function(Node& node);
     void step();
+    void move();
     void poll();
     void poll(Node& node, test::DriverCq& cq);
     void on_send(Side& side, const test::Completion& completion);
@@ -136,6 +141,8 @@ private:
     test::SimWorld world_;
     test::SimExecutor executor_;
     base::Random path_random_;
+    const unsigned move_every_;
+    base::Random move_random_;
     Network network_;
     std::vector<std::unique_ptr<Node>> nodes_;
     std::vector<Connection> connections_;

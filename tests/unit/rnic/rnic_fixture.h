@@ -20,6 +20,7 @@
 #include "roce/packet.h"
 #include "support/guest_ram.h"
 #include "support/hwc_driver.h"
+#include "support/move_device.h"
 #include "support/rdma_host.h"
 #include "support/sim_executor.h"
 
@@ -95,7 +96,8 @@ public:
         : executor(world),
           ram(memory),
           function(executor, memory, irq, {}),
-          rnic(function, with_mac(config, number), *this),
+          config_(with_mac(config, number)),
+          rnic(function, config_, *this),
           host(function, ram, irq, test_mac(number), test_gid(number, ipv6)),
           network_(network) {
         network.nodes.push_back(this);
@@ -106,8 +108,16 @@ public:
     GuestRam ram;
     FakeIrq irq;
     gdma::Function function;
+
+private:
+    const rnic::RnicConfig config_;
+
+public:
     rnic::Rnic rnic;
     RdmaHost host;
+    /// The device is another one from now on, which has read what this one has written. The text of
+    /// what it has refused, if anything.
+    [[nodiscard]] std::string move() { return move_device(function, rnic, irq, config_, *this); }
     std::function<void()> on_connection_ended;
     std::uint64_t room = UINT64_MAX;  ///< that the network has for its frames
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <unordered_map>
 #include <utility>
 
 #include "base/hold_meter.h"
@@ -12,6 +13,8 @@ namespace openmana::base {
 namespace {
 
 constexpr std::uint64_t kPageMask = 4095;
+/// In a state: memory of the caller's.
+constexpr std::uint32_t kNoFile = UINT32_MAX;
 
 /// False if `[address, address + length)` is empty or passes the end of the address space.
 bool sane(std::uint64_t address, std::uint64_t length) {
@@ -47,41 +50,42 @@ Result<void> GuestMemory::insert(Range range) {
     return {};
 }
 
-Result<FileMapping> GuestMemory::map_file(GuestAddr address, const UniqueFd& fd,
-                                          const FileMapping::Part& part) const {
+Result<GuestMemory::Lent> GuestMemory::map_file(GuestAddr address, const UniqueFd& fd,
+                                                const FileMapping::Part& part) {
     if (!sane(address.value(), part.length) || (address.value() & kPageMask) != 0 ||
         (part.length & kPageMask) != 0 || (part.offset & kPageMask) != 0)
         return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(),
                     part.length);
-    return FileMapping::create(fd, part, loss_);
+    TRY(auto mapping, FileMapping::create(fd, part, loss_));
+    TRY(auto file, files_.find(fd));
+    return Lent{std::move(mapping), std::move(file)};
 }
 
-Result<void> GuestMemory::add(GuestAddr address, const FileMapping::Part& part,
-                              FileMapping mapping) {
-    std::byte* host = mapping.data();
+Result<void> GuestMemory::add(GuestAddr address, const FileMapping::Part& part, Lent lent) {
+    std::byte* host = lent.mapping.data();
     return insert({address.value(), part.length, host, part.readable || part.writable,
-                   part.writable, std::move(mapping)});
+                   part.writable, std::move(lent), part.offset});
 }
 
 Result<void> GuestMemory::map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
                                  std::uint64_t offset, bool readable, bool writable) {
     const FileMapping::Part part{offset, length, readable, writable};
-    TRY(auto mapping, map_file(address, fd, part));
-    return add(address, part, std::move(mapping));
+    TRY(auto lent, map_file(address, fd, part));
+    return add(address, part, std::move(lent));
 }
 
 Result<void> GuestMemory::map_hole(GuestAddr address, std::uint64_t length) {
     if (!sane(address.value(), length))
         return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(),
                     length);
-    return insert(Range{address.value(), length, nullptr, false, false, {}});
+    return insert(Range{address.value(), length, nullptr, false, false});
 }
 
 Result<void> GuestMemory::map_host(GuestAddr address, std::span<std::byte> memory, bool writable) {
     if (!sane(address.value(), memory.size()))
         return fail(ErrorCode::kInvalidArgument, "DMA map is empty or wraps", address.value(),
                     memory.size());
-    return insert(Range{address.value(), memory.size(), memory.data(), true, writable, {}});
+    return insert(Range{address.value(), memory.size(), memory.data(), true, writable});
 }
 
 Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_t length) {
@@ -102,7 +106,7 @@ Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_
     if (removed.bytes == 0) return removed;
     std::erase_if(ranges_, [&](Range& range) {
         const bool inside = range.address >= address.value() && range.address <= last;
-        if (inside && range.mapping) removed.mappings.push_back(std::move(range.mapping));
+        if (inside && range.lent.mapping) removed.mappings.push_back(std::move(range.lent));
         return inside;
     });
     ranges_changed();
@@ -115,11 +119,61 @@ GuestMemory::Unmapped GuestMemory::unmap_all() {
     removed.mappings.reserve(ranges_.size());
     for (Range& range : ranges_) {
         removed.bytes += range.length;
-        if (range.mapping) removed.mappings.push_back(std::move(range.mapping));
+        if (range.lent.mapping) removed.mappings.push_back(std::move(range.lent));
     }
     ranges_.clear();
     ranges_changed();
     return removed;
+}
+
+void GuestMemory::save(StateWriter& out) const {
+    std::unordered_map<const UniqueFd*, std::uint32_t> numbers;
+    std::vector<int> files;
+    for (const Range& range : ranges_) {
+        const UniqueFd* const file = range.lent.file.get();
+        if (file != nullptr && numbers.emplace(file, files.size()).second)
+            files.push_back(file->get());
+    }
+    out.begin("GMEM", 1);
+    out.count(files.size());
+    for (const int file : files) out.descriptor(file);
+    out.count(ranges_.size());
+    for (const Range& range : ranges_) {
+        out(range.address, range.length, range.host != nullptr);
+        if (range.host == nullptr) continue;
+        const auto number = numbers.find(range.lent.file.get());
+        out(number != numbers.end() ? number->second : kNoFile, range.offset, range.writable);
+    }
+    out.end();
+}
+
+void GuestMemory::load(StateReader& in, std::size_t most) {
+    OM_CHECK(ranges_.empty());
+    in.begin("GMEM", 1);
+    std::vector<UniqueFd> files(in.count());
+    for (UniqueFd& file : files) file = in.descriptor();
+    const std::size_t count = in.count(2 * sizeof(std::uint64_t));
+    in.require(count <= most, "more DMA ranges than there may be");
+    for (std::size_t i = 0; i < count && in.ok(); ++i) load_range(in, files);
+    in.end();
+}
+
+void GuestMemory::load_range(StateReader& in, std::span<const UniqueFd> files) {
+    const auto address = in.get<GuestAddr>();
+    FileMapping::Part part{0, in.get<std::uint64_t>(), true, false};
+    const bool has_memory = in.get<bool>();
+    if (!has_memory) {
+        if (!in.ok()) return;
+        if (const auto noted = map_hole(address, part.length); !noted) in.refuse(noted.error());
+        return;
+    }
+    const auto number = in.get<std::uint32_t>();
+    in(part.offset, part.writable);
+    in.require(number < files.size() && files[number], "DMA range of no file");
+    if (!in.ok()) return;
+    const auto mapped =
+        map_fd(address, part.length, files[number], part.offset, part.readable, part.writable);
+    if (!mapped) in.refuse(mapped.error());
 }
 
 const GuestMemory::Range* GuestMemory::range_of(std::uint64_t address) const {

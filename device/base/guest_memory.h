@@ -8,7 +8,9 @@
 
 #include "base/fd.h"
 #include "base/file_mapping.h"
+#include "base/lent_files.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "base/strong.h"
 
 namespace openmana::base {
@@ -23,11 +25,16 @@ enum class Access : std::uint8_t { kRead, kWrite };
 /// does not change.
 class GuestMemory {
 public:
+    /// Part of a file, and the descriptor by which it can be lent again.
+    struct Lent {
+        FileMapping mapping;
+        LentFiles::File file;
+    };
     /// What unmapping gives back: the mappings end with it, which may take long. So let it go
     /// behind the exclusion.
     struct Unmapped {
         std::uint64_t bytes = 0;
-        std::vector<FileMapping> mappings;
+        std::vector<Lent> mappings;
     };
 
     /// `loss`, if any, is told when memory of a file goes away, and outlives this.
@@ -37,11 +44,11 @@ public:
 
     /// Maps the part of the file that `[address, address + length)` is to be: the step of a map
     /// that needs no exclusion. Fails on a zero or unaligned length, if the file is too short or
-    /// not of a kind that is taken (FileMapping), or if the system refuses.
-    Result<FileMapping> map_file(GuestAddr address, const UniqueFd& fd,
-                                 const FileMapping::Part& part) const;
+    /// not of a kind that is taken (FileMapping), if it is one too many (LentFiles), or if the
+    /// system refuses. Keeps a copy of the fd.
+    Result<Lent> map_file(GuestAddr address, const UniqueFd& fd, const FileMapping::Part& part);
     /// Adds what map_file() has mapped. Fails on overlap.
-    Result<void> add(GuestAddr address, const FileMapping::Part& part, FileMapping mapping);
+    Result<void> add(GuestAddr address, const FileMapping::Part& part, Lent lent);
     /// Both.
     Result<void> map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
                         std::uint64_t offset, bool readable, bool writable);
@@ -57,6 +64,11 @@ public:
     /// Whether the function may reach memory at all. While it may not nothing is found, but what is
     /// mapped and unmapped counts later. Changed as ranges are.
     void set_reachable(bool reachable);
+    /// Which ranges there are, with their files: for another process of this host.
+    void save(StateWriter& out) const;
+    /// Maps them as map_file() and map_hole() do, at most `most`, where nothing is mapped yet.
+    /// Memory of the caller's (map_host) is refused.
+    void load(StateReader& in, std::size_t most);
     /// How often memory of a file went away since this was asked.
     std::uint64_t take_losses() { return loss_ == nullptr ? 0 : loss_->take(); }
 
@@ -88,13 +100,16 @@ private:
         std::byte* host = nullptr;  // null: a hole
         bool readable = false;
         bool writable = false;
-        FileMapping mapping;  // of a file
+        Lent lent{};               // of a file
+        std::uint64_t offset = 0;  // in it
     };
     void ranges_changed();
+    void load_range(StateReader& in, std::span<const UniqueFd> files);
     Result<void> insert(Range range);
     [[nodiscard]] const Range* range_of(std::uint64_t address) const;
 
     MemoryLoss* const loss_;
+    LentFiles files_;
     std::vector<Range> ranges_;       // sorted by address, disjoint
     std::span<const Range> visible_;  // all of them, or none
     bool reachable_ = true;

@@ -167,7 +167,8 @@ void allow_some_arguments(Rules& rules) {
     // A socket that hears too much of what the network says of its datagrams.
     rules.allow(SCMP_SYS(setsockopt), {equals(1, IPPROTO_IP), equals(2, IP_RECVERR)});
     rules.allow(SCMP_SYS(setsockopt), {equals(1, IPPROTO_IPV6), equals(2, IPV6_RECVERR)});
-    for (const int command : {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GET_SEALS, F_ADD_SEALS})
+    for (const int command :
+         {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GET_SEALS, F_ADD_SEALS, F_DUPFD_CLOEXEC})
         rules.allow(SCMP_SYS(fcntl), {equals(1, static_cast<std::uint64_t>(command))});
     // The C library asks of stdout and stderr whether they are terminals.
     for (const unsigned long command : {static_cast<unsigned long>(TCGETS), TCGETS2})

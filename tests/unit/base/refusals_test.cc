@@ -21,6 +21,7 @@
 #include "base/event_loop.h"
 #include "base/event_signal.h"
 #include "base/file_mapping.h"
+#include "base/lent_files.h"
 #include "base/log.h"
 #include "base/memory_loss.h"
 #include "base/random_seed.h"
@@ -199,6 +200,21 @@ TEST_F(RefusalsTest, MemoryThatCannotBeExaminedOrMappedIsNotLent) {
         EXPECT_EQ(faults.failed(), 1U) << call;
     }
     EXPECT_TRUE(FileMapping::create(fd, part, nullptr));
+}
+
+TEST_F(RefusalsTest, MemoryWhoseFileCannotBeKeptIsNotLent) {
+    const UniqueFd fd(::memfd_create("guest", MFD_CLOEXEC));
+    LentFiles files;
+    for (const unsigned after : {0U, 1U}) {
+        const FaultyCalls faults("fcntl", EMFILE, {.after = after});
+        EXPECT_EQ(reason(files.find(fd)), EMFILE) << after;
+        EXPECT_EQ(faults.failed(), 1U) << after;
+    }
+    {
+        const FaultyCalls faults("fstat", EIO);
+        EXPECT_EQ(reason(files.find(fd)), EIO);
+    }
+    EXPECT_TRUE(files.find(fd));
 }
 
 TEST_F(RefusalsTest, LossesCannotBeToldWithoutADescriptor) {

@@ -19,6 +19,8 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "base/guest_memory.h"
+#include "base/state.h"
 #include "support/in_child.h"
 
 namespace openmana::manad {
@@ -57,6 +59,21 @@ TEST_F(SandboxTest, ThreadsMemoryAndFilesAreThere) {
         void* const page =
             ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT_NE(page, MAP_FAILED);
+    });
+    EXPECT_EQ(status, 0);
+}
+
+TEST_F(SandboxTest, GuestMemoryIsTakenAndKept) {
+    const base::UniqueFd file(::memfd_create("guest", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(file.get(), 8192), 0);
+    const int status = inside([&] {
+        base::GuestMemory memory;
+        for (const std::uint64_t at : {0, 4096})
+            EXPECT_TRUE(memory.map_fd(base::GuestAddr(at), 4096, file, at, true, true));
+        base::StateWriter state({});
+        memory.save(state);
+        EXPECT_EQ(state.descriptors().size(), 1U);
+        const auto gone = memory.unmap_all();
     });
     EXPECT_EQ(status, 0);
 }

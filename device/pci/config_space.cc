@@ -36,6 +36,15 @@ constexpr std::uint8_t kIdExpress = 0x10;
 constexpr std::uint8_t kIdMsix = 0x11;
 constexpr std::uint16_t kIdSerial = 0x0003;
 
+/// Behind the last register: zeros that nobody can write.
+constexpr std::size_t kUsed = kExtCapSerial + 12;
+
+bool is_power_state(std::uint8_t status) {
+    // D1 and D2 do not exist.
+    const auto state = static_cast<std::uint8_t>(status & kPowerStateMask);
+    return state != 1 && state != 2;
+}
+
 }  // namespace
 
 template <typename T>
@@ -140,14 +149,35 @@ bool ConfigSpace::write(std::size_t offset, std::span<const std::byte> data) {
     }
     if (!data.empty() && offset <= kCommand && kCommand - offset < data.size())
         command_written_ = true;
-    // D1 and D2 do not exist: such a write is completed and changes nothing (PCI PM 5.4.1).
-    const auto state = static_cast<std::uint8_t>(value_[kPowerStatus] & kPowerStateMask);
-    if (state == 1 || state == 2) value_[kPowerStatus] = power_before;
+    // Such a write is completed and changes nothing (PCI PM 5.4.1).
+    if (!is_power_state(value_[kPowerStatus])) value_[kPowerStatus] = power_before;
     auto control = base::load_le<std::uint16_t>(value_.data() + kDeviceControl);
     if ((control & kInitiateFlr) == 0) return false;
     control &= static_cast<std::uint16_t>(~kInitiateFlr);  // reads back as zero
     base::store_le(value_.data() + kDeviceControl, control);
     return true;
+}
+
+void ConfigSpace::save(base::StateWriter& out) const {
+    out(command_written_);
+    for (std::size_t i = 0; i < kUsed; ++i) out(value_[i]);
+}
+
+void ConfigSpace::load(base::StateReader& in) {
+    const bool command_written = in.get<bool>();
+    auto value = power_on_;
+    for (std::size_t i = 0; i < kUsed; ++i) {
+        in(value[i]);
+        in.require(((value[i] ^ power_on_[i]) & ~writable_[i]) == 0,
+                   "configuration space of another function");
+    }
+    in.require(
+        is_power_state(value[kPowerStatus]) &&
+            (base::load_le<std::uint16_t>(value.data() + kDeviceControl) & kInitiateFlr) == 0,
+        "register of the configuration space that cannot be");
+    if (!in.ok()) return;
+    value_ = value;
+    command_written_ = command_written;
 }
 
 }  // namespace openmana::pci

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/state.h"
+
 namespace openmana::pci {
 
 constexpr std::size_t kConfigSize = 4096;
@@ -48,6 +50,9 @@ public:
     [[nodiscard]] bool masters_bus() const;
     /// Another client comes, or the same one begins anew.
     void forget_bus() { command_written_ = false; }
+    void save(base::StateWriter& out) const;
+    /// Refused if it is that of another function: what software cannot write differs.
+    void load(base::StateReader& in);
 
 private:
     template <typename T>

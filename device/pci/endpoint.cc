@@ -272,4 +272,37 @@ void Endpoint::follow_bus_master() {
     OM_DEBUG("bus master: nic={} on={}", config_.name, masters_bus_);
 }
 
+void Endpoint::save(base::StateWriter& out) const {
+    out.begin("PCI ", 1);
+    space_->save(out);
+    out.bytes(table_);
+    vectors_.save(out);
+    out.end();
+}
+
+void Endpoint::load(base::StateReader& in) {
+    in.begin("PCI ", 1);
+    space_->load(in);
+    const auto table = in.bytes();
+    in.require(table.size() == table_.size(), "MSI-X table of another size");
+    if (in.ok()) std::copy(table.begin(), table.end(), table_.begin());
+    follow_bus_master();
+    vectors_.load(in);
+    in.end();
+}
+
+void Endpoint::save_lent(base::StateWriter& out) const {
+    out.begin("LENT", 1);
+    memory_.save(out);
+    vectors_.save_eventfds(out);
+    out.end();
+}
+
+void Endpoint::load_lent(base::StateReader& in) {
+    in.begin("LENT", 1);
+    memory_.load(in, config_.max_dma_ranges);
+    vectors_.load_eventfds(in);
+    in.end();
+}
+
 }  // namespace openmana::pci

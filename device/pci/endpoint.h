@@ -11,6 +11,7 @@
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "pci/config_space.h"
 #include "pci/counters.h"
 #include "pci/function_model.h"
@@ -43,6 +44,16 @@ public:
     void attach(FunctionModel& model, base::Gate& gate);
 
     [[nodiscard]] Counters& counters() { return counters_; }
+
+    /// The device as its driver sees it, wherever it goes on. Read by an endpoint that is as after
+    /// a reset, with a client or before one comes; after a refusal it is good for a reset. Both
+    /// while nobody visits.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    /// What the client has lent: memory and eventfds, for another process of this host. Read
+    /// behind load(), before there is a client.
+    void save_lent(base::StateWriter& out) const;
+    void load_lent(base::StateReader& in);
 
     // IrqSink
     void raise(unsigned vector) override { vectors_.raise(vector); }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace openmana::pci {
 
@@ -119,6 +120,47 @@ void IrqVectors::reset() {
         const std::lock_guard lock(vectors_[i].mutex);
         vectors_[i].pending = false;
         vectors_[i].masked = false;
+    }
+}
+
+void IrqVectors::save(base::StateWriter& out) const {
+    out.count(count_);
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        out(vectors_[i].pending, vectors_[i].masked);
+    }
+}
+
+void IrqVectors::load(base::StateReader& in) {
+    in.require(in.count() == count_, "another number of vectors");
+    struct Saved {
+        bool pending = false;
+        bool masked = false;
+    };
+    std::vector<Saved> saved(count_);
+    for (Saved& vector : saved) in(vector.pending, vector.masked);
+    for (unsigned i = 0; i < count_ && in.ok(); ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        vectors_[i].pending = saved[i].pending;
+        vectors_[i].masked = saved[i].masked;
+        release_locked(vectors_[i]);
+    }
+}
+
+void IrqVectors::save_eventfds(base::StateWriter& out) const {
+    out.count(count_);
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        out.descriptor(vectors_[i].eventfd.get());
+    }
+}
+
+void IrqVectors::load_eventfds(base::StateReader& in) {
+    in.require(in.count() == count_, "another number of vectors");
+    for (unsigned i = 0; i < count_ && in.ok(); ++i) {
+        UniqueFd eventfd = in.descriptor();
+        if (!in.ok()) return;
+        if (const auto given = assign(i, std::move(eventfd)); !given) in.refuse(given.error());
     }
 }
 

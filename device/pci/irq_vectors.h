@@ -8,6 +8,7 @@
 #include "base/event_signal.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "pci/counters.h"
 
 namespace openmana::pci {
@@ -35,6 +36,14 @@ public:
     /// Forgets what is pending and unmasks, but for hold(). The eventfds stay, they are the
     /// client's.
     void reset();
+    /// What is pending and what is masked; with an eventfd what is pending is sent. Whether they
+    /// are held is what hold() says, before load().
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
+    /// The eventfds, for another process of this host: behind load() and hold() there, so that
+    /// what is kept back stays so.
+    void save_eventfds(base::StateWriter& out) const;
+    void load_eventfds(base::StateReader& in);
 
 private:
     /// A line each: neighbours are raised by different threads.

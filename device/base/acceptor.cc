@@ -22,6 +22,11 @@ bool passes_at_once(int error) {
 Result<std::unique_ptr<Acceptor>> Acceptor::create(EventLoop& loop, const SocketPlace& place,
                                                    std::string event) {
     TRY(auto listener, UnixListener::create(place));
+    return create(loop, std::move(listener), std::move(event));
+}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::create(EventLoop& loop, UnixListener listener,
+                                                   std::string event) {
     std::unique_ptr<Acceptor> acceptor(new Acceptor(loop, std::move(listener), std::move(event)));
     TRY_VOID(loop.add(acceptor->listener_.fd(), 0,
                       [raw = acceptor.get()](std::uint32_t) { raw->accept(); }));

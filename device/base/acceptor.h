@@ -37,6 +37,9 @@ public:
     /// behind the colon where there are any.
     static Result<std::unique_ptr<Acceptor>> create(EventLoop& loop, const SocketPlace& place,
                                                     std::string event);
+    /// The same of one that listens already.
+    static Result<std::unique_ptr<Acceptor>> create(EventLoop& loop, UnixListener listener,
+                                                    std::string event);
     ~Acceptor();
     Acceptor(const Acceptor&) = delete;
     Acceptor& operator=(const Acceptor&) = delete;
@@ -46,6 +49,8 @@ public:
     /// Leaves who comes in the socket's queue until `resume`.
     void hold();
     void resume();
+    [[nodiscard]] UnixListener& listener() { return listener_; }
+    [[nodiscard]] const UnixListener& listener() const { return listener_; }
 
 private:
     Acceptor(EventLoop& loop, UnixListener listener, std::string event);

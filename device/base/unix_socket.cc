@@ -7,11 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 namespace openmana::base {
 namespace {
@@ -138,12 +141,37 @@ Result<UnixListener> UnixListener::create(const SocketPlace& place) {
     return listener;
 }
 
+Result<UnixListener> UnixListener::adopt(UniqueFd socket, std::string path) {
+    if (!is_unix_stream(socket, true))
+        return fail(ErrorCode::kInvalidArgument, "not a listening socket");
+    sockaddr_un address{};
+    socklen_t bytes = sizeof address;
+    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+        return failed("cannot tell where a socket listens");
+    const auto named = bytes - std::min<std::size_t>(bytes, offsetof(sockaddr_un, sun_path));
+    if (std::string_view(address.sun_path, ::strnlen(address.sun_path, named)) != path)
+        return fail(ErrorCode::kInvalidArgument, "the socket listens at another path");
+    UnixListener listener(std::move(socket), std::move(path));
+    listener.keep_path(true);
+    return listener;
+}
+
 UnixListener::~UnixListener() {
-    if (fd_) ::unlink(path_.c_str());
+    if (fd_ && !keeps_path_) ::unlink(path_.c_str());
 }
 
 UniqueFd UnixListener::accept() const {
     return UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+bool is_unix_stream(const UniqueFd& socket, bool listens) {
+    const auto option = [&](int name) {
+        int value = -1;
+        socklen_t bytes = sizeof value;
+        return ::getsockopt(socket.get(), SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
+    };
+    return option(SO_DOMAIN) == AF_UNIX && option(SO_TYPE) == SOCK_STREAM &&
+           option(SO_ACCEPTCONN) == (listens ? 1 : 0);
 }
 
 std::optional<pid_t> peer_process(const UniqueFd& socket) {

@@ -38,11 +38,16 @@ struct SocketPlace {
 class UnixListener {
 public:
     static Result<UnixListener> create(const SocketPlace& place);
+    /// A socket that listens at the path already, as another process of this host has handed it
+    /// over. The path stays that process's until `keep_path(false)`.
+    static Result<UnixListener> adopt(UniqueFd socket, std::string path);
     ~UnixListener();
     UnixListener(UnixListener&&) noexcept = default;
     UnixListener& operator=(UnixListener&&) = delete;
 
     [[nodiscard]] int fd() const { return fd_.get(); }
+    /// Whether the path is still there when this goes: another process goes on with the socket.
+    void keep_path(bool keep) { keeps_path_ = keep; }
     /// The next client (non-blocking, close-on-exec), or an invalid descriptor if none can be had;
     /// errno then says why. `Acceptor` knows what to do about it.
     [[nodiscard]] UniqueFd accept() const;
@@ -51,7 +56,11 @@ private:
     UnixListener(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
     UniqueFd fd_;
     std::string path_;
+    bool keeps_path_ = false;
 };
+
+/// A Unix stream socket, one that listens or one that is connected.
+[[nodiscard]] bool is_unix_stream(const UniqueFd& socket, bool listens);
 
 /// The process that connected this socket, if it is visible here.
 std::optional<pid_t> peer_process(const UniqueFd& socket);

@@ -55,7 +55,26 @@ Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBack
     TRY(auto acceptor, base::Acceptor::create(loop, place, "vfio_user accept: nic=" + name));
     std::unique_ptr<Server> server(new Server(loop, backend, std::move(acceptor), std::move(name)));
     server->acceptor_->start(
-        [self = server.get()](UniqueFd client) { self->adopt(std::move(client)); });
+        [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
+    return server;
+}
+
+Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceBackend& backend,
+                                                  base::StateReader& in, const std::string& path,
+                                                  std::string name) {
+    in.begin("VFIO", 1);
+    UniqueFd socket = in.descriptor();
+    TRY_VOID(in.result());
+    TRY(auto listener, base::UnixListener::adopt(std::move(socket), path));
+    TRY(auto acceptor,
+        base::Acceptor::create(loop, std::move(listener), "vfio_user accept: nic=" + name));
+    std::unique_ptr<Server> server(new Server(loop, backend, std::move(acceptor), std::move(name)));
+    server->acceptor_->start(
+        [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
+    server->pause();
+    server->load(in);
+    in.end();
+    TRY_VOID(in.result());
     return server;
 }
 
@@ -64,24 +83,74 @@ Server::Server(base::EventLoop& loop, DeviceBackend& backend,
     : loop_(loop), backend_(backend), name_(std::move(name)), acceptor_(std::move(acceptor)) {}
 
 Server::~Server() {
-    if (session_) end_client();
+    if (paused_) {
+        acceptor_->listener().keep_path(true);
+        if (client_) loop_.remove(client_.get());
+    } else if (session_) {
+        end_client();
+    }
 }
 
-void Server::adopt(UniqueFd client) {
-    if (auto added = loop_.add(client.get(), EPOLLIN, [this](std::uint32_t) { on_client(); });
-        !added) {
-        OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, added.error().text,
-                added.error().detail);
+void Server::accept(UniqueFd client) {
+    if (const auto adopted = adopt(std::move(client), EPOLLIN); !adopted) {
+        OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, adopted.error().text,
+                adopted.error().detail);
         return;
     }
+    counters_.clients.add();
+    OM_INFO("client connect: nic={}", name_);
+}
+
+Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
+    TRY_VOID(loop_.add(client.get(), events, [this](std::uint32_t) { on_client(); }));
     client_ = std::move(client);
     session_.emplace(backend_, counters_, name_);
     connected_.store(true, std::memory_order_relaxed);
     if (const auto process = base::peer_process(client_)) follower_.emplace(*process);
     blocked_ = false;
     acceptor_->hold();
-    counters_.clients.add();
-    OM_INFO("client connect: nic={}", name_);
+    return {};
+}
+
+void Server::pause() {
+    paused_ = true;
+    acceptor_->hold();
+    // Neither can fail: changing what a watched descriptor is watched for takes no memory.
+    if (client_) (void)loop_.modify(client_.get(), 0);
+}
+
+void Server::resume() {
+    paused_ = false;
+    acceptor_->listener().keep_path(false);
+    if (!client_) {
+        acceptor_->resume();
+    } else if (const char* const reason = std::exchange(unwanted_, nullptr); reason != nullptr) {
+        drop_client(reason);
+    } else {
+        (void)loop_.modify(client_.get(), blocked_ ? EPOLLOUT : EPOLLIN);
+    }
+}
+
+void Server::save(base::StateWriter& out) const {
+    OM_CHECK(paused_);
+    out.begin("VFIO", 1);
+    out.descriptor(acceptor_->listener().fd());
+    out.descriptor(client_.get());
+    if (session_) session_->save(out);
+    out.end();
+}
+
+void Server::load(base::StateReader& in) {
+    UniqueFd client = in.descriptor();
+    if (!client) return;
+    in.require(base::is_unix_stream(client, false), "not a client's socket");
+    if (!in.ok()) return;
+    if (const auto adopted = adopt(std::move(client), 0); !adopted) {
+        in.refuse(adopted.error());
+        return;
+    }
+    session_->load(in);
+    blocked_ = session_->backlog() || !session_->output().empty();
 }
 
 void Server::end_client() {
@@ -96,11 +165,17 @@ void Server::end_client() {
 
 void Server::drop_client(const char* reason) {
     if (!session_) return;
+    if (paused_) {
+        unwanted_ = reason;
+        return;
+    }
     OM_ERROR("client drop: nic={} reason=\"{}\"", name_, reason);
     end_client();
 }
 
 void Server::on_client() {
+    // That the client has gone is known even now. It waits.
+    if (paused_) return;
     const auto served = serve();
     if (served) [[likely]] {
         if (follower_) follower_->served(loop_.sleeps(), loop_.clock());

@@ -11,6 +11,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "vfio_user/counters.h"
 #include "vfio_user/device_backend.h"
 #include "vfio_user/session.h"
@@ -21,6 +22,12 @@ namespace openmana::vfio_user {
 /// socket's queue: a QEMU that starts while the one before it dies gets its turn. Created and
 /// destroyed on the loop's thread, or while the loop does not run; everything it does happens
 /// there. Outlived by loop and backend; a client that is still connected at the end counts as gone.
+///
+/// A server can be handed over to another process of this host, so that neither the client nor who
+/// waits to be one notices: it pauses, its state is written, and the other process reads it. Then
+/// either this server ends while it pauses, and the other one resumes; or the other ends, and this
+/// one resumes. Both have all descriptors meanwhile; who ends in a pause leaves client, backend and
+/// socket as they are.
 class Server {
 public:
     /// `name` is the NIC in log lines.
@@ -28,20 +35,35 @@ public:
                                                         DeviceBackend& backend,
                                                         const base::SocketPlace& place,
                                                         std::string name);
+    /// The server whose state `in` has, in a pause; the backend's was read before. `path` is that
+    /// of the socket.
+    static base::Result<std::unique_ptr<Server>> take_over(base::EventLoop& loop,
+                                                           DeviceBackend& backend,
+                                                           base::StateReader& in,
+                                                           const std::string& path,
+                                                           std::string name);
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
     [[nodiscard]] const Counters& counters() const { return counters_; }
-    /// Ends the conversation with the client, if there is one: it went too far for the device.
+    /// Ends the conversation with the client, if there is one: it went too far for the device. In
+    /// a pause, when that is over. `reason` is a literal.
     void drop_client(const char* reason);
+    /// Nothing is read from the client or sent to it, and nobody is accepted, until resume().
+    void pause();
+    void resume();
+    /// In a pause.
+    void save(base::StateWriter& out) const;
     /// From any thread, as it was a moment ago.
     [[nodiscard]] bool connected() const { return connected_.load(std::memory_order_relaxed); }
 
 private:
     Server(base::EventLoop& loop, DeviceBackend& backend, std::unique_ptr<base::Acceptor> acceptor,
            std::string name);
-    void adopt(base::UniqueFd client);
+    void load(base::StateReader& in);
+    void accept(base::UniqueFd client);
+    base::Result<void> adopt(base::UniqueFd client, std::uint32_t events);
     void on_client();
     base::Result<void> serve();
     base::Result<void> receive();
@@ -59,6 +81,8 @@ private:
     std::optional<base::CpuFollower> follower_;  // of the client's CPU
     bool blocked_ = false;  // the client does not take its replies: wait until it does, and read
                             // nothing meanwhile
+    bool paused_ = false;
+    const char* unwanted_ = nullptr;  // why the client is dropped after the pause
 };
 
 }  // namespace openmana::vfio_user

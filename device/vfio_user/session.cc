@@ -448,4 +448,48 @@ void Session::drop_fds(FdSpan fds) {
     for (UniqueFd& fd : fds) fd.reset();
 }
 
+void Session::save(base::StateWriter& out) const {
+    OM_CHECK(gathered_count_ == 0);
+    const auto put_fds = [&out](const std::vector<UniqueFd>& fds) {
+        out.count(fds.size());
+        for (const UniqueFd& fd : fds) out.descriptor(fd.get());
+    };
+    out.begin("SESS", 1);
+    out(negotiated_, max_read_, backlog_);
+    out.bytes({input_.get() + begin_, end_ - begin_});
+    put_fds(first_fds_);
+    put_fds(last_fds_);
+    out.bytes(output());
+    out.end();
+}
+
+void Session::load(base::StateReader& in) {
+    const auto take_fds = [&in](std::vector<UniqueFd>& fds) {
+        const std::size_t count = in.count();
+        in.require(count <= kMaxFds, "too many fds with a message");
+        for (std::size_t i = 0; i < count && in.ok(); ++i) {
+            fds.push_back(in.descriptor());
+            in.require(static_cast<bool>(fds.back()), "a descriptor is missing");
+        }
+    };
+    in.begin("SESS", 1);
+    in(negotiated_, max_read_, backlog_);
+    in.require(max_read_ <= kMaxDataTransfer, "longer reads than are offered");
+    const auto input = in.bytes();
+    take_fds(first_fds_);
+    take_fds(last_fds_);
+    const auto output = in.bytes();
+    in.end();
+    // A backlog is handled from the start. Without one there is no whole message, and there is room
+    // for the rest of the one that has begun.
+    const auto next = first_message(input);
+    in.require(input.size() <= kInputSize && (backlog_ || (next && !*next && last_fds_.empty())),
+               "messages that are not handled");
+    in.require(output.size() <= kOutputLimit + kMaxMessage, "more replies than there may be");
+    if (!in.ok()) return;
+    end_ = input.size();
+    std::copy(input.begin(), input.end(), input_.get());
+    output_.assign(output.begin(), output.end());
+}
+
 }  // namespace openmana::vfio_user

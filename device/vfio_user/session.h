@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "vfio_user/counters.h"
 #include "vfio_user/device_backend.h"
 #include "vfio_user/message.h"
@@ -46,6 +47,12 @@ public:
         return std::span(output_).subspan(output_sent_);
     }
     void sent(std::size_t bytes);
+
+    /// Between two calls of the others: what was negotiated, and what is on its way in and out, for
+    /// another process of this host.
+    void save(base::StateWriter& out) const;
+    /// Of a fresh session. Good for nothing after a refusal.
+    void load(base::StateReader& in);
 
 private:
     using FdSpan = std::span<base::UniqueFd>;

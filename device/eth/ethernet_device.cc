@@ -256,6 +256,39 @@ void EthernetDevice::reset() {
     impl_->drop_all();
 }
 
+void EthernetDevice::save(base::StateWriter& out) const {
+    const Impl& device = *impl_;
+    out.begin("ETH ", 1);
+    out(device.vport.config.mac, device.vport.config.max_mtu);
+    device.queues.save(out);
+    device.queue_commands.save(out);
+    device.steering.save(out);
+    out(device.clamp_mbps, device.packets_allowed());
+    base::save_counters(out, device.counters);
+    out.end();
+}
+
+/// The driver has been told of the MAC address and the MTU.
+void EthernetDevice::load(base::StateReader& in) {
+    Impl& device = *impl_;
+    const EthernetConfig& config = device.vport.config;
+    in.begin("ETH ", 1);
+    const auto mac = in.get<base::MacAddr>();
+    const auto max_mtu = in.get<std::uint16_t>();
+    in.require(mac == config.mac && max_mtu <= config.max_mtu, "vPort of another NIC");
+    device.queues.load(in, device_type(), config.max_queues);
+    device.queue_commands.load(in);
+    device.steering.load(
+        in, [&](std::uint64_t handle) { return device.queues.find_receive(handle); },
+        [&](std::uint64_t handle) { return device.queues.is_free(handle); },
+        device.function.account());
+    in(device.clamp_mbps);
+    in.require(device.clamp_mbps <= config.link_speed_mbps, "faster than the link");
+    allow_packets(in.get<bool>());
+    base::load_counters(in, device.counters);
+    in.end();
+}
+
 void EthernetDevice::allow_packets(bool allowed) {
     impl_->packets_epoch =
         allowed ? std::optional(impl_->function.epoch()) : std::optional<std::uint64_t>();

@@ -25,6 +25,8 @@ public:
     [[nodiscard]] std::uint16_t device_type() const override { return 2; }
     void command(const gdma::HwcRequest& request, gdma::HwcReply& reply) override;
     void reset() override;
+    void save(base::StateWriter& out) const override;
+    void load(base::StateReader& in) override;
 
     /// A frame from the network for this vPort: filtered by destination MAC, steered by RSS,
     /// written to the guest. The caller visits the function's Gate (or is its executor).

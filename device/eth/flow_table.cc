@@ -78,13 +78,19 @@ FlowFields flow_fields(std::span<const std::byte> frame) {
     return out;
 }
 
+bool can_match(const FlowFields& value, const FlowFields& mask) {
+    mana_hw_ext_flow_fields fields{};
+    std::memcpy(&fields, mask.data(), sizeof fields);
+    std::uint64_t beside = 0;
+    for (std::size_t i = 0; i < value.size(); ++i) beside |= value[i] & ~mask[i];
+    return beside == 0 && fields.reserved == 0;
+}
+
 std::optional<std::uint64_t> FlowTable::add(std::uint32_t priority, const FlowFields& value,
                                             const FlowFields& mask, FlowTarget target) {
     if (rules_.size() >= kMaxRules) return std::nullopt;
     const Rule rule{priority, next_handle_++, value, mask, target};
-    const auto place =
-        std::upper_bound(rules_.begin(), rules_.end(), rule,
-                         [](const Rule& a, const Rule& b) { return a.priority < b.priority; });
+    const auto place = std::upper_bound(rules_.begin(), rules_.end(), rule, comes_before);
     rules_.insert(place, rule);
     return rule.handle;
 }
@@ -110,6 +116,30 @@ std::optional<ReceiveQueue*> FlowTable::find(std::span<const std::byte> frame) c
         return std::get<ReceiveQueue*>(rule.target);
     }
     return std::nullopt;
+}
+
+void FlowTable::save(base::StateWriter& out, const HandleOf& handle_of) const {
+    out(next_handle_);
+    out.count(rules_.size());
+    for (const Rule& rule : rules_)
+        out(rule.priority, rule.handle, rule.value, rule.mask, handle_of(rule.target));
+}
+
+void FlowTable::load(base::StateReader& in, const FindTarget& find) {
+    in(next_handle_);
+    const std::size_t count = in.count(2 * sizeof(FlowFields));
+    in.require(next_handle_ != 0 && count <= kMaxRules, "more flow rules than there may be");
+    for (std::size_t i = 0; i < count && in.ok(); ++i) {
+        Rule rule;
+        in(rule.priority, rule.handle, rule.value, rule.mask);
+        const auto target = find(in.get<std::uint64_t>());
+        in.require(target && can_match(rule.value, rule.mask) && rule.handle < next_handle_ &&
+                       (rules_.empty() || comes_before(rules_.back(), rule)),
+                   "flow rule that cannot be");
+        if (!in.ok()) return;
+        rule.target = *target;
+        rules_.push_back(rule);
+    }
 }
 
 }  // namespace openmana::eth

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <variant>
 #include <vector>
 
+#include "base/state.h"
 #include "eth/flow_fields.h"
 
 namespace openmana::eth {
@@ -38,6 +40,12 @@ public:
     /// rule matches.
     [[nodiscard]] std::optional<ReceiveQueue*> find(std::span<const std::byte> frame) const;
 
+    /// Which numbers stand for queues and spreads in a state.
+    using HandleOf = std::function<std::uint64_t(FlowTarget target)>;
+    using FindTarget = std::function<std::optional<FlowTarget>(std::uint64_t handle)>;
+    void save(base::StateWriter& out, const HandleOf& handle_of) const;
+    void load(base::StateReader& in, const FindTarget& find);
+
 private:
     struct Rule {
         std::uint32_t priority = 0;
@@ -46,6 +54,9 @@ private:
         FlowFields mask{};
         FlowTarget target;
     };
+    [[nodiscard]] static bool comes_before(const Rule& a, const Rule& b) {
+        return a.priority < b.priority || (a.priority == b.priority && a.handle < b.handle);
+    }
     std::vector<Rule> rules_;  // as they are looked at
     std::uint64_t next_handle_ = 1;
 };

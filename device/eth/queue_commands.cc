@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "eth/queue_parts.h"
 #include "eth/vport.h"
 
 namespace openmana::eth {
@@ -16,16 +17,8 @@ using gdma::HwcReply;
 using gdma::HwcRequest;
 using gdma::RegionHandle;
 
-constexpr std::uint32_t kWqeUnit = 32;
-constexpr std::uint32_t kCqeBytes = 64;
 /// What the moderation doorbell can carry (GDMA 3.9).
 constexpr std::uint32_t kMaxModerationUsec = 1023;
-/// Running positions are 32 bits: a ring may be at most half of that.
-constexpr std::uint32_t kMaxRingBytes = 1U << 30;
-
-bool ring_fits(std::uint32_t bytes, std::uint32_t unit) {
-    return bytes != 0 && bytes <= kMaxRingBytes && bytes % unit == 0;
-}
 
 }  // namespace
 
@@ -33,7 +26,7 @@ std::uint32_t QueueCommands::config_vport_tx(const HwcRequest& request, HwcReply
     const auto in = request.as<mana_hw_eth_vport_tx_req>();
     const auto owner = find_owner(gdma::Pdn(in.pd_id), gdma::DoorbellPage(in.doorbell_page));
     if (in.vport != Vport::kHandle || !owner) return gdma::kHwcInvalidParameter;
-    binding_ = Binding{gdma::Weak(owner->pd), gdma::Weak(owner->page)};
+    bind(*owner);
     mana_hw_eth_vport_tx_resp out{};
     out.short_oob_allowed = 1;
     reply.put_struct(out);
@@ -42,20 +35,12 @@ std::uint32_t QueueCommands::config_vport_tx(const HwcRequest& request, HwcReply
     return gdma::kHwcSuccess;
 }
 
-std::optional<QueueOwner> QueueCommands::find_owner(gdma::Pdn pd, gdma::DoorbellPage page) const {
-    auto found_pd = function_.pds().find(pd, device_type_);
-    auto found_page = function_.pages().find(page);
-    if (!found_pd || !found_page) return std::nullopt;
-    return QueueOwner{std::move(*found_pd), std::move(*found_page)};
-}
-
 std::uint32_t QueueCommands::create_wq(const HwcRequest& request, HwcReply& reply) {
-    if (!binding_) return gdma::kHwcInvalidParameter;
-    QueueOwner owner{binding_->pd.lock(), binding_->page.lock()};
-    if (!owner.pd || !owner.page) return gdma::kHwcInvalidParameter;
+    auto owner = bound();
+    if (!owner) return gdma::kHwcInvalidParameter;
     auto in = request.as<mana_hw_eth_create_wq_req>();
     if (request.version() < 3) in.moderated = 0;
-    return make(in, std::move(owner), false, reply);
+    return make(in, std::move(*owner), false, reply);
 }
 
 std::uint32_t QueueCommands::create_packet_wq(const HwcRequest& request, HwcReply& reply) {
@@ -78,7 +63,7 @@ std::uint32_t QueueCommands::make(const mana_hw_eth_create_wq_req& in, QueueOwne
     const bool is_sq = in.wq_type == MANA_HW_ETH_SQ;
     if (in.vport != Vport::kHandle || (!is_sq && in.wq_type != MANA_HW_ETH_RQ))
         return gdma::kHwcInvalidParameter;
-    if (!ring_fits(in.wq_bytes, kWqeUnit) || !ring_fits(in.cq_bytes, kCqeBytes))
+    if (!ring_fits(in.wq_bytes, kWqeUnit) || !ring_fits(in.cq_bytes, kCqeUnit))
         return gdma::kHwcInvalidParameter;
     if ((is_sq ? queues_.send_queues() : queues_.receive_queues()) >= max_queues_)
         return gdma::kHwcNoResources;
@@ -138,6 +123,33 @@ std::uint32_t QueueCommands::fence_rq(const HwcRequest& request) {
     auto* const queue = queues_.find_receive(request.as<mana_hw_eth_fence_rq_req>().wq_object);
     if (queue == nullptr) return gdma::kHwcNotFound;
     return queue->fence() ? gdma::kHwcSuccess : gdma::kHwcNoResources;
+}
+
+void QueueCommands::bind(const QueueOwner& owner) {
+    binding_ = Binding{gdma::Weak(owner.pd), gdma::Weak(owner.page)};
+}
+
+std::optional<QueueOwner> QueueCommands::bound() const {
+    if (!binding_) return std::nullopt;
+    QueueOwner owner{binding_->pd.lock(), binding_->page.lock()};
+    if (!owner.pd || !owner.page) return std::nullopt;
+    return owner;
+}
+
+/// A setting of what has ended is none.
+void QueueCommands::save(base::StateWriter& out) const {
+    const auto owner = bound();
+    out(owner.has_value());
+    if (owner) out(owner->pd->id, owner->page->page);
+}
+
+void QueueCommands::load(base::StateReader& in) {
+    if (!in.get<bool>()) return;
+    const auto pd = in.get<gdma::Pdn>();
+    const auto page = in.get<gdma::DoorbellPage>();
+    const auto owner = find_owner(pd, page);
+    in.require(owner.has_value(), "vPort of no PD or no page");
+    if (in.ok()) bind(*owner);
 }
 
 }  // namespace openmana::eth

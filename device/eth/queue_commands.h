@@ -32,6 +32,8 @@ public:
     std::uint32_t fence_rq(const gdma::HwcRequest& request);
     /// Forgets what CONFIG_VPORT_TX has set.
     void reset() { binding_.reset(); }
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     /// CONFIG_VPORT_TX: what the queues created from now on belong to, if it is still there then.
@@ -40,7 +42,13 @@ private:
         gdma::Weak<gdma::Pd> pd;
         gdma::Weak<gdma::PageGrant> page;
     };
-    [[nodiscard]] std::optional<QueueOwner> find_owner(gdma::Pdn pd, gdma::DoorbellPage page) const;
+    void bind(const QueueOwner& owner);
+    /// Nothing if it is not set, or not there any more.
+    [[nodiscard]] std::optional<QueueOwner> bound() const;
+    [[nodiscard]] std::optional<QueueOwner> find_owner(gdma::Pdn pd,
+                                                       gdma::DoorbellPage page) const {
+        return QueueOwner::find(function_, device_type_, pd, page);
+    }
     std::uint32_t make(const mana_hw_eth_create_wq_req& in, QueueOwner owner, bool packets,
                        gdma::HwcReply& reply);
 

@@ -8,6 +8,7 @@
 
 #include "base/hold_meter.h"
 #include "base/log.h"
+#include "eth/queue_parts.h"
 #include "gdma/wqe.h"
 
 namespace openmana::eth {
@@ -156,10 +157,14 @@ void ReceiveQueue::flush() {
     complete_locked();
 }
 
+/// More than one CQE per posted WQE is never owed, nor more than who delivers may wait for.
+std::uint64_t ReceiveQueue::most_fences() const {
+    return std::min<std::uint64_t>(ring_.bytes() / 32, kMaxFences);
+}
+
 bool ReceiveQueue::fence() {
     const std::lock_guard lock(mutex_);
-    // More than one CQE per posted WQE is never owed, nor more than who delivers may wait for.
-    if (fences_ >= std::min<std::uint64_t>(ring_.bytes() / 32, kMaxFences)) return false;
+    if (fences_ >= most_fences()) return false;
     ++fences_;
     complete_locked();
     flush_fences_locked();
@@ -175,6 +180,29 @@ void ReceiveQueue::flush_fences_locked() {
         counters_.rx_fences.add();
         base::count_work(1);
     }
+}
+
+void ReceiveQueue::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    QueueParts::save(out, handle_, id_.value(), owner_, ring_, *cq_, keeps_tags_);
+    out(producer_, consumer_, fences_, failed_, later_knows_, received_.flags, received_.position,
+        received_.together, received_.count, received_.packets);
+}
+
+void ReceiveQueue::load(base::StateReader& in) {
+    const std::lock_guard lock(mutex_);
+    Received received;
+    in(producer_, consumer_, fences_, failed_, later_knows_, received.flags, received.position,
+       received.together, received.count, received.packets);
+    const unsigned together = received.together;
+    in.require(available_locked() <= ring_.bytes() && fences_ <= most_fences(),
+               "positions of an RQ that cannot be");
+    in.require((together == 1 || together == 4 || together == 8) && received.count < together &&
+                   (received.count == 0 || later_knows_),
+               "packets that nobody will be told of");
+    if (!in.ok()) return;
+    received_ = received;
+    if (later_knows_) later_.put(handle_, later_.now() + kTogether);
 }
 
 }  // namespace openmana::eth

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/state.h"
 #include "eth/counters.h"
 #include "eth/queue_owner.h"
 #include "eth/receive_parse.h"
@@ -39,6 +40,10 @@ public:
           ring_(std::move(ring)) {}
 
     [[nodiscard]] gdma::Rqn id() const { return id_; }
+    /// 0 for none.
+    [[nodiscard]] static std::uint64_t handle_of(const ReceiveQueue* queue) {
+        return queue != nullptr ? queue->handle_ : 0;
+    }
     /// Frames with their VLAN tag: packet queues of the extension.
     [[nodiscard]] bool keeps_tags() const { return keeps_tags_; }
 
@@ -54,7 +59,12 @@ public:
     /// the 6.12 driver may have no room (GDMA 3.12). False if too many wait for one.
     [[nodiscard]] bool fence();
 
+    void save(base::StateWriter& out) const;
+    /// Where it is, of one that was made of its parts (QueueParts).
+    void load(base::StateReader& in);
+
 private:
+    [[nodiscard]] std::uint64_t most_fences() const;
     [[nodiscard]] std::uint32_t available_locked() const { return producer_ - consumer_; }
     void received_locked(const ReceivedFrame& frame, std::uint32_t position, unsigned together);
     void truncated_locked(const ReceivedFrame& frame, std::uint32_t position);
@@ -66,6 +76,10 @@ private:
         struct Packet {
             std::uint16_t length;
             std::uint32_t hash;
+            template <typename Archive, typename Self>
+            static void fields(Archive& a, Self& self) {
+                a(self.length, self.hash);
+            }
         };
         std::uint32_t flags = 0;     // of all
         std::uint32_t position = 0;  // of the first one's WQE
@@ -83,7 +97,7 @@ private:
     const gdma::MemoryTable& keys_;
     EthernetCounters& counters_;
     const bool keeps_tags_;
-    std::mutex mutex_;  // protects all below; before CompletionQueue's
+    mutable std::mutex mutex_;  // protects all below; before CompletionQueue's
     gdma::Ring ring_;
     std::uint32_t producer_ = 0;  // running byte positions
     std::uint32_t consumer_ = 0;

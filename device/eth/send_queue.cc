@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mac_at.h"
 #include "eth/ip.h"
+#include "eth/queue_parts.h"
 
 namespace openmana::eth {
 
@@ -151,6 +152,17 @@ void SendQueue::complete(TxStatus status, std::uint32_t position) {
     cqe.type = status | MANA_HW_ETH_CQE_CLIENT;
     cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());
     cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), true);
+}
+
+void SendQueue::save(base::StateWriter& out) const {
+    QueueParts::save(out, handle_, id_.value(), owner_, ring_, *cq_, user_ == SqUser::kPackets);
+    out(producer_, consumer_, resuming_, failed_);
+}
+
+void SendQueue::load(base::StateReader& in) {
+    in(producer_, consumer_, resuming_, failed_);
+    in.require(producer_ - consumer_ <= ring_.bytes(), "positions of an SQ that cannot be");
+    if (in.ok() && resuming_) transmitter_.resume_later(*this);
 }
 
 }  // namespace openmana::eth

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/frame.h"
+#include "base/state.h"
 #include "eth/counters.h"
 #include "eth/queue_owner.h"
 #include "eth/transmit_offload.h"
@@ -63,6 +64,10 @@ public:
 
     void ring(std::uint32_t position) override;
     void resume();
+
+    void save(base::StateWriter& out) const;
+    /// Where it is, of one that was made of its parts (QueueParts). Goes on later if it was to.
+    void load(base::StateReader& in);
 
 private:
     void work();

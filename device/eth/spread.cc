@@ -4,10 +4,12 @@
 #include <mana/ext_eth.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "eth/ip.h"
+#include "eth/receive_queue.h"
 
 namespace openmana::eth {
 namespace {
@@ -69,6 +71,38 @@ ReceiveQueue* Spread::choose(const FlowFields& words) const {
 void Spread::forget(const ReceiveQueue& queue) {
     for (ReceiveQueue*& entry : table_)
         if (entry == &queue) entry = nullptr;
+}
+
+bool Spread::can_be(std::uint32_t fields, std::uint64_t entries) {
+    return (fields & ~MANA_HW_EXT_SPREAD_FIELDS) == 0 && std::has_single_bit(entries) &&
+           entries <= MANA_HW_EXT_SPREAD_ENTRIES;
+}
+
+void Spread::save(base::StateWriter& out) const {
+    out(fields_, toeplitz_.key());
+    out.count(table_.size());
+    for (const ReceiveQueue* const queue : table_) out(ReceiveQueue::handle_of(queue));
+}
+
+std::unique_ptr<Spread> Spread::load(base::StateReader& in, const FindQueue& find,
+                                     base::MemoryAccount& account) {
+    std::uint32_t fields = 0;
+    std::array<std::byte, Toeplitz::kKeyBytes> key{};
+    in(fields, key);
+    const std::size_t entries = in.count(sizeof(std::uint64_t));
+    in.require(can_be(fields, entries), "spread that cannot be");
+    if (!in.ok()) return nullptr;
+    auto charge = account.charge(cost(entries));
+    if (!charge) in.refuse(charge.error());
+    std::vector<ReceiveQueue*> table(entries);
+    for (ReceiveQueue*& entry : table) {
+        const auto handle = in.get<std::uint64_t>();
+        if (handle == 0 || !in.ok()) continue;  // that queue has ended
+        entry = find(handle);
+        in.require(entry != nullptr && entry->keeps_tags(), "spread over what is no packet queue");
+    }
+    if (!in.ok()) return nullptr;
+    return std::make_unique<Spread>(fields, key, std::move(table), std::move(*charge));
 }
 
 }  // namespace openmana::eth

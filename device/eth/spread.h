@@ -3,16 +3,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/memory_account.h"
+#include "base/state.h"
 #include "eth/flow_fields.h"
 #include "eth/toeplitz.h"
 
 namespace openmana::eth {
 
 class ReceiveQueue;
+
+/// Finds a receive queue by its handle; null if there is none.
+using FindQueue = std::function<ReceiveQueue*(std::uint64_t handle)>;
 
 /// Packet queues that the frames of a rule are spread over (docs/extensions.md). Changed under an
 /// exclusion of the function's Gate, read during visits.
@@ -27,6 +33,12 @@ public:
     /// Who gets a frame with these fields; nullptr if that queue has ended.
     [[nodiscard]] ReceiveQueue* choose(const FlowFields& words) const;
     void forget(const ReceiveQueue& queue);
+    void save(base::StateWriter& out) const;
+    /// Null if it is refused, or `account` does not pay for it.
+    [[nodiscard]] static std::unique_ptr<Spread> load(base::StateReader& in, const FindQueue& find,
+                                                      base::MemoryAccount& account);
+    /// Whether a spread may be over these fields and have so many entries.
+    [[nodiscard]] static bool can_be(std::uint32_t fields, std::uint64_t entries);
 
 private:
     const std::uint32_t fields_;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/memory_account.h"
+#include "base/state.h"
 #include "eth/flow_fields.h"
 #include "eth/flow_table.h"
 #include "eth/receive_parse.h"
@@ -35,6 +39,9 @@ public:
         std::vector<ReceiveQueue*> table =
             std::vector<ReceiveQueue*>(kTableEntries);  ///< a power of two of entries
         Toeplitz toeplitz;
+        [[nodiscard]] static bool can_have(std::uint64_t entries) {
+            return std::has_single_bit(entries) && entries <= 512;
+        }
     };
 
     [[nodiscard]] Interface& interface() { return interface_; }
@@ -54,7 +61,14 @@ public:
     void forget(ReceiveQueue& queue);
     void clear();
 
+    void save(base::StateWriter& out) const;
+    /// The queues are there. `is_free`: whether a spread may have a handle.
+    void load(base::StateReader& in, const FindQueue& find,
+              const std::function<bool(std::uint64_t handle)>& is_free,
+              base::MemoryAccount& account);
+
 private:
+    void load_interface(base::StateReader& in, const FindQueue& find);
     Interface interface_;
     FlowTable flows_;
     std::unordered_map<std::uint64_t, std::unique_ptr<Spread>> spreads_;

@@ -4,7 +4,6 @@
 #include <mana/eth.h>
 #include <mana/ext_eth.h>
 
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -21,7 +20,6 @@ namespace {
 using gdma::HwcReply;
 using gdma::HwcRequest;
 
-constexpr std::uint32_t kMaxTableEntries = 512;
 constexpr std::uint16_t kVportRxVersion = 2;
 
 /// RSS QPs of the stock driver ask for coalescing, too, in an older version: what reads their CQs
@@ -48,8 +46,8 @@ std::uint32_t SteeringCommands::config_vport_rx(const HwcRequest& request, HwcRe
     std::vector<ReceiveQueue*> new_table;
     if (in.update_table != 0) {
         const std::uint32_t entries = in.table_entries;
-        if (!std::has_single_bit(entries) || entries > kMaxTableEntries ||
-            in.table_offset < sizeof in || !request.has(in.table_offset, std::size_t{entries} * 8))
+        if (!Steering::Interface::can_have(entries) || in.table_offset < sizeof in ||
+            !request.has(in.table_offset, std::size_t{entries} * 8))
             return gdma::kHwcInvalidParameter;
         base::count_work(1 + entries / base::kSmallSteps);
         new_table.reserve(entries);
@@ -87,10 +85,8 @@ std::uint32_t SteeringCommands::add_flow(const HwcRequest& request, HwcReply& re
     FlowFields mask{};
     std::memcpy(value.data(), &in.value, sizeof value);
     std::memcpy(mask.data(), &in.mask, sizeof mask);
-    for (std::size_t i = 0; i < value.size(); ++i)
-        if ((value[i] & ~mask[i]) != 0) return gdma::kHwcInvalidParameter;
     // Queues of the interface have their own steering.
-    if ((queue != nullptr && !queue->keeps_tags()) || in.reserved != 0 || in.mask.reserved != 0)
+    if (!can_match(value, mask) || (queue != nullptr && !queue->keeps_tags()) || in.reserved != 0)
         return gdma::kHwcInvalidParameter;
     const FlowTarget target = queue != nullptr ? FlowTarget(queue) : FlowTarget(spread);
     const auto flow = steering_.flows().add(in.priority, value, mask, target);
@@ -111,9 +107,7 @@ std::uint32_t SteeringCommands::remove_flow(const HwcRequest& request) {
 std::uint32_t SteeringCommands::create_spread(const HwcRequest& request, HwcReply& reply) {
     const auto in = request.as<mana_hw_ext_create_spread_req>();
     const std::uint32_t entries = in.entries;
-    if ((in.fields & ~MANA_HW_EXT_SPREAD_FIELDS) != 0 || !std::has_single_bit(entries) ||
-        entries > MANA_HW_EXT_SPREAD_ENTRIES)
-        return gdma::kHwcInvalidParameter;
+    if (!Spread::can_be(in.fields, entries)) return gdma::kHwcInvalidParameter;
     auto charge = function_.account().charge(Spread::cost(entries));
     if (!charge) return gdma::kHwcNoResources;
     std::vector<ReceiveQueue*> queues;

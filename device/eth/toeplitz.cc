@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eth/toeplitz.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/endian.h"
@@ -11,6 +12,7 @@ namespace openmana::eth {
 Toeplitz::Toeplitz() : table_(kMaxInput) {}
 
 void Toeplitz::set_key(std::span<const std::byte, kKeyBytes> key) {
+    std::copy(key.begin(), key.end(), key_.begin());
     for (std::size_t position = 0; position < kMaxInput; ++position) {
         // Bit b of the byte (from the top) selects the 32 key bits that begin at bit 8 * position +
         // b.

@@ -19,10 +19,12 @@ public:
 
     Toeplitz();
     void set_key(std::span<const std::byte, kKeyBytes> key);
+    [[nodiscard]] const std::array<std::byte, kKeyBytes>& key() const { return key_; }
     /// At most kMaxInput bytes, in network order.
     [[nodiscard]] std::uint32_t hash(std::span<const std::byte> input) const;
 
 private:
+    std::array<std::byte, kKeyBytes> key_{};
     std::vector<std::array<std::uint32_t, 256>> table_;
 };
 

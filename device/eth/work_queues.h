@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/result.h"
+#include "base/state.h"
 #include "eth/counters.h"
 #include "eth/queue_owner.h"
 #include "eth/receive_queue.h"
@@ -66,7 +67,15 @@ public:
     /// Never used again, so that a late turn finds nothing.
     [[nodiscard]] std::uint64_t new_handle() { return next_handle_++; }
 
+    void save(base::StateWriter& out) const;
+    /// Into an empty one. `device`: of whose PDs they may be. `most`: of each kind.
+    void load(base::StateReader& in, gdma::DeviceType device, std::size_t most);
+    /// Whether an object may have the handle that a state says: it was given, and is nobody's.
+    [[nodiscard]] bool is_free(std::uint64_t handle) const;
+
 private:
+    void load_send(base::StateReader& in, gdma::DeviceType device);
+    void load_receive(base::StateReader& in, gdma::DeviceType device);
     base::Result<gdma::Handle<gdma::CompletionQueue>> make_cq(NewQueue& parts);
 
     gdma::Function& function_;
@@ -75,7 +84,8 @@ private:
     EthernetCounters& counters_;
     std::unordered_map<std::uint64_t, std::unique_ptr<SendQueue>> sqs_;
     std::unordered_map<std::uint64_t, std::unique_ptr<ReceiveQueue>> rqs_;
-    std::uint64_t next_handle_ = 0x100;
+    static constexpr std::uint64_t kFirstHandle = 0x100;
+    std::uint64_t next_handle_ = kFirstHandle;
     gdma::Postponed completions_;  // of receive queues
 };
 

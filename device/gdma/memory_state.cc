@@ -83,7 +83,11 @@ std::vector<bool> MemoryTable::load_places(base::StateReader& in) {
     in.require(
         used_ == 0 && first_index_ < kFirstIndices && fresh >= 1 && fresh - 1 <= max_entries_,
         "keys that cannot be");
-    if (!in.ok() || fresh == 1) return {};
+    if (!in.ok()) return {};
+    if (fresh == 1) {
+        in.require(in.count() == 0, "keys that rest without a place");
+        return {};
+    }
     std::size_t size = kFewSlots;
     while (size < fresh) size *= 2;
     size = std::min<std::size_t>(size, std::size_t{max_entries_} + 1);

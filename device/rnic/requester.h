@@ -89,9 +89,14 @@ private:
     // requester_state.cc
     template <typename Archive, typename Self>
     static void fields(Archive& a, Self& self);
-    [[nodiscard]] bool stands();
+    [[nodiscard]] bool stands() const;
     [[nodiscard]] bool stands_in(const SendWqe& wqe, Psn end) const;
-    void count_under_way(const SendWqe& wqe);
+    /// Requests that data answer, and PSNs that these reserve.
+    struct UnderWay {
+        std::uint32_t reads = 0;
+        std::uint32_t psns = 0;
+    };
+    void count_under_way(const SendWqe& wqe, UnderWay& most) const;
 
     /// Work taken from the ring and not finished; on the wire path also limited by the window.
     static constexpr std::uint32_t kMaxQueued = 1024;

@@ -76,7 +76,8 @@ void Requester::fields(Archive& a, Self& self) {
     a(self.una_, self.send_psn_, self.next_psn_, self.fetch_psn_, self.current_,
       self.since_ack_request_, self.last_burst_, self.window_, self.part_, self.retry_left_,
       self.rnr_left_, self.resent_, self.credits_, self.asking_, self.no_credits_, self.stalled_,
-      self.failure_, self.failure_on_rreq_, self.messages, self.traffic, self.rnr_retries);
+      self.failure_, self.failure_on_rreq_, self.messages, self.traffic, self.rnr_retries,
+      self.reads_out_, self.read_psns_);
 }
 
 void Requester::save(base::StateWriter& out) const {
@@ -113,12 +114,11 @@ void Requester::load(base::StateReader& in) {
     if (rnr) rnr_timer_.arm_at(*rnr);
 }
 
-/// Whether the positions are those of the requests in the queue, which follow on each other. Counts
-/// what is under way, for which that is enough.
-bool Requester::stands() {
+/// Whether the positions are those of the requests in the queue, which follow on each other.
+bool Requester::stands() const {
     Psn end = una_;
     bool first = true;
-    reads_out_ = read_psns_ = 0;
+    UnderWay most;
     if (current_ > queue_.size()) return false;
     for (std::uint32_t i = 0; i < queue_.size(); ++i) {
         const SendWqe& wqe = queue_.at(i);
@@ -134,9 +134,11 @@ bool Requester::stands() {
             return false;
         }
         end = wqe.last() + 1;
-        if (i <= current_) count_under_way(wqe);
+        if (i <= current_) count_under_way(wqe, most);
     }
     if (current_ == queue_.size() && send_psn_ != end) return false;
+    // What went by the local path is not among them.
+    if (reads_out_ > most.reads || read_psns_ > most.psns) return false;
     return fetch_psn_ == end && send_psn_ >= una_ && next_psn_ >= send_psn_ && next_psn_ <= end;
 }
 
@@ -150,17 +152,17 @@ bool Requester::stands_in(const SendWqe& wqe, Psn end) const {
 }
 
 /// The parts of a READ that were asked for and not answered, or an atomic.
-void Requester::count_under_way(const SendWqe& wqe) {
+void Requester::count_under_way(const SendWqe& wqe, UnderWay& most) const {
     if (!wqe.fetches()) return;
     const auto sent = static_cast<std::uint32_t>(std::max(0, send_psn_ - wqe.first));
     if (wqe.is_atomic()) {
-        reads_out_ += sent != 0 ? 1 : 0;
+        most.reads += sent != 0 ? 1 : 0;
         return;
     }
     for (std::uint32_t at = wqe.done; at < std::min(sent, wqe.packets);) {
         const std::uint32_t end = part_end(wqe, at);
-        ++reads_out_;
-        read_psns_ += end - at - 1;
+        ++most.reads;
+        most.psns += end - at - 1;
         at = end;
     }
 }

@@ -162,8 +162,9 @@ void Requester::on_read_response(const roce::Packet& packet) {
     copy_spans(Spans(&payload, 1), to, want);
     tally(datapath_.counters.rx_bytes, traffic.rx_bytes, want);
     ++wqe.done;
-    if (send_psn_ > expected)
-        --(last ? reads_out_ : read_psns_);  // else it was about to be asked for
+    // Else it was about to be asked for, or was asked for by the local path, which counts nothing.
+    std::uint32_t& under_way = last ? reads_out_ : read_psns_;
+    if (send_psn_ > expected && under_way > 0) --under_way;
     advance_to(expected + 1);
     if (wqe.done == wqe.packets) complete_front();
     if (packet.info().has(roce::kHasAeth)) take_credits(packet.aeth);

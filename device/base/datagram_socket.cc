@@ -141,6 +141,18 @@ Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Op
     return socket;
 }
 
+Result<DatagramSocket> DatagramSocket::inherit(UniqueFd socket, const SocketAddress& local,
+                                               const Options& options) {
+    SocketAddress bound;
+    bound.length = sizeof bound.storage;
+    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) !=
+        0)
+        return fail(ErrorCode::kIo, "not a socket", static_cast<unsigned>(errno));
+    if (!(bound == local))
+        return fail(ErrorCode::kInvalidArgument, "socket of another address");
+    return DatagramSocket(std::move(socket), local.family(), options);
+}
+
 void DatagramSocket::hear(bool yes) {
     const bool ipv4 = family_ == AF_INET;
     // To hear no more empties the queue.

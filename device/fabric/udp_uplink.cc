@@ -18,7 +18,9 @@ base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(base::EventLoop& loop
     base::DatagramSocket::Options options;
     options.remote = config.remote;
     options.fragments = true;
-    TRY(auto socket, base::DatagramSocket::open(config.local, options));
+    TRY(auto socket, config.inherited ? base::DatagramSocket::inherit(std::move(*config.inherited),
+                                                                      config.local, options)
+                                      : base::DatagramSocket::open(config.local, options));
     std::unique_ptr<UplinkEncryption> encryption;
     if (!config.encryption.key_file.empty()) {
         TRY(encryption, UplinkEncryption::create(loop, config.encryption, config.local,

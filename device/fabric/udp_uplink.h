@@ -19,6 +19,7 @@ public:
     void deliver(base::FrameViews frames) override;
     void visit_counters(const CounterVisitor& visitor) const override;
     [[nodiscard]] UplinkEncryption* encryption() override { return encryption_.get(); }
+    [[nodiscard]] int descriptor() const override { return socket_.fd(); }
 
 private:
     UdpUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,

@@ -42,6 +42,7 @@ public:
     [[nodiscard]] bool connected() const override {
         return !ended_.load(std::memory_order_relaxed);
     }
+    [[nodiscard]] int descriptor() const override { return fd_.get(); }
     base::Result<void> watch() {
         return loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t) { read(); });
     }
@@ -84,12 +85,20 @@ base::Result<base::UniqueFd> open_tap(UplinkConfig& config) {
     ifreq request{};
     if (config.interface.empty() || config.interface.size() >= sizeof request.ifr_name)
         return fail(ErrorCode::kInvalidArgument, "not a name that an interface can have");
-    base::UniqueFd fd(::open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK));
-    if (!fd) return fail(ErrorCode::kIo, "cannot open /dev/net/tun", static_cast<unsigned>(errno));
-    std::memcpy(request.ifr_name, config.interface.data(), config.interface.size());
-    request.ifr_flags = IFF_TAP | IFF_NO_PI;
-    if (::ioctl(fd.get(), TUNSETIFF, &request) != 0)
-        return fail(ErrorCode::kIo, "cannot have the TAP device", static_cast<unsigned>(errno));
+    base::UniqueFd fd;
+    if (config.inherited) {
+        fd = std::move(*config.inherited);
+        if (::ioctl(fd.get(), TUNGETIFF, &request) != 0)
+            return fail(ErrorCode::kIo, "not a TAP device", static_cast<unsigned>(errno));
+    } else {
+        fd = base::UniqueFd(::open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK));
+        if (!fd)
+            return fail(ErrorCode::kIo, "cannot open /dev/net/tun", static_cast<unsigned>(errno));
+        std::memcpy(request.ifr_name, config.interface.data(), config.interface.size());
+        request.ifr_flags = IFF_TAP | IFF_NO_PI;
+        if (::ioctl(fd.get(), TUNSETIFF, &request) != 0)
+            return fail(ErrorCode::kIo, "cannot have the TAP device", static_cast<unsigned>(errno));
+    }
     const std::string real(request.ifr_name, ::strnlen(request.ifr_name, sizeof request.ifr_name));
     if (const std::size_t at = config.name.rfind(config.interface); at != std::string::npos)
         config.name.replace(at, config.interface.size(), real);

@@ -45,6 +45,8 @@ struct UplinkConfig {
     VxlanConfig vxlan;
     XdpConfig xdp;
     base::SocketAccess access;  ///< to the socket that it listens on
+    /// udp, tap: that of another process, which is used instead of one of its own. Taken once.
+    std::shared_ptr<base::UniqueFd> inherited;
 };
 
 #define OM_UPLINK_COUNTERS(X)                                                        \
@@ -80,6 +82,9 @@ public:
     /// True if frames can go out: not if a stream has no other end, a TAP device was deleted, or
     /// none of several ends can be sent to.
     [[nodiscard]] virtual bool connected() const { return true; }
+    /// What another process goes on with in its place (UplinkConfig::inherited); -1: there is
+    /// nothing that would do.
+    [[nodiscard]] virtual int descriptor() const { return -1; }
     /// There is a NIC with this address on the network, which may not have sent anything yet. Any
     /// thread.
     virtual void expect(const base::MacAddr& mac) { (void)mac; }

@@ -25,6 +25,21 @@ base::Result<std::unique_ptr<ControlServer>> ControlServer::create(base::EventLo
                                                                    const base::SocketPlace& place,
                                                                    Handler handler) {
     TRY(auto acceptor, base::Acceptor::create(loop, place, "control accept:"));
+    return serve(loop, std::move(acceptor), std::move(handler));
+}
+
+base::Result<std::unique_ptr<ControlServer>> ControlServer::take_over(base::EventLoop& loop,
+                                                                      base::UniqueFd listening,
+                                                                      const std::string& path,
+                                                                      Handler handler) {
+    TRY(auto listener, base::UnixListener::adopt(std::move(listening), path));
+    TRY(auto acceptor, base::Acceptor::create(loop, std::move(listener), "control accept:"));
+    return serve(loop, std::move(acceptor), std::move(handler));
+}
+
+std::unique_ptr<ControlServer> ControlServer::serve(base::EventLoop& loop,
+                                                    std::unique_ptr<base::Acceptor> acceptor,
+                                                    Handler handler) {
     std::unique_ptr<ControlServer> server(
         new ControlServer(loop, std::move(acceptor), std::move(handler)));
     server->acceptor_->start(
@@ -95,7 +110,7 @@ void ControlServer::answer(Client& client, const std::string& line) {
     if (!request.is_object())
         reply = failure("a request is one JSON object on a line");
     else
-        reply = handler_(request);
+        reply = handler_(request, client.fd.get());
     client.output += reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     client.output += '\n';
 }

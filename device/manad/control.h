@@ -34,12 +34,19 @@ public:
 
     /// Gets a request (always an object) and gives the answer. May take its time, but blocks the
     /// other clients.
-    using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
+    /// `connection` is the client's socket: for who has more to say to it than an answer.
+    using Handler = std::function<nlohmann::json(const nlohmann::json& request, int connection)>;
 
     static base::Result<std::unique_ptr<ControlServer>> create(base::EventLoop& loop,
                                                                const base::SocketPlace& place,
                                                                Handler handler);
+    /// The same with a socket that listens already, of another process.
+    static base::Result<std::unique_ptr<ControlServer>> take_over(base::EventLoop& loop,
+                                                                  base::UniqueFd listening,
+                                                                  const std::string& path,
+                                                                  Handler handler);
     ~ControlServer();
+    [[nodiscard]] base::UnixListener& listener() { return acceptor_->listener(); }
 
 private:
     struct Client {
@@ -48,6 +55,9 @@ private:
         std::string output;
         bool finished = false;  // no more requests will come; close when the output is gone
     };
+    static std::unique_ptr<ControlServer> serve(base::EventLoop& loop,
+                                                std::unique_ptr<base::Acceptor> acceptor,
+                                                Handler handler);
     ControlServer(base::EventLoop& loop, std::unique_ptr<base::Acceptor> acceptor, Handler handler)
         : loop_(loop), acceptor_(std::move(acceptor)), handler_(std::move(handler)) {}
     void adopt(base::UniqueFd fd);

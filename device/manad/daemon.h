@@ -24,6 +24,7 @@
 #include "manad/networks.h"
 #include "manad/nic_server.h"
 #include "manad/options.h"
+#include "manad/take_over.h"
 #include "manad/watchdog.h"
 
 namespace openmana::manad {
@@ -33,10 +34,11 @@ namespace openmana::manad {
 class Daemon {
 public:
     /// Creates every socket. The error's text names what could not be had; `subject` gets the
-    /// option or path meant. `patience` is how long requests wait for a NIC's thread.
+    /// option or path meant. `patience` is how long requests wait for a NIC's thread. `taken`: what
+    /// another process has handed over, which this goes on with.
     static base::Result<std::unique_ptr<Daemon>> create(
         const Options& options, std::string& subject,
-        base::Duration patience = LoopThread::kPatience);
+        base::Duration patience = LoopThread::kPatience, TakeOver* taken = nullptr);
     ~Daemon();
 
     /// Starts its threads.
@@ -55,6 +57,9 @@ public:
     [[nodiscard]] base::EventLoop& loop() { return *loop_; }
     /// Answers one request of the control socket (docs/manad.md). On the loop's thread.
     nlohmann::json handle(const nlohmann::json& request);
+    /// The same for the connection that the request came by. What it asks for may be that this
+    /// process ends, and another one goes on (docs/manad.md).
+    nlohmann::json handle(const nlohmann::json& request, int connection);
     /// Makes a NIC while others are in traffic. The error is for the one who asked. On the loop's
     /// thread, once started.
     Parsed<void> add_nic(const NicOptions& nic, const std::optional<PolicyOptions>& policy = {});
@@ -81,6 +86,7 @@ private:
           networks_(clock_, options),
           network_(*loop_, networks_, nics_),
           watchdog_(clock_) {}
+    nlohmann::json hand_over(int connection);
     void end();
     void add_socket(const std::string& path);
     /// Once it has left: waits for those that are at work with it, and ends it.

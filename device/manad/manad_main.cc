@@ -68,7 +68,19 @@ int main(int argc, char** argv) {
                 safe.error().text, safe.error().detail);
 
     std::string subject;
-    auto created = manad::Daemon::create(options, subject);
+    std::unique_ptr<manad::TakeOver> taken;
+    if (!options.take_over.empty()) {
+        std::string why;
+        auto asked = manad::TakeOver::ask(options.take_over, why);
+        if (!asked) {
+            const std::string with =
+                why.empty() ? options.take_over : fmt::format("{}: {}", options.take_over, why);
+            return give_up("--take-over " + with, asked.error());
+        }
+        taken = std::move(*asked);
+    }
+    auto created =
+        manad::Daemon::create(options, subject, manad::LoopThread::kPatience, taken.get());
     if (!created) return give_up(subject, created.error());
     // Before any thread starts: each has capabilities of its own.
     if (auto dropped = manad::drop_privileges(); !dropped)
@@ -84,6 +96,11 @@ int main(int argc, char** argv) {
     const manad::ServiceNotice notice;
     if (auto entered = manad::enter_sandbox(options.seccomp); !entered)
         return give_up("--seccomp", entered.error());
+    if (taken) {
+        if (auto finished = taken->finish(); !finished)
+            return give_up("--take-over", finished.error());
+        taken.reset();
+    }
     if (auto started = daemon.start(); !started) return give_up("threads", started.error());
     for (const std::string& line : manad::open_ends(options)) OM_INFO("open: {}", line);
     std::puts("ready");

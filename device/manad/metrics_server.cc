@@ -69,14 +69,20 @@ struct MetricsAnswer {
 
 base::Result<std::unique_ptr<MetricsServer>> MetricsServer::create(base::EventLoop& loop,
                                                                    const MetricsPlace& place,
-                                                                   Make make) {
+                                                                   Make make,
+                                                                   base::UniqueFd inherited) {
     std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(make)));
     base::UniqueFd fd;
     if (place.path.empty()) {
-        TRY(fd, listen_at(place.address));
+        fd = std::move(inherited);
+        if (!fd) {
+            TRY(fd, listen_at(place.address));
+        }
     } else {
-        TRY(auto listener, base::UnixListener::create({place.path, place.access}));
-        server->path_.emplace(std::move(listener));
+        auto listener = inherited ? base::UnixListener::adopt(std::move(inherited), place.path)
+                                  : base::UnixListener::create({place.path, place.access});
+        if (!listener) return tl::unexpected(listener.error());
+        server->path_.emplace(std::move(*listener));
         fd = base::UniqueFd(::fcntl(server->path_->fd(), F_DUPFD_CLOEXEC, 0));
         if (!fd) return fail(ErrorCode::kIo, "no descriptor", static_cast<unsigned>(errno));
     }
@@ -86,7 +92,7 @@ base::Result<std::unique_ptr<MetricsServer>> MetricsServer::create(base::EventLo
         MHD_OPTION_LISTEN_SOCKET, listening, MHD_OPTION_CONNECTION_LIMIT, kMaxClients,
         MHD_OPTION_CONNECTION_TIMEOUT, kPatienceSeconds, MHD_OPTION_END);
     if (server->http_ == nullptr) return fail(ErrorCode::kExhausted, "cannot serve HTTP");
-    (void)fd.release();  // now the library's
+    server->listening_ = fd.release();  // now the library's
     const MHD_DaemonInfo* const info =
         ::MHD_get_daemon_info(server->http_, MHD_DAEMON_INFO_EPOLL_FD);
     if (info == nullptr) return fail(ErrorCode::kUnsupported, "the HTTP library has no epoll");

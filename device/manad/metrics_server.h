@@ -35,12 +35,19 @@ public:
     /// The figures, as OpenMetrics if the client wants that.
     using Make = std::function<std::string(bool open_metrics)>;
 
+    /// `inherited`: a socket of that place which listens already, of another process.
     static base::Result<std::unique_ptr<MetricsServer>> create(base::EventLoop& loop,
-                                                               const MetricsPlace& place,
-                                                               Make make);
+                                                               const MetricsPlace& place, Make make,
+                                                               base::UniqueFd inherited = {});
     ~MetricsServer();
     MetricsServer(const MetricsServer&) = delete;
     MetricsServer& operator=(const MetricsServer&) = delete;
+
+    /// The socket that it listens at; who leaves the place to another process says so.
+    [[nodiscard]] int listening() const { return listening_; }
+    void keep_path() {
+        if (path_) path_->keep_path(true);
+    }
 
 private:
     friend struct MetricsAnswer;
@@ -52,7 +59,8 @@ private:
     std::optional<base::UnixListener> path_;  // whose descriptor libmicrohttpd has a copy of
     MHD_Daemon* http_ = nullptr;
     int epoll_ = -1;
-    base::Timer timer_;  // of connections that are silent
+    int listening_ = -1;  // libmicrohttpd's
+    base::Timer timer_;   // of connections that are silent
 };
 
 }  // namespace openmana::manad

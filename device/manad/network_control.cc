@@ -131,6 +131,38 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     return {};
 }
 
+std::optional<std::string> NetworkControl::find_bond() const {
+    if (everything_) return "a capture of all frames is written (--pcap)";
+    for (const auto& [nic, settings] : settings_) {
+        const std::string& name = nic->name();
+        if (settings.capture)
+            return fmt::format("a capture of NIC '{}' is under way: end it first", name);
+        if (settings.flow_file)
+            return fmt::format("the policy of NIC '{}' writes a flow log", name);
+        const bool faults = !settings.flaps.empty() ||
+                            std::ranges::any_of(settings.faults, [](const std::string& text) {
+                                return !text.empty();
+                            });
+        if (faults) return fmt::format("NIC '{}' has faults: clear them first", name);
+    }
+    for (const auto& uplink : uplinks_)
+        if (uplink->uplink().descriptor() < 0)
+            return fmt::format("uplink '{}' cannot go to another process", uplink->uplink().name());
+    return std::nullopt;
+}
+
+std::map<std::string, int> NetworkControl::descriptors() const {
+    std::map<std::string, int> all;
+    for (const auto& uplink : uplinks_)
+        all.emplace(uplink->uplink().name(), uplink->uplink().descriptor());
+    return all;
+}
+
+std::string NetworkControl::policy_of(NicServer& nic) const {
+    const auto found = settings_.find(&nic);
+    return found == settings_.end() ? std::string() : found->second.policy;
+}
+
 base::Result<void> NetworkControl::set_up_policy(const PolicyOptions& policy,
                                                  std::string& subject) {
     subject = policy.policy.flow_log;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -59,6 +60,14 @@ public:
     [[nodiscard]] bool serves_on(const LoopThread& thread) const;
     /// The NIC of that name; null if there is none.
     [[nodiscard]] NicServer* find(const std::string& name) const;
+
+    /// What keeps this from going on in another process, in words for who has asked; nothing if
+    /// nothing does.
+    [[nodiscard]] std::optional<std::string> find_bond() const;
+    /// Of each uplink.
+    [[nodiscard]] std::map<std::string, int> descriptors() const;
+    /// The policy of a NIC, as --policy has it.
+    [[nodiscard]] std::string policy_of(NicServer& nic) const;
 
     /// Answers the requests `capture`, `fault`, `policy`, `rekey`, `fdb` and `uplinks`; nothing
     /// for others.

@@ -42,7 +42,8 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
 
 base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options,
                                                            fabric::Switch& network,
-                                                           base::Duration patience) {
+                                                           base::Duration patience,
+                                                           base::StateReader* state) {
     const std::string& name = options.nic.name;
     TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name, patience));
     TRY(auto loss, base::MemoryLoss::create());
@@ -50,11 +51,46 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     TRY(own.nic.seed, base::random_seed());
     std::unique_ptr<NicServer> nic(new NicServer(own, std::move(thread), std::move(loss), network));
     base::EventLoop& loop = nic->thread_->loop();
-    TRY(nic->server_,
-        vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name));
+    if (state == nullptr) {
+        TRY(nic->server_, vfio_user::Server::create(loop, *nic->endpoint_,
+                                                    {options.socket, options.access}, name));
+    } else {
+        TRY_VOID(nic->load(*state));
+    }
     TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
                       [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;
+}
+
+/// The function first finds the memory of its guest; the client comes last, since nothing may be
+/// missing when it does.
+base::Result<void> NicServer::load(base::StateReader& in) {
+    in.begin("SERV", 1);
+    endpoint_->load(in);
+    endpoint_->load_lent(in);
+    TRY_VOID(in.result());
+    TRY_VOID(nic_->load(in));
+    TRY(server_, vfio_user::Server::take_over(thread_->loop(), *endpoint_, in, socket_, name()));
+    in.end();
+    return in.result();
+}
+
+void NicServer::save(base::StateWriter& out) const {
+    out.begin("SERV", 1);
+    endpoint_->save(out);
+    endpoint_->save_lent(out);
+    nic_->save(out);
+    server_->save(out);
+    out.end();
+}
+
+void NicServer::pause() {
+    server_->pause();
+    nic_->flush();
+}
+
+void NicServer::resume() {
+    server_->resume();
 }
 
 NicServer::~NicServer() {
@@ -76,6 +112,7 @@ base::Result<void> NicServer::start() {
     OM_INFO("nic start: nic={} network={} mac={} socket={}", name(), network_,
             to_string(nic_->config().mac), socket_);
     return thread_->start([this] {
+        server_->resume();
         if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)
             OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", name(), asked.error().text,
                     asked.error().detail);

@@ -22,10 +22,11 @@ namespace openmana::manad {
 /// thread, or on that: then the thread, which others may share, is theirs to end.
 class NicServer {
 public:
-    /// `patience` is that of `call`.
+    /// `patience` is that of `call`. `state`: what save() has written in another process, whose
+    /// guest this one then has; it is in a pause.
     static base::Result<std::unique_ptr<NicServer>> create(
         const NicOptions& options, fabric::Switch& network,
-        base::Duration patience = LoopThread::kPatience);
+        base::Duration patience = LoopThread::kPatience, base::StateReader* state = nullptr);
     ~NicServer();
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
@@ -58,6 +59,12 @@ public:
         gdma::ObjectCounts objects;
     };
     [[nodiscard]] Status status() const;
+    /// Nothing is read from the guest or sent to it until resume(), and what the NIC has sent has
+    /// left. On its thread.
+    void pause();
+    void resume();
+    /// All that another process needs to go on with the guest. In a pause, while its thread rests.
+    void save(base::StateWriter& out) const;
     /// The function forgets everything, as after a function-level reset.
     void reset();
     /// The client is sent away, the socket is gone, and nobody finds the NIC any more
@@ -77,6 +84,7 @@ public:
 private:
     NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
               std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network);
+    base::Result<void> load(base::StateReader& in);
     void on_memory_loss();
 
     const std::string socket_;

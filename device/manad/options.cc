@@ -64,6 +64,7 @@ struct Texts {
     std::vector<std::string> metrics;
     std::string config;
     bool check = false;
+    std::string take_over;
     std::string pcap;
     std::string control;
     std::string socket_access;
@@ -115,6 +116,9 @@ void declare(CLI::App& app, Texts& texts) {
         "A file that says all this (docs/manad.md); what is typed besides adds to it, or "
         "goes before it");
     app.add_flag("--check", texts.check, "Say whether the options and the file are right, no more");
+    app.add_option("--take-over", texts.take_over,
+                   "Go on in the place of the manad with this control socket, with its guests, its "
+                   "sockets and its uplinks; if that fails, it goes on itself");
     app.add_option("--pcap", texts.pcap,
                    "Write every frame of all networks to this file, for Wireshark");
     app.add_option("--control", texts.control, "Socket for manactl");
@@ -438,6 +442,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     auto options = read(*all);
     if (!options) return refusal(options.error().text);
     options->config = texts.config;
+    options->take_over = texts.take_over;
     if (texts.check) return checked(*options);
     ParsedOptions parsed;
     parsed.options = std::move(*options);

@@ -44,6 +44,8 @@ struct Options {
     std::vector<MetricsPlace> metrics;
     std::string pcap;     ///< file for all frames; empty: none
     std::string control;  ///< path of the control socket; empty: none
+    /// Control socket of the process in whose place this one comes; empty: none.
+    std::string take_over;
     base::SocketAccess control_access;
     base::SocketAccess socket_access;  ///< of NICs and uplinks that say nothing else
     std::optional<Account> user;       ///< whom to become

@@ -24,7 +24,7 @@ protected:
         std::string pattern = (std::filesystem::temp_directory_path() / "control-XXXXXX").string();
         directory = ::mkdtemp(pattern.data());
         path = directory + "/control";
-        server = ControlServer::create(*loop, path, [](const json& request) {
+        server = ControlServer::create(*loop, path, [](const json& request, int) {
                      return json{{"ok", true}, {"echo", request}};
                  }).value();
         thread = std::thread([this] { loop->run(); });
@@ -145,7 +145,7 @@ TEST_F(ControlServerTest, StopsAnsweringAClientThatReadsNothing) {
     std::size_t asked = 0;
     const std::string greedy = directory + "/greedy";
     const auto greedy_loop = base::EventLoop::create().value();
-    const auto talkative = ControlServer::create(*greedy_loop, greedy, [&](const json&) {
+    const auto talkative = ControlServer::create(*greedy_loop, greedy, [&](const json&, int) {
                                ++asked;
                                return json(std::string(kAnswer, 'x'));
                            }).value();
@@ -161,7 +161,7 @@ TEST_F(ControlServerTest, StopsAnsweringAClientThatReadsNothing) {
 }
 
 TEST_F(ControlServerTest, APathInUseIsRefusedAndOneLeftBehindTakenOver) {
-    const auto handler = [](const json&) { return json{{"ok", true}}; };
+    const auto handler = [](const json&, int) { return json{{"ok", true}}; };
     auto other_loop = base::EventLoop::create().value();
     const auto refused = ControlServer::create(*other_loop, path, handler);
     ASSERT_FALSE(refused);

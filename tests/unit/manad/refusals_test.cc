@@ -141,7 +141,7 @@ class ControlRefusalsTest : public RefusalsTest {
 protected:
     void SetUp() override {
         RefusalsTest::SetUp();
-        control = ControlServer::create(*loop, folder + "/control", [](const json&) {
+        control = ControlServer::create(*loop, folder + "/control", [](const json&, int) {
                       return json{{"ok", true}};
                   }).value();
     }

@@ -148,8 +148,7 @@ Result<DatagramSocket> DatagramSocket::inherit(UniqueFd socket, const SocketAddr
     if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) !=
         0)
         return fail(ErrorCode::kIo, "not a socket", static_cast<unsigned>(errno));
-    if (!(bound == local))
-        return fail(ErrorCode::kInvalidArgument, "socket of another address");
+    if (!(bound == local)) return fail(ErrorCode::kInvalidArgument, "socket of another address");
     return DatagramSocket(std::move(socket), local.family(), options);
 }
 

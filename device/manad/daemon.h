@@ -29,6 +29,10 @@
 
 namespace openmana::manad {
 
+/// NICs, policies and uplinks are those that were handed over, besides what the options add.
+/// `subject` gets what an error is about.
+base::Result<void> take_options(Options& options, HandedOver& handed, std::string& subject);
+
 /// The whole daemon: its networks, a NicServer per `--nic` and for each that came later, and the
 /// control socket on the loop of the caller's thread.
 class Daemon {

@@ -31,8 +31,9 @@ NAMESPACE = re.compile(rf"(?<![\w:.>])(?:::)?(?:openmana::)?({'|'.join(LAYERS)})
 
 RNIC = Path("device/rnic")
 # The files of the adapter: itself, its commands, and its owner.
-ADAPTER_FILES = {RNIC / name for name in ("adapter.h", "adapter.cc", "commands.cc",
-                                          "ext_commands.cc", "modify_qp.cc", "rnic.h", "rnic.cc")}
+ADAPTER_FILES = {RNIC / name for name in ("adapter.h", "adapter.cc", "adapter_state.cc",
+                                          "commands.cc", "ext_commands.cc", "modify_qp.cc",
+                                          "rnic.h", "rnic.cc")}
 ADAPTER_HEADER = re.compile(r'#include "rnic/adapter\.h"')
 ADAPTER_TYPE = re.compile(r"\bAdapter\b")
 ADAPTER = re.compile(r"\badapter_?\.\s*\w")

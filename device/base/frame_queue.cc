@@ -27,12 +27,12 @@ auto FrameQueue::add_locked(std::size_t bytes, Put&& put) -> Pushed {
 auto FrameQueue::copy_locked(FrameView frame) -> Pushed {
     return add_locked(frame.size(), [&](Chunk& chunk) {
         if (spare_.empty()) {
-            chunk.emplace_back(frame.begin(), frame.end());
+            chunk.emplace_back(frame);
             return;
         }
         chunk.push_back(std::move(spare_.back()));
         spare_.pop_back();
-        chunk.back().assign(frame.begin(), frame.end());
+        chunk.back().assign(frame);
     });
 }
 

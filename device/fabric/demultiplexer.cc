@@ -7,6 +7,7 @@
 
 #include "base/gate.h"
 #include "roce/address.h"
+#include "roce/packet.h"
 
 namespace openmana::fabric {
 
@@ -24,10 +25,13 @@ bool Demultiplexer::for_rdma(const FrameHeaders& headers) const {
 }
 
 /// As for_rdma. True if the RDMA device gets the frame as well.
-bool Demultiplexer::hand_over(const FrameHeaders& headers, std::span<const std::byte> frame) {
+bool Demultiplexer::hand_over(const FrameHeaders& headers, base::FrameView frame) {
     const bool rdma = for_rdma(headers);
     // A group may have members on both sides.
-    if (!rdma || roce::is_multicast(headers.destination)) ethernet_.receive(frame);
+    if (!rdma || roce::is_multicast(headers.destination)) {
+        roce::put_icrc(frame);
+        ethernet_.receive(frame);
+    }
     return rdma;
 }
 
@@ -91,10 +95,12 @@ bool Demultiplexer::returns_to_rdma(std::span<const std::byte> frame) const {
     return to_self(frame) && for_rdma(read_headers(frame));
 }
 
-bool Demultiplexer::return_to_ethernet(std::span<const std::byte> frame) {
+bool Demultiplexer::return_to_ethernet(base::FrameView frame) {
     const bool own = to_self(frame);
     const bool to_group = !frame.empty() && (frame[0] & std::byte{1}) != std::byte{0};
-    return (to_group || own) && ethernet_.receive_own(frame) && own;
+    if (!to_group && !own) return false;
+    roce::put_icrc(frame);
+    return ethernet_.receive_own(frame) && own;
 }
 
 }  // namespace openmana::fabric

@@ -39,14 +39,14 @@ public:
     [[nodiscard]] bool returns_to_rdma(std::span<const std::byte> frame) const;
     /// What a port sends to a group or to itself comes back to packet queues with a rule for it, as
     /// on other RoCE NICs. True if the frame was for this NIC alone. The executor.
-    [[nodiscard]] bool return_to_ethernet(std::span<const std::byte> frame);
+    [[nodiscard]] bool return_to_ethernet(base::FrameView frame);
 
     /// Whether a frame is RoCE for an address that the RDMA device serves. The executor.
     [[nodiscard]] bool for_rdma(std::span<const std::byte> frame) const;
 
 private:
     [[nodiscard]] bool for_rdma(const FrameHeaders& headers) const;
-    [[nodiscard]] bool hand_over(const FrameHeaders& headers, std::span<const std::byte> frame);
+    [[nodiscard]] bool hand_over(const FrameHeaders& headers, base::FrameView frame);
     [[nodiscard]] std::size_t hand_over(base::FrameViews frames, std::span<base::FrameView> rdma);
     [[nodiscard]] static base::FrameViews next_visit(base::FrameViews frames);
     [[nodiscard]] bool to_self(std::span<const std::byte> frame) const;

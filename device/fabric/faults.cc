@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "roce/packet.h"
+
 namespace openmana::fabric {
 namespace {
 
@@ -52,6 +54,7 @@ void FaultInjector::push(base::Frame frame) {
     }
     if (corrupt && frame.size() > kEthernetHeader) {
         counters_.corrupted.add();
+        roce::put_icrc(frame);  // or nobody would find it
         const std::uint64_t bit = where % ((frame.size() - kEthernetHeader) * 8);
         frame[kEthernetHeader + bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
     }

@@ -119,6 +119,7 @@ public:
     /// Port: frames for this NIC.
     void deliver(base::FrameViews frames) override;
     using Port::deliver;
+    [[nodiscard]] bool inside() const override { return true; }
     /// Interfaces of the guest with MAC addresses of their own reach each other by RDMA too.
     void returned(base::FrameView frame) override;
 

@@ -25,6 +25,8 @@ public:
     /// during the call only.
     virtual void deliver(base::FrameViews frames) = 0;
     void deliver(base::FrameView frame) { deliver(base::FrameViews(&frame, 1)); }
+    /// True if frames may come without their ICRC, for whoever is here checks none of this process.
+    [[nodiscard]] virtual bool inside() const { return false; }
     /// A frame that came from here, and whose destination is, or long ago was, behind this port: it
     /// is not sent back. On the thread that sent it in.
     virtual void returned(base::FrameView frame) { (void)frame; }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "roce/packet.h"
+
 namespace openmana::fabric {
 
 PortPath::PortPath(base::Executor& executor, std::string name, const base::MacAddr& mac,
@@ -122,7 +124,7 @@ void PortPath::from_network(base::FrameViews frames) {
 }
 
 void PortPath::wait_for_thread(base::FrameView frame) {
-    base::Frame copy(frame.begin(), frame.end());
+    base::Frame copy(frame);
     const bool marked =
         waiting_.bytes() > kMarkWaitingBytes && mark_congestion(copy, read_headers(copy));
     switch (waiting_.push(std::move(copy))) {
@@ -198,7 +200,10 @@ void PortPath::after_shaper(Direction direction, base::Frame frame) {
 }
 
 void PortPath::leave(Direction direction, base::Frame frame) {
-    if (tap_) tap_->frame(frame);
+    if (tap_) {
+        roce::put_icrc(frame);
+        tap_->frame(frame);
+    }
     if (direction == Direction::kTransmit)
         exits_.to_network(std::move(frame));
     else

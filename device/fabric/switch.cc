@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mac_at.h"
+#include "roce/packet.h"
 
 namespace openmana::fabric {
 namespace {
@@ -236,6 +237,7 @@ void Switch::flood(const Port& from, const Target& target, base::FrameView frame
         if (to.port == &from) continue;
         if (!from.may_send_to(*to.port)) continue;
         if (target.kind == Target::Kind::kUnknown && to.port != target.one && to.fixed) continue;
+        if (!to.port->inside()) roce::put_icrc(frame);
         to.port->deliver(frame);
     }
 }
@@ -297,6 +299,9 @@ void Switch::forward_burst(Port& from, base::FrameViews frames, base::TimePoint 
             continue;
         }
         counters_.forwarded.add(count);
+        if (!target.one->inside())
+            for (base::FrameView& leaving : std::span(together).first(count))
+                roce::put_icrc(leaving);
         target.one->deliver(base::FrameViews(together).first(count));
     }
 }

@@ -20,6 +20,7 @@
 #include "fabric/peers.h"
 #include "fabric/port.h"
 #include "fabric/reach.h"
+#include "roce/packet.h"
 
 namespace openmana::fabric {
 
@@ -88,7 +89,10 @@ public:
     [[nodiscard]] bool observed() const { return tap_.load(std::memory_order_acquire) != nullptr; }
     /// Shows the tap a frame that a port keeps to itself.
     void observe(base::FrameView frame) {
-        if (FrameTap* const tap = tap_.load(std::memory_order_acquire)) tap->frame(frame);
+        FrameTap* const tap = tap_.load(std::memory_order_acquire);
+        if (tap == nullptr) return;
+        roce::put_icrc(frame);
+        tap->frame(frame);
     }
     /// The NICs on it, for those that do without frames.
     [[nodiscard]] Peers& peers() { return peers_; }

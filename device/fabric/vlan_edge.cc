@@ -109,7 +109,8 @@ FramesAtGuest::FramesAtGuest(const VlanEdge& edge, base::FrameViews frames)
         const auto macs = frame.first(kMacs), rest = frame.subspan(kMacs + kTag);
         room_.insert(room_.end(), macs.begin(), macs.end());
         room_.insert(room_.end(), rest.begin(), rest.end());
-        views_.push_back(base::FrameView(room_).subspan(begin));
+        views_.emplace_back(std::span<const std::byte>(room_).subspan(begin));
+        views_.back().set_lacks_icrc(frame.lacks_icrc());
     }
     all_ = views_;
 }

@@ -68,7 +68,7 @@ void Dispatcher::count_drop(roce::DropReason reason) {
     }
 }
 
-void Dispatcher::handle_frame(std::span<const std::byte> frame) {
+void Dispatcher::handle_frame(base::FrameView frame) {
     datapath_.counters.rx_frames.add();
     const auto packet = roce::parse(frame);
     if (!packet) {

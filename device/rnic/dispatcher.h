@@ -24,7 +24,7 @@ public:
     /// A burst.
     void handle(std::span<const base::Frame> frames);
     /// One frame, whose answer waits for the end of a burst.
-    void handle_frame(std::span<const std::byte> frame);
+    void handle_frame(base::FrameView frame);
     /// Forgets who has something to answer.
     void clear() { batch_.clear(); }
 

@@ -44,9 +44,12 @@ public:
     /// Changes after everything that local_peer() and Addresses::owns() depend on; 0 if nobody
     /// counts: an answer is good for one turn then. Any thread.
     [[nodiscard]] virtual std::uint64_t generation() const { return 0; }
-    /// As transmit(), but leaves the frame, whose capacity the caller uses again, if it can. Only
-    /// the caller's executor.
-    virtual void transmit_lent(base::Frame& frame) { transmit(std::move(frame)); }
+    /// As transmit(), of a frame that lacks its ICRC; leaves it, whose capacity the caller uses
+    /// again, if it can. Only the caller's executor.
+    virtual void transmit_lent(base::Frame& frame) {
+        roce::put_icrc(frame);
+        transmit(std::move(frame));
+    }
     /// Bytes of frames that transmit() takes now without filling a queue so far that it drops some;
     /// 0: wait. Only the caller's executor.
     [[nodiscard]] virtual std::uint64_t transmit_room() const { return UINT64_MAX; }

@@ -10,7 +10,7 @@ std::size_t Transmitter::send(QpTraffic& own, const roce::Packet& packet, Spans 
         counters_.drop_source.add();
         return 0;
     }
-    roce::encode(packet, payload, frame_);
+    roce::encode_without_icrc(packet, payload, frame_);
     const std::size_t bytes = frame_.size();
     counters_.tx_frames.add();
     tally(counters_.tx_packets, own.tx_packets);

@@ -320,7 +320,7 @@ const OpcodeInfo& opcode_info(Opcode opcode) {
     return kOpcodes[static_cast<std::uint8_t>(opcode)];
 }
 
-base::Result<Packet> parse(std::span<const std::byte> frame) {
+base::Result<Packet> parse(base::FrameView frame) {
     Packet packet;
     const Link link = parse_link(frame);
     if (link.ip_offset == 0) return drop(DropReason::kNotRoce, "not IP");
@@ -341,7 +341,8 @@ base::Result<Packet> parse(std::span<const std::byte> frame) {
         return drop(DropReason::kMalformed, "UDP length");
 
     const auto covered = ip.body.first(udp_size - kIcrcSize);
-    if (load_le<std::uint32_t>(covered.data() + covered.size()) != icrc(ip.header, covered))
+    if (!frame.lacks_icrc() &&
+        load_le<std::uint32_t>(covered.data() + covered.size()) != icrc(ip.header, covered))
         return drop(DropReason::kIcrc, "ICRC");
 
     const std::byte* bth = udp + kUdpSize;
@@ -362,7 +363,7 @@ base::Result<Packet> parse(std::span<const std::byte> frame) {
     return packet;
 }
 
-void encode(const Packet& packet, PayloadSpans payload, base::Frame& out) {
+void encode_without_icrc(const Packet& packet, PayloadSpans payload, base::Frame& out) {
     const OpcodeInfo& info = packet.info();
     // No outside byte gets here: opcodes are the sender's own choice, and it cuts at the path MTU.
     OM_CHECK(info.known());
@@ -409,7 +410,13 @@ void encode(const Packet& packet, PayloadSpans payload, base::Frame& out) {
     }
     std::memset(at, 0, pad);
     at += pad;
-    store_le<std::uint32_t>(at, icrc({ip, ip_size}, {udp, udp_size - kIcrcSize}));
+    store_le<std::uint32_t>(at, 0);
+    out.set_lacks_icrc(true);
+}
+
+void encode(const Packet& packet, PayloadSpans payload, base::Frame& out) {
+    encode_without_icrc(packet, payload, out);
+    put_icrc(out);
 }
 
 void encode(const Packet& packet, base::Frame& out) {
@@ -417,6 +424,25 @@ void encode(const Packet& packet, base::Frame& out) {
     std::span<std::byte> whole(const_cast<std::byte*>(packet.payload.data()),
                                packet.payload.size());
     encode(packet, PayloadSpans(&whole, 1), out);
+}
+
+void put_icrc(base::FrameView& frame) {
+    if (!frame.lacks_icrc()) return;
+    // It is encode_without_icrc()'s, with or without a tag.
+    const Link link = parse_link(frame);
+    const std::size_t ip_size = link.type == kTypeIpv4 ? kIpv4Size : kIpv6Size;
+    const std::size_t udp = link.ip_offset + ip_size;
+    OM_CHECK(link.ip_offset != 0 && frame.size() >= udp + kUdpSize + kBthSize + kIcrcSize);
+    const auto covered = frame.subspan(udp, frame.size() - udp - kIcrcSize);
+    store_le<std::uint32_t>(const_cast<std::byte*>(covered.data()) + covered.size(),
+                            icrc(frame.subspan(link.ip_offset, ip_size), covered));
+    frame.set_lacks_icrc(false);
+}
+
+void put_icrc(base::Frame& frame) {
+    base::FrameView view = frame;
+    put_icrc(view);
+    frame.set_lacks_icrc(false);
 }
 
 void write_grh(const Packet& packet, std::size_t payload_bytes, std::span<std::byte, 40> out) {

@@ -220,8 +220,8 @@ enum class DropReason : std::uint8_t {
 
 /// Checks 2, 4 and 5 of ROCE 1.11, bounded by the frame; bytes behind the IP packet (Ethernet
 /// padding) are ignored. A reserved RC opcode gives a packet with info().known() == false, no
-/// extension headers, and everything as payload.
-[[nodiscard]] base::Result<Packet> parse(std::span<const std::byte> frame);
+/// extension headers, and everything as payload. A frame that lacks its ICRC is not asked for it.
+[[nodiscard]] base::Result<Packet> parse(base::FrameView frame);
 
 /// Pieces of payload, in order; a gdma::SpanList converts to it.
 using PayloadSpans = std::span<const std::span<std::byte>>;
@@ -232,6 +232,12 @@ using PayloadSpans = std::span<const std::span<std::byte>>;
 void encode(const Packet& packet, PayloadSpans payload, base::Frame& out);
 /// The same with `packet.payload`.
 void encode(const Packet& packet, base::Frame& out);
+/// As the first, but the frame lacks its ICRC.
+void encode_without_icrc(const Packet& packet, PayloadSpans payload, base::Frame& out);
+/// Puts the ICRC into a frame that lacks it; others stay as they are. The memory of a view is that
+/// of a Frame, so it can be written to; only the thread that sends it has it now.
+void put_icrc(base::Frame& frame);
+void put_icrc(base::FrameView& frame);
 
 /// The 40 bytes that a UD receiver finds before the payload (ROCE 5.4) when a packet with
 /// `payload_bytes` arrives: the IPv6 header, or 20 zero bytes and the IPv4 header. The caller has

@@ -47,6 +47,29 @@ TEST(FrameQueue, TellsTheFirstFromTheOthersUntilNothingWaits) {
     EXPECT_EQ(queue.push(frame(4)), Pushed::kFirst);
 }
 
+TEST(FrameQueue, KeepsWhetherAFrameLacksItsIcrc) {
+    FrameQueue queue("test", 1 << 20);
+    for (int round = 0; round < 3; ++round) {  // in the memory of others too
+        for (unsigned i = 0; i < 6; ++i) {
+            Frame one = frame(i);
+            one.set_lacks_icrc((i + round) % 2 == 0);
+            const FrameView view = one;
+            if (i % 3 == 0) {
+                EXPECT_NE(queue.push(view), Pushed::kFull);
+            } else if (i % 3 == 1) {
+                EXPECT_EQ(queue.push(FrameViews(&view, 1)).refused, 0U);
+            } else {
+                EXPECT_NE(queue.push(std::move(one)), Pushed::kFull);
+            }
+        }
+        FrameQueue::Chunk taken = queue.take();
+        ASSERT_EQ(taken.size(), 6U);
+        for (unsigned i = 0; i < 6; ++i) EXPECT_EQ(taken[i].lacks_icrc(), (i + round) % 2 == 0);
+        queue.recycle(std::move(taken));
+        EXPECT_TRUE(queue.done());
+    }
+}
+
 TEST(FrameQueue, ATurnTakesAFewFramesInTheirOrder) {
     FrameQueue queue("test", 1 << 20);
     for (std::uint32_t i = 0; i < 1000; ++i) ASSERT_NE(queue.push(frame(i)), Pushed::kFull);

@@ -19,6 +19,7 @@
 #include "support/rdma_host.h"
 #include "unit/fabric/frames.h"
 #include "unit/fabric/nic_fixture.h"
+#include "unit/fabric/packet_queues.h"
 
 namespace openmana::fabric::nic_test {
 namespace {
@@ -677,33 +678,6 @@ TEST_F(NicTest, TaggedAndForeignRoceGoesToTheEthernetDevice) {
     world.run_until_idle();
     EXPECT_EQ(rdma(), 2u) << "a group has members once there is a datagram queue pair";
 }
-
-/// The packet queues of a NIC: a send queue, and a receive queue that a rule gives everything.
-struct PacketQueues {
-    explicit PacketQueues(Machine& machine) : guest(machine.host.hwc()) {
-        machine.nic.ethernet().allow_packets(true);
-        OM_CHECK(guest.probe());
-        guest.packets = true;
-        tx = *guest.create_tx();
-        rx = *guest.create_rx(1600);
-        for (int i = 0; i < 4; ++i) guest.post_buffer(rx);
-        const auto all = ::openmana::test::Request(MANA_HW_EXT_ADD_FLOW, 168, 40, 2)
-                             .put<std::uint64_t>(40, rx.object);
-        OM_CHECK(machine.host.hwc().call(all).ok());
-    }
-    static base::Frame frame(const base::MacAddr& to, const base::MacAddr& from) {
-        base::Frame out(60);
-        std::memcpy(out.data(), to.data(), to.size());
-        std::memcpy(out.data() + 6, from.data(), from.size());
-        out[12] = std::byte{0x88};
-        out[13] = std::byte{0xb5};
-        return out;
-    }
-
-    ::openmana::test::EthGuest guest;
-    ::openmana::test::EthTx tx;
-    ::openmana::test::EthRx rx;
-};
 
 constexpr base::MacAddr kGroup = {0x01, 0x50, 0x56, 0x19, 0x20, 0xa7};
 constexpr base::MacAddr kForeign = {0x24, 0x8a, 0x07, 0xa5, 0x28, 0xc8};

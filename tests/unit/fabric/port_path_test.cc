@@ -33,7 +33,7 @@ public:
 class PortPathTest : public ::testing::Test, public PortPath::Exits {
 protected:
     void to_network(base::Frame frame) override { network.push_back(number_of(frame)); }
-    void to_guest(std::span<const std::byte> frame) override { guest.push_back(number_of(frame)); }
+    void to_guest(base::FrameView frame) override { guest.push_back(number_of(frame)); }
     std::size_t to_guest_now(base::FrameViews frames) override {
         if (!open) return 0;
         for (const base::FrameView frame : frames) to_guest(frame);

@@ -150,6 +150,7 @@ void Requester::complete_front() {
 
 void Requester::progress() {
     retry_left_ = qp_.attributes.retry_count;
+    timeouts_in_row_ = 0;
     rnr_left_ = qp_.attributes.rnr_retry;
     resent_ = false;
     stalled_ = false;

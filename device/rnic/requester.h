@@ -174,6 +174,7 @@ private:
     std::uint32_t window_ = 0;      // packets under way at most: less after a loss
     std::uint32_t part_ = 1;        // see read_part; for the life of a connection
     std::uint32_t retry_left_ = 0;
+    std::uint32_t timeouts_in_row_ = 0;  // without progress between them
     std::uint32_t rnr_left_ = 0;
     bool resent_ = false;  // has gone back to una_
     Credits credits_;

@@ -23,7 +23,7 @@ void Requester::watch() {
         ack_timer_.cancel();
         return;
     }
-    ack_timer_.arm(roce::ack_timeout(qp_.attributes.timeout));
+    ack_timer_.arm(roce::ack_timeout_after(qp_.attributes.timeout, timeouts_in_row_));
 }
 
 void Requester::stall() {
@@ -33,6 +33,7 @@ void Requester::stall() {
 
 void Requester::on_timeout() {
     tally(datapath_.counters.timeouts, qp_.events.timeouts);
+    ++timeouts_in_row_;
     resent_ = false;
     stalled_ = false;
     if (retry(true) && turn()) datapath_.scheduler.schedule(qp_);

@@ -63,6 +63,15 @@ constexpr std::uint8_t kAckUnlimited = 0x1f;  ///< ACK without end-to-end credit
     return base::Duration(4096ULL << std::min(code, 31U));
 }
 
+/// What the ACK timer waits after so many timeouts in a row (ROCE 3.6): twice as long each time,
+/// but within the 4 T of IBTA 9.7.6.1.3, and never longer than code 16 unless that is the first
+/// wait: who waits for the end of a connection that is dead does not wait much longer for that.
+[[nodiscard]] constexpr base::Duration ack_timeout_after(std::uint32_t code,
+                                                         std::uint32_t timeouts) {
+    const base::Duration first = ack_timeout(code);
+    return std::max(first, std::min(first * (1U << std::min(timeouts, 2U)), ack_timeout(16)));
+}
+
 /// Delay that an RNR NAK with this timer code asks for. Code 0 is the longest.
 [[nodiscard]] constexpr base::Duration rnr_delay(std::uint8_t code) {
     constexpr std::array<std::uint32_t, 32> kTenMicroseconds = {

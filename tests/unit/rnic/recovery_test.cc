@@ -462,6 +462,84 @@ TEST_F(RecoveryTest, FourTriesThenBothQueuesAreFlushed) {
     EXPECT_EQ(link->a.error(true), unsigned{MANA_HW_RNIC_VE_FLUSHED});
 }
 
+/// When the packets of one WRITE that nobody answers go out, after the first of them.
+class BackOffTest : public RecoveryTest {
+protected:
+    std::vector<base::Duration> tries(std::uint8_t timeout, std::uint32_t retries) {
+        Connection::Options options;
+        options.timeout = timeout;
+        options.retries = retries;
+        open(options);
+        std::vector<base::Duration> all;
+        const auto start = link->world.now();
+        link->network.fate = [&](const roce::Packet&) {
+            all.push_back(link->world.now() - start);
+            return Fate{true};
+        };
+        write(1, 10);
+        EXPECT_TRUE(link->world.run_until(
+            [&] {
+                link->a.poll();
+                return !link->a.done.empty();
+            },
+            std::chrono::seconds(60)));
+        EXPECT_EQ(link->a.error(false), unsigned{MANA_HW_RNIC_VE_RETRY});
+        all.push_back(link->world.now() - start);
+        return all;
+    }
+    /// As many waits of so many times `unit` one after the other, to a few microseconds.
+    static void expect_waits(const std::vector<base::Duration>& tries, base::Duration unit,
+                             const std::vector<int>& times) {
+        ASSERT_EQ(tries.size(), times.size() + 1);
+        for (std::size_t i = 0; i < times.size(); ++i) {
+            SCOPED_TRACE(i);
+            EXPECT_GE(tries[i + 1] - tries[i], unit * times[i]);
+            EXPECT_LT(tries[i + 1] - tries[i], unit * times[i] + microseconds(100));
+        }
+    }
+};
+
+TEST_F(BackOffTest, EachTimeoutInARowWaitsTwiceAsLongUpToFourTimes) {
+    expect_waits(tries(10, 7), roce::ack_timeout(10), {1, 2, 4, 4, 4, 4, 4, 4});
+}
+
+TEST_F(BackOffTest, NoneWaitsLongerThanAQuarterOfASecondThatWouldNotHave) {
+    expect_waits(tries(15, 3), roce::ack_timeout(15), {1, 2, 2, 2});
+    expect_waits(tries(16, 2), roce::ack_timeout(16), {1, 1, 1});
+    expect_waits(tries(18, 2), roce::ack_timeout(18), {1, 1, 1});
+}
+
+TEST_F(BackOffTest, ProgressBringsTheFirstWaitBack) {
+    Connection::Options options;
+    options.timeout = 10;
+    open(options);
+    link->network.fate = [](const roce::Packet& p) { return Fate{p.info().response}; };
+    write(1, 4 * 1024);
+    const auto timeouts = [&] { return at_a().timeouts.value(); };
+    ASSERT_TRUE(link->world.run_until([&] { return timeouts() == 3; }, std::chrono::seconds(1)));
+    inject(link->a, to(link->a, Opcode::kAcknowledge, 0x101));
+    const auto start = link->world.now();
+    ASSERT_TRUE(link->world.run_until([&] { return timeouts() == 4; }, std::chrono::seconds(1)));
+    EXPECT_LT(link->world.now() - start, roce::ack_timeout(10) + microseconds(100));
+}
+
+/// Answers take six times as long as the timeout.
+TEST_F(BackOffTest, APathLongerThanTheTimeoutDoesNotUseTheRetriesUp) {
+    Connection::Options options;
+    options.timeout = 10;
+    options.retries = 3;
+    open(options);
+    link->network.fate = [](const roce::Packet&) {
+        Fate fate;
+        fate.delay = 3 * roce::ack_timeout(10);
+        return fate;
+    };
+    for (std::uint64_t i = 1; i <= 20; ++i) write(i, 3 * 1024);
+    ASSERT_TRUE(link->run(20, 0, std::chrono::seconds(60)));
+    expect_ok(20);
+    EXPECT_EQ(at_a().retries_exceeded.value(), 0U);
+}
+
 /// Two retries, in a network that loses all answers until it is mended. After the first timeout
 /// `progress` brings one of them after all: one retry is left then, and two are needed.
 class RefillTest : public RecoveryTest {

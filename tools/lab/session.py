@@ -143,8 +143,8 @@ class Lab:
             raise LabError("a wire joins two hosts, each of which needs a guest")
         if self.hosts is not None and self._path is not None:
             raise LabError("two hosts have a wire, not a path through the loopback interface")
-        if self._mtu is not None and not 1500 <= self._mtu <= 9000:
-            raise LabError(f"MTU {self._mtu} is out of range (1500 to 9000)")
+        if self._mtu is not None and not 1280 <= self._mtu <= 9000:
+            raise LabError(f"MTU {self._mtu} is out of range (1280 to 9000)")
 
     @property
     def manad(self) -> Manad | None:

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "base/log.h"
 #include "manad/dma_ranges.h"
 #include "manad/in_words.h"
-#include "manad/metrics_text.h"
 #include "manad/nic_mtus.h"
 #include "manad/open_ends.h"
 #include "manad/vlan_options.h"
@@ -23,12 +21,6 @@ namespace openmana::manad {
 namespace {
 
 using nlohmann::json;
-
-template <typename Counters>
-void add_counters(json& into, const Counters& counters) {
-    counters.visit(
-        [&](const base::CounterInfo& info, std::uint64_t value) { into[info.name] = value; });
-}
 
 json objects(const gdma::ObjectCounts& counts) {
     return {{"eqs", counts.eqs},         {"cqs", counts.cqs},
@@ -435,42 +427,6 @@ json Daemon::change_nics(const json& request) {
     return {{"ok", true}};
 }
 
-/// Asks no other thread: all of these are read as they are.
-std::string Daemon::metrics(bool open_metrics) {
-    using Type = MetricsText::Type;
-    MetricsText text;
-    // Of memory, what is now; all else is counted.
-    const auto type_of = [](std::string_view name) {
-        return name.starts_with("nic.memory.") && name != "nic.memory.refused" ? Type::kGauge
-                                                                               : Type::kCounter;
-    };
-    const auto adding = [&](const MetricsText::Labels& labels) {
-        return [&text, &type_of, labels](const base::CounterInfo& info, std::uint64_t value) {
-            text.add(MetricsText::name_of(info.name), type_of(info.name), info.help, labels, value);
-        };
-    };
-    for (const auto& nic : nics_) {
-        const MetricsText::Labels labels{{"nic", nic->name()}, {"network", nic->network()}};
-        nic->visit_counters(adding(labels));
-        text.add("manad_nic_link_up", Type::kGauge, "whether the NIC's link is up", labels,
-                 std::uint64_t{nic->nic().link()});
-        text.add("manad_nic_client_connected", Type::kGauge, "whether a guest has the NIC", labels,
-                 std::uint64_t{nic->has_client()});
-    }
-    for (const auto& [name, network] : networks_.all())
-        network->counters().visit(adding({{"network", name}}));
-    network_.add_metrics(text);
-    watch_->counters().visit(adding({{"nic", ""}, {"network", ""}}));
-    const auto cpu = std::clock();
-    text.add("manad_heap_bytes", Type::kGauge, "bytes that manad has allocated", {},
-             std::uint64_t{base::heap_bytes()});
-    text.add("process_cpu_seconds", Type::kCounter, "time that all threads have used", {},
-             static_cast<double>(cpu) / CLOCKS_PER_SEC);
-    text.add("manad_nics_leaving", Type::kGauge, "NICs that were removed and are not gone", {},
-             std::uint64_t{leaving_.size()});
-    return open_metrics ? text.open_metrics() : text.prometheus();
-}
-
 /// Asks all NICs at once, so that many that hang are waited for as long as one.
 json Daemon::status() {
     const auto start = clock_.now();
@@ -509,28 +465,6 @@ json Daemon::status() {
             {"nics", rows},
             {"leaving", leaving_.size()},
             {"heap_bytes", base::heap_bytes()}};
-}
-
-json Daemon::stats(const std::vector<NicServer*>& nics) {
-    json rows = json::array();
-    for (NicServer* nic : nics) {
-        json counters = json::object();
-        nic->visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
-            counters[info.name] = value;
-        });
-        rows.push_back({{"nic", nic->name()}, {"network", nic->network()}, {"counters", counters}});
-    }
-    json networks = json::array();
-    json sum = json::object();
-    for (const auto& [name, network] : networks_.all()) {
-        json counters = json::object();
-        add_counters(counters, network->counters());
-        for (const auto& [counter, value] : counters.items())
-            sum[counter] = sum.value(counter, std::uint64_t{0}) + value.get<std::uint64_t>();
-        networks.push_back({{"network", name}, {"counters", std::move(counters)}});
-    }
-    add_counters(sum, watch_->counters());  // of this thread, which is no NIC's
-    return {{"ok", true}, {"nics", rows}, {"networks", networks}, {"switch", sum}};
 }
 
 json Daemon::qps(const std::vector<NicServer*>& nics) {

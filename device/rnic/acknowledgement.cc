@@ -144,8 +144,17 @@ void Requester::complete_front() {
     if (wqe.is_atomic() && reads_out_ > 0) --reads_out_;
     ++messages;
     if (!wqe.fetches()) tally(datapath_.counters.tx_bytes, traffic.tx_bytes, wqe.length);
+    add_figures(wqe);
     queue_.pop();
     if (current_ > 0) --current_;
+}
+
+void Requester::add_figures(const SendWqe& wqe) {
+    if (!wqe.local && !wqe.is_atomic()) datapath_.figures.add_bytes(wqe.request_kind(), wqe.length);
+    if (!wqe.timed) [[likely]]
+        return;
+    const base::Duration time = timing_.end(datapath_.executor.now());
+    if (!wqe.local) datapath_.figures.add_time(wqe.request_kind(), time);
 }
 
 void Requester::progress() {

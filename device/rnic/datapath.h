@@ -16,9 +16,11 @@
 #include "rnic/datagrams.h"
 #include "rnic/local_peer.h"
 #include "rnic/network.h"
+#include "rnic/qp_states.h"
 #include "rnic/qp_tasks.h"
 #include "rnic/receive_wait.h"
 #include "rnic/record_watch.h"
+#include "rnic/request_figures.h"
 #include "rnic/scheduler.h"
 #include "rnic/scratch.h"
 #include "rnic/transmitter.h"
@@ -65,6 +67,8 @@ struct Datapath {
     const std::string& nic;    ///< name, for logs
     const RnicConfig config;
     RnicCounters counters;
+    RequestFigures figures;
+    QpStates states;  ///< how many queue pairs are in each
     Scratch scratch;
     Addresses addresses;
     AdapterEvents events;

@@ -82,8 +82,6 @@ private:
     const bool privileged_;
     bool drained_reported_ = false;
     bool bad_record_ = false;
-    std::uint32_t producer_ = 0;  // in units, as last read from the record
-    std::uint32_t consumer_ = 0;
     std::uint32_t peeked_ = 0;  // up to here the keys were asked for
     Qp& qp_;
     Datapath& datapath_;

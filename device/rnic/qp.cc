@@ -11,6 +11,17 @@ Qp::Qp(Datapath& datapath_, QpType type_, Ids ids_, Uses uses)
       QpCore(*this, datapath_, type_, ids_, std::move(uses)),
       requester(*this) {
     life = datapath.tasks.begin_life();
+    datapath.states.enter(state());
+}
+
+Qp::~Qp() {
+    datapath.states.leave(state());
+}
+
+void Qp::set_state(std::uint32_t state) {
+    // First, so that nobody who reads sees one leave that has not entered.
+    datapath.states.enter(state);
+    datapath.states.leave(state_.exchange(state, std::memory_order_acq_rel));
 }
 
 std::uint64_t Qp::growth() {
@@ -115,6 +126,8 @@ void Qp::reset() {
 }
 
 void Qp::sends_posted() {
+    if (connected() && datapath.figures.time_this()) [[unlikely]]
+        requester.time_posted();
     if (scheduled) return;
     if (connected() ? requester.turn() : send_datagrams()) datapath.scheduler.schedule(*this);
 }

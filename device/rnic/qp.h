@@ -137,7 +137,7 @@ static_assert(sizeof(QpCore) == 128);
 struct Qp : QpUpkeep, QpCore {
     using Ids = QpIds;
     using Uses = QpUses;
-    ~Qp() override = default;
+    ~Qp() override;
     /// What one may take beside its own memory, whatever its owner and its peers do. Not its send
     /// queue beyond a few slots: see SendQueue.
     [[nodiscard]] static std::uint64_t growth();
@@ -146,7 +146,7 @@ struct Qp : QpUpkeep, QpCore {
     /// What windows of type 2 are bound to.
     [[nodiscard]] gdma::WindowScope scope() const { return gdma::WindowScope(qpn().value()); }
     [[nodiscard]] std::uint32_t state() const { return state_.load(std::memory_order_acquire); }
-    void set_state(std::uint32_t state) { state_.store(state, std::memory_order_release); }
+    void set_state(std::uint32_t state);
     [[nodiscard]] bool connected() const { return type == QpType::kRc || type == QpType::kUc; }
     /// The SQ may have more work than before.
     void sends_posted();

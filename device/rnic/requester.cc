@@ -30,6 +30,7 @@ void Requester::start(Psn first) {
     qp_.sends->start(first);
     // Nothing that counts with the old PSNs stays, even if the host changes them under way.
     queue_.clear();
+    timing_.forget();
     current_ = reads_out_ = read_psns_ = since_ack_request_ = 0;
     credits_.start();
     asking_ = no_credits_ = false;
@@ -55,6 +56,12 @@ void Requester::stop() {
     ack_timer_.cancel();
     rnr_timer_.cancel();
     stalled_ = false;
+    timing_.forget();
+}
+
+void Requester::time_posted() {
+    if (qp_.sends->producer() != qp_.sends->consumer())
+        timing_.begin(qp_.sends->producer(), datapath_.executor.now());
 }
 
 void Requester::fail(std::uint16_t vendor, bool on_rreq) {
@@ -158,6 +165,8 @@ bool Requester::fetch() {
     SendWqe* const taken = queue_.push();
     if (taken == nullptr) return false;
     qp_.sends->fetch(*taken, fetch_psn_);
+    if (timing_.waits()) [[unlikely]]
+        taken->timed = timing_.take(qp_.sends->consumer());
     if (!taken->local) {
         fetch_psn_ = taken->last() + 1;
         taken->ssn = credits_.next(taken->is_read() ? parts(taken->packets) : 1);

@@ -8,6 +8,7 @@
 #include "rnic/counters.h"
 #include "rnic/credits.h"
 #include "rnic/local_peer.h"
+#include "rnic/request_figures.h"
 #include "rnic/segment.h"
 #include "rnic/send_queue.h"
 
@@ -47,6 +48,8 @@ public:
     void reset();
     /// From SQE to RTS: what failed is forgotten, what is posted from now on is sent.
     void resume();
+    /// Times the requests that are posted now, to the last of them.
+    void time_posted();
     /// What is posted waits for no more.
     void end_gathering() { last_burst_ = {}; }
     /// The addresses of the connection have changed.
@@ -146,6 +149,7 @@ private:
     bool ack_through(Psn psn);
     void advance_to(Psn next);
     void complete_front();
+    void add_figures(const SendWqe& wqe);
     void progress();
     void discard(SendWqe& wqe);
     void skip_to_next();
@@ -183,6 +187,7 @@ private:
     bool stalled_ = false;     // local path: as if the packet was lost; the timer decides
     std::uint16_t failure_ = 0;
     bool failure_on_rreq_ = false;
+    RequestTiming timing_;
     // What the network said of the connection's addresses, as long as its generation is this.
     bool owns_source_ = false;
     LocalEnd local_;

@@ -46,19 +46,26 @@ const RnicCounters& Rnic::counters() const {
     return adapter_->datapath.counters;
 }
 
+const RequestFigures& Rnic::request_figures() const {
+    return adapter_->datapath.figures;
+}
+
+const QpStates& Rnic::qp_states() const {
+    return adapter_->datapath.states;
+}
+
 std::size_t Rnic::qp_count() const {
     return adapter_->qps.count();
 }
 
 std::vector<QpStatus> Rnic::qp_status() const {
-    static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
     static constexpr const char* kTypes[] = {"RC", "UD", "GSI", "UC"};
     std::vector<QpStatus> result;
     adapter_->qps.for_each([&](Qp& qp) {
         QpStatus status;
         status.qpn = qp.qpn().value();
         status.type = kTypes[static_cast<std::size_t>(qp.type)];
-        status.state = kStates[qp.state()];
+        status.state = QpStates::kNames[qp.state()];
         status.path = qp.requester.path;
         status.remote_qpn = qp.route.dest_qpn.value();
         status.tx_messages = qp.requester.messages;

@@ -13,6 +13,8 @@
 #include "rnic/counters.h"
 #include "rnic/local_peer.h"
 #include "rnic/network.h"
+#include "rnic/qp_states.h"
+#include "rnic/request_figures.h"
 
 namespace openmana::rnic {
 
@@ -59,6 +61,8 @@ public:
     [[nodiscard]] const LocalPeer& local_peer() const;
     /// From any thread.
     [[nodiscard]] const RnicCounters& counters() const;
+    [[nodiscard]] const RequestFigures& request_figures() const;
+    [[nodiscard]] const QpStates& qp_states() const;
     /// On the executor, like qp_status, which costs a lock and a record for each.
     [[nodiscard]] std::size_t qp_count() const;
     [[nodiscard]] std::vector<QpStatus> qp_status() const;

@@ -57,6 +57,14 @@ public:
 
     /// Forgets all work.
     virtual void reset() = 0;
+
+    /// How far the host has posted and how far that is taken, each in the measure of the format.
+    [[nodiscard]] std::uint32_t producer() const { return producer_; }
+    [[nodiscard]] std::uint32_t consumer() const { return consumer_; }
+
+protected:
+    std::uint32_t producer_ = 0;  ///< as the host said last
+    std::uint32_t consumer_ = 0;
 };
 
 }  // namespace openmana::rnic

@@ -12,6 +12,7 @@
 #include "base/memory_account.h"
 #include "gdma/memory_table.h"
 #include "gdma/wqe.h"
+#include "rnic/request_figures.h"
 #include "rnic/segment.h"
 
 namespace openmana::rnic {
@@ -38,6 +39,7 @@ struct SendWqe {
     Psn ssn{};
     std::vector<gdma::Sge> sges;  ///< capacity is kept when the slot is used again
     bool signaled = false;
+    bool timed = false;          ///< RequestTiming wants to know when it is done
     std::uint32_t position = 0;  ///< where the WQE starts, in bytes; of the extension, in units
     // What only the extension has.
     std::uint8_t opcode = 0;  ///< MANA_HW_EXT_WQE_*, for the completion
@@ -47,6 +49,18 @@ struct SendWqe {
     std::vector<std::byte> inline_data;
     std::array<std::byte, 64> segment{};  ///< of a local operation or a datagram
 
+    [[nodiscard]] RequestKind request_kind() const {
+        switch (kind) {
+            case SegmentKind::kSend:
+                return RequestKind::kSend;
+            case SegmentKind::kRead:
+                return RequestKind::kRead;
+            case SegmentKind::kAtomic:
+                return RequestKind::kAtomic;
+            default:
+                return RequestKind::kWrite;
+        }
+    }
     [[nodiscard]] Psn last() const { return first + (packets - 1); }
     [[nodiscard]] bool is_read() const { return kind == SegmentKind::kRead; }
     [[nodiscard]] bool is_atomic() const { return kind == SegmentKind::kAtomic; }

@@ -74,9 +74,7 @@ private:
     // Most used first: see StockQueues::kSendBytes.
     Qp& qp_;
     Datapath& datapath_;
-    std::uint32_t producer_ = 0;
-    std::uint32_t consumer_ = 0;  // of WQEs fetched
-    std::uint32_t peeked_ = 0;    // up to here the keys were asked for
+    std::uint32_t peeked_ = 0;  // up to here the keys were asked for
     StockCompletions completions_;
     std::uint32_t datagram_position_ = 0;
     gdma::Ring ring_;

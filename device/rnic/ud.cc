@@ -72,6 +72,7 @@ void Qp::send_datagram(Datagram& datagram) {
     }
     ++requester.messages;
     tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
+    datapath.figures.add_bytes(RequestKind::kDatagram, datagram.length);
     const LocalEnd end = find_peer(datapath, {packet.source, packet.destination, packet.source_mac,
                                               packet.destination_mac, packet.vlan()});
     const LocalPeer* const peer = end.peer;

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tools"))
 
 OPEN = "application/openmetrics-text; version=1.0.0"
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([0-9.e+-]+)$")
+SUFFIX = re.compile(r"_(total|bucket|count|sum)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"(?:,|$)')
 
 
@@ -84,7 +85,7 @@ class Served(RunningManad):
             match = SAMPLE.match(line)
             assert match is not None, line
             name, labels, value = match[1], match[2] or "", match[3]
-            self.assertEqual(name.removesuffix("_total"), family.removesuffix("_total"), line)
+            self.assertEqual(SUFFIX.sub("", name), SUFFIX.sub("", family), line)
             self.assertEqual(LABEL.sub("", labels), "", line)
             self.assertNotIn((name, labels), found)
             found[name, labels] = float(value)
@@ -110,6 +111,12 @@ class Figures(Served):
                                 f"{name} of {labels}")
             self.assertEqual(found["manad_nic_link_up", labels], 1)
             self.assertEqual(found["manad_nic_client_connected", labels], 0)
+            for kind in ("send", "write", "read", "atomic"):
+                self.assertEqual(found["manad_rnic_request_seconds_count",
+                                       f'{labels},kind="{kind}"'], 0)
+            self.assertEqual(found["manad_rnic_request_bytes_bucket",
+                                   f'{labels},kind="datagram",le="4194304.0"'], 0)
+            self.assertEqual(found["manad_rnic_qps", f'{labels},state="RTS"'], 0)
         for name in ("net0", "net1"):
             self.assertIn(("manad_fabric_switch_flooded_total", f'network="{name}"'), found)
         uplinks = [labels for name, labels in found if name == "manad_uplink_connected"]

@@ -23,6 +23,7 @@
 #include "manad/loop_watch.h"
 #include "pci/counters.h"
 #include "rnic/counters.h"
+#include "rnic/request_figures.h"
 #include "vfio_user/counters.h"
 
 namespace openmana {
@@ -68,6 +69,10 @@ std::string document() {
         for (const auto& line : table.lines)
             text << "| `" << line.name << "` | " << line.help << " |\n";
     }
+    text << "\n## Histograms of requests\nBy kind (send, write, read, atomic, datagram), as "
+            "docs/monitoring.md says.\n\n| histogram | counts |\n|---|---|\n";
+    for (const auto& info : {rnic::RequestFigures::kSeconds, rnic::RequestFigures::kBytes})
+        text << "| `" << info.name << "` | " << info.help << " |\n";
     return text.str();
 }
 

@@ -44,6 +44,30 @@ TEST(MetricsText, WhatHasAMeaningInTheFormatIsEscaped) {
               "m{uplink=\"stream=\\\"x\\\\y\\\"\\n\"} 0.5\n# EOF\n");
 }
 
+TEST(MetricsText, AHistogramIsABucketAfterTheOtherAndThenCountAndSum) {
+    const base::HistogramReading reading{
+        .upper = {500, 1000, 2000000000}, .counts = {3, 0, 1, 2}, .sum = 2500000500};
+    MetricsText text;
+    text.add("m", "seconds", {{"nic", "a"}}, reading, 1e9);
+    const std::string samples =
+        "m_bucket{nic=\"a\",le=\"5e-07\"} 3\n"
+        "m_bucket{nic=\"a\",le=\"1e-06\"} 3\n"
+        "m_bucket{nic=\"a\",le=\"2.0\"} 4\n"
+        "m_bucket{nic=\"a\",le=\"+Inf\"} 6\n"
+        "m_count{nic=\"a\"} 6\n"
+        "m_sum{nic=\"a\"} 2.5000005\n";
+    EXPECT_EQ(text.prometheus(), "# HELP m seconds\n# TYPE m histogram\n" + samples);
+    EXPECT_EQ(text.open_metrics(), "# HELP m seconds\n# TYPE m histogram\n" + samples + "# EOF\n");
+}
+
+TEST(MetricsText, AHistogramNeedsNoLabel) {
+    MetricsText text;
+    text.add("m", "bytes", {}, {.upper = {16}, .counts = {1, 1}, .sum = 40}, 1);
+    EXPECT_EQ(text.prometheus(),
+              "# HELP m bytes\n# TYPE m histogram\n"
+              "m_bucket{le=\"16.0\"} 1\nm_bucket{le=\"+Inf\"} 2\nm_count 2\nm_sum 40\n");
+}
+
 TEST(MetricsText, NamesFollowFromThoseOfCounters) {
     EXPECT_EQ(MetricsText::name_of("rnic.tx.bytes"), "manad_rnic_tx_bytes");
     EXPECT_EQ(MetricsText::name_of("manad.thread.hangs"), "manad_thread_hangs");

@@ -3,17 +3,11 @@
 // JSON.
 #include <grp.h>
 #include <pwd.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,121 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "manactl/control_client.h"
+#include "manactl/tables.h"
+#include "manactl/watch.h"
+
 namespace {
 
-using nlohmann::json;
-
-constexpr int kTimeoutSeconds = 10;
-
-/// Prints one line and ends the program.
-[[noreturn]] void die(const std::string& text) {
-    std::fprintf(stderr, "manactl: %s\n", text.c_str());
-    std::exit(1);
-}
-
-/// One request, one answer.
-json ask(const std::string& path, const json& request) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) die(path + ": the path is too long for a socket");
-    std::memcpy(address.sun_path, path.data(), path.size());
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const timeval timeout{kTimeoutSeconds, 0};
-    for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
-        (void)::setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof timeout);
-    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        die(path + ": " + std::strerror(errno) + " (is manad running with --control?)");
-    const std::string line = request.dump() + "\n";
-    if (::send(fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
-        die(path + ": " + std::strerror(errno));
-    std::string answer;
-    while (answer.empty() || answer.back() != '\n') {
-        char buffer[65536];
-        const ssize_t n = ::recv(fd, buffer, sizeof buffer, 0);
-        if (n == 0) die(path + ": manad closed the connection");
-        if (n < 0) die(path + ": no answer: " + std::strerror(errno));
-        answer.append(buffer, static_cast<std::size_t>(n));
-    }
-    ::close(fd);
-    const json reply = json::parse(answer, nullptr, false);
-    if (!reply.is_object()) die(path + ": the answer is not JSON");
-    if (!reply.value("ok", false)) die(reply.value("error", "the request failed"));
-    return reply;
-}
-
-std::string cell(const json& value) {
-    if (value.is_null()) return "?";
-    if (value.is_string()) return value.get<std::string>();
-    if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-    return value.dump();
-}
-
-/// Columns as wide as their widest cell; numbers to the right.
-void print_table(const std::vector<std::string>& columns, const json& rows) {
-    std::vector<std::size_t> widths;
-    for (const auto& column : columns) {
-        std::size_t width = column.size();
-        for (const auto& row : rows)
-            width = std::max(width, cell(row.value(column, json(""))).size());
-        widths.push_back(width);
-    }
-    const auto print = [&](std::size_t i, const std::string& text, bool right) {
-        const char* gap = i + 1 == columns.size() ? "\n" : "  ";
-        const int width = static_cast<int>(widths[i]);
-        std::printf(right ? "%*s%s" : "%-*s%s", width, text.c_str(), gap);
-    };
-    for (std::size_t i = 0; i < columns.size(); ++i) print(i, columns[i], false);
-    for (const auto& row : rows)
-        for (std::size_t i = 0; i < columns.size(); ++i) {
-            const json value = row.value(columns[i], json(""));
-            print(i, cell(value), value.is_number());
-        }
-}
-
-/// In MiB, rounded up.
-std::string mebibytes(const json& bytes) {
-    return std::to_string((bytes.get<std::uint64_t>() + (1U << 20) - 1) >> 20);
-}
-
-/// A NIC that hangs does not tell everything; then there is a line about it.
-void print_status(json nics) {
-    for (json& nic : nics) {
-        // An older manad has none.
-        if (const json memory = nic.value("memory", json()); memory.is_object())
-            nic["memory"] = mebibytes(memory["used"]) + "/" + mebibytes(memory["limit"]) + "M";
-    }
-    print_table(
-        {"nic", "network", "vlan", "mac", "link", "client", "mtu", "qps", "memory", "socket"},
-        nics);
-    for (const auto& nic : nics)
-        if (nic.contains("hangs_s"))
-            std::printf("%s does not answer for %.1f s; it is at: %s\n", cell(nic["nic"]).c_str(),
-                        nic["hangs_s"].get<double>(), cell(nic["doing"]).c_str());
-}
-
-void print_counters(const json& counters, bool all) {
-    for (const auto& [name, value] : counters.items())
-        if (all || value != 0) std::printf("  %-36s %s\n", name.c_str(), value.dump().c_str());
-}
-
-/// An older manad has one network, and does not name it.
-void print_stats(const json& reply, bool all) {
-    const json networks = reply.value("networks", json::array());
-    for (const auto& nic : reply["nics"]) {
-        std::printf("%s", cell(nic["nic"]).c_str());
-        if (networks.size() > 1) std::printf("  network %s", cell(nic["network"]).c_str());
-        std::printf("\n");
-        print_counters(nic["counters"], all);
-    }
-    if (networks.size() > 1)
-        for (const auto& network : networks) {
-            std::printf("switch of network %s\n", cell(network["network"]).c_str());
-            print_counters(network["counters"], all);
-        }
-    if (!reply.contains("switch")) return;
-    std::printf(networks.size() > 1 ? "all switches\n" : "switch\n");
-    print_counters(reply["switch"], all);
-}
+using namespace openmana::manactl;
 
 /// The commands about captures, faults and policies: each is start or set, stop or clear, and show.
 class NetworkCommands {
@@ -346,6 +232,20 @@ int main(int argc, char** argv) {
     stats->add_option("nic", nic, "Only this NIC");
     stats->add_flag("--qp", qps, "Figures of each QP");
     stats->add_flag("--all", all, "Counters that are zero too");
+    Watch watch;
+    for (CLI::App* const command : {status, stats}) {
+        command
+            ->add_option(
+                "--watch", watch.seconds,
+                "Again and again, with what happens in a second; SECONDS between two looks")
+            ->expected(0, 1)
+            ->default_str("1")
+            ->type_name("SECONDS")
+            ->check(CLI::Range(0.01, 86400.0));
+        command->add_option("--count", watch.count, "Looks until --watch ends")
+            ->needs("--watch")
+            ->check(CLI::PositiveNumber);
+    }
     auto* link = app.add_subcommand("link", "Take the link of a NIC up or down");
     link->add_option("nic", nic, "NIC")->required();
     link->add_option("state", link_state, "up or down")
@@ -372,6 +272,14 @@ int main(int argc, char** argv) {
     if (link->parsed()) request["state"] = link_state;
     if (stats->parsed() && qps) request["command"] = "qps";
     if (network.parsed()) request = network.request();
+    if (watch.seconds > 0) {
+        if (qps) die("--watch shows no figures of QPs");
+        watch.control = control;
+        watch.as_json = as_json;
+        request["command"] = "stats";
+        watch.run(request, status->parsed());
+        return 0;
+    }
     const json reply = ask(control, request);
     if (as_json) {
         std::printf("%s\n", reply.dump(2).c_str());

@@ -11,6 +11,7 @@
 #include <mana/queue.h>
 
 #include "base/hold_meter.h"
+#include "base/probe.h"
 #include "base/result.h"
 #include "gdma/cq_table.h"
 
@@ -132,6 +133,7 @@ void CompletionQueue::post(std::span<const std::byte> data, std::uint32_t queue_
     // Completions for memory that the guest took away are dropped, as the hardware does.
     (void)ring_.write_entry(producer_ % entries_ * sizeof cqe, std::as_bytes(std::span(&cqe, 1)));
     ++producer_;
+    OM_PROBE(completion, id_.value(), queue_id, is_sq);
     if (has_record() ? due_locked(solicited) : armed_ && !waits_locked()) event_locked();
 }
 

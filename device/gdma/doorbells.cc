@@ -4,6 +4,7 @@
 #include <mana/queue.h>
 
 #include "base/endian.h"
+#include "base/probe.h"
 
 namespace openmana::gdma {
 
@@ -38,6 +39,7 @@ bool Doorbells::ring64(DoorbellPage page, std::uint32_t offset, std::uint64_t va
     const auto index =
         static_cast<std::uint32_t>((value & MANA_HW_DB_INDEX) >> MANA_HW_DB_INDEX_SHIFT);
     const bool arm = (value & MANA_HW_DB_ARM) != 0;
+    OM_PROBE(doorbell, page.value(), offset, id, value);
     switch (offset) {
         case MANA_HW_DB_SQ:
             return tables_.sqs.ring(id, page, high, false);

@@ -10,6 +10,7 @@
 
 #include "base/activity.h"
 #include "base/log.h"
+#include "base/probe.h"
 
 namespace openmana::gdma {
 
@@ -202,7 +203,10 @@ bool Hwc::handle_request(const Wqe& wqe) {
     {
         const base::Activity::Scope doing("hwc_req", request.opcode());
         const base::Gate::Exclusion exclusion(parts_.gate, {"command", request.opcode(), true});
+        OM_PROBE(command_begin, parts_.config.name.c_str(), request.opcode(),
+                 request.device_type());
         parts_.handler.command(request, reply);
+        OM_PROBE(command_end, parts_.config.name.c_str(), request.opcode(), reply.status());
     }
     answer(request, reply, *receive, pieces);
     return true;

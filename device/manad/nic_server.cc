@@ -6,6 +6,7 @@
 
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/random_seed.h"
 #include "base/short_slice.h"
 
@@ -96,6 +97,7 @@ void NicServer::resume() {
 NicServer::~NicServer() {
     base::EventLoop& loop = thread_->loop();
     if (!loop.on_thread()) stop();
+    OM_PROBE(nic_stop, name().c_str());
     loop.remove(loss_->fd());
 }
 
@@ -111,6 +113,7 @@ void NicServer::on_memory_loss() {
 base::Result<void> NicServer::start() {
     OM_INFO("nic start: nic={} network={} mac={} socket={}", name(), network_,
             to_string(nic_->config().mac), socket_);
+    OM_PROBE(nic_start, name().c_str(), network_.c_str());
     return thread_->start([this] {
         server_->resume();
         if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)

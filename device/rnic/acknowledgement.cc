@@ -3,6 +3,7 @@
 // path it came by (ROCE 3.5, 3.8).
 #include <algorithm>
 
+#include "base/probe.h"
 #include "rnic/datapath.h"
 #include "rnic/qp.h"
 
@@ -154,7 +155,10 @@ void Requester::add_figures(const SendWqe& wqe) {
     if (!wqe.timed) [[likely]]
         return;
     const base::Duration time = timing_.end(datapath_.executor.now());
-    if (!wqe.local) datapath_.figures.add_time(wqe.request_kind(), time);
+    if (wqe.local) return;
+    datapath_.figures.add_time(wqe.request_kind(), time);
+    OM_PROBE(request, datapath_.nic.c_str(), RequestFigures::name(wqe.request_kind()), wqe.length,
+             time.count());
 }
 
 void Requester::progress() {

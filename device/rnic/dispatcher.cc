@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/endian.h"
+#include "base/probe.h"
 #include "rnic/datapath.h"
 #include "rnic/qp_table.h"
 
@@ -47,23 +48,29 @@ void Dispatcher::handle(std::span<const base::Frame> frames) {
     batch_.clear();
 }
 
+/// A packet goes no further.
+void Dispatcher::drop(base::Counter& counter, const char* why) {
+    counter.add();
+    OM_PROBE(drop, datapath_.nic.c_str(), why);
+}
+
 void Dispatcher::count_drop(roce::DropReason reason) {
     switch (reason) {
         case roce::DropReason::kNotRoce:
-            datapath_.counters.drop_not_roce.add();
+            drop(datapath_.counters.drop_not_roce, "not_roce");
             break;
         case roce::DropReason::kMalformed:
-            datapath_.counters.drop_malformed.add();
+            drop(datapath_.counters.drop_malformed, "malformed");
             break;
         case roce::DropReason::kIcrc:
-            datapath_.counters.drop_icrc.add();
+            drop(datapath_.counters.drop_icrc, "icrc");
             break;
         case roce::DropReason::kVersion:
         case roce::DropReason::kOpcode:
-            datapath_.counters.drop_opcode.add();
+            drop(datapath_.counters.drop_opcode, "opcode");
             break;
         case roce::DropReason::kQpn:
-            datapath_.counters.drop_qpn.add();
+            drop(datapath_.counters.drop_qpn, "qpn");
             break;
     }
 }
@@ -83,16 +90,16 @@ void Dispatcher::handle_frame(base::FrameView frame) {
                  datapath_.network.may_have(packet->destination_mac)) &&
                     datapath_.addresses.owns({packet->destination, vlan});
     if (!ours) {
-        datapath_.counters.drop_address.add();
+        drop(datapath_.counters.drop_address, "address");
         return;
     }
     if (!roce::pkeys_match(packet->pkey, roce::kDefaultPkey)) {
-        datapath_.counters.drop_pkey.add();
+        drop(datapath_.counters.drop_pkey, "pkey");
         return;
     }
     if (group != (packet->destination_qpn == roce::kMulticastQpn) ||
         (group && roce::transport(packet->opcode) != roce::Transport::kUd)) {
-        datapath_.counters.drop_qpn.add();
+        drop(datapath_.counters.drop_qpn, "qpn");
         return;
     }
     datapath_.counters.rx_packets.add();
@@ -110,7 +117,7 @@ void Dispatcher::handle_frame(base::FrameView frame) {
             handle_connected(*packet, marked);
             return;
         default:
-            datapath_.counters.drop_opcode.add();
+            drop(datapath_.counters.drop_opcode, "opcode");
             return;
     }
 }
@@ -133,11 +140,11 @@ void Dispatcher::handle_connected(const roce::Packet& packet, bool marked) {
     const QpType type =
         roce::transport(packet.opcode) == roce::Transport::kRc ? QpType::kRc : QpType::kUc;
     if (qp == nullptr || qp->type != type) {
-        datapath_.counters.drop_qpn.add();
+        drop(datapath_.counters.drop_qpn, "qpn");
         return;
     }
     if (!qp->route.brings(packet)) {
-        datapath_.counters.drop_address.add();
+        drop(datapath_.counters.drop_address, "address");
         return;
     }
     ++qp->requester.traffic.rx_packets;
@@ -182,7 +189,7 @@ void Dispatcher::handle_request(Qp& qp, const roce::Packet& packet) {
     // limits.
     if ((segment.kind == SegmentKind::kRead || segment.kind == SegmentKind::kAtomic) &&
         qp.responses.full()) {
-        datapath_.counters.drop_owed.add();
+        drop(datapath_.counters.drop_owed, "owed");
         return;
     }
     if (qp.receive_wait && qp.receive_wait->takes(segment)) return;

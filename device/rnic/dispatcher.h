@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/frame.h"
 #include "roce/packet.h"
 
@@ -29,6 +30,7 @@ public:
     void clear() { batch_.clear(); }
 
 private:
+    void drop(base::Counter& counter, const char* why);
     void count_drop(roce::DropReason reason);
     void handle_datagram(const roce::Packet& packet, bool group, bool marked);
     void handle_connected(const roce::Packet& packet, bool marked);

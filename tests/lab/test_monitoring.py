@@ -162,6 +162,35 @@ class Scraped(test_metrics.Served):
         self.assertIn('nic=~"n1"', self.fetch("/consoles/manad.html?nic=n1"))
 
 
+class Probes(unittest.TestCase):
+    """Places in manad for tracers, and the script that looks at them."""
+
+    MANAD = test_metrics.BUILD / "device" / "manad"
+    SCRIPT = (EXAMPLES / "manad.bt").read_text()
+
+    def test_each_probe_of_the_script_is_in_manad(self) -> None:
+        """And the other way round."""
+        notes = subprocess.run(["readelf", "--notes", "--wide", self.MANAD], text=True,
+                               capture_output=True, timeout=60, check=True).stdout
+        here = set(re.findall(r"Provider: openmana\s+Name: (\w+)", notes))
+        self.assertEqual(here, set(re.findall(r"^usdt:.*:openmana:(\w+)$", self.SCRIPT, re.M)))
+
+    def test_bpftrace_understands_the_script(self) -> None:
+        """Without running it, which takes rights."""
+        if shutil.which("bpftrace") is None:
+            self.skipTest("the package bpftrace is not installed")
+        if self.said_by_bpftrace("BEGIN { exit(); }").returncode != 0:
+            self.skipTest("bpftrace does not work here")
+        done = self.said_by_bpftrace(self.SCRIPT.replace("/usr/bin/manad", str(self.MANAD)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    @staticmethod
+    def said_by_bpftrace(program: str) -> subprocess.CompletedProcess[str]:
+        """In its mode for debugging."""
+        return subprocess.run(["bpftrace", "-d", "-e", program], capture_output=True, text=True,
+                              timeout=120, check=False)
+
+
 class SameGraphs(unittest.TestCase):
     """The console page is the dashboard in another form."""
 

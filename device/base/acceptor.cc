@@ -68,7 +68,7 @@ void Acceptor::accept() {
     if (!client) {
         const int error = errno;
         if (passes_at_once(error)) return;
-        if (!std::exchange(said_, true)) OM_WARN("{} reason={}", event_, std::strerror(error));
+        if (!std::exchange(said_, true)) OM_WARN("{} reason=\"{}\"", event_, std::strerror(error));
         unwatch();
         again_.arm(kPause);
         return;

@@ -137,7 +137,7 @@ void Capture::flush_locked() {
     if (std::fflush(file_) == 0 && !failed_before) return;
     const int now = errno != 0 ? errno : reason;
     error_.store(now != 0 ? now : EIO, std::memory_order_relaxed);
-    OM_WARN("capture end: file={} reason={}", path_, std::strerror(error()));
+    OM_WARN("capture end: file={} reason=\"{}\"", path_, std::strerror(error()));
 }
 
 }  // namespace openmana::fabric

@@ -34,7 +34,7 @@ void FlowFile::line(std::string_view json) {
         } else if (errno != EINTR) {
             error_.store(errno, std::memory_order_relaxed);
             lost_.fetch_add(1, std::memory_order_relaxed);
-            OM_WARN("flow log end: file={} reason={}", path_, std::strerror(errno));
+            OM_WARN("flow log end: file={} reason=\"{}\"", path_, std::strerror(errno));
             fd_.reset();
         }
     }

@@ -97,7 +97,7 @@ void StreamUplink::adopt(base::UniqueFd fd) {
 }
 
 void StreamUplink::disconnect(const char* reason) {
-    OM_INFO("uplink disconnect: uplink={} reason={}", name_, reason);
+    OM_INFO("uplink disconnect: uplink={} reason=\"{}\"", name_, reason);
     UnsentFrames unsent;  // freed outside the lock
     {
         const std::lock_guard lock(mutex_);

@@ -64,7 +64,7 @@ private:
             if (n < 0) {
                 // What the kernel says of a device that is gone.
                 const bool deleted = errno == EBADFD;
-                OM_WARN("uplink end: uplink={} reason={}", name_,
+                OM_WARN("uplink end: uplink={} reason=\"{}\"", name_,
                         deleted ? "the TAP device was deleted; manad has to be started anew"
                                 : std::strerror(errno));
                 loop_.remove(fd_.get());

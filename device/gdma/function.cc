@@ -77,7 +77,7 @@ std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
     const base::Gate::Exclusion exclusion(gate, {"HWC set-up"});
     auto created = Hwc::create({tables, commands, gate, memory, config, counters}, rings);
     if (!created) {
-        OM_DEBUG("hwc create failed: nic={} reason={} detail={:#x}", config.name,
+        OM_DEBUG("hwc create failed: nic={} reason=\"{}\" detail={:#x}", config.name,
                  created.error().text, created.error().detail);
         const auto rings_of = {rings.eq, rings.cq, rings.rq, rings.sq};
         if (std::any_of(rings_of.begin(), rings_of.end(),

@@ -26,8 +26,9 @@ namespace {
 constexpr std::size_t kMaxBytes = 64U << 20;
 
 /// Options that a file may have once.
-constexpr std::array<std::string_view, 8> kScalars = {
-    "control", "control-access", "socket-access", "user", "seccomp", "log", "pcap", "format"};
+constexpr std::array<std::string_view, 9> kScalars = {
+    "control", "control-access", "socket-access", "user",  "seccomp",
+    "log",     "log-format",     "pcap",          "format"};
 
 /// The texts of one file.
 class Reader {

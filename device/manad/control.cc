@@ -97,7 +97,7 @@ bool ControlServer::receive(Client& client) {
         answer(client, client.input.substr(start, end - start));
     client.input.erase(0, start);
     if (client.input.size() > kMaxLine || client.output.size() > kMaxUnread) {
-        OM_DEBUG("control drop: reason={}",
+        OM_DEBUG("control drop: reason=\"{}\"",
                  client.input.size() > kMaxLine ? "line too long" : "answers not read");
         return false;
     }

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
         return parsed.status;
     }
     base::log_to_stderr(parsed.options.log_level);
+    base::log_as(parsed.options.log_format);
 
     manad::Options options = parsed.options;
     if (auto kept = manad::XdpKeeper::give(options); !kept) return give_up("xdp", kept.error());

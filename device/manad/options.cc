@@ -72,6 +72,7 @@ struct Texts {
     std::string user;
     std::string seccomp;
     std::string level;
+    std::string format;
 };
 
 void declare(CLI::App& app, Texts& texts) {
@@ -135,6 +136,9 @@ void declare(CLI::App& app, Texts& texts) {
     app.add_option(
         "--log", texts.level,
         "Least severe line to log: trace, debug, info (the default), warn, error or off");
+    app.add_option("--log-format", texts.format,
+                   "How lines of the log are written: text, json, journal (systemd's, by its "
+                   "socket), or auto, the default: journal if stderr leads there, else text");
 }
 
 tl::expected<Account, BadOption> read_user(const OptionText& text) {
@@ -204,6 +208,12 @@ std::optional<BadOption> read_scalars(const std::map<std::string, OptionText>& s
         return BadOption{fmt::format("{}: '{}' is not trace, debug, info, warn, error or off",
                                      log.where, log.text)};
     options.log_level = *level;
+    const OptionText log_format = find("log-format", "auto");
+    const auto format = base::log_format_of(log_format.text);
+    if (!format)
+        return BadOption{fmt::format("{}: '{}' is not text, json, journal or auto",
+                                     log_format.where, log_format.text)};
+    options.log_format = *format;
     if (const OptionText user = find("user", ""); !user.text.empty()) {
         const auto account = read_user(user);
         if (!account) return account.error();
@@ -270,7 +280,8 @@ Parsed<ConfigTexts> with_file(const CLI::App& app, const Texts& typed) {
          {std::pair{"--pcap", &typed.pcap}, std::pair{"--control", &typed.control},
           std::pair{"--socket-access", &typed.socket_access},
           std::pair{"--control-access", &typed.control_access}, std::pair{"--user", &typed.user},
-          std::pair{"--seccomp", &typed.seccomp}, std::pair{"--log", &typed.level}})
+          std::pair{"--seccomp", &typed.seccomp}, std::pair{"--log", &typed.level},
+          std::pair{"--log-format", &typed.format}})
         if (app.count(option) != 0)
             all.scalars.insert_or_assign(option + 2, OptionText{*text, option});
     return all;

@@ -10,6 +10,7 @@
 
 #include "base/frame.h"
 #include "base/log.h"
+#include "base/log_output.h"
 #include "base/unix_socket.h"
 #include "fabric/nic.h"
 #include "fabric/uplink.h"
@@ -51,6 +52,7 @@ struct Options {
     std::optional<Account> user;       ///< whom to become
     Seccomp seccomp = Seccomp::kKill;
     base::LogLevel log_level = base::LogLevel::kInfo;
+    base::LogFormat log_format = base::LogFormat::kAuto;
 };
 
 /// What a command line came to: options, or a text and an exit status (help, version, or an error

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using ::openmana::test::kCanBeWithoutFds;
 using ::openmana::test::NoMoreFds;
 
-constexpr const char* kWarning = "warning test accept: id=7 reason=Too many open files\n";
+constexpr const char* kWarning = "warning test accept: id=7 reason=\"Too many open files\"\n";
 
 /// The turns of a loop: one that sleeps makes none.
 class TurnCounter final : public Poller {

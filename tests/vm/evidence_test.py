@@ -200,14 +200,13 @@ class EvidenceTest(unittest.TestCase):
                                               "command": "tang", "seen": ""}]),
                 ("d", "skipped", "not in Debian", [{"program": "zing", "version": "",
                                                     "command": "", "seen": ""}]),
-                ("old -x over ud", "passed", "1 us", []), ("odd", "skipped", "needs ours", []),
+                ("a port counts", "passed", "1", []), ("odd", "skipped", "needs ours", []),
                 (CLOSING, "passed", "", [])):
             one.add(run, title, result, 1.0, words, ran=ran)
         self.add({"rdma is no program": "passed"})
         today = time.strftime("%Y-%m-%d", time.gmtime())
         of, at = "trixie, Linux 6.12 | ours, ext=off", f"`c0ffee`, {today}"
         self.assertEqual(evidence_tables.programs(evidence.read_all(self.folder), {})[2:], [
-            f"| old |  | {of} | `old -x over ud` | 1 us | {at} |",
             f"| ping | ping-utils 1.0-1 | {of} | `ping` | 2 hops | {at} |",
             f"| pong | ping-utils 1.0-1 | {of} | `pong -a \\| cat` | 3 us | {at} |",
             f"| tang | tang 2 | {of} | `tang` | **failed**: it hangs | {at} |",

@@ -20,7 +20,6 @@ from .paths import ROOT
 BEFORE = "before.json"
 MATRIX_AREAS = ("rdma", "perftest", "verify", "errors", "cm")
 SIDES = ("stock", "ours")
-PROGRAMS = "programs_"  # areas of other people's programs
 SUITES_AND_MIXED = (*SUITES, *ETHERNET_ONLY, "mixed")
 BEGIN = "<!-- evidence: {} -->"
 END = "<!-- end of evidence -->"
@@ -183,15 +182,12 @@ def guest_of(one: Evidence, title: str) -> str:
 
 
 def programs_of(one: Evidence, title: str) -> list[dict[str, str]]:
-    """What a case says of the programs that it ran. Of one from before cases said that: its title
-    and its figures."""
+    """What a case says of the programs that it ran, if it ran any."""
     case = one.cases[title]
-    old = one.setup.area.startswith(PROGRAMS) and title != CLOSING and case["result"] != "skipped"
-    rows = case.get("ran") or ([{"program": title.split()[0], "version": "", "command": title,
-                                 "seen": ""}] if old else [])
     said = {"passed": "", "failed": "**failed**: ", "skipped": "not run: "}[case["result"]]
     words = case.get("words", "")
-    return [{**row, "seen": said + words if said else row["seen"] or words} for row in rows]
+    return [{**row, "seen": said + words if said else row["seen"] or words}
+            for row in case.get("ran", ())]
 
 
 def cell(text: str) -> str:

@@ -85,12 +85,18 @@ private:
     std::atomic<bool> busy_{false};
 };
 
-/// The frames that wait in a queue, which stay; and those of a state, one by one.
-inline void save_frames(StateWriter& out, const FrameQueue& queue) {
+/// The frames that wait in a queue, which stay, each made whole by `complete`; and those of a
+/// state, one by one.
+template <typename Complete>
+void save_frames(StateWriter& out, const FrameQueue& queue, Complete&& complete) {
     std::uint32_t count = 0;
     queue.for_each([&](const Frame&) { ++count; });
     out(count);
-    queue.for_each([&](const Frame& frame) { out.bytes(frame); });
+    queue.for_each([&](const Frame& frame) {
+        Frame whole = frame;
+        complete(whole);
+        out.bytes(whole);
+    });
 }
 template <typename Take>
 void load_frames(StateReader& in, Take&& take) {

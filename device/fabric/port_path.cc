@@ -154,7 +154,7 @@ void PortPath::take_waiting() {
 }
 
 void PortPath::save(base::StateWriter& out) const {
-    base::save_frames(out, waiting_);
+    base::save_frames(out, waiting_, [](base::Frame& frame) { roce::put_icrc(frame); });
 }
 
 void PortPath::load(base::StateReader& in) {

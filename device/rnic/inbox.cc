@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "roce/packet.h"
+
 namespace openmana::rnic {
 
 void Inbox::receive(base::FrameViews frames) {
@@ -18,7 +20,7 @@ void Inbox::serve_later() {
 }
 
 void Inbox::save(base::StateWriter& out) const {
-    base::save_frames(out, frames_);
+    base::save_frames(out, frames_, [](base::Frame& frame) { roce::put_icrc(frame); });
 }
 
 void Inbox::load(base::StateReader& in) {

@@ -75,9 +75,9 @@ template <typename Archive, typename Self>
 void Requester::fields(Archive& a, Self& self) {
     a(self.una_, self.send_psn_, self.next_psn_, self.fetch_psn_, self.current_,
       self.since_ack_request_, self.last_burst_, self.window_, self.part_, self.retry_left_,
-      self.rnr_left_, self.resent_, self.credits_, self.asking_, self.no_credits_, self.stalled_,
-      self.failure_, self.failure_on_rreq_, self.messages, self.traffic, self.rnr_retries,
-      self.reads_out_, self.read_psns_);
+      self.timeouts_in_row_, self.rnr_left_, self.resent_, self.credits_, self.asking_,
+      self.no_credits_, self.stalled_, self.failure_, self.failure_on_rreq_, self.messages,
+      self.traffic, self.rnr_retries, self.reads_out_, self.read_psns_);
 }
 
 void Requester::save(base::StateWriter& out) const {

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a whole NIC: one that has read it goes on where the other was, what is broken is
+// refused and leaves a NIC without anything, and files of earlier versions are read for ever.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/state.h"
+#include "support/state_damage.h"
+#include "unit/fabric/nic_fixture.h"
+
+namespace openmana::fabric::nic_test {
+namespace {
+
+/// Of the first version of everything: a NIC with a driver, a connected RC queue pair with a
+/// request under way, and an address. Kept as it was written.
+const std::string kGolden = OPENMANA_SOURCE_DIR "/tests/unit/fabric/states/nic-1.state";
+
+class NicStateTest : public NicTest {
+protected:
+    [[nodiscard]] std::vector<std::byte> state_of(const Machine& machine) const {
+        base::StateWriter out(world.now());
+        machine.nic.save(out);
+        return std::move(out).finish();
+    }
+    /// Into a NIC of its own switch, which is made for it.
+    base::Result<void> load(std::span<const std::byte> state, std::uint8_t number = 1) {
+        Switch elsewhere(world);
+        SimExecutor executor(world);
+        FakeIrq irq;
+        Nic nic(executor, a.memory, irq, elsewhere, nic_config(number));
+        auto in = base::StateReader::open(state, world.now());
+        if (!in) return tl::unexpected(in.error());
+        const auto loaded = nic.load(*in);
+        counts = nic.function().object_counts();
+        if (loaded) again = written(nic);
+        world.run_until_idle();
+        return loaded;
+    }
+    [[nodiscard]] std::vector<std::byte> written(const Nic& nic) const {
+        base::StateWriter out(world.now());
+        nic.save(out);
+        return std::move(out).finish();
+    }
+    /// A request that nobody has answered, and one that waits behind it.
+    void leave_under_way() {
+        connect(a, b);
+        b.nic.set_link(false);
+        SendWr request;
+        request.opcode = MANA_HW_RNIC_WQE_WRITE;
+        request.sges = {{a.buffer.value(), gdma::Key(a.mr.lkey), 3000}};
+        request.remote_address = b.buffer.value();
+        request.rkey = b.mr.rkey;
+        for (int i = 0; i < 2; ++i) ASSERT_TRUE(a.host.post_send(*a.qp, request));
+    }
+
+    gdma::ObjectCounts counts;
+    std::vector<std::byte> again;
+};
+
+TEST_F(NicStateTest, WhoHasReadItWritesTheSame) {
+    leave_under_way();
+    const auto state = state_of(a);
+    const auto loaded = load(state);
+    ASSERT_TRUE(loaded) << loaded.error().text;
+    EXPECT_EQ(again, state);
+    EXPECT_EQ(counts, a.nic.function().object_counts());
+}
+
+TEST_F(NicStateTest, ThatOfANicWithAnotherMacAddressIsRefused) {
+    const auto loaded = load(state_of(a), 3);
+    ASSERT_FALSE(loaded);
+    EXPECT_STREQ(loaded.error().text, "state of a NIC with another MAC address");
+    EXPECT_EQ(counts, gdma::ObjectCounts());
+}
+
+// Each part is told to be of version 2: none is taken, and nothing of it stays.
+TEST_F(NicStateTest, ThatOfANewerBuildIsRefusedWhole) {
+    const auto state = state_of(a);
+    for (const std::string tag : {"NIC ", "GDMA", "TABL", "ETH ", "RNIC"}) {
+        const auto text = std::as_bytes(std::span(tag));
+        const auto found = std::ranges::search(state, text);
+        ASSERT_FALSE(found.empty()) << tag;
+        auto newer = state;
+        newer[static_cast<std::size_t>(found.begin() - state.begin()) + tag.size()] = std::byte{2};
+        newer = ::openmana::test::with_head(std::span(newer).subspan(24));
+        const auto loaded = load(newer);
+        ASSERT_FALSE(loaded) << tag;
+        EXPECT_STREQ(loaded.error().text, "part of a newer version") << tag;
+        EXPECT_EQ(counts, gdma::ObjectCounts()) << tag;
+    }
+}
+
+// A state that anybody may have made: any byte is another. It is refused, or it is that of a NIC
+// that works.
+TEST_F(NicStateTest, AnyByteMayBeAnother) {
+    leave_under_way();
+    const auto state = state_of(a);
+    base::Random random(27);
+    unsigned refused = 0;
+    for (int i = 0; i < 400; ++i) {
+        auto broken = state;
+        const std::size_t at = 24 + random.below(broken.size() - 24);
+        broken[at] = static_cast<std::byte>(random.next());
+        const auto loaded = load(::openmana::test::with_head(std::span(broken).subspan(24)));
+        if (loaded) continue;
+        ++refused;
+        EXPECT_EQ(counts, gdma::ObjectCounts()) << at;
+    }
+    EXPECT_GT(refused, 100);
+}
+
+TEST_F(NicStateTest, TheFirstVersionIsRead) {
+    if (const char* const target = std::getenv("OPENMANA_WRITE_STATE"); target != nullptr) {
+        leave_under_way();
+        const auto state = state_of(a);
+        std::ofstream(target, std::ios::binary)
+            .write(reinterpret_cast<const char*>(state.data()),
+                   static_cast<std::streamsize>(state.size()));
+    }
+    std::ifstream file(kGolden, std::ios::binary);
+    ASSERT_TRUE(file) << kGolden;
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto loaded = load(std::as_bytes(std::span(text)));
+    ASSERT_TRUE(loaded) << loaded.error().text;
+    EXPECT_EQ(counts.eqs, 3);
+    EXPECT_EQ(counts.cqs, 3);
+    EXPECT_EQ(counts.keys, 3);
+}
+
+}  // namespace
+}  // namespace openmana::fabric::nic_test

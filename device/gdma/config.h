@@ -28,19 +28,21 @@ struct FunctionConfig {
     std::uint64_t seed = 0;
 };
 
-#define OM_GDMA_COUNTERS(X)                                                        \
-    X(hwc_requests, "gdma.hwc.requests", "HWC requests handled")                   \
-    X(hwc_failed, "gdma.hwc.failed", "HWC requests answered with an error status") \
-    X(hwc_malformed, "gdma.hwc.malformed",                                         \
-      "HWC requests dropped: no valid message or no room for the answer")          \
-    X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")        \
-    X(shm_unshared, "gdma.shm.unshared",                                           \
-      "HWC set-ups in guest memory that seems not to be shared with the device")   \
-    X(doorbell_ignored, "gdma.doorbell.ignored",                                   \
-      "doorbells for an unknown queue, or on a page that is not its own")          \
-    X(cq_overruns, "gdma.cq.overruns",                                             \
-      "arms of a CQ with more unread entries than it holds: some are lost")        \
-    X(bar_ignored, "gdma.bar.ignored", "BAR0 writes that mean nothing")            \
+#define OM_GDMA_COUNTERS(X)                                                          \
+    X(hwc_requests, "gdma.hwc.requests", "HWC requests handled")                     \
+    X(hwc_failed, "gdma.hwc.failed", "HWC requests answered with an error status")   \
+    X(hwc_malformed, "gdma.hwc.malformed",                                           \
+      "HWC requests dropped: no valid message or no room for the answer")            \
+    X(shm_failed, "gdma.shm.failed", "SHM requests answered with an error")          \
+    X(shm_unshared, "gdma.shm.unshared",                                             \
+      "HWC set-ups in guest memory that seems not to be shared with the device")     \
+    X(doorbell_ignored, "gdma.doorbell.ignored",                                     \
+      "doorbells for an unknown queue, or on a page that is not its own")            \
+    X(doorbell_strange, "gdma.doorbell.strange",                                     \
+      "of these, doorbells before any queue was made: the driver knows another NIC") \
+    X(cq_overruns, "gdma.cq.overruns",                                               \
+      "arms of a CQ with more unread entries than it holds: some are lost")          \
+    X(bar_ignored, "gdma.bar.ignored", "BAR0 writes that mean nothing")              \
     X(resets, "gdma.function.resets", "resets of the function")
 
 OM_COUNTERS(FunctionCounters, OM_GDMA_COUNTERS);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gdma/doorbells.h"
 
+#include <utility>
+
 #include <mana/queue.h>
 
 #include "base/endian.h"
+#include "base/log.h"
 #include "base/probe.h"
 
 namespace openmana::gdma {
@@ -15,15 +18,13 @@ void Doorbells::write(std::uint64_t offset, std::span<const std::byte> data) {
         const std::uint64_t number = offset / kPageBytes;
         const auto in_page = static_cast<std::uint32_t>(offset % kPageBytes);
         const DoorbellPage page(static_cast<std::uint32_t>(number));
-        const bool exists = number < pages_;
+        const bool exists = number < config_.doorbell_pages;
         if (data.size() >= 8 && offset % 8 == 0) {
-            if (!exists || !ring64(page, in_page, load_le<std::uint64_t>(data.data())))
-                counters_.doorbell_ignored.add();
+            if (!exists || !ring64(page, in_page, load_le<std::uint64_t>(data.data()))) ignore();
             data = data.subspan(8);
             offset += 8;
         } else if (data.size() >= 4 && offset % 4 == 0) {
-            if (!exists || !ring32(page, in_page, load_le<std::uint32_t>(data.data())))
-                counters_.doorbell_ignored.add();
+            if (!exists || !ring32(page, in_page, load_le<std::uint32_t>(data.data()))) ignore();
             data = data.subspan(4);
             offset += 4;
         } else {
@@ -31,6 +32,19 @@ void Doorbells::write(std::uint64_t offset, std::span<const std::byte> data) {
             return;
         }
     }
+}
+
+/// A driver makes the HWC before anything else. One that rings without has made it with a NIC that
+/// is not here any more: its guest was moved, or brought back, without its NIC.
+void Doorbells::ignore() {
+    counters_.doorbell_ignored.add();
+    if (expected_) return;
+    counters_.doorbell_strange.add();
+    if (!std::exchange(told_, true))
+        OM_WARN(
+            "doorbells for queues that this NIC never made: nic={} cure=\"unload and load the "
+            "driver in the guest: it was moved or restored without its NIC\"",
+            config_.name);
 }
 
 bool Doorbells::ring64(DoorbellPage page, std::uint32_t offset, std::uint64_t value) {

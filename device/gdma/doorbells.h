@@ -19,9 +19,11 @@ class Doorbells {
 public:
     static constexpr std::uint64_t kPageBytes = 0x1000;
 
-    Doorbells(Tables& tables, std::uint32_t pages, FunctionCounters& counters)
-        : tables_(tables), pages_(pages), counters_(counters) {}
+    Doorbells(Tables& tables, const FunctionConfig& config, FunctionCounters& counters)
+        : tables_(tables), config_(config), counters_(counters) {}
 
+    /// Whether any queue can be there; else who rings has made his queues elsewhere.
+    void expect(bool expected) { expected_ = expected; }
     /// What the driver wrote at `offset` from page 0 on.
     void write(std::uint64_t offset, std::span<const std::byte> data);
     /// Calls `visit(table, id)` if a write of these bytes is the doorbell of a work queue.
@@ -57,14 +59,17 @@ private:
         return static_cast<std::uint32_t>(base::load_le<std::uint64_t>(data.data()) &
                                           MANA_HW_DB_ID);
     }
+    void ignore();
     [[nodiscard]] bool ring64(DoorbellPage page, std::uint32_t offset, std::uint64_t value);
     [[nodiscard]] bool ring32(DoorbellPage page, std::uint32_t offset, std::uint32_t value);
     [[nodiscard]] bool ring_cq(std::uint32_t id, DoorbellPage page, std::uint32_t index, bool arm,
                                bool relative);
 
     Tables& tables_;
-    const std::uint32_t pages_;
+    const FunctionConfig& config_;
     FunctionCounters& counters_;
+    bool expected_ = false;
+    bool told_ = false;  // said once: a guest can ask for it often
 };
 
 }  // namespace openmana::gdma

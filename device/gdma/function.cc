@@ -41,7 +41,7 @@ struct Function::Impl final : ShmHandler {
           tables(executor, config, gate, memory, irq),
           devices(tables),
           commands(tables, devices, config, irq),
-          doorbells(tables, config.doorbell_pages, counters),
+          doorbells(tables, config, counters),
           registers(doorbells, *this, config, counters) {}
 
     // ShmHandler
@@ -87,6 +87,7 @@ std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
         return 3;
     }
     hwc = std::move(*created);
+    doorbells.expect(true);
     OM_DEBUG("hwc create: nic={} eq={:#x} cq={:#x} rq={:#x} sq={:#x} vector={}", config.name,
              rings.eq.value(), rings.cq.value(), rings.rq.value(), rings.sq.value(), rings.vector);
     return 0;
@@ -94,6 +95,7 @@ std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
 
 void Function::Impl::reset_objects() {
     hwc.reset();
+    doorbells.expect(false);
     devices.reset();
     tables.reset();
 }
@@ -131,6 +133,7 @@ void Function::Impl::load(base::StateReader& in) {
     if (in.ok()) devices.load_clients(in);
     in.end();
     if (in.ok()) tables.finish_load(in);
+    doorbells.expect(hwc != nullptr);
 }
 
 void Function::Impl::tell_unshared() {

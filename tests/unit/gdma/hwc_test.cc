@@ -234,6 +234,19 @@ TEST_F(ShmTest, KeysFromBeforeAResetAreNotReusedAtOnce) {
     EXPECT_NE(before->gpa_key, after->gpa_key);
 }
 
+// As after a migration that has left the NIC behind: the driver's queues were another one's.
+TEST_F(ShmTest, DoorbellsBeforeAnyQueueIsMadeAreCounted) {
+    driver->write64(driver->doorbell_offset(0) + MANA_HW_DB_SQ, 0x10);
+    EXPECT_EQ(function.counters().doorbell_strange.value(), 1);
+    ASSERT_TRUE(driver->bring_up());
+    driver->write64(driver->doorbell_offset(0) + MANA_HW_DB_SQ, 0xffff);
+    EXPECT_EQ(function.counters().doorbell_strange.value(), 1);
+    EXPECT_EQ(function.counters().doorbell_ignored.value(), 2);
+    ASSERT_TRUE(driver->shut_down());
+    driver->write64(driver->doorbell_offset(0) + MANA_HW_DB_SQ, 0x10);
+    EXPECT_EQ(function.counters().doorbell_strange.value(), 2);
+}
+
 class HwcTest : public DriverFixture {};
 
 TEST_F(HwcTest, UnknownOpcodeIsUnsupportedWithABareHeader) {

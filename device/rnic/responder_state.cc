@@ -130,7 +130,8 @@ void ReceiveWait::load(base::StateReader& in) {
         Segment segment;
         segment_fields(in, segment);
         const auto bytes = in.bytes();
-        in.require(bytes.size() == segment.length && segment.length <= 4096 && segment.packets == 1,
+        // How long it may be is looked at when its turn comes.
+        in.require(bytes.size() == segment.length && segment.packets == 1,
                    "request that waits, and cannot be");
         if (!in.ok()) break;
         const std::span<std::byte> payload(const_cast<std::byte*>(bytes.data()), bytes.size());

@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TABLE = HERE.parent / "support" / "hostile_commands.cc"
 DECIDED = {"vfio_user": 60, "bar": 50, "hwc": 80, "wqe": 120, "memory": 120, "frames": 160,
-           "uplink": 160, "esp": 160}
+           "uplink": 160, "esp": 160, "state": 160}
 LINES = [
     "--nic\nid=a,socket=/run/a",
     "--nic\nid=a,socket=/run/a,mac=02:00:00:00:00:01,mtu=9000,speed=100000,error-cqes=asked",

@@ -2,6 +2,7 @@
 // The state of a whole NIC: one that has read it goes on where the other was, what is broken is
 // refused and leaves a NIC without anything, and files of earlier versions are read for ever.
 #include <gtest/gtest.h>
+#include <mana/queue.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -69,6 +70,43 @@ TEST_F(NicStateTest, WhoHasReadItWritesTheSame) {
     ASSERT_TRUE(loaded) << loaded.error().text;
     EXPECT_EQ(again, state);
     EXPECT_EQ(counts, a.nic.function().object_counts());
+}
+
+// What a guest or a peer says wrongly is no reason to refuse the state of the NIC to which it was
+// said, and with it an upgrade.
+TEST_F(NicStateTest, ACqThatIsArmedForEntriesBeforeItsFirstIsRead) {
+    a.host.hwc().ring_moderation(
+        a.host.device.page, a.send_cq.id,
+        MANA_HW_DB_MODERATION_USEC_VALID | 100ULL << MANA_HW_DB_MODERATION_USEC_SHIFT);
+    a.host.hwc().ring_cq(a.host.device.page, a.send_cq.id, 1404,
+                         true);  // 256 entries; the next to come is number 256
+    const auto loaded = load(state_of(a));
+    EXPECT_TRUE(loaded) << loaded.error().text;
+}
+
+TEST_F(NicStateTest, APacketThatIsTooLongAndWaitsBehindAnotherIsRead) {
+    connect(a, b);
+    const std::vector<std::byte> payload(60000);
+    roce::Packet packet;
+    packet.destination_mac = a.host.mac();
+    packet.source_mac = b.host.mac();
+    packet.source = b.host.gid();
+    packet.destination = a.host.gid();
+    packet.opcode = roce::Opcode::kSendOnly;
+    packet.destination_qpn = roce::Qpn(a.qp->qpn());
+    packet.psn = roce::Psn(0x900);
+    for (const std::size_t length : {std::size_t{64}, payload.size()}) {
+        packet.payload = std::span(payload).first(length);
+        base::Frame frame;
+        roce::encode(packet, frame);
+        a.nic.deliver(frame);
+        world.run_until_idle();
+        ++packet.psn;
+    }
+    const auto state = state_of(a);
+    ASSERT_GT(state.size(), payload.size());
+    const auto loaded = load(state);
+    EXPECT_TRUE(loaded) << loaded.error().text;
 }
 
 TEST_F(NicStateTest, ThatOfANicWithAnotherMacAddressIsRefused) {

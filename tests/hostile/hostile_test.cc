@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -134,14 +135,47 @@ private:
 
 /// Units of work of an exclusion at most, as the table in docs/architecture.md has them.
 constexpr std::uint64_t kMostWork = 128;
-/// That of no hold takes longer, whatever the machine does meanwhile. The shortest that a command
-/// would take without its cure is 13 ms.
+/// That of no hold takes longer. The shortest that a command would take without its cure is 13 ms.
 constexpr std::uint64_t kLongestNanoseconds = 5'000'000;
+
+/// The causes that held for too long in every try so far. Who runs a virtual machine stops it now
+/// and then, for 100 ms even, which the CPU time of whoever ran then has in it: what is a fault of
+/// ours happens again.
+class TooLong {
+public:
+    void add(const base::HoldMeter& meter) {
+        std::set<std::string> now;
+        for (const auto& cause : meter.causes())
+            if (cause.longest.nanoseconds >= kLongestNanoseconds) {
+                const base::HoldCause& what = cause.longest.cause;
+                now.insert(what.what + (what.apart ? " " + std::to_string(what.detail) : ""));
+            }
+        std::erase_if(now, [&](const auto& name) { return !first_ && !names_.contains(name); });
+        names_ = std::move(now);
+        first_ = false;
+    }
+    [[nodiscard]] const std::set<std::string>& names() const { return names_; }
+
+private:
+    std::set<std::string> names_;
+    bool first_ = true;
+};
+
+/// Up to three tries, until none has held for too long in each of them.
+template <typename Try>
+void expect_none_too_long(Try&& one) {
+    TooLong too_long;
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_NO_FATAL_FAILURE(one(too_long));
+        if (too_long.names().empty() || kInstrumented) return;
+    }
+    for (const auto& name : too_long.names()) ADD_FAILURE() << name << ": over 5 ms in each try";
+}
 
 /// Of what others waited for, 99.99 % ended within 200 us of CPU. A command that a guest gives
 /// seldom would not be seen among so many, so that there is a limit for each cause as well: one in
 /// a hundred, and one more. Printed, with the longest of each.
-void expect_short(const base::HoldMeter& meter) {
+void expect_short(const base::HoldMeter& meter, TooLong& too_long) {
     std::printf("held while others may wait, CPU time of the holder:\n%s", meter.report().c_str());
     EXPECT_GT(meter.holds(), 10000U);
     EXPECT_LE(meter.largest(base::HoldKind::kExclusion).work, kMostWork)
@@ -152,11 +186,11 @@ void expect_short(const base::HoldMeter& meter) {
     for (const auto& cause : meter.causes()) {
         SCOPED_TRACE(cause.longest.cause.what);
         EXPECT_LE(cause.slow, 1 + cause.holds / 100);
-        EXPECT_LT(cause.longest.nanoseconds, kLongestNanoseconds);
     }
+    too_long.add(meter);
 }
 
-TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
+void attack_beside_traffic(TooLong& too_long) {
     openmana::base::set_log_level(openmana::base::LogLevel::kOff);
     const std::uint64_t seed = from_environment("OPENMANA_HOSTILE_SEED", 1);
     const auto seconds = std::chrono::seconds(from_environment("OPENMANA_HOSTILE_SECONDS", 5));
@@ -231,7 +265,7 @@ TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
         static_cast<unsigned long long>(attack.steps()),
         static_cast<unsigned long long>(scribbler.bursts()),
         static_cast<unsigned long long>(early >> 20), static_cast<unsigned long long>(late >> 20));
-    expect_short(meter);
+    expect_short(meter, too_long);
     // All threads end before the first NIC goes: they reach each other's.
     for (Machine* machine : {&hostile, &left, &right}) machine->stop();
 }
@@ -333,7 +367,11 @@ private:
     std::uint64_t sent_ = 0;
 };
 
-TEST(HostileGuest, KeepsNobodyWaitingByHeavyCommands) {
+TEST(HostileGuest, LeavesTheTrafficOfOthersAlone) {
+    expect_none_too_long(attack_beside_traffic);
+}
+
+void attack_by_heavy_commands(TooLong& too_long) {
     openmana::base::set_log_level(openmana::base::LogLevel::kOff);
     const std::uint64_t seed = from_environment("OPENMANA_HOSTILE_SEED", 1);
     const auto seconds = std::chrono::seconds(from_environment("OPENMANA_HOSTILE_SECONDS", 5));
@@ -356,8 +394,12 @@ TEST(HostileGuest, KeepsNobodyWaitingByHeavyCommands) {
     hostile.on_loop([&] { attack.end(); });
     other.on_loop([&] { broadcaster.end(); });
     EXPECT_GE(attack.rounds(), 2U);
-    expect_short(meter);
+    expect_short(meter, too_long);
     for (Machine* machine : {&hostile, &other}) machine->stop();
+}
+
+TEST(HostileGuest, KeepsNobodyWaitingByHeavyCommands) {
+    expect_none_too_long(attack_by_heavy_commands);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ protected:
             EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
         }
         manad_.reset();
-        EXPECT_FALSE(std::filesystem::exists(folder_ + "/a")) << "a socket is left";
+        EXPECT_TRUE(killed_ || !std::filesystem::exists(folder_ + "/a")) << "a socket is left";
         std::filesystem::remove_all(folder_);
     }
     [[nodiscard]] std::vector<std::string> words() const {
@@ -305,6 +305,7 @@ TEST_F(TakeOverTest, OfOneThatIsKilledOnTheWayTheFirstOneHearsAndGoesOn) {
         for (int j = 0; j < 5; ++j) ASSERT_NO_FATAL_FAILURE(exchange());
     }
     if (manad_->running()) return;
+    killed_ = true;
     GTEST_SKIP() << "the one that was killed served already, after " << killed << " that did not";
 }
 

@@ -194,6 +194,7 @@ protected:
     }
 
     std::string folder_;
+    bool killed_ = false;  // the one that served: it has left its sockets
     std::vector<std::string> more_;
     std::unique_ptr<Process> manad_;
     std::unique_ptr<Client> a_, b_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/unix_socket.h"
+#include "manad/control.h"
 
 namespace openmana::manad {
 namespace {
@@ -50,11 +51,6 @@ Result<void> send_text(int socket, std::string_view text) {
     return {};
 }
 
-std::string text_in(const json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 }  // namespace
 
 Result<std::unique_ptr<TakeOver>> TakeOver::ask(const std::string& control, std::string& why) {
@@ -73,7 +69,7 @@ Result<std::unique_ptr<TakeOver>> TakeOver::ask(const std::string& control, std:
     if (!answer.is_object())
         return fail(ErrorCode::kProtocol, "the other process sends something else");
     if (const auto ok = answer.find("ok"); ok == answer.end() || *ok != json(true)) {
-        why = text_in(answer, "error");
+        why = text_of(answer, "error");
         return fail(ErrorCode::kPermission, "it does not hand over");
     }
     TRY_VOID(self->receive());
@@ -95,8 +91,8 @@ Result<void> TakeOver::receive() {
         return broken();
     for (std::size_t i = 0; i < first.descriptors.size(); ++i) {
         const json& what = head["descriptors"][i];
-        const std::string kind = text_in(what, "kind");
-        const std::string name = text_in(what, "name");
+        const std::string kind = text_of(what, "kind");
+        const std::string name = text_of(what, "name");
         if (kind == "control")
             handed_.control = std::move(first.descriptors[i]);
         else if (kind == "metrics")
@@ -108,10 +104,10 @@ Result<void> TakeOver::receive() {
     }
     for (const json& entry : head["nics"]) {
         HandedOver::Nic& nic = handed_.nics.emplace_back();
-        nic.name = text_in(entry, "name");
-        nic.options = text_in(entry, "options");
+        nic.name = text_of(entry, "name");
+        nic.options = text_of(entry, "options");
         nic.came_later = entry.value("came_later", false);
-        nic.policy = text_in(entry, "policy");
+        nic.policy = text_of(entry, "policy");
         for (const json& fault : entry.value("faults", json::array()))
             if (fault.is_string()) nic.faults.push_back(fault.get<std::string>());
         TRY(nic.state, base::receive_parcel(socket, HandedOver::kPatience));

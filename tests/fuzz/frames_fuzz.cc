@@ -6,25 +6,10 @@
 
 using namespace openmana;
 
-namespace {
-
-/// Swallows what the NIC sends.
-class Hole final : public fabric::Port {
-public:
-    explicit Hole(fabric::Switch& network) : network_(network) { network_.attach(*this, nullptr); }
-    ~Hole() override { network_.detach(*this); }
-    void deliver(base::FrameViews) override {}
-
-private:
-    fabric::Switch& network_;
-};
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     test::InputChoices choices({data, size});
     fuzz::FrameRig rig;
-    Hole hole(rig.network);
+    fuzz::Hole hole(rig.network);
     for (unsigned step = 0; step < fuzz::kMaxSteps && choices.more(); ++step) {
         switch (choices.below(8)) {
             case 0:

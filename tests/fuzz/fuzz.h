@@ -83,6 +83,17 @@ private:
     End right_;
 };
 
+/// What is behind the switch: swallows what the NIC sends.
+class Hole final : public fabric::Port {
+public:
+    explicit Hole(fabric::Switch& network) : network_(network) { network_.attach(*this, nullptr); }
+    ~Hole() override { network_.detach(*this); }
+    void deliver(base::FrameViews) override {}
+
+private:
+    fabric::Switch& network_;
+};
+
 /// Told of the device's answer to each command that the target `hwc` makes of its input; for
 /// hwc_reach.cc.
 inline std::function<void(std::uint32_t opcode, std::uint32_t status)> on_answer;

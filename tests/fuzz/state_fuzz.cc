@@ -7,6 +7,7 @@
 
 #include "base/state.h"
 #include "frame_rig.h"
+#include "support/state_damage.h"
 
 using namespace openmana;
 
@@ -14,21 +15,9 @@ namespace {
 
 constexpr std::size_t kHead = 24;
 
-/// Swallows what the NIC sends.
-class Hole final : public fabric::Port {
-public:
-    explicit Hole(fabric::Switch& network) : network_(network) { network_.attach(*this, nullptr); }
-    ~Hole() override { network_.detach(*this); }
-    void deliver(base::FrameViews) override {}
-
-private:
-    fabric::Switch& network_;
-};
-
 std::vector<std::byte> written(const fuzz::FrameRig& rig) {
-    base::StateWriter out(rig.world.now());
-    rig.nic.nic.save(out);
-    return std::move(out).finish();
+    return test::written(rig.world.now(), [&](base::StateWriter& out) { rig.nic.nic.save(out); })
+        .bytes;
 }
 
 /// A NIC in the place of the rig's, so that driver and guest memory are its own, reads the state.
@@ -92,9 +81,7 @@ std::vector<std::byte> changed(const std::vector<std::byte>& state,
                                const std::vector<Change>& changes) {
     std::vector<std::byte> body(state.begin() + kHead, state.end());
     for (const Change& change : changes) change.make(body);
-    base::StateWriter out({});
-    for (const std::byte byte : body) out(byte);
-    return std::move(out).finish();
+    return test::with_head(body);
 }
 
 /// What needs no object of the driver's that it may have destroyed itself.
@@ -141,7 +128,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<Change> changes;
     for (std::uint64_t left = choices.below(4); left > 0; --left) changes.emplace_back(choices);
     fuzz::FrameRig rig;
-    Hole hole(rig.network);
+    fuzz::Hole hole(rig.network);
     steps(rig, choices, static_cast<unsigned>(choices.below(16)));
     const auto state = written(rig);
     const auto other = changed(state, changes);

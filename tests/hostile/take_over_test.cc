@@ -20,6 +20,7 @@
 #include "process.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
+#include "support/temp_dir.h"
 
 namespace openmana::test {
 namespace {
@@ -70,12 +71,7 @@ struct Client {
 
 class TakeOverTest : public testing::Test {
 protected:
-    void SetUp() override {
-        ::signal(SIGPIPE, SIG_IGN);
-        char name[] = "/tmp/openmana-take-XXXXXX";
-        ASSERT_NE(::mkdtemp(name), nullptr);
-        folder_ = name;
-    }
+    void SetUp() override { ::signal(SIGPIPE, SIG_IGN); }
     void TearDown() override {
         a_.reset();
         b_.reset();
@@ -86,7 +82,6 @@ protected:
         }
         manad_.reset();
         EXPECT_TRUE(killed_ || !std::filesystem::exists(folder_ + "/a")) << "a socket is left";
-        std::filesystem::remove_all(folder_);
     }
     [[nodiscard]] std::vector<std::string> words() const {
         std::vector<std::string> all{OPENMANA_MANAD,
@@ -193,7 +188,8 @@ protected:
         return count;
     }
 
-    std::string folder_;
+    const TempDir temp_{"openmana-take"};
+    const std::string& folder_ = temp_.path();
     bool killed_ = false;  // the one that served: it has left its sockets
     std::vector<std::string> more_;
     std::unique_ptr<Process> manad_;

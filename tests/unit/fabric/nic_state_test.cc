@@ -24,9 +24,7 @@ const std::string kGolden = OPENMANA_SOURCE_DIR "/tests/unit/fabric/states/nic-1
 class NicStateTest : public NicTest {
 protected:
     [[nodiscard]] std::vector<std::byte> state_of(const Machine& machine) const {
-        base::StateWriter out(world.now());
-        machine.nic.save(out);
-        return std::move(out).finish();
+        return written(machine.nic);
     }
     /// Into a NIC of its own switch, which is made for it.
     base::Result<void> load(std::span<const std::byte> state, std::uint8_t number = 1) {
@@ -43,9 +41,9 @@ protected:
         return loaded;
     }
     [[nodiscard]] std::vector<std::byte> written(const Nic& nic) const {
-        base::StateWriter out(world.now());
-        nic.save(out);
-        return std::move(out).finish();
+        return ::openmana::test::written(world.now(),
+                                         [&](base::StateWriter& out) { nic.save(out); })
+            .bytes;
     }
     /// A request that nobody has answered, and one that waits behind it.
     void leave_under_way() {

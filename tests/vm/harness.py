@@ -28,6 +28,7 @@ from checkers import Checkers, Races, plain  # noqa: E402
 from lab.debian import release_of  # noqa: E402
 from lab.errors import CommandFailed, CommandTimeout, LabError  # noqa: E402
 from lab.evidence import CLOSING, Recorder  # noqa: E402
+from lab.image import making_seconds  # noqa: E402
 
 CASE_TIMEOUT = 180.0
 CLEAN_PATIENCE = 10.0
@@ -376,7 +377,7 @@ class Context:
         # All times are those of guests with Debian's kernel; a debug kernel takes longer.
         self.patience = max(guest.spec.patience for guest in lab.guests)
         self._seconds = CASE_TIMEOUT * self.patience
-        self._deadline = time.monotonic() + self._seconds
+        self._deadline = time.monotonic() + self._seconds - making_seconds()
         self._port = 18600
         self._programs: dict[tuple[int, str, str], str] = {}
         self._rdma: dict[tuple[int, int], str] = {}
@@ -392,9 +393,10 @@ class Context:
     # -- time
 
     def begin(self, seconds: float) -> None:
-        """A case begins; it may take this long."""
+        """A case begins; it may take this long, and what it fetches for the first time on this
+        machine as long as it takes."""
         self._seconds = seconds * self.patience
-        self._deadline = time.monotonic() + self._seconds
+        self._deadline = time.monotonic() + self._seconds - making_seconds()
         self.spoken = []
         self.spawned = []
         self.notes = []
@@ -407,7 +409,7 @@ class Context:
 
     def limit(self, timeout: float) -> tuple[float, bool]:
         """The time that a step may take, and whether the case's deadline is what limits it."""
-        left = (self._deadline - time.monotonic()) / self.patience
+        left = (self._deadline + making_seconds() - time.monotonic()) / self.patience
         if left <= 0:
             raise CaseTimeout(self.words())
         return (left, True) if left < timeout else (timeout, False)

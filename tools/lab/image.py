@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -92,9 +93,38 @@ def image_key(suite: str, headers: bool = False) -> str:
                   here / "stage.py", " ".join(DPKG_OPTIONS))
 
 
+class _Making(threading.local):
+    """What a thread has spent on cache entries, and how many it is in the middle of."""
+
+    seconds = 0.0
+    depth = 0
+
+
+_making = _Making()
+
+
+def making_seconds() -> float:
+    """How long this thread has made cache entries, or waited for others that did: work that there
+    is on a new machine alone."""
+    return _making.seconds
+
+
 @contextlib.contextmanager
 def cache_lock(name: str) -> Iterator[None]:
     """One process at a time makes the cache entry `name`; others wait for it."""
+    begin = time.monotonic()
+    _making.depth += 1
+    try:
+        with _locked(name):
+            yield
+    finally:
+        _making.depth -= 1
+        if _making.depth == 0:
+            _making.seconds += time.monotonic() - begin
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Iterator[None]:
     path = cache_dir() / f".{name}.lock"
     with path.open("w") as file:
         try:

@@ -115,6 +115,7 @@ LAYOUTS = {
     "systemd": "the same with systemd as process 1, and udev",
     "tap": "one guest, and the host's stack behind a TAP device",
     "xdp": "as soft, with a wire between manad's AF_XDP and the other guest's TAP device",
+    "vxlan": "the same with a tunnel between manad and the kernel of the other guest's host",
 }
 
 

@@ -49,7 +49,9 @@ DISK = 128  # MiB
 WIRE_MTU = 9000  # of the wire between two hosts
 OUT_OF_TIME = 77  # ctest takes it for skipped
 XDP_FAMILY = 44  # AF_XDP
-XDP_MTU = 9000  # of the wire between two hosts: frames have several buffers
+# Layouts with Soft-RoCE on the other host, and the MTU there: frames by AF_XDP have several
+# buffers, those in a tunnel leave room for its headers.
+OUTSIDE = {"xdp": WIRE_MTU, "vxlan": WIRE_MTU - 50}
 AREAS = tuple(sorted(path.stem for path in (HERE / "areas").glob("*.py")
                      if path.stem != "__init__"))
 
@@ -195,8 +197,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         missing = "no network namespace or no /dev/net/tun here"
     if layout == "hosts" and os.geteuid() != 0:
         missing = "two hosts on this one can be made by root alone"
-    if layout == "xdp":
-        missing = no_xdp()
+    if layout in OUTSIDE:
+        missing = no_outside(layout)
     if missing:
         for area in areas:
             for case in chosen(area, arguments):
@@ -228,7 +230,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if layout == "headers" and arguments.kernel == "stock":
         # compilers want more memory, and what they write is in memory too
         specs[1] = replace(specs[1], headers=True, cpus=max(2, arguments.cpus), memory=2048)
-    if layout in ("soft", "xdp"):
+    if layout == "soft" or layout in OUTSIDE:
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
     if layout in ("networks", "hosts"):
@@ -267,10 +269,10 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         if user is not None:
             place.chmod(0o711)
             place = user.folder(place / "manad", 0o711)
-        if layout in ("soft", "xdp"):
+        if layout == "soft" or layout in OUTSIDE:
             pcap = place / "switch.pcap"
         manad_args = [*arguments.manad_arg]
-        if pcap is not None and layout != "xdp":  # there the wire is recorded
+        if pcap is not None and layout not in OUTSIDE:  # there the wire is recorded
             manad_args += ["--pcap", str(pcap)]
         if layout == "tap":
             ends = ((0, 0), (0, 0))
@@ -281,19 +283,21 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                            manad_args=manad_args, keep_logs=arguments.keep_logs, split=split,
                            path=FAR if far else None,
                            ext=arguments.ext == "on", manad_user=user, manad_before=before,
-                           mtu=XDP_MTU if layout == "xdp" else None,
-                           wire_mtu={"xdp": XDP_MTU, "hosts": WIRE_MTU}.get(layout),
-                           xdp=layout == "xdp"),
+                           mtu=OUTSIDE.get(layout),
+                           wire_mtu=WIRE_MTU if layout in ("hosts", *OUTSIDE) else None,
+                           outside=layout if layout in OUTSIDE else ""),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,
                                            third),
                        keep, [(area, todo[area.name]) for area in areas], tally, runner_number,
                        recorder, arguments.until)
 
 
-def no_xdp() -> str:
-    """Why manad can have no wire by AF_XDP here; empty if it can."""
+def no_outside(layout: str) -> str:
+    """Why manad can have no such wire here; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces for two hosts can be made by root alone"
+    if layout != "xdp":
+        return ""
     try:
         socket.socket(XDP_FAMILY, socket.SOCK_RAW).close()
     except OSError as error:

@@ -4,6 +4,7 @@ disk."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
@@ -74,14 +75,22 @@ class Hosts:
             raise LabError(f"{' '.join(argv)} failed on host {host}: {done.stderr.strip()[-300:]}")
         return done.stdout
 
-    def bridge(self, host: int, *taps: str) -> None:
-        """Joins the wire of a host to new TAP devices."""
+    def vxlan(self, host: int, vni: int) -> str:
+        """A VXLAN device of a host, whose other end is on the other one; its name."""
+        name = f"vxlan{vni}"
+        self._ip("link", "add", name, "type", "vxlan", "id", str(vni), "dstport", "4789", "local",
+                 self.address(host), "remote", self.address(1 - host), host=host)
+        return name
+
+    def bridge(self, host: int, port: str, *taps: str) -> None:
+        """Joins a port of a host to new TAP devices, which take what it does."""
+        mtu = json.loads(self.run(host, "ip", "-j", "link", "show", port))[0]["mtu"]
         self._ip("link", "add", "bridge", "type", "bridge", host=host)
         for tap in taps:
             self._ip("tuntap", "add", "dev", tap, "mode", "tap", host=host)
-            self._ip("link", "set", tap, "mtu", str(self.mtu), host=host)
-        for port in (INTERFACE, *taps):
-            self._ip("link", "set", port, "master", "bridge", "up", host=host)
+            self._ip("link", "set", tap, "mtu", str(mtu), host=host)
+        for one in (port, *taps):
+            self._ip("link", "set", one, "master", "bridge", "up", host=host)
         self._ip("link", "set", "bridge", "up", host=host)
 
     def _ip(self, *words: str, host: int | None = None) -> None:

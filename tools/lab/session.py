@@ -27,6 +27,7 @@ from .rights import User, how_it_ended
 
 MAX_NICS = 16
 UDP_PORT = 4000  # of the first uplink between hosts
+VNI = 5
 MAX_VIRTIO = 8
 MAX_DISK = 1 << 20  # MiB
 
@@ -77,10 +78,12 @@ class Lab:
     (such as "mtu=1500") go to manad's --nic; without `ext` the NICs hide the extensions. `nics=0`
     needs no manad. With `split` each guest has a manad of its own, joined to the next one's by a
     UDP uplink; with `wire_mtu` there are two, each in a network namespace, as on two hosts, and
-    their wire has that MTU; with `path` the way between two is as it says. With `xdp` besides
-    `wire_mtu` the first manad has its end of the wire by AF_XDP, and the second guest's uplinks are
-    on a bridge with the other end. With `manad_user` each manad is started as its package does it,
-    and what it writes is in `lab.output_dir`; `manad_before` are words that begin its command line.
+    their wire has that MTU; with `path` the way between two is as it says. With `outside` besides
+    `wire_mtu` the second guest's uplinks are on a bridge, on the second host, with its end of the
+    wire ("xdp": the first manad has the other end by AF_XDP) or with a VXLAN device of its kernel
+    ("vxlan": the first manad has the other end of the tunnel). With `manad_user` each manad is
+    started as its package does it, and what it writes is in `lab.output_dir`; `manad_before` are
+    words that begin its command line.
     Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
@@ -90,7 +93,7 @@ class Lab:
                  boot_timeout: float = BOOT_TIMEOUT, accel: str | None = None,
                  keep_logs: bool = False, manad: Path | None = None,
                  shared_memory: bool = True, modules: bool = True, split: bool = False,
-                 wire_mtu: int | None = None, path: PathFaults | None = None, xdp: bool = False,
+                 wire_mtu: int | None = None, path: PathFaults | None = None, outside: str = "",
                  manad_user: User | None = None, manad_before: Sequence[str] = ()) -> None:
         self.specs = list(guests)
         self._nics = nics
@@ -111,7 +114,7 @@ class Lab:
         self._split = split or wire_mtu is not None or path is not None
         self._path = path
         self.relays: list[Relay] = []
-        self._xdp = xdp
+        self._outside = outside
         self.hosts = None if wire_mtu is None else Hosts(wire_mtu)
         self._qemu: Qemu | None = None
         self._run: RunDirectory | None = None
@@ -141,6 +144,10 @@ class Lab:
                 raise LabError(f"a guest cannot have a disk of {spec.disk} MiB (0 to {MAX_DISK})")
         if self.hosts is not None and set(map(self._place, range(len(self.specs)))) != {0, 1}:
             raise LabError("a wire joins two hosts, each of which needs a guest")
+        if self._outside not in ("", "xdp", "vxlan"):
+            raise LabError(f"no way to the outside is called {self._outside}")
+        if self._outside and self.hosts is None:
+            raise LabError("what is outside is on the wire between two hosts")
         if self.hosts is not None and self._path is not None:
             raise LabError("two hosts have a wire, not a path through the loopback interface")
         if self._mtu is not None and not 1280 <= self._mtu <= 9000:
@@ -238,7 +245,7 @@ class Lab:
             virtio = [(self._wire(number, i), mac) for i, mac in enumerate(virtio_macs)]
             for i in range(spec.uplinks):
                 virtio_macs.append(mac_address(2, host, i))
-                if self._xdp:
+                if self._outside:
                     virtio.append((tapped(f"{name}u{i}"), virtio_macs[-1]))
                     continue
                 path = served / f"{name}u{i}.sock"
@@ -258,14 +265,15 @@ class Lab:
                 virtio=tuple(virtio),
                 append=f"{image.append} {spec.command_line}".strip(),
                 shared_memory=self._shared_memory, disk=disk,
-                before=self.hosts.words(number) if self._xdp and self.hosts is not None else ())
+                before=self.hosts.words(number) if self._outside and self.hosts is not None else ())
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir,
                                      host))
-        if self._xdp and self.hosts is not None:
-            args[0] += ["--uplink", f"xdp={INTERFACE}"]
-            self.hosts.bridge(1, *(f"g1u{i}" for i in range(self.specs[1].uplinks)))
-        for before in () if self._xdp else range(len(nics) - 1):
+        if self._outside and self.hosts is not None:
+            args[0] += ["--uplink", self._outside_uplink(self.hosts)]
+            port = self.hosts.vxlan(1, VNI) if self._outside == "vxlan" else INTERFACE
+            self.hosts.bridge(1, port, *(f"g1u{i}" for i in range(self.specs[1].uplinks)))
+        for before in () if self._outside else range(len(nics) - 1):
             networks = dict.fromkeys(spec.network for spec in self.specs)
             for number, network in enumerate(networks):
                 for own, (local, remote) in zip((before, before + 1), self._udp_ends(number)):
@@ -287,6 +295,12 @@ class Lab:
             for guest in self.guests:
                 guest.start(qemu)
             self.each(self._bring_up)
+
+    def _outside_uplink(self, hosts: Hosts) -> str:
+        """What the first manad has of the wire."""
+        if self._outside == "xdp":
+            return f"xdp={INTERFACE}"
+        return f"vxlan=local={hosts.address(0)},vni={VNI},remote={hosts.address(1)}"
 
     def _udp_ends(self, network: int) -> tuple[tuple[str, str], tuple[str, str]]:
         """Of both ends of the uplink of a network, its own address and that of its other end."""

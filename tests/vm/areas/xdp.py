@@ -27,11 +27,12 @@ LOSSES = ("tx_full", "tx_large", "rx_groups_lost", "rx_large", "kernel_rx_droppe
 _recorders: list[subprocess.Popen[bytes]] = []
 
 
-def recorded(action: Callable[[Context], None], swap: bool, context: Context) -> None:
-    """Runs a case, with all that is on the wire in the capture of the run."""
+def recorded(interface: str, action: Callable[[Context], None], swap: bool, context: Context
+             ) -> None:
+    """Runs a case, with all that is on an interface of the far host in the capture of the run."""
     if not _recorders:
         recorder = spawn([*context.lab.hosts.words(FAR), sys.executable, "-B", str(RECORDER),
-                          INTERFACE, str(context.pcap)], stdin=subprocess.DEVNULL,
+                          interface, str(context.pcap)], stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE)
         _recorders.append(recorder)
         assert recorder.stdout is not None
@@ -39,27 +40,28 @@ def recorded(action: Callable[[Context], None], swap: bool, context: Context) ->
     softroce.soft(action, swap, context)
 
 
-def add(title: str, action: Callable[[Context], None]) -> None:
-    """A case, both ways round."""
-    AREA.add(f"{title}, MANA serves", partial(recorded, action, False), smoke=True)
-    AREA.add(f"{title}, Soft-RoCE serves", partial(recorded, action, True), smoke=True)
+def add_all(area: Area, interface: str) -> None:
+    """What runs between a guest here and Soft-RoCE behind the wire, both ways round."""
+    cases: list[tuple[str, Callable[[Context], None]]] = []
+    # Soft-RoCE on an emulated CPU may not answer for half a second: -u 18.
+    # Each end of perftest sets the other's number of READs under way, and Soft-RoCE has more than
+    # ours.
+    for tool, more in (("ib_send_bw", ()), ("ib_write_bw", ()), ("ib_read_bw", ("-o", "16"))):
+        cases.append((tool, partial(softroce.bandwidth, tool, ("-s", "65536", "-n", "60", "-u",
+                                                               "18", *more))))
+    cases.append(("verified: all operations at all edges", partial(
+        softroce.verified, ("--seed", "81", "--batch", "2", "--max", "262144", "--align", "1"))))
+    cases.append(("verified: 4 queue pairs over IPv6", partial(
+        softroce.verified, ("--seed", "83", "--rounds", "10", "--batch", "8", "--max", "20000",
+                            "--both", "--qps", "4", "--family", "6"))))
+    for title, action in cases:
+        for who, swap in (("MANA", False), ("Soft-RoCE", True)):
+            area.add(f"{title}, {who} serves", partial(recorded, interface, action, swap),
+                     smoke=True)
 
 
-# Soft-RoCE on an emulated CPU may not answer for half a second: -u 18.
-# Each end of perftest sets the other's number of READs under way, and Soft-RoCE has more than ours.
-for _tool, _more in (("ib_send_bw", ()), ("ib_write_bw", ()), ("ib_read_bw", ("-o", "16"))):
-    add(_tool, partial(softroce.bandwidth, _tool, ("-s", "65536", "-n", "60", "-u", "18",
-                                                 *_more)))
-add("verified: all operations at all edges", partial(
-    softroce.verified, ("--seed", "81", "--batch", "2", "--max", "262144", "--align", "1")))
-add("verified: 4 queue pairs over IPv6", partial(
-    softroce.verified, ("--seed", "83", "--rounds", "10", "--batch", "8", "--max", "20000",
-                        "--both", "--qps", "4", "--family", "6")))
-
-
-@AREA.case("what was on the wire is plain RoCEv2: tshark finds no error, every ICRC is right",
-           smoke=True)
-def decoded(context: Context) -> None:
+def decode(context: Context) -> None:
+    """Ends the capture, and finds plain RoCEv2 of both in it."""
     check(_recorders, "nothing was recorded")
     recorder = _recorders.pop()
     recorder.terminate()
@@ -72,14 +74,28 @@ def decoded(context: Context) -> None:
     context.note(f"{len(packets)} packets")
 
 
-@AREA.case("nothing was lost at the interface", smoke=True)
-def counted(context: Context) -> None:
+def counters_of(context: Context, names: tuple[str, ...]) -> dict[str, int]:
+    """Of the uplink, which carried something; `names` have stayed at zero."""
     uplinks = json.loads(context.lab.manad_of(0).ctl("--json", "uplinks"))["uplinks"]
-    counters = uplinks[0]["counters"]
-    lost = {name: counters[f"fabric.xdp.{name}"] for name in LOSSES
-            if counters[f"fabric.xdp.{name}"]}
+    counters: dict[str, int] = uplinks[0]["counters"]
+    lost = {name: counters[name] for name in names if counters[name]}
     check(not lost, f"lost: {lost}")
     check(counters["fabric.uplink.tx_frames"] > 0 and counters["fabric.uplink.rx_frames"] > 0,
           f"nothing went through: {counters}")
     context.note(f"{counters['fabric.uplink.tx_frames']} frames out, "
                  f"{counters['fabric.uplink.rx_frames']} in")
+    return counters
+
+
+add_all(AREA, INTERFACE)
+
+
+@AREA.case("what was on the wire is plain RoCEv2: tshark finds no error, every ICRC is right",
+           smoke=True)
+def decoded(context: Context) -> None:
+    decode(context)
+
+
+@AREA.case("nothing was lost at the interface", smoke=True)
+def counted(context: Context) -> None:
+    counters_of(context, tuple(f"fabric.xdp.{name}" for name in LOSSES))

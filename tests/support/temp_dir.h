@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -16,7 +14,8 @@ namespace openmana::test {
 class TempDir {
 public:
     /// `name`: what its name begins with.
-    explicit TempDir(const char* name) : path_(testing::TempDir() + name + "-XXXXXX") {
+    explicit TempDir(const char* name)
+        : path_((std::filesystem::temp_directory_path() / name).string() + "-XXXXXX") {
         if (::mkdtemp(path_.data()) == nullptr)
             throw std::system_error(errno, std::generic_category(), path_);
     }

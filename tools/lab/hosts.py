@@ -76,10 +76,12 @@ class Hosts:
         return done.stdout
 
     def vxlan(self, host: int, vni: int) -> str:
-        """A VXLAN device of a host, whose other end is on the other one; its name."""
+        """A VXLAN device of a host, whose other end is on the other one; its name. What it takes
+        leaves room for the headers around."""
         name = f"vxlan{vni}"
-        self._ip("link", "add", name, "type", "vxlan", "id", str(vni), "dstport", "4789", "local",
-                 self.address(host), "remote", self.address(1 - host), host=host)
+        self._ip("link", "add", name, "mtu", str(self.mtu - 50), "type", "vxlan", "id", str(vni),
+                 "dstport", "4789", "local", self.address(host), "remote", self.address(1 - host),
+                 host=host)
         return name
 
     def bridge(self, host: int, port: str, *taps: str) -> None:

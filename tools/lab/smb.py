@@ -89,7 +89,9 @@ def install(guest: Guest) -> None:
 
 def load(module: str) -> str:
     """A shell command that loads `cifs` or `ksmbd` in a guest, with what that needs."""
-    return (f"set -e; cd {FOLDER}; modprobe -a rdma_cm netfs dns_resolver\n"
+    return (f"set -e; cd {FOLDER}\n"
+            "for name in $(modinfo -F depends ./*.ko* | tr , ' '); do\n"
+            "modprobe -q $name || :; done\n"
             f"for name in {' '.join(ORDER)} {module}; do\n"
             "for file in $name.ko*; do [ ! -e $file ] || grep -q \"^$name \" /proc/modules || "
             "insmod ./$file; done; done")

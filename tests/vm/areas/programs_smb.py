@@ -39,18 +39,16 @@ def served(context: Context, peer: Peer) -> Iterator[None]:
     peer.run(f"mkfs.ext4 -q -F {ulp.RAM} && mkdir -p {SHARE} /etc/ksmbd && "
              f"mount {ulp.RAM} {SHARE} && chmod 777 {SHARE}", timeout=60)
     peer.guest.put(CONFIG, "/etc/ksmbd/ksmbd.conf", 0o644)
-    peer.run(smb.load("ksmbd"), timeout=60)
-    peer.run(f"ksmbd.adduser -a -p {PASSWORD} {USER}")
-    daemon = peer.spawn("exec ksmbd.mountd -n")
     try:
+        peer.run(smb.load("ksmbd"), timeout=60)
+        peer.run(f"ksmbd.adduser -a -p {PASSWORD} {USER}")
+        daemon = peer.spawn("exec ksmbd.mountd -n")
         peer.wait_listening(PORT, daemon)
         peer.until(f"rdma resource show cm_id | grep LISTEN | grep -q ':{PORT} '",
                    "ksmbd does not listen by rdma_cm", 30)
         yield
     finally:
         peer.run("ksmbd.control -s", timeout=60, check=False)
-        if daemon.status is None:
-            daemon.kill()
         peer.until(smb.unload("ksmbd"), "ksmbd stays", 30)
         peer.run(f"umount {SHARE}", check=False)
 

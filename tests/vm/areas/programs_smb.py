@@ -21,8 +21,8 @@ USER, PASSWORD = "root", "openmana"
 PORT = 445  # of SMB Direct with RoCE and InfiniBand
 # What they say of every connection, as if of errors. The client tries iWARP's port first.
 MESSAGES = (r"ksmbd: smb_direct: disconnected|"
-            r"CIFS: VFS: (_smbd_get_connection:\d+ rdma_connect failed port=5445|"
-            r"RDMA transport established)")
+            r"CIFS: VFS: (RDMA transport established|_smbd_get_connection:\d+ "
+            r"(rdma_connect failed port=5445|connect to \S+:5445 failed: -ENODEV))")
 CONFIG = f"""[global]
 \tserver string = openmana
 \tserver signing = disabled

@@ -286,6 +286,7 @@ class RunTest(unittest.TestCase):
         self.area.add("runs", runs)
         self.area.add("runs nothing", lambda _: None)
         self.area.cannot("smbd", "not in Debian")
+        self.area.add("smc", lambda context: context.cannot("SMC", "no module"))
         self.run_area()
         cases = Evidence(OURS, self.folder).cases
         self.assertEqual(cases["runs"]["ran"], [{
@@ -295,6 +296,9 @@ class RunTest(unittest.TestCase):
         absent = cases["smbd cannot run"]
         self.assertEqual((absent["result"], absent["words"], absent["ran"][0]["program"]),
                          ("skipped", "not in Debian", "smbd"))
+        self.assertEqual((cases["smc"]["result"], cases["smc"]["words"], cases["smc"]["ran"]), (
+            "skipped", "no module", [{"program": "SMC", "version": "", "command": "",
+                                      "seen": ""}]))
 
     def test_when_the_time_is_up_the_rest_is_left_and_what_ran_is_shown(self) -> None:
         moment = time.time()

@@ -193,14 +193,14 @@ def hpcc(way: str, words: str, size: int, context: Context) -> None:
 
 def fi_pingpong(provider: str, endpoint: str, context: Context) -> None:
     """libfabric's own program, which compares what arrives."""
-    if endpoint == "dgram" or "rxd" in provider:
-        cm.needs(context, "UD queue pairs of programs", "driver", "provider")
-    install(context, OPENMPI)
     server, client = context.a, context.b
     command = f"fi_pingpong -p '{provider}' -e {endpoint} -c -S all -I 10"
     if "rxm" in provider and (few := few_peers(context)):
         command = f"{few} {command}"
     context.ran("fi_pingpong", version(OPENMPI, "libfabric-bin"), f"{command} {server.ip()}")
+    if endpoint == "dgram" or "rxd" in provider:
+        cm.needs(context, "UD queue pairs of programs", "driver", "provider")
+    install(context, OPENMPI)
     listener = server.spawn(command)
     server.wait_listening(FINGER_PORT, listener)
     done = client.run(f"{command} {server.ip()} 2>&1", timeout=120, check=False)

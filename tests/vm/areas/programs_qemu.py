@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from harness import Area, CaseFailed, Context, Peer, check, skip
+from harness import Area, CaseFailed, Context, Peer, check
 
 from lab import extras
 
@@ -59,7 +59,8 @@ def status(machine: Machine) -> tuple[str, str]:
            long=True)
 def migration(context: Context) -> None:
     if not context.has("driver") and any(peer.suite == "trixie" for peer in context.peers):
-        skip("the stock driver of kernel 6.12 has no QP1, so no connection manager")
+        context.cannot("QEMU", "the stock driver of kernel 6.12 has no QP1, so no connection "
+                       "manager")
     target, source = context.a, context.b
     tar = extras.archive("trixie", ("qemu-system-x86", "seabios"),
                          ("usr/bin/qemu-system-x86_64", "usr/share/seabios/bios-256k.bin"))

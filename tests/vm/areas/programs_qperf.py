@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from harness import Area, CaseFailed, Context, Peer, check, skip
+from harness import Area, CaseFailed, Context, Peer, check
 
 from lab import extras
 
@@ -47,9 +47,9 @@ def qperf(context: Context, *words: str) -> tuple[int, str]:
 def needs_cm(context: Context) -> None:
     """Skips where there are no connections for it."""
     if not context.has("driver"):
-        skip("the stock driver of kernel 6.12 has no QP1, so no connection manager"
-             if context.pair == "trixie" else
-             "the stock driver has no ibv_query_qp(), which qperf asks of each connection")
+        context.cannot("qperf -cm1", "the stock driver of kernel 6.12 has no QP1, so no connection "
+                       "manager" if context.pair == "trixie" else "the stock driver has no "
+                       "ibv_query_qp(), which qperf asks of each connection")
 
 
 def figures(status: int, said: str, tests: int) -> str:
@@ -66,7 +66,7 @@ def by_cm(tests: tuple[str, ...], words: tuple[str, ...], needs: tuple[str, ...]
     """Tests over connections of rdma_cm."""
     needs_cm(context)
     if not all(context.has(side) for side in needs):
-        skip(f"{', '.join(tests)}: needs our {', '.join(needs)}")
+        context.cannot(f"qperf -cm1 {' '.join(tests)}", f"needs our {', '.join(needs)}")
     context.note(figures(*qperf(context, "-cm1", *words, *tests), tests=len(tests)))
 
 
@@ -95,7 +95,7 @@ def refusal(context: Context, device: str, test: str) -> str:
 @AREA.case("qperf without -cm1 is refused as with Soft-RoCE, since it has no GIDs", timeout=LIMIT)
 def by_lid(context: Context) -> None:
     if not all(context.has(side) for side in ("driver", "provider")):
-        skip("UC and UD queue pairs of programs: needs our driver, provider")
+        context.cannot("qperf", "UC and UD queue pairs of programs: needs our driver, provider")
     peers: tuple[Peer, ...] = (context.a, context.b)
     for peer in peers:
         peer.run(f"modprobe rdma_rxe && rdma link add rxe9 type rxe netdev {peer.interface}")

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import Area, Context, Peer, check, skip
+from harness import Area, Context, Peer, check
 
 from lab import extras
 
@@ -29,13 +29,14 @@ REDIS, MEMCACHED, MEMCSLAP = "/root/redis", "/root/memcached", "/root/memcslap"
 MEGABYTES = 200
 
 
-def ready(context: Context) -> None:
+def ready(context: Context, program: str) -> None:
     """Skips where there are no rsockets, or none that can send."""
     if not context.has("provider"):
-        skip("rsockets send inline data without a key; the stock provider grants inline data and "
-             "then sends by key")
+        context.cannot(program, "rsockets send inline data without a key; the stock provider "
+                       "grants inline data and then sends by key")
     if not context.has("driver") and any(peer.suite == "trixie" for peer in context.peers):
-        skip("the stock driver of kernel 6.12 has no QP1, so no connection manager")
+        context.cannot(program, "the stock driver of kernel 6.12 has no QP1, so no connection "
+                       "manager")
 
 
 def unpacked(peer: Peer, packages: tuple[str, ...], files: tuple[str, ...], folder: str) -> str:
@@ -70,7 +71,7 @@ def by_rdma(before: dict[str, int], after: dict[str, int], least: int) -> str:
 
 @AREA.case("redis-server and redis-benchmark", timeout=LIMIT, smoke=True)
 def redis(context: Context) -> None:
-    ready(context)
+    ready(context, "redis over rsockets")
     server, client = context.a, context.b
     for peer in (server, client):
         said = unpacked(peer, ("redis-server", "redis-tools"), ("usr/bin/redis-*",), REDIS)
@@ -102,7 +103,7 @@ def redis(context: Context) -> None:
 @AREA.case("memcached and memcslap", timeout=LIMIT)
 def memcached(context: Context) -> None:
     """Four threads of the server, eight of the client."""
-    ready(context)
+    ready(context, "memcached over rsockets")
     server, client = context.a, context.b
     said = unpacked(server, ("memcached",), ("usr/bin/memcached",), MEMCACHED)
     unpacked(client, ("libmemcached-tools",), ("usr/bin/memcslap", "usr/bin/memcstat"), MEMCSLAP)
@@ -136,7 +137,7 @@ def memcached(context: Context) -> None:
 
 @AREA.case("iperf3", timeout=LIMIT)
 def iperf3(context: Context) -> None:
-    ready(context)
+    ready(context, "iperf3 over rsockets")
     server, client = context.a, context.b
     port = context.port()
     listener = server.spawn(f"{over_rsockets(server)} exec iperf3 -s -1 -B {server.ip()} -p {port}")

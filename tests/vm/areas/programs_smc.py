@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-from harness import Area, Context, Peer, check, skip
+from harness import Area, Context, Peer, check
 from programs import ping
 
 AREA = Area("programs_smc", needs=("driver",))
@@ -20,6 +20,7 @@ MEGABYTES = 16
 # What it says of devices, as if of errors.
 KERNEL = (r"smc: (adding|removing) ib device \S+.*|smc: +ib device \S+ port 1 has pnetid.*|"
           r"smc: SMC-R lg .*")
+NO_MODULE = "Debian's kernel {} has no module smc"
 
 
 def smc(*words: str) -> str:
@@ -46,7 +47,7 @@ def smcr(context: Context) -> None:
     server, client = context.a, context.b
     for peer in (server, client):
         if peer.run("modprobe smc", check=False).status != 0:
-            skip(f"{peer.suite} has no module smc")
+            context.cannot("SMC-R v2", NO_MODULE.format(peer.guest.image.version))
         peer.guest.put(SOURCE, PROGRAM, 0o755)
         peer.run(smc("ueid", EID))
         context.expect_kernel(peer, KERNEL)

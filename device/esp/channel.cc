@@ -131,4 +131,16 @@ std::size_t Channel::notice(std::byte* out) {
     return batch->seal({}, NextHeader::kNone, out);
 }
 
+void Channel::save(base::StateWriter& out) const {
+    sender_.save(out);
+    receiver_->save(out);
+    out(notice_wanted_);
+}
+
+void Channel::load(base::StateReader& in) {
+    sender_.load(in);
+    receiver_->load(in);
+    in(notice_wanted_);
+}
+
 }  // namespace openmana::esp

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/once_per.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "esp/counters.h"
 #include "esp/derive.h"
 #include "esp/key_ring.h"
@@ -59,6 +60,9 @@ public:
     void rekey() { sender_.rekey(kJustBegun); }
     /// Forgets what is not in the key store any more; else the next packet each way has it so.
     void drop_old_keys();
+    /// The SAs of both ways (Sender, Receiver).
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     [[nodiscard]] const Receiver& receiver() const { return *receiver_; }
 
 private:

@@ -5,6 +5,7 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -74,6 +75,24 @@ base::Result<void> derive(std::span<const std::byte> psk, Spi spi, const Flow& f
                                      out.size(), params) != 1)
         return base::fail(base::ErrorCode::kUnsupported, "OpenSSL does not derive keys");
     return {};
+}
+
+base::Result<SaMark> mark_of(const SaKey& key, Spi spi, const Flow& flow) {
+    SaKey derived;
+    TRY_VOID(derive(key.bytes(), spi, flow, derived));
+    SaMark mark{};
+    std::ranges::copy(derived.bytes().first(mark.size()), mark.begin());
+    return mark;
+}
+
+std::optional<PskId> find_psk(const KeyRing& ring, const SaMark& mark, Spi spi, const Flow& flow,
+                              SaKey& key) {
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        if (!derive(ring.key(i), spi, flow, key)) return std::nullopt;
+        const auto own = mark_of(key, spi, flow);
+        if (own && same_secret(*own, mark)) return ring.id(i);
+    }
+    return std::nullopt;
 }
 
 }  // namespace openmana::esp

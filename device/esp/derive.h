@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -35,5 +37,14 @@ inline constexpr std::size_t kAesKeyBytes = 32;
 /// 1", the SPI, sender and receiver; an end is its IP version (one byte, 4 or 6), address and port.
 /// So two hosts agree on the keys of an SA by its SPI alone, which is in each packet.
 base::Result<void> derive(std::span<const std::byte> psk, Spi spi, const Flow& flow, SaKey& key);
+
+/// Tells the keys of SAs apart, and nothing of them: who goes on with an SA of another process, and
+/// has the pre-shared keys himself, finds by it which of them that was.
+using SaMark = std::array<std::byte, 16>;
+base::Result<SaMark> mark_of(const SaKey& key, Spi spi, const Flow& flow);
+/// The pre-shared key of the ring from which the SA with this mark follows, and the SA's own in
+/// `key`; nothing if there is none.
+[[nodiscard]] std::optional<PskId> find_psk(const KeyRing& ring, const SaMark& mark, Spi spi,
+                                            const Flow& flow, SaKey& key);
 
 }  // namespace openmana::esp

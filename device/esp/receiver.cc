@@ -64,6 +64,45 @@ std::uint64_t Receiver::derivations() const {
     return candidates_.derivations();
 }
 
+void Receiver::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out.begin("ESPR", 1);
+    out(newest_);
+    out.count(table_->size());
+    for (const Entry& entry : *table_) {
+        const std::lock_guard window(entry.sa->mutex);
+        out(entry.sa->spi, mark_of(entry.sa->key, entry.sa->spi, flow_).value_or(SaMark{}),
+            entry.until, entry.sa->window);
+    }
+    out.end();
+}
+
+/// One whose pre-shared key is not in the file any more is over.
+void Receiver::load(base::StateReader& in) {
+    const std::lock_guard lock(mutex_);
+    in.begin("ESPR", 1);
+    in(newest_);
+    ring_ = keys_->ring();
+    generation_ = keys_->generation();
+    auto table = std::make_shared<Table>();
+    std::size_t left = in.count();
+    in.require(left <= kMaxSas, "too many SAs");
+    for (; left > 0 && in.ok(); --left) {
+        const auto spi = in.get<Spi>();
+        const auto mark = in.get<SaMark>();
+        const auto until = in.get<std::optional<base::TimePoint>>();
+        SaKey key;
+        const auto psk = in.ok() ? find_psk(*ring_, mark, spi, flow_, key) : std::nullopt;
+        auto sa = std::make_shared<Sa>(spi, psk.value_or(PskId{}));
+        in(sa->window);
+        in.require(spi <= newest_, "no SA of a receiver");
+        std::ranges::copy(key.bytes(), sa->key.bytes().begin());
+        if (psk) table->push_back({std::move(sa), until});
+    }
+    if (in.ok()) table_ = std::move(table);
+    in.end();
+}
+
 void Receiver::drop_over_locked(base::TimePoint now) {
     const auto over = [&](const Entry& entry) {
         return (entry.until && now >= *entry.until) || !ring_->has(entry.sa->psk);

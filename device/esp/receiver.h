@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/hold_meter.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "esp/candidates.h"
 #include "esp/derive.h"
 #include "esp/format.h"
@@ -68,6 +69,10 @@ public:
     /// then. True if one of them began an SA.
     bool open(std::span<const std::span<std::byte>> packets, std::span<Opened> results);
     void drop_old_keys() { (void)current(); }
+    /// The SAs of the peer, and what came of them, for another process of this host.
+    void save(base::StateWriter& out) const;
+    /// Into one to which nothing has come.
+    void load(base::StateReader& in);
     /// Keys that were derived to see whether somebody has them.
     [[nodiscard]] std::uint64_t derivations() const;
 

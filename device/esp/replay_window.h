@@ -40,6 +40,11 @@ public:
         return true;
     }
 
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.highest_, self.words_);
+    }
+
 private:
     static constexpr std::uint32_t kBits = 64;
     static constexpr std::uint32_t kWords = kRing / kBits;

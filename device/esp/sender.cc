@@ -122,6 +122,52 @@ std::optional<SealBatch> Sender::begin(std::uint32_t packets) {
     return SealBatch(std::move(sa), std::move(hold), first, packets);
 }
 
+void Sender::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out.begin("ESPS", 1);
+    out(last_, asked_);
+    std::optional<SaMark> mark;
+    if (sa_ != nullptr)
+        if (const auto known = mark_of(sa_->key_, sa_->spi(), flow_)) mark = *known;
+    out(mark.has_value());
+    // Its age may be more than what times of a state can be.
+    if (mark)
+        out(sa_->spi(), *mark, sa_->first_,
+            static_cast<std::int64_t>((clock_.now() - sa_->since_).count()), sa_->packets_,
+            sa_->bytes_);
+    out.end();
+}
+
+void Sender::load(base::StateReader& in) {
+    const std::lock_guard lock(mutex_);
+    in.begin("ESPS", 1);
+    in(last_, asked_);
+    if (in.get<bool>()) {
+        const auto spi = in.get<Spi>();
+        const auto mark = in.get<SaMark>();
+        const auto first = in.get<std::uint32_t>();
+        const auto age = in.get<std::int64_t>();
+        const auto packets = in.get<std::uint64_t>();
+        const auto bytes = in.get<std::uint64_t>();
+        in.require(spi <= last_ && age >= 0 && first != 0 && packets <= kMaxPackets &&
+                       first + packets <= UINT32_MAX,
+                   "no SA of a sender");
+        (void)take_ring_locked();
+        const auto seed = base::random_seed();
+        SaKey key;
+        const auto psk = in.ok() && seed ? find_psk(*ring_, mark, spi, flow_, key) : std::nullopt;
+        // Without it the next packet begins an SA.
+        if (psk) {
+            sa_ = std::make_shared<OutboundSa>(spi, *psk, first, static_cast<std::uint32_t>(*seed));
+            std::ranges::copy(key.bytes(), sa_->key_.bytes().begin());
+            sa_->since_ = clock_.now() - base::Duration(age);
+            sa_->packets_ = packets;
+            sa_->bytes_.store(bytes, std::memory_order_relaxed);
+        }
+    }
+    in.end();
+}
+
 void Sender::rekey(base::Duration older_than) {
     const std::lock_guard lock(mutex_);
     asked_ = asked_ || (sa_ != nullptr && clock_.now() - sa_->since_ >= older_than);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/hold_meter.h"
+#include "base/state.h"
 #include "esp/derive.h"
 #include "esp/format.h"
 #include "esp/key_ring.h"
@@ -110,6 +111,12 @@ public:
     /// The next packet begins another SA, if the one there is was begun that long ago.
     void rekey(base::Duration older_than);
     void drop_old_keys();
+    /// The SA that there is, so that another process of this host goes on with its numbers: none
+    /// may be sent here any more then. Not its key, which follows from the key file.
+    void save(base::StateWriter& out) const;
+    /// Into one that has sent nothing. Its IVs are others, behind other bits of chance: so none
+    /// comes twice, even if the other process went on after all.
+    void load(base::StateReader& in);
 
 private:
     /// The ring that it replaces, whose end is outside the lock.
@@ -125,7 +132,7 @@ private:
     const Limits limits_;
     const std::string name_;
     base::Counter& rekeys_;
-    base::SharedMutex mutex_{"esp sender"};  // protects all below
+    mutable base::SharedMutex mutex_{"esp sender"};  // protects all below
     std::shared_ptr<const KeyRing> ring_;
     std::uint64_t generation_ = 0;
     std::shared_ptr<OutboundSa> sa_;

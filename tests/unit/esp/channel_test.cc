@@ -581,5 +581,73 @@ TEST_F(ChannelTest, KeysAreReadAnewWhileThreadsSendAndReceive) {
     EXPECT_EQ(came, kThreads * kPackets);
 }
 
+/// The next process of `from`'s host, which goes on with its SAs.
+void go_on(Host& from, const TestClock& clock) {
+    base::StateWriter out(clock.now());
+    from.channel->save(out);
+    const auto bytes = std::move(out).finish();
+    from.start();
+    auto in = base::StateReader::open(bytes, clock.now());
+    ASSERT_TRUE(in.has_value());
+    from.channel->load(*in);
+    ASSERT_TRUE(in->result().has_value());
+}
+
+TEST_F(ChannelTest, AnotherProcessGoesOnWithTheSaAndItsNumbers) {
+    meet();
+    pass(minutes(5));
+    const Packet before = a.seal("before");
+    ASSERT_EQ(b.take(before), "before");
+    const auto rekeys = b.counters->peer_rekeys.value();
+    go_on(a, clock);
+    const Packet after = a.seal("after");
+    EXPECT_EQ(spi_of(after.data()), spi_of(before.data()));
+    EXPECT_EQ(sequence_of(after.data()), sequence_of(before.data()) + 1);
+    EXPECT_EQ(b.take(after), "after");
+    EXPECT_EQ(b.counters->peer_rekeys.value(), rekeys);
+    EXPECT_TRUE(a.notice().empty()) << "nothing is new that the other end has to learn";
+}
+
+TEST_F(ChannelTest, NoIvComesTwiceIfBothProcessesGoOn) {
+    meet();
+    base::StateWriter out(clock.now());
+    a.channel->save(out);
+    const auto bytes = std::move(out).finish();
+    const Packet first = a.seal("the old one");
+    auto in = base::StateReader::open(bytes, clock.now());
+    a.start();
+    a.channel->load(*in);
+    const Packet second = a.seal("the new one");
+    ASSERT_EQ(sequence_of(first.data()), sequence_of(second.data()));
+    EXPECT_FALSE(std::equal(first.begin() + kIvAt, first.begin() + kIvAt + kIvBytes,
+                            second.begin() + kIvAt));
+}
+
+TEST_F(ChannelTest, AnotherProcessTakesWhatIsUnderWayAndNoReplay) {
+    meet();
+    // The peer's SA began so long ago that nobody would take it up.
+    pass(minutes(30));
+    const Packet taken = a.seal("taken");
+    const Packet under_way = a.seal("under way");
+    ASSERT_EQ(b.take(taken), "taken");
+    go_on(b, clock);
+    EXPECT_EQ(b.take(under_way), "under way");
+    EXPECT_EQ(b.take(taken), "(replayed)");
+    EXPECT_EQ(b.take(under_way), "(replayed)");
+}
+
+TEST_F(ChannelTest, AnotherProcessWithoutTheKeyBeginsAnew) {
+    meet();
+    const Packet before = a.seal("before");
+    a.set_keys(kKey2);
+    go_on(a, clock);
+    b.set_keys(std::string(kKey1) + kKey2);
+    const Packet after = a.seal("after");
+    EXPECT_GT(spi_of(after.data()), spi_of(before.data()));
+    EXPECT_EQ(b.take(after), "after");
+    go_on(b, clock);
+    EXPECT_EQ(b.take(a.seal("again")), "again");
+}
+
 }  // namespace
 }  // namespace openmana::esp

@@ -5,18 +5,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "fabric/output_file.h"
+#include "fabric/pcap.h"
 #include "fabric/pcapng.h"
 
 namespace openmana::fabric {
 namespace {
 
 constexpr std::uint32_t kSnapLength = 262144;
-constexpr std::size_t kPcapHeader = 16;  // of a packet in a pcap file
 constexpr std::size_t kMostAround = PcapngPacket::kHead + PcapngPacket::kMaxTail;
-static_assert(kPcapHeader < kMostAround && kMostAround + kSnapLength <= Capture::kBufferSize);
+static_assert(PcapPacket::kHead < kMostAround && kMostAround + kSnapLength <= Capture::kBufferSize);
 
 base::Error no_write(int reason) {
     return {base::ErrorCode::kIo, "cannot write the capture", static_cast<unsigned>(reason)};
@@ -24,35 +25,27 @@ base::Error no_write(int reason) {
 
 }  // namespace
 
+/// The stream ignores the size of a buffer that it makes itself.
+base::Result<void> Capture::open(base::UniqueFd fd) {
+    file_.reset(::fdopen(fd.get(), "wb"));
+    if (!file_) return tl::unexpected(no_write(errno));
+    (void)fd.release();  // now the stream's
+    std::setvbuf(file_.get(), buffer_.data(), _IOFBF, buffer_.size());
+    return {};
+}
+
 /// The head of the file goes out now: a full disk is found at once, and a reader sees a valid file
 /// from the start.
 base::Result<void> Capture::begin(std::span<const std::string> points) {
-    File stream;
-    {
-        TRY(auto fd, open_output(path_, OutputMode::kReplace));
-        stream.reset(::fdopen(fd.get(), "wb"));
-        if (!stream) return tl::unexpected(no_write(errno));
-        (void)fd.release();  // now the stream's
-    }
-    // The stream ignores the size of a buffer that it makes itself.
-    std::setvbuf(stream.get(), buffer_.data(), _IOFBF, buffer_.size());
-    file_ = stream.get();
+    TRY(auto fd, open_output(path_, OutputMode::kReplace));
+    TRY_VOID(open(std::move(fd)));
+    several_ = points.size() > 1;
+    const std::vector<std::byte> head =
+        several_ ? pcapng_header(points, kSnapLength) : pcap_header(kSnapLength);
     errno = 0;
-    if (points.size() > 1) {
-        const std::vector<std::byte> head = pcapng_header(points, kSnapLength);
-        own_ = std::move(stream);
-        if (std::fwrite(head.data(), 1, head.size(), file_) != head.size())
-            return tl::unexpected(no_write(errno));
-    } else {
-        pcap_.reset(pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapLength,
-                                                         PCAP_TSTAMP_PRECISION_NANO));
-        if (!pcap_) return base::fail(base::ErrorCode::kExhausted, "cannot start a capture");
-        dump_.reset(pcap_dump_fopen(pcap_.get(), file_));
-        if (!dump_) return tl::unexpected(no_write(errno));
-        (void)stream.release();  // now the dump's
-    }
-    errno = 0;
-    if (std::fflush(file_) != 0) return tl::unexpected(no_write(errno));
+    if (std::fwrite(head.data(), 1, head.size(), file_.get()) != head.size() ||
+        std::fflush(file_.get()) != 0)
+        return tl::unexpected(no_write(errno));
     return {};
 }
 
@@ -60,26 +53,67 @@ base::Result<std::unique_ptr<Capture>> Capture::create(const std::string& path,
                                                        const base::Clock& clock,
                                                        base::WallTime wall,
                                                        std::span<const std::string> points) {
-    // libpcap takes "-" for the standard output, which belongs to those who wait for "ready".
+    // What means the standard output elsewhere, which belongs to those who wait for "ready".
     if (path.empty() || path == "-")
         return base::fail(base::ErrorCode::kInvalidArgument, "a capture needs the path of a file");
     std::unique_ptr<Capture> capture(new Capture(path, clock, wall));
     TRY_VOID(capture->begin(points));
     for (std::uint32_t i = 0; i == 0 || i < points.size(); ++i)
-        capture->points_.emplace_back(*capture, i);
+        capture->points_.emplace_back(*capture, i, i < points.size() ? points[i] : std::string());
     return capture;
+}
+
+void Capture::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out.begin("CAPT", 1);
+    out.bytes(std::as_bytes(std::span(path_)));
+    out.descriptor(::fileno(file_.get()));
+    out(several_, error_);
+    base::save_counters(out, counters_);
+    out.count(points_.size());
+    for (const Point& point : points_) out.bytes(std::as_bytes(std::span(point.name())));
+    out.end();
+}
+
+base::Result<std::unique_ptr<Capture>> Capture::resume(base::StateReader& in,
+                                                       const base::Clock& clock,
+                                                       base::WallTime wall) {
+    const auto text = [&in] {
+        const auto bytes = in.bytes();
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    in.begin("CAPT", 1);
+    std::unique_ptr<Capture> capture(new Capture(text(), clock, wall));
+    base::UniqueFd fd = in.descriptor();
+    in(capture->several_, capture->error_);
+    base::load_counters(in, capture->counters_);
+    for (std::size_t left = in.count(); left > 0 && in.ok(); --left)
+        capture->points_.emplace_back(*capture, static_cast<std::uint32_t>(capture->points_.size()),
+                                      text());
+    in.require(!capture->points_.empty() && (capture->several_ || capture->points_.size() == 1),
+               "no capture");
+    in.end();
+    TRY_VOID(in.result());
+    TRY_VOID(capture->open(std::move(fd)));
+    return capture;
+}
+
+FrameTap* Capture::find_point(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(points_, name, &Point::name);
+    return found == points_.end() ? nullptr : &*found;
 }
 
 base::Result<FrameTap*> Capture::add_point(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    if (!own_)
+    if (!several_)
         return base::fail(base::ErrorCode::kUnsupported,
                           "a capture that was begun with one network has no room for another");
     const std::vector<std::byte> block = pcapng_interface(name, kSnapLength);
     if (buffered_ + block.size() > kBufferSize && error() == 0) flush_locked();
     errno = 0;
-    if (error() == 0) buffered_ += std::fwrite(block.data(), 1, block.size(), file_);
-    return &points_.emplace_back(*this, static_cast<std::uint32_t>(points_.size()));
+    if (error() == 0) buffered_ += std::fwrite(block.data(), 1, block.size(), file_.get());
+    return &points_.emplace_back(*this, static_cast<std::uint32_t>(points_.size()), name);
 }
 
 Capture::~Capture() {
@@ -98,25 +132,22 @@ void Capture::write(std::uint32_t point, std::span<const std::byte> frame) {
     // Taken under the lock, so that the times in the file never go back.
     const auto now = wall_.at(clock_.now()).count();
     errno = 0;
-    if (dump_) {
-        pcap_pkthdr header{};
-        header.ts.tv_sec = now / 1000000000;
-        header.ts.tv_usec = now % 1000000000;
-        header.len = static_cast<bpf_u_int32>(frame.size());
-        header.caplen = static_cast<bpf_u_int32>(kept);
-        pcap_dump(reinterpret_cast<u_char*>(dump_.get()), &header,
-                  reinterpret_cast<const u_char*>(frame.data()));
-        buffered_ += kPcapHeader + kept;
-    } else {
+    const auto put = [this](std::span<const std::byte> part) {
+        buffered_ += std::fwrite(part.data(), 1, part.size(), file_.get());
+    };
+    const auto whole = static_cast<std::uint32_t>(frame.size());
+    if (several_) {
         const PcapngPacket packet(point, static_cast<std::uint64_t>(now),
-                                  static_cast<std::uint32_t>(kept),
-                                  static_cast<std::uint32_t>(frame.size()));
+                                  static_cast<std::uint32_t>(kept), whole);
         for (const auto part :
              {std::span<const std::byte>(packet.head), frame.first(kept), packet.behind()})
-            buffered_ += std::fwrite(part.data(), 1, part.size(), file_);
+            put(part);
+    } else {
+        put(PcapPacket(static_cast<std::uint64_t>(now), static_cast<std::uint32_t>(kept), whole)
+                .head);
+        put(frame.first(kept));
     }
-    // Neither way says that it failed; the stream below does.
-    if (std::ferror(file_) != 0) {
+    if (std::ferror(file_.get()) != 0) {
         flush_locked();
         counters_.lost.add();
         return;
@@ -131,10 +162,10 @@ void Capture::flush() {
 
 void Capture::flush_locked() {
     buffered_ = 0;
-    const bool failed_before = std::ferror(file_) != 0;
+    const bool failed_before = std::ferror(file_.get()) != 0;
     const int reason = errno;
     errno = 0;
-    if (std::fflush(file_) == 0 && !failed_before) return;
+    if (std::fflush(file_.get()) == 0 && !failed_before) return;
     const int now = errno != 0 ? errno : reason;
     error_.store(now != 0 ? now : EIO, std::memory_order_relaxed);
     OM_WARN("capture end: file={} reason=\"{}\"", path_, std::strerror(error()));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <pcap/pcap.h>
-
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -15,7 +13,9 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/fd.h"
 #include "base/result.h"
+#include "base/state.h"
 #include "base/wall_time.h"
 
 namespace openmana::fabric {
@@ -50,12 +50,21 @@ public:
                                                          const base::Clock& clock,
                                                          base::WallTime wall,
                                                          std::span<const std::string> points = {});
+    /// Goes on with the file of another process, as its save() has it: behind what that has
+    /// written, with nothing lost or twice if that has flushed it and writes no more.
+    static base::Result<std::unique_ptr<Capture>> resume(base::StateReader& in,
+                                                         const base::Clock& clock,
+                                                         base::WallTime wall);
+    /// After flush().
+    void save(base::StateWriter& out) const;
     ~Capture() override;
 
     /// A frame that passes the first point.
     void frame(std::span<const std::byte> frame) override { write(0, frame); }
     /// Takes those of the other points.
     [[nodiscard]] FrameTap& tap(std::size_t point) { return points_[point]; }
+    /// The point of that name; nothing if there is none.
+    [[nodiscard]] FrameTap* find_point(const std::string& name);
     /// One more point, of a file that was begun with several. Not while another is added.
     base::Result<FrameTap*> add_point(const std::string& name);
     /// Hands what was written to the system; costs nothing if there is nothing. Waits for the disk,
@@ -67,29 +76,25 @@ public:
     [[nodiscard]] const CaptureCounters& counters() const { return counters_; }
 
 private:
-    struct CloseDump {
-        void operator()(pcap_dumper_t* dump) const { pcap_dump_close(dump); }
-    };
-    struct ClosePcap {
-        void operator()(pcap_t* pcap) const { pcap_close(pcap); }
-    };
-    using Pcap = std::unique_ptr<pcap_t, ClosePcap>;
-    using Dump = std::unique_ptr<pcap_dumper_t, CloseDump>;
     struct CloseFile {
         void operator()(std::FILE* file) const { std::fclose(file); }
     };
     using File = std::unique_ptr<std::FILE, CloseFile>;
     class Point final : public FrameTap {
     public:
-        Point(Capture& capture, std::uint32_t number) : capture_(capture), number_(number) {}
+        Point(Capture& capture, std::uint32_t number, std::string name)
+            : capture_(capture), number_(number), name_(std::move(name)) {}
+        [[nodiscard]] const std::string& name() const { return name_; }
         void frame(std::span<const std::byte> frame) override { capture_.write(number_, frame); }
 
     private:
         Capture& capture_;
         const std::uint32_t number_;
+        const std::string name_;
     };
     Capture(std::string path, const base::Clock& clock, base::WallTime wall)
         : path_(std::move(path)), clock_(clock), wall_(wall), buffer_(kBufferSize) {}
+    base::Result<void> open(base::UniqueFd fd);
     base::Result<void> begin(std::span<const std::string> points);
     void write(std::uint32_t point, std::span<const std::byte> frame);
     void flush_locked();
@@ -98,13 +103,11 @@ private:
     const base::Clock& clock_;
     const base::WallTime wall_;
     std::deque<Point> points_;
-    std::mutex mutex_;  // protects the next five
-    Pcap pcap_;
-    std::vector<char> buffer_;   // of the stream, which is closed first
-    File own_;                   // of a pcapng file
-    Dump dump_;                  // of a pcap file
-    std::size_t buffered_ = 0;   // bytes of whole packets in the buffer
-    std::FILE* file_ = nullptr;  // the stream of either
+    mutable std::mutex mutex_;  // protects the next four, and points_ while one is added
+    std::vector<char> buffer_;  // of the stream, which is closed first
+    File file_;
+    std::size_t buffered_ = 0;  // bytes of whole packets in the buffer
+    bool several_ = false;      // points: pcapng
     std::atomic<int> error_{0};
     CaptureCounters counters_;
 };

@@ -213,5 +213,71 @@ TEST_F(CaptureTest, TakesFramesFromManyThreads) {
         ASSERT_EQ(field<std::uint32_t>(file, at + 8), 64u);
 }
 
+/// What another process of the host makes of a capture.
+std::unique_ptr<Capture> resumed(const Capture& before, const SimWorld& world) {
+    base::StateWriter out(world.now());
+    before.save(out);
+    std::vector<base::UniqueFd> descriptors;
+    for (const int fd : out.descriptors()) descriptors.emplace_back(::dup(fd));
+    const auto bytes = std::move(out).finish();
+    auto in = base::StateReader::open(bytes, world.now(), descriptors);
+    if (!in) return nullptr;
+    auto capture = Capture::resume(*in, world, base::WallTime(1699999999s + 500ms));
+    return capture ? std::move(*capture) : nullptr;
+}
+
+TEST_F(CaptureTest, AnotherProcessGoesOnBehindWhatWasWritten) {
+    auto capture = open();
+    for (std::uint32_t i = 0; i < 100; ++i) capture->frame(test::numbered(i, 64));
+    capture->flush();
+    auto next = resumed(*capture, world);
+    ASSERT_NE(next, nullptr);
+    capture.reset();
+    EXPECT_EQ(next->path(), path);
+    for (std::uint32_t i = 100; i < 150; ++i) next->frame(test::numbered(i, 64));
+    EXPECT_EQ(next->counters().frames.value(), 150);
+    next.reset();
+    const std::string file = bytes();
+    ASSERT_EQ(file.size(), 24u + 150 * 80);
+    for (std::uint32_t i = 0; i < 150; ++i) {
+        const base::Frame frame = test::numbered(i, 64);
+        ASSERT_EQ(std::memcmp(file.data() + 24 + 80 * i + 16, frame.data(), frame.size()), 0) << i;
+    }
+}
+
+TEST_F(CaptureTest, AnotherProcessHasThePointsThatThereWere) {
+    const std::vector<std::string> points = {"red", "blue"};
+    auto created = Capture::create(path, world, base::WallTime(1699999999s + 500ms), points);
+    ASSERT_TRUE(created.has_value());
+    ASSERT_TRUE((*created)->add_point("green").has_value());
+    (*created)->tap(1).frame(test::numbered(1, 64));
+    (*created)->flush();
+    auto next = resumed(**created, world);
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(next->find_point("black"), nullptr);
+    ASSERT_NE(next->find_point("green"), nullptr);
+    next->find_point("green")->frame(test::numbered(2, 64));
+    ASSERT_TRUE(next->add_point("black").has_value());
+    next.reset();
+    const Blocks blocks(bytes());
+    EXPECT_TRUE(blocks.whole);
+    EXPECT_EQ(blocks.packets, (std::map<std::uint32_t, std::size_t>{{1, 1}, {2, 1}}));
+    EXPECT_EQ(std::ranges::count(blocks.types, 1u), 4);
+}
+
+TEST_F(CaptureTest, OneThatHasEndedStaysSo) {
+    const auto capture = open();
+    ASSERT_TRUE(test::fill_disk_of(path));
+    capture->frame(test::numbered(0, 64));
+    capture->flush();
+    ASSERT_EQ(capture->error(), ENOSPC);
+    const auto next = resumed(*capture, world);
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(next->error(), ENOSPC);
+    const auto lost = next->counters().lost.value();
+    next->frame(test::numbered(1, 64));
+    EXPECT_EQ(next->counters().lost.value(), lost + 1);
+}
+
 }  // namespace
 }  // namespace openmana::fabric

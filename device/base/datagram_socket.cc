@@ -141,14 +141,23 @@ Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Op
     return socket;
 }
 
-Result<DatagramSocket> DatagramSocket::inherit(UniqueFd socket, const SocketAddress& local,
-                                               const Options& options) {
+Result<SocketAddress> DatagramSocket::bound(const UniqueFd& socket) {
     SocketAddress bound;
     bound.length = sizeof bound.storage;
-    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) !=
-        0)
+    if (::getsockname(socket.get(), bound.get(), &bound.length) != 0)
         return fail(ErrorCode::kIo, "not a socket", static_cast<unsigned>(errno));
-    if (!(bound == local)) return fail(ErrorCode::kInvalidArgument, "socket of another address");
+    return bound;
+}
+
+Result<DatagramSocket> DatagramSocket::inherit(UniqueFd socket, const SocketAddress& local,
+                                               const Options& options) {
+    TRY(const SocketAddress there, bound(socket));
+    if (!(there == local)) return fail(ErrorCode::kInvalidArgument, "socket of another address");
+    SocketAddress other;
+    other.length = sizeof other.storage;
+    const bool connected = ::getpeername(socket.get(), other.get(), &other.length) == 0;
+    if (connected != options.remote.has_value() || (connected && !(other == *options.remote)))
+        return fail(ErrorCode::kInvalidArgument, "socket with another remote address");
     return DatagramSocket(std::move(socket), local.family(), options);
 }
 

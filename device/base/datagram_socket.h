@@ -80,9 +80,11 @@ public:
 
     /// Bound, not blocking. An error has errno in `detail`.
     static Result<DatagramSocket> open(const SocketAddress& local, const Options& options);
-    /// One that another process has opened so, and bound there.
+    /// One that another process has opened so, bound there, and given the same other end.
     static Result<DatagramSocket> inherit(UniqueFd socket, const SocketAddress& local,
                                           const Options& options);
+    /// Where one is bound.
+    static Result<SocketAddress> bound(const UniqueFd& socket);
     [[nodiscard]] int fd() const { return fd_.get(); }
 
     /// In their order. From any thread. What the network said of one end loses nothing that is for

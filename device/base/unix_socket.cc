@@ -174,11 +174,11 @@ bool is_unix_stream(const UniqueFd& socket, bool listens) {
            option(SO_ACCEPTCONN) == (listens ? 1 : 0);
 }
 
-std::optional<pid_t> peer_process(const UniqueFd& socket) {
+std::optional<pid_t> peer_process(int socket) {
     ucred peer{};
     socklen_t bytes = sizeof peer;
     // A process of another PID namespace has the number 0.
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
         return std::nullopt;
     return peer.pid;
 }

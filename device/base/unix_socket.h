@@ -63,7 +63,7 @@ private:
 [[nodiscard]] bool is_unix_stream(const UniqueFd& socket, bool listens);
 
 /// The process that connected this socket, if it is visible here.
-std::optional<pid_t> peer_process(const UniqueFd& socket);
+std::optional<pid_t> peer_process(int socket);
 
 /// A blocking client of such a socket.
 Result<UniqueFd> connect_unix(const std::string& path);

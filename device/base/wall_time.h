@@ -23,6 +23,11 @@ public:
     /// Since 1970, UTC.
     [[nodiscard]] Duration at(TimePoint time) const { return time.time_since_epoch() + offset_; }
 
+    /// When the clock said, or will say, that.
+    [[nodiscard]] TimePoint clock_at(Duration since_1970) const {
+        return TimePoint(since_1970 - offset_);
+    }
+
 private:
     Duration offset_{};
 };

@@ -10,6 +10,7 @@
 #include "base/counters.h"
 #include "base/executor.h"
 #include "base/frame.h"
+#include "base/state.h"
 
 namespace openmana::fabric {
 
@@ -58,6 +59,12 @@ public:
     /// Hands on what is delayed or held back, in its order.
     void flush();
     [[nodiscard]] const FaultConfig& config() const { return config_; }
+    /// How many frames it has seen, so that those to come see what they would have here. After
+    /// flush().
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.frames_);
+    }
 
 private:
     struct Delayed {

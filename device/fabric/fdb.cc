@@ -277,6 +277,55 @@ std::optional<std::string> Fdb::wrong_to_learn(const FdbLine& line) const {
     return std::nullopt;
 }
 
+void Fdb::save(base::StateWriter& out) const {
+    out.begin("FDB ", 1);
+    const std::lock_guard change(change_);
+    const std::lock_guard lock(mutex_);
+    file_.save(out);
+    control_.save(out);
+    // Those seen longest ago first: so who reads puts them into their order.
+    std::vector<std::pair<std::uint64_t, const Learned*>> learned;
+    learned.reserve(learned_.size());
+    for (const auto& [word, entry] : learned_) learned.emplace_back(word, &entry);
+    std::ranges::sort(learned, [](const auto& one, const auto& other) {
+        return one.second->seen < other.second->seen;
+    });
+    out.count(learned.size());
+    for (const auto& [word, entry] : learned) out(word, entry->end, entry->seen);
+    base::save_counters(out, counters_);
+    out.end();
+}
+
+void Fdb::load(base::StateReader& in) {
+    in.begin("FDB ", 1);
+    FdbTable file, control;
+    file.load(in, context_);
+    control.load(in, context_);
+    if (in.ok()) {
+        const std::lock_guard change(change_);
+        control_ = std::move(control);
+        put(derive(control_, file), &file);
+    }
+    const std::lock_guard lock(mutex_);
+    std::size_t left = in.count();
+    in.require(left <= kMaxLearned, "more learned addresses than there may be");
+    for (; left > 0 && in.ok(); --left) {
+        const auto word = in.get<std::uint64_t>();
+        const auto end = in.get<TunnelEnd>();
+        const auto seen = in.get<base::TimePoint>();
+        const base::MacAddr mac = mac_of_word(word);
+        in.require(mac_word(mac) == word && (mac[0] & 1) == 0 && mac != kFloodMac &&
+                       why_no_end(end, context_.local) == nullptr,
+                   "no learned address");
+        TunnelEnd before;
+        if (in.ok() && learns_ && written_locked(mac) == nullptr)
+            (void)learn_locked(word, end, seen, before);
+    }
+    // Last, for nothing of that was learned here.
+    base::load_counters(in, counters_);
+    in.end();
+}
+
 std::size_t Fdb::known_ends() {
     const std::lock_guard lock(mutex_);
     return derived_.known.size();

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/hold_meter.h"
+#include "base/state.h"
 #include "fabric/fdb_table.h"
 
 namespace openmana::fabric {
@@ -116,6 +117,11 @@ public:
     };
     /// All of it, in order of addresses.
     [[nodiscard]] std::vector<Row> rows();
+    /// What control clients and the file said, and what was learned; not the options, which each
+    /// process has. While nobody else is here.
+    void save(base::StateWriter& out) const;
+    /// Into one that is as new, whose options may be others.
+    void load(base::StateReader& in);
     /// IP addresses of the ends that somebody wrote down.
     [[nodiscard]] std::size_t known_ends();
 
@@ -161,10 +167,10 @@ private:
     const FdbContext context_;
     const TunnelEnds remotes_;
     const bool learns_;
-    std::mutex change_;  // one changes or shows the written tables; before mutex_
+    mutable std::mutex change_;  // one changes or shows the written tables; before mutex_
     // Protects all below. The first three change under both and are read under either: a long table
     // is looked through while frames pass.
-    base::SharedMutex mutex_{"FDB"};
+    mutable base::SharedMutex mutex_{"FDB"};
     FdbTable file_;
     FdbTable control_;
     Derived derived_;

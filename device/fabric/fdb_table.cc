@@ -102,4 +102,28 @@ tl::expected<FdbTable, std::string> FdbTable::read(std::string_view text,
     return table;
 }
 
+void FdbTable::save(base::StateWriter& out) const {
+    out.count(entries_.size());
+    for (const auto& [word, ends] : entries_) out(word, ends);
+}
+
+void FdbTable::load(base::StateReader& in, const FdbContext& context) {
+    entries_.clear();
+    std::size_t left = in.count();
+    in.require(left <= kMaxAddresses, "more addresses than a table may have");
+    for (; left > 0 && in.ok(); --left) {
+        const auto word = in.get<std::uint64_t>();
+        auto ends = in.get<TunnelEnds>();
+        const base::MacAddr mac = mac_of_word(word);
+        in.require(mac_word(mac) == word && !ends.empty() &&
+                       ends.size() <= (has_many(mac) ? kMaxEnds : 1) &&
+                       std::ranges::all_of(ends,
+                                           [&](const TunnelEnd& end) {
+                                               return why_no_end(end, context.local) == nullptr;
+                                           }),
+                   "no entry of a table");
+        if (in.ok()) entries_[word] = std::move(ends);
+    }
+}
+
 }  // namespace openmana::fabric

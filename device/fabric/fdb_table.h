@@ -10,6 +10,7 @@
 
 #include "base/frame.h"
 #include "base/keyed_hash.h"
+#include "base/state.h"
 #include "fabric/fdb_line.h"
 #include "fabric/tunnel_end.h"
 
@@ -53,6 +54,9 @@ public:
     /// A whole file; the text says which line is wrong and why.
     [[nodiscard]] static tl::expected<FdbTable, std::string> read(std::string_view text,
                                                                   const FdbContext& context);
+
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in, const FdbContext& context);
 
     /// Null if the address has no entry.
     [[nodiscard]] const TunnelEnds* find(const base::MacAddr& mac) const {

@@ -21,6 +21,32 @@ base::Result<std::unique_ptr<FlowFile>> FlowFile::create(const std::string& path
     return std::unique_ptr<FlowFile>(new FlowFile(path, std::move(fd), status));
 }
 
+void FlowFile::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out.begin("FLOW", 1);
+    out.bytes(std::as_bytes(std::span(path_)));
+    out.descriptor(fd_.get());
+    out(static_cast<std::uint64_t>(device_), static_cast<std::uint64_t>(inode_), error_, lost_);
+    out.end();
+}
+
+base::Result<std::unique_ptr<FlowFile>> FlowFile::resume(base::StateReader& in) {
+    in.begin("FLOW", 1);
+    const auto path = in.bytes();
+    base::UniqueFd fd = in.descriptor();
+    struct stat status {};
+    status.st_dev = in.get<std::uint64_t>();
+    status.st_ino = in.get<std::uint64_t>();
+    std::unique_ptr<FlowFile> file(
+        new FlowFile(std::string(reinterpret_cast<const char*>(path.data()), path.size()),
+                     std::move(fd), status));
+    in(file->error_, file->lost_);
+    in.require(static_cast<bool>(file->fd_) != (file->error() != 0), "no flow log");
+    in.end();
+    TRY_VOID(in.result());
+    return file;
+}
+
 void FlowFile::line(std::string_view json) {
     std::string text(json);
     text += '\n';

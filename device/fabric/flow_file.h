@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/state.h"
 
 namespace openmana::fabric {
 
@@ -26,6 +27,9 @@ public:
 class FlowFile final : public FlowSink {
 public:
     static base::Result<std::unique_ptr<FlowFile>> create(const std::string& path);
+    /// Goes on with the file of another process, as its save() has it.
+    static base::Result<std::unique_ptr<FlowFile>> resume(base::StateReader& in);
+    void save(base::StateWriter& out) const;
     void line(std::string_view json) override;
     [[nodiscard]] const std::string& path() const { return path_; }
     /// True while lines can be written and the path still leads to the file: not once it was
@@ -44,7 +48,7 @@ private:
     const std::string path_;
     const dev_t device_;
     const ino_t inode_;
-    std::mutex mutex_;  // protects fd_, and keeps lines whole
+    mutable std::mutex mutex_;  // protects fd_, and keeps lines whole
     base::UniqueFd fd_;
     std::atomic<int> error_{0};
     std::atomic<std::uint64_t> lost_{0};

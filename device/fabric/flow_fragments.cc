@@ -21,6 +21,22 @@ void FlowFragments::Packet::count(const FrameHeaders& fragment) {
     if (!fragment.more_fragments) total_ = fragment.fragment_offset + bytes;
 }
 
+void FlowFragments::save(base::StateWriter& out) const {
+    out.count(packets_.size());
+    for (const Entry& entry : packets_) out(entry.key, entry.start, entry.packet);
+}
+
+void FlowFragments::load(base::StateReader& in) {
+    std::size_t left = in.count();
+    in.require(left <= kMaxPackets, "more packets in fragments than are followed");
+    for (; left > 0 && in.ok(); --left) {
+        Entry entry{in.get<Key>(), in.get<base::TimePoint>(), Packet(FlowKey{})};
+        in(entry.packet);
+        if (!in.ok() || index_.contains(entry.key)) continue;
+        index_[entry.key] = packets_.insert(packets_.end(), entry);
+    }
+}
+
 void FlowFragments::drop_oldest() {
     index_.erase(packets_.front().key);
     packets_.pop_front();

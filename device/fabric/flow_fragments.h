@@ -28,10 +28,14 @@ public:
         [[nodiscard]] const FlowKey& flow() const { return flow_; }
         [[nodiscard]] bool whole() const { return total_ != 0 && bytes_ >= total_; }
         void count(const FrameHeaders& fragment);
+        template <typename Archive, typename Self>
+        static void fields(Archive& a, Self& self) {
+            a(self.flow_, self.bytes_, self.total_);
+        }
 
     private:
         FlowKey flow_;
-        std::size_t bytes_ = 0, total_ = 0;  // seen; of the packet, 0 until its end was seen
+        std::uint64_t bytes_ = 0, total_ = 0;  // seen; of the packet, 0 until its end was seen
     };
 
     /// Takes the first fragment of a packet.
@@ -40,6 +44,8 @@ public:
     /// The packet whose first fragment came before this one, or null.
     [[nodiscard]] Packet* find(Direction direction, const FrameHeaders& fragment,
                                base::TimePoint now);
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
 
 private:
     /// What all fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5). Hosts
@@ -51,6 +57,11 @@ private:
         roce::Vlan vlan = roce::kNoVlan;
         roce::Gid source{}, destination{};
         friend bool operator==(const Key&, const Key&) = default;
+        template <typename Archive, typename Self>
+        static void fields(Archive& a, Self& self) {
+            a.choice(self.direction, Direction::kReceive);
+            a(self.protocol, self.id, self.vlan, self.source, self.destination);
+        }
     };
     struct KeyHash {
         std::size_t operator()(const Key& key) const;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "base/state.h"
 #include "fabric/frame_headers.h"
 #include "roce/packet.h"
 
@@ -30,6 +31,11 @@ struct FlowKey {
     /// Kind and addresses alone.
     [[nodiscard]] FlowKey addresses() const;
     friend bool operator==(const FlowKey&, const FlowKey&) = default;
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a.choice(self.kind, FlowKind::kUd);
+        a(self.local_address, self.remote_address, self.local, self.remote, self.vlan);
+    }
 };
 
 struct FlowKeyHash {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "fabric/flow_packet.h"
@@ -10,6 +12,15 @@
 
 namespace openmana::fabric {
 namespace {
+
+/// Why the NIC gave a connection up, by the number that a state has for it.
+constexpr const char* kFailures[] = {nullptr, "retries exceeded", "rnr retries exceeded"};
+
+std::uint8_t number_of(const char* failure) {
+    for (std::uint8_t i = 1; failure != nullptr && i < std::size(kFailures); ++i)
+        if (std::string_view(kFailures[i]) == failure) return i;
+    return 0;
+}
 
 constexpr unsigned kPairingAttempts = 16;
 constexpr std::size_t kMaxCandidates = 256;
@@ -267,13 +278,63 @@ void FlowLog::connection_failed(const rnic::Connection& connection, rnic::Failur
     const auto flow = flow_of(connection);
     if (!flow) return;
     ++(*flow)->errors;
-    (*flow)->failure =
-        failure == rnic::Failure::kRetries ? "retries exceeded" : "rnr retries exceeded";
+    (*flow)->failure = kFailures[failure == rnic::Failure::kRetries ? 1 : 2];
 }
 
 void FlowLog::connection_ended(const rnic::Connection& connection) {
     if (const auto flow = flow_of(connection))
         end(*flow, (*flow)->failure != nullptr ? (*flow)->failure : "closed");
+}
+
+/// The line of an end has the time of the start as that line had it: by the calendar.
+void FlowLog::save(base::StateWriter& out) const {
+    out.begin("FLWS", 1);
+    out.count(flows_.size() + closing_.size());
+    const base::TimePoint now = executor_.now();
+    for (const List* const list : {&flows_, &closing_})
+        for (const FlowRecord& flow : *list)
+            out(flow, static_cast<std::int64_t>(wall_.at(flow.start).count()),
+                static_cast<std::int64_t>((now - flow.last).count()), number_of(flow.failure));
+    fragments_.save(out);
+    out.end();
+}
+
+void FlowLog::load(base::StateReader& in) {
+    in.begin("FLWS", 1);
+    std::size_t left = in.count();
+    in.require(left <= kMaxFlows, "more connections than a flow log has");
+    for (; left > 0 && in.ok(); --left) load_flow(in);
+    fragments_.load(in);
+    in.end();
+    arm();
+}
+
+void FlowLog::load_flow(base::StateReader& in) {
+    FlowRecord flow;
+    in(flow);
+    const auto start = in.get<std::int64_t>();
+    const auto age = in.get<std::int64_t>();
+    const auto failure = in.get<std::uint8_t>();
+    const FlowKey& key = flow.key;
+    const bool rc = key.kind == FlowKind::kRc;
+    in.require(failure < std::size(kFailures) && age >= 0 &&
+                   (!rc || key.local != FlowKey::kUnknown || key.remote != FlowKey::kUnknown),
+               "no connection");
+    if (!in.ok()) return;
+    flow.start = wall_.clock_at(base::Duration(start));
+    flow.last = executor_.now() - base::Duration(age);
+    flow.failure = kFailures[failure];
+    std::vector<FlowKey> names{key};
+    if (rc) {
+        names.clear();
+        if (key.local != FlowKey::kUnknown) (names.emplace_back(key)).remote = FlowKey::kUnknown;
+        if (key.remote != FlowKey::kUnknown) (names.emplace_back(key)).local = FlowKey::kUnknown;
+    }
+    List& list = flow.closing ? closing_ : flows_;
+    const Place place = list.insert(list.end(), flow);
+    // A peer's number may be that of two; the one that has it is the one that was found by it.
+    for (const FlowKey& name : names) index_.try_emplace(name, place);
+    if (key.rdma() && !(rc && flow.paired())) remember(place);
 }
 
 void FlowLog::end_all(const char* reason) {

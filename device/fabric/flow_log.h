@@ -12,6 +12,7 @@
 
 #include "base/counters.h"
 #include "base/executor.h"
+#include "base/state.h"
 #include "base/wall_time.h"
 #include "fabric/flow_file.h"
 #include "fabric/flow_fragments.h"
@@ -64,6 +65,10 @@ public:
     void connection_ended(const rnic::Connection& connection);
     /// Ends all, as the destructor does.
     void end_all(const char* reason);
+    /// All connections, for another process to go on with.
+    void save(base::StateWriter& out) const;
+    /// Into one that has seen nothing. The other process has written the lines of their starts.
+    void load(base::StateReader& in);
     [[nodiscard]] std::size_t size() const { return flows_.size(); }
 
 private:
@@ -87,6 +92,7 @@ private:
     void remember(Place flow);
     void forget(Place flow);
     void end(Place flow, const char* reason);
+    void load_flow(base::StateReader& in);
     void expire();
     void arm();
 

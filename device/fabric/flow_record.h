@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/state.h"
 #include "base/wall_time.h"
 #include "fabric/flow_key.h"
 #include "fabric/frame_headers.h"
@@ -24,6 +25,11 @@ public:
         PsnRecord requests, responses;
         std::uint32_t unsettled_read = 0;  // length of the last READ, if its PSNs are unknown
         bool finished = false;             // FIN seen
+        template <typename Archive, typename Self>
+        static void fields(Archive& a, Self& self) {
+            a(self.frames, self.bytes, self.payload, self.operations, self.requests, self.responses,
+              self.unsettled_read, self.finished);
+        }
     };
 
     FlowKey key;
@@ -58,6 +64,14 @@ public:
     /// Adds the other direction of the same connection, seen on its own so far.
     void join(const FlowRecord& other);
 
+    /// All but its times, and why the NIC gave it up.
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.key, self.ipv4, self.halves[0], self.halves[1], self.errors, self.rnr,
+          self.retransmits, self.marked, self.denied, self.dropped, self.path_mtu, self.closing);
+        a.choice(self.opened, Direction::kReceive);
+        a(self.pairing_attempts, self.reset_);
+    }
     /// A line of the flow log; without a reason for the start of the connection.
     [[nodiscard]] std::string line(const std::string& nic, const base::WallTime& wall,
                                    const char* reason) const;

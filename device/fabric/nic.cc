@@ -117,6 +117,33 @@ base::Result<void> Nic::load(base::StateReader& in) {
     return in.result();
 }
 
+void Nic::save_stages(base::StateWriter& out) const {
+    out.begin("FLAP", 1);
+    out(flaps_.has_value(), flapped_down_);
+    out(flap_timer_.armed() ? flap_timer_.deadline() : executor_.now());
+    out.end();
+    path_.save_stages(out);
+}
+
+void Nic::load_stages(base::StateReader& in) {
+    in.begin("FLAP", 1);
+    const auto flaps = in.get<bool>();
+    const auto down = in.get<bool>();
+    const auto due = in.get<base::TimePoint>();
+    in.require(flaps == flaps_.has_value() && (flaps || !down), "other flaps than there are");
+    in.end();
+    if (in.ok() && flaps_) {
+        flapped_down_ = down;
+        flap_timer_.arm_at(due);
+        // The guest knows: it is not told anything before the other process has ended.
+        const bool up = link_wanted_ && !down;
+        link_.store(up, std::memory_order_release);
+        ethernet_.restore_link(up);
+        way_changed();
+    }
+    path_.load_stages(in);
+}
+
 void Nic::leave() {
     set_flaps(std::nullopt);
     set_link(false);

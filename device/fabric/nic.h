@@ -94,6 +94,10 @@ public:
     /// Into a NIC that is as new, whose guest's memory is mapped. If it is refused, the NIC is as
     /// after a reset.
     base::Result<void> load(base::StateReader& in);
+    /// What its owner has set, as far as it has a history: for a NIC of which the same was set. The
+    /// same moments.
+    void save_stages(base::StateWriter& out) const;
+    void load_stages(base::StateReader& in);
     /// Takes the link down, and the NIC from its network: nobody finds it any more. Who has found
     /// it goes on with it to the end of what it is at. For a function that was reset.
     void leave();

@@ -161,6 +161,40 @@ void PortPath::load(base::StateReader& in) {
     base::load_frames(in, [this](base::FrameView frame) { wait_for_thread(frame); });
 }
 
+void PortPath::save_stages(base::StateWriter& out) const {
+    out.begin("STGS", 1);
+    base::save_counters(out, counters_);
+    base::save_counters(out, policy_counters_);
+    base::save_counters(out, shaper_counters_);
+    base::save_counters(out, fault_counters_);
+    base::save_counters(out, flow_counters_);
+    for (const Lane& entry : lanes_) {
+        out(entry.faults != nullptr);
+        if (entry.faults) out(*entry.faults);
+    }
+    out(flows_ != nullptr);
+    if (flows_) flows_->save(out);
+    out.end();
+}
+
+void PortPath::load_stages(base::StateReader& in) {
+    in.begin("STGS", 1);
+    base::load_counters(in, counters_);
+    base::load_counters(in, policy_counters_);
+    base::load_counters(in, shaper_counters_);
+    base::load_counters(in, fault_counters_);
+    base::load_counters(in, flow_counters_);
+    for (Lane& entry : lanes_) {
+        const auto has_faults = in.get<bool>();
+        in.require(has_faults == (entry.faults != nullptr), "other faults than there are");
+        if (in.ok() && entry.faults) in(*entry.faults);
+    }
+    const auto has_flows = in.get<bool>();
+    in.require(has_flows == (flows_ != nullptr), "another flow log than there is");
+    if (in.ok() && flows_) flows_->load(in);
+    in.end();
+}
+
 void PortPath::flush() {
     for (const Lane& entry : lanes_) {
         if (entry.shaper) entry.shaper->flush();

@@ -107,6 +107,10 @@ public:
     /// What waits for the executor. While nobody brings anything.
     void save(base::StateWriter& out) const;
     void load(base::StateReader& in);
+    /// What faults and flow log have seen, and the counters of all stages; for a path that has the
+    /// same policy and faults. After flush().
+    void save_stages(base::StateWriter& out) const;
+    void load_stages(base::StateReader& in);
     /// Captures what the guest sends and gets, behind all other stages. Null ends it.
     void set_capture(std::shared_ptr<FrameTap> tap);
     /// Bytes of RDMA frames that the rate limit takes before half of its queue is full: the other

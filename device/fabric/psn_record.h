@@ -26,9 +26,19 @@ public:
     [[nodiscard]] std::optional<roce::Psn> first() const { return first_; }
     [[nodiscard]] std::optional<roce::Psn> last() const { return last_; }
 
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.first_, self.last_, self.next_, self.next_certain_, self.gaps_);
+        a.require(self.gaps_.size() <= kMaxGaps, "more gaps than are remembered");
+    }
+
 private:
     struct Gap {
         roce::Psn begin, end;
+        template <typename Archive, typename Self>
+        static void fields(Archive& a, Self& self) {
+            a(self.begin, self.end);
+        }
     };
     static constexpr std::size_t kMaxGaps = 64;
     std::optional<roce::Psn> first_, last_;

@@ -49,10 +49,22 @@ base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop
                                                                  const UplinkConfig& config) {
     if (config.path.empty() || config.path.size() >= sizeof(sockaddr_un::sun_path))
         return base::fail(base::ErrorCode::kInvalidArgument, "not a path that a socket can have");
+    TRY(auto state, open_inherited(config.inherited, loop.clock().now()));
+    base::UniqueFd listening, connection;
+    if (state) {
+        state->begin("STRM", 1);
+        listening = state->descriptor();
+        connection = state->descriptor();
+    }
     std::unique_ptr<base::Acceptor> acceptor;
     if (config.listen) {
-        TRY(acceptor, base::Acceptor::create(loop, {config.path, config.access},
-                                             "uplink accept: uplink=" + config.name));
+        const std::string event = "uplink accept: uplink=" + config.name;
+        if (listening) {
+            TRY(auto listener, base::UnixListener::adopt(std::move(listening), config.path));
+            TRY(acceptor, base::Acceptor::create(loop, std::move(listener), event));
+        } else {
+            TRY(acceptor, base::Acceptor::create(loop, {config.path, config.access}, event));
+        }
     }
     std::unique_ptr<StreamUplink> uplink(
         new StreamUplink(loop, network, config, std::move(acceptor)));
@@ -62,8 +74,13 @@ base::Result<std::unique_ptr<StreamUplink>> StreamUplink::create(base::EventLoop
             raw->acceptor_->hold();
             raw->adopt(std::move(fd));
         });
-    } else {
+    } else if (!state) {
         uplink->try_connect();
+    }
+    if (state) {
+        uplink->load(*state, std::move(connection));
+        state->end();
+        TRY_VOID(state->result());
     }
     return uplink;
 }
@@ -72,6 +89,49 @@ StreamUplink::~StreamUplink() {
     // No frame comes once the switch has let go of the port.
     network_.detach(*this);
     if (fd_) loop_.remove(fd_.get());
+}
+
+void StreamUplink::save(base::StateWriter& out) const {
+    const std::lock_guard lock(mutex_);
+    out.begin("STRM", 1);
+    out.descriptor(acceptor_ ? acceptor_->listener().fd() : -1);
+    out.descriptor(fd_.get());
+    base::save_counters(out, counters_);
+    out.bytes(std::span(input_).first(fd_ ? filled_ : 0));
+    out.bytes(unsent_.all());
+    out.end();
+}
+
+/// Nothing of the connection is read or written before the loop runs.
+void StreamUplink::load(base::StateReader& in, base::UniqueFd connection) {
+    base::load_counters(in, counters_);
+    const auto input = in.bytes();
+    const auto unsent = in.bytes();
+    in.require(input.size() < input_.size() && unsent.size() <= kMaxUnsent,
+               "more than a connection may have");
+    // The path is the other process's until this one goes on.
+    if (acceptor_)
+        loop_.post([token = std::weak_ptr<int>(alive_), this] {
+            if (!token.expired()) acceptor_->listener().keep_path(false);
+        });
+    in.require(!connection || base::is_unix_stream(connection, false), "not a connection");
+    if (!in.ok()) return;
+    if (!connection) {
+        if (!acceptor_) retry_.arm(kRetry);
+        return;
+    }
+    const std::uint64_t connects = counters_.connects.value();
+    if (acceptor_) acceptor_->hold();
+    adopt(std::move(connection));
+    if (!fd_) return;
+    counters_.connects.add(connects - counters_.connects.value());
+    std::ranges::copy(input, input_.begin());
+    filled_ = input.size();
+    {
+        const std::lock_guard lock(mutex_);
+        unsent_.restore(unsent);
+    }
+    if (!unsent.empty()) want_output();
 }
 
 void StreamUplink::try_connect() {

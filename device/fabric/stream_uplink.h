@@ -39,9 +39,12 @@ public:
         return connected_.load(std::memory_order_relaxed);
     }
 
+    void save(base::StateWriter& out) const override;
+
 private:
     StreamUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
                  std::unique_ptr<base::Acceptor> acceptor);
+    void load(base::StateReader& in, base::UniqueFd connection);
     void send(base::FrameView frame);
     void try_connect();
     void adopt(base::UniqueFd fd);
@@ -63,7 +66,7 @@ private:
     base::Timer retry_;                               // of a client
     std::vector<std::byte> input_;
     std::size_t filled_ = 0;
-    base::SharedMutex mutex_{
+    mutable base::SharedMutex mutex_{
         "stream uplink"};  // protects fd_ and unsent_; fd_ changes on the loop alone
     base::UniqueFd fd_;
     std::atomic<bool> connected_{false};  // for those who ask; tells of itself alone, so relaxed

@@ -21,6 +21,10 @@ struct TunnelEnd {
     std::uint16_t port = 0;
     std::uint32_t vni = 0;  ///< by which the network is known there
     friend bool operator==(const TunnelEnd&, const TunnelEnd&) = default;
+    template <typename Archive, typename Self>
+    static void fields(Archive& a, Self& self) {
+        a(self.address, self.port, self.vni);
+    }
 };
 
 [[nodiscard]] roce::Gid ip_of(const base::SocketAddress& address);

@@ -18,9 +18,15 @@ base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(base::EventLoop& loop
     base::DatagramSocket::Options options;
     options.remote = config.remote;
     options.fragments = true;
-    TRY(auto socket, config.inherited ? base::DatagramSocket::inherit(std::move(*config.inherited),
-                                                                      config.local, options)
-                                      : base::DatagramSocket::open(config.local, options));
+    TRY(auto state, open_inherited(config.inherited, loop.clock().now()));
+    base::UniqueFd inherited;
+    if (state) {
+        state->begin("UDP ", 1);
+        inherited = state->descriptor();
+    }
+    TRY(auto socket,
+        inherited ? base::DatagramSocket::inherit(std::move(inherited), config.local, options)
+                  : base::DatagramSocket::open(config.local, options));
     std::unique_ptr<UplinkEncryption> encryption;
     if (!config.encryption.key_file.empty()) {
         TRY(encryption, UplinkEncryption::create(loop, config.encryption, config.local,
@@ -30,13 +36,42 @@ base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(base::EventLoop& loop
         new UdpUplink(loop, network, config, std::move(socket), std::move(encryption)));
     TRY_VOID(loop.add(uplink->socket_.fd(), EPOLLIN,
                       [raw = uplink.get()](std::uint32_t) { raw->read(); }));
-    uplink->send_notice();
+    if (!state) {
+        uplink->send_notice();
+        return uplink;
+    }
+    uplink->load(*state);
+    state->end();
+    TRY_VOID(state->result());
     return uplink;
 }
 
 UdpUplink::~UdpUplink() {
     network_.detach(*this);
     loop_.remove(socket_.fd());
+}
+
+/// What was encrypted may not be any more, or the other way round: so that stands by itself.
+void UdpUplink::save(base::StateWriter& out) const {
+    out.begin("UDP ", 1);
+    out.descriptor(socket_.fd());
+    base::save_counters(out, counters_);
+    base::StateWriter encryption(loop_.clock().now());
+    if (encryption_) encryption_->save(encryption);
+    out(encryption_ != nullptr);
+    out.bytes(std::move(encryption).finish());
+    out.end();
+}
+
+void UdpUplink::load(base::StateReader& in) {
+    base::load_counters(in, counters_);
+    const auto encrypted = in.get<bool>();
+    const auto bytes = in.bytes();
+    if (!encrypted || !encryption_ || !in.ok()) return;
+    auto state = base::StateReader::open(bytes, loop_.clock().now());
+    if (state) encryption_->load(*state);
+    const auto loaded = state ? state->result() : tl::unexpected(state.error());
+    if (!loaded) in.refuse(loaded.error());
 }
 
 void UdpUplink::visit_counters(const CounterVisitor& visitor) const {

@@ -19,7 +19,7 @@ public:
     void deliver(base::FrameViews frames) override;
     void visit_counters(const CounterVisitor& visitor) const override;
     [[nodiscard]] UplinkEncryption* encryption() override { return encryption_.get(); }
-    [[nodiscard]] int descriptor() const override { return socket_.fd(); }
+    void save(base::StateWriter& out) const override;
 
 private:
     UdpUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
@@ -27,6 +27,7 @@ private:
         : Uplink(loop, network, config.name),
           socket_(std::move(socket)),
           encryption_(std::move(encryption)) {}
+    void load(base::StateReader& in);
     void read();
     void send(std::span<const base::Datagram> datagrams);
     void send_notice();

@@ -38,6 +38,23 @@ void UnsentFrames::sent(std::size_t bytes) {
     }
 }
 
+std::vector<std::byte> UnsentFrames::all() const {
+    std::vector<std::byte> all;
+    all.reserve(bytes_);
+    std::size_t skip = first_sent_;
+    for (const auto& block : blocks_) {
+        all.insert(all.end(), block.begin() + static_cast<std::ptrdiff_t>(skip), block.end());
+        skip = 0;
+    }
+    return all;
+}
+
+void UnsentFrames::restore(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;
+    blocks_.emplace_back(bytes.begin(), bytes.end());
+    bytes_ += bytes.size();
+}
+
 std::span<std::byte> UnsentFrames::last() {
     return std::span(blocks_.back()).subspan(kLengthBytes);
 }

@@ -33,6 +33,9 @@ public:
     void sent(std::size_t bytes);
     [[nodiscard]] bool empty() const { return blocks_.empty(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
+    /// All of them, for another one to go on with.
+    [[nodiscard]] std::vector<std::byte> all() const;
+    void restore(std::span<const std::byte> bytes);
     /// The frame that was added last.
     [[nodiscard]] std::span<std::byte> last();
 

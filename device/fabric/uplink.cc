@@ -42,7 +42,14 @@ public:
     [[nodiscard]] bool connected() const override {
         return !ended_.load(std::memory_order_relaxed);
     }
-    [[nodiscard]] int descriptor() const override { return fd_.get(); }
+    void save(base::StateWriter& out) const override {
+        out.begin("TAP ", 1);
+        // Of a device that was deleted nothing is left: the other process opens its own.
+        out.descriptor(connected() ? fd_.get() : -1);
+        base::save_counters(out, counters_);
+        out.end();
+    }
+    void load(base::StateReader& in) { base::load_counters(in, counters_); }
     base::Result<void> watch() {
         return loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t) { read(); });
     }
@@ -81,13 +88,13 @@ private:
 };
 
 /// Puts the name that the kernel chose ("t%d" becomes "t0") in the place of the one asked for.
-base::Result<base::UniqueFd> open_tap(UplinkConfig& config) {
+base::Result<base::UniqueFd> open_tap(UplinkConfig& config, base::UniqueFd inherited) {
     ifreq request{};
     if (config.interface.empty() || config.interface.size() >= sizeof request.ifr_name)
         return fail(ErrorCode::kInvalidArgument, "not a name that an interface can have");
     base::UniqueFd fd;
-    if (config.inherited) {
-        fd = std::move(*config.inherited);
+    if (inherited) {
+        fd = std::move(inherited);
         if (::ioctl(fd.get(), TUNGETIFF, &request) != 0)
             return fail(ErrorCode::kIo, "not a TAP device", static_cast<unsigned>(errno));
     } else {
@@ -107,6 +114,12 @@ base::Result<base::UniqueFd> open_tap(UplinkConfig& config) {
 }
 
 }  // namespace
+
+base::Result<std::optional<base::StateReader>> open_inherited(
+    const std::shared_ptr<base::Parcel>& parcel, base::TimePoint now) {
+    if (!parcel) return std::optional<base::StateReader>();
+    return base::StateReader::open(parcel->bytes, now, parcel->descriptors);
+}
 
 void Uplink::receive(base::FrameViews frames) {
     std::array<base::FrameView, kReceiveBurst> good;
@@ -147,8 +160,19 @@ base::Result<std::unique_ptr<Uplink>> Uplink::create(base::EventLoop& loop, Swit
             break;
     }
     UplinkConfig own = config;
-    TRY(auto fd, open_tap(own));
+    TRY(auto state, open_inherited(config.inherited, loop.clock().now()));
+    base::UniqueFd inherited;
+    if (state) {
+        state->begin("TAP ", 1);
+        inherited = state->descriptor();
+    }
+    TRY(auto fd, open_tap(own, std::move(inherited)));
     auto tap = std::make_unique<TapUplink>(loop, network, own.name, std::move(fd));
+    if (state) {
+        tap->load(*state);
+        state->end();
+        TRY_VOID(state->result());
+    }
     TRY_VOID(tap->watch());
     return std::unique_ptr<Uplink>(std::move(tap));
 }

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/counters.h"
 #include "base/event_loop.h"
+#include "base/parcel.h"
 #include "base/result.h"
 #include "base/socket_address.h"
+#include "base/state.h"
 #include "base/unix_socket.h"
 #include "fabric/source_guard.h"
 #include "fabric/switch.h"
@@ -45,8 +48,9 @@ struct UplinkConfig {
     VxlanConfig vxlan;
     XdpConfig xdp;
     base::SocketAccess access;  ///< to the socket that it listens on
-    /// udp, tap: that of another process, which is used instead of one of its own. Taken once.
-    std::shared_ptr<base::UniqueFd> inherited;
+    /// What Uplink::save() of another process has written, which this one goes on with; of a VXLAN
+    /// network also what its endpoint's has. Taken once.
+    std::shared_ptr<base::Parcel> inherited, inherited_endpoint;
 };
 
 #define OM_UPLINK_COUNTERS(X)                                                        \
@@ -66,6 +70,10 @@ struct UplinkConfig {
 
 OM_COUNTERS(UplinkCounters, OM_UPLINK_COUNTERS);
 
+/// What was handed over; nothing if that is nothing.
+[[nodiscard]] base::Result<std::optional<base::StateReader>> open_inherited(
+    const std::shared_ptr<base::Parcel>& parcel, base::TimePoint now);
+
 /// A port of the switch with the world outside the process behind it. The switch learns who is
 /// there. Reads on its loop; `deliver` from any thread. Made and destroyed while the loop does not
 /// run, or on it.
@@ -82,9 +90,12 @@ public:
     /// True if frames can go out: not if a stream has no other end, a TAP device was deleted, or
     /// none of several ends can be sent to.
     [[nodiscard]] virtual bool connected() const { return true; }
-    /// What another process goes on with in its place (UplinkConfig::inherited); -1: there is
-    /// nothing that would do.
-    [[nodiscard]] virtual int descriptor() const { return -1; }
+    /// Why no other process can go on in its place; null if one can.
+    [[nodiscard]] virtual const char* bond() const { return nullptr; }
+    /// All that it takes to go on in its place (UplinkConfig::inherited), descriptors included,
+    /// while its loop and all who bring frames rest. Nothing changes. Nothing may come out of the
+    /// other one before this one has ended, or is known not to go on.
+    virtual void save(base::StateWriter& out) const { (void)out; }
     /// There is a NIC with this address on the network, which may not have sent anything yet. Any
     /// thread.
     virtual void expect(const base::MacAddr& mac) { (void)mac; }

@@ -89,4 +89,18 @@ base::Result<void> UplinkEncryption::rekey() {
     return {};
 }
 
+void UplinkEncryption::save(base::StateWriter& out) const {
+    out.begin("ESP ", 1);
+    base::save_counters(out, counters_);
+    channel_->save(out);
+    out.end();
+}
+
+void UplinkEncryption::load(base::StateReader& in) {
+    in.begin("ESP ", 1);
+    base::load_counters(in, counters_);
+    channel_->load(in);
+    in.end();
+}
+
 }  // namespace openmana::fabric

@@ -15,6 +15,7 @@
 #include "base/frame.h"
 #include "base/result.h"
 #include "base/socket_address.h"
+#include "base/state.h"
 #include "esp/channel.h"
 #include "fabric/key_file.h"
 
@@ -67,6 +68,10 @@ public:
 
     /// Reads the key file now, and begins a new SA with the next frame. On the loop.
     base::Result<void> rekey();
+    /// For another process of this host, which has the key file too. Before anything is sealed or
+    /// opened there, and after anything was here.
+    void save(base::StateWriter& out) const;
+    void load(base::StateReader& in);
     [[nodiscard]] const esp::EspCounters& counters() const { return counters_; }
 
 private:

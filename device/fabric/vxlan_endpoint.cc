@@ -37,14 +37,64 @@ bool set(int fd, int level, int option, int value) {
 base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLoop& loop,
                                                                    const base::SocketAddress& local,
                                                                    int ttl, const Key& key) {
-    base::DatagramSocket::Options options;
-    options.traffic_class = true;
-    TRY(auto receiver, base::DatagramSocket::open(local, options));
+    TRY(auto receiver, base::DatagramSocket::open(local, receiver_options()));
     // Who tunnels over IPv6 may leave the outer checksum away (RFC 6935).
     if (local.family() == AF_INET6) (void)set(receiver.fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
     std::unique_ptr<VxlanEndpoint> endpoint(
         new VxlanEndpoint(loop, local, ttl, key, std::move(receiver)));
     TRY_VOID(endpoint->open_senders());
+    TRY_VOID(endpoint->watch());
+    return endpoint;
+}
+
+base::DatagramSocket::Options VxlanEndpoint::receiver_options() {
+    base::DatagramSocket::Options options;
+    options.traffic_class = true;
+    return options;
+}
+
+base::DatagramSocket::Options VxlanEndpoint::sender_options() {
+    base::DatagramSocket::Options options;
+    options.receives = false;
+    options.errors = true;
+    return options;
+}
+
+void VxlanEndpoint::save(base::StateWriter& out) const {
+    out.begin("VXEP", 1);
+    out(ttl_, key_);
+    out.descriptor(receiver_.fd());
+    for (const base::DatagramSocket& sender : senders_) out.descriptor(sender.fd());
+    base::save_counters(out, counters_);
+    out.end();
+}
+
+base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLoop& loop,
+                                                                   const base::SocketAddress& local,
+                                                                   int ttl, base::StateReader& in) {
+    in.begin("VXEP", 1);
+    const auto ttl_before = in.get<int>();
+    const auto key = in.get<Key>();
+    in.require(ttl_before == ttl, "the sockets that are handed over have another TTL");
+    base::UniqueFd socket = in.descriptor();
+    TRY_VOID(in.result());
+    TRY(auto receiver, base::DatagramSocket::inherit(std::move(socket), local, receiver_options()));
+    std::unique_ptr<VxlanEndpoint> endpoint(
+        new VxlanEndpoint(loop, local, ttl, key, std::move(receiver)));
+    for (std::size_t i = 0; i < kSenders; ++i) {
+        socket = in.descriptor();
+        TRY_VOID(in.result());
+        TRY(const auto bound, base::DatagramSocket::bound(socket));
+        if (bound.family() != local.family() || ip_of(bound) != ip_of(local))
+            return base::fail(ErrorCode::kInvalidArgument, "socket of another address");
+        TRY(auto sender, base::DatagramSocket::inherit(std::move(socket), bound, sender_options()));
+        // The other process may have been told too much, and not hear for a moment.
+        sender.hear(true);
+        endpoint->senders_.push_back(std::move(sender));
+    }
+    base::load_counters(in, endpoint->counters_);
+    in.end();
+    TRY_VOID(in.result());
     TRY_VOID(endpoint->watch());
     return endpoint;
 }
@@ -56,16 +106,13 @@ VxlanEndpoint::~VxlanEndpoint() {
 
 /// Each has a port of those that RFC 7348 recommends, by chance.
 base::Result<void> VxlanEndpoint::open_senders() {
-    base::DatagramSocket::Options options;
-    options.receives = false;
-    options.errors = true;
     std::uint64_t tries = 0;
     while (senders_.size() < kSenders) {
         const std::uint64_t words[] = {tries++};
         const auto port = static_cast<std::uint16_t>(
             kFirstSourcePort + base::KeyedHash::hash(words, key_) % (65536U - kFirstSourcePort));
-        auto sender =
-            base::DatagramSocket::open(socket_address_of({ip_of(local_), port, 0}), options);
+        auto sender = base::DatagramSocket::open(socket_address_of({ip_of(local_), port, 0}),
+                                                 sender_options());
         if (!sender && sender.error().detail == EADDRINUSE && tries < kPortTries) continue;
         if (!sender) return tl::unexpected(sender.error());
         const int level = ipv4() ? IPPROTO_IP : IPPROTO_IPV6;

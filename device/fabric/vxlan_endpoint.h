@@ -16,6 +16,7 @@
 #include "base/once_per.h"
 #include "base/result.h"
 #include "base/socket_address.h"
+#include "base/state.h"
 #include "fabric/tunnel_end.h"
 
 namespace openmana::fabric {
@@ -56,6 +57,12 @@ public:
     static base::Result<std::unique_ptr<VxlanEndpoint>> create(base::EventLoop& loop,
                                                                const base::SocketAddress& local,
                                                                int ttl, const Key& key);
+    /// The same with the sockets of another process, as its save() has them.
+    static base::Result<std::unique_ptr<VxlanEndpoint>> create(base::EventLoop& loop,
+                                                               const base::SocketAddress& local,
+                                                               int ttl, base::StateReader& in);
+    /// While nobody sends or receives.
+    void save(base::StateWriter& out) const;
     ~VxlanEndpoint();
     VxlanEndpoint(const VxlanEndpoint&) = delete;
     VxlanEndpoint& operator=(const VxlanEndpoint&) = delete;
@@ -82,6 +89,8 @@ private:
     VxlanEndpoint(base::EventLoop& loop, const base::SocketAddress& local, int ttl, const Key& key,
                   base::DatagramSocket receiver)
         : loop_(loop), local_(local), ttl_(ttl), key_(key), receiver_(std::move(receiver)) {}
+    [[nodiscard]] static base::DatagramSocket::Options receiver_options();
+    [[nodiscard]] static base::DatagramSocket::Options sender_options();
     base::Result<void> open_senders();
     base::Result<void> watch();
     void read();

@@ -77,6 +77,16 @@ base::Result<std::unique_ptr<VxlanUplink>> VxlanUplink::create(base::EventLoop& 
                                                                VxlanEndpoint& endpoint,
                                                                base::EventLoop& files) {
     std::unique_ptr<VxlanUplink> uplink(new VxlanUplink(loop, network, config, endpoint));
+    TRY(auto state, open_inherited(config.inherited, loop.clock().now()));
+    if (state) {
+        state->begin("VXLN", 1);
+        base::load_counters(*state, uplink->counters_);
+        base::load_counters(*state, uplink->vxlan_);
+        uplink->fdb_.load(*state);
+        state->end();
+        TRY_VOID(state->result());
+    }
+    // What it says now goes before what it said to the other process.
     if (!config.vxlan.fdb.empty()) {
         TRY(uplink->file_,
             FdbFile::create(files, uplink->fdb_, config.vxlan.fdb, "uplink=" + config.name));
@@ -89,6 +99,14 @@ base::Result<std::unique_ptr<VxlanUplink>> VxlanUplink::create(base::EventLoop& 
 VxlanUplink::~VxlanUplink() {
     network_.detach(*this);
     endpoint_.remove(vni_, *this);
+}
+
+void VxlanUplink::save(base::StateWriter& out) const {
+    out.begin("VXLN", 1);
+    base::save_counters(out, counters_);
+    base::save_counters(out, vxlan_);
+    fdb_.save(out);
+    out.end();
 }
 
 void VxlanUplink::visit_counters(const CounterVisitor& visitor) const {

@@ -71,6 +71,7 @@ public:
     [[nodiscard]] const VxlanCounters& vxlan_counters() const { return vxlan_; }
     [[nodiscard]] const VxlanEndpoint& endpoint() const { return endpoint_; }
     void visit_counters(const CounterVisitor& visitor) const override;
+    void save(base::StateWriter& out) const override;
 
 private:
     VxlanUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,

@@ -56,6 +56,7 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
     subject = "event loop";
     TRY(auto loop, base::EventLoop::create());
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
+    if (taken != nullptr) daemon->from_ = taken->handed().pid;
     const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
     std::vector<std::string> cut;
     const auto find_once = [&known = daemon->path_mtus_](const fabric::UplinkConfig& uplink) {
@@ -64,7 +65,10 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
     for (NicOptions& nic : with_mtus_of_paths(options, cut, find_once)) {
         subject = nic.socket;
         nic.max_dma_ranges = ranges;
-        HandedOver::Nic* const handed = taken != nullptr ? taken->nic(nic.nic.name) : nullptr;
+        HandedOver::Nic* handed = nullptr;
+        if (taken != nullptr) {
+            TRY(handed, taken->nic(nic.nic.name));
+        }
         std::optional<base::StateReader> state;
         if (handed != nullptr) {
             TRY(state, base::StateReader::open(handed->state.bytes, daemon->clock_.now(),
@@ -72,11 +76,16 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
         }
         TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience,
                                            state ? &*state : nullptr));
+        if (handed != nullptr) {
+            server->set_paused_at(handed->paused);
+            handed->state = {};  // whose memory the next one gets
+        }
         daemon->nics_.push_back(std::move(server));
         daemon->add_socket(nic.socket);
     }
     for (const std::string& line : cut) OM_WARN("{}", line);
-    TRY_VOID(daemon->network_.set_up(options, subject));
+    TRY_VOID(
+        daemon->network_.set_up(options, subject, taken != nullptr ? &taken->handed() : nullptr));
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.listen) daemon->add_socket(uplink.path);
     for (const auto& nic : daemon->nics_) daemon->threads_.add(nic->shared_thread());
@@ -115,6 +124,11 @@ Daemon::~Daemon() {
     end();
 }
 
+base::Result<void> Daemon::set_starter(std::unique_ptr<Starter> starter) {
+    TRY(upgrade_, Upgrade::create(*loop_, std::move(starter)));
+    return {};
+}
+
 void Daemon::add_socket(const std::string& path) {
     const std::lock_guard lock(mutex_);
     sockets_.push_back(path);
@@ -127,6 +141,9 @@ std::vector<std::string> Daemon::sockets() const {
 
 base::Result<void> Daemon::start() {
     serves_.store(true, std::memory_order_relaxed);
+    // What another process has handed over is this one's now.
+    if (control_) control_->listener().keep_path(false);
+    for (const auto& server : metrics_) server->keep_path(false);
     for (const auto& nic : nics_) TRY_VOID(nic->start());
     TRY_VOID(network_.start());
     return watchdog_.start([this] {
@@ -369,6 +386,7 @@ json Daemon::handle(const json& request) {
     const std::string name = text("nic");
     if (auto answer = network_.handle(command, request)) return std::move(*answer);
     if (command == "nic") return change_nics(request);
+    if (command == "upgrade") return upgrade(request);
     if (command == "reload") {
         const auto done = reload();
         if (!done) return failure(done.error());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -25,6 +27,7 @@
 #include "manad/nic_server.h"
 #include "manad/options.h"
 #include "manad/take_over.h"
+#include "manad/upgrade.h"
 #include "manad/watchdog.h"
 
 namespace openmana::manad {
@@ -78,6 +81,10 @@ public:
     Parsed<std::string> reload();
     /// The same, for the log.
     void reload_and_tell();
+    /// Who starts another one of this program, for `upgrade`; before it is started.
+    base::Result<void> set_starter(std::unique_ptr<Starter> starter);
+    /// Told the process that goes on in this one's place, as the last of what this one does.
+    void on_handed_over(std::function<void(pid_t)> told) { on_handed_over_ = std::move(told); }
     /// NICs that have left and not gone.
     [[nodiscard]] std::size_t leaving() const { return leaving_.size(); }
 
@@ -91,6 +98,8 @@ private:
           network_(*loop_, networks_, nics_),
           watchdog_(clock_) {}
     nlohmann::json hand_over(int connection);
+    base::Result<void> send_all(HandOver& other);
+    nlohmann::json upgrade(const nlohmann::json& request);
     void end();
     void add_socket(const std::string& path);
     /// Once it has left: waits for those that are at work with it, and ends it.
@@ -113,7 +122,10 @@ private:
     std::unique_ptr<base::EventLoop> loop_;
     const base::Duration patience_;
     std::function<ParsedOptions()> read_again_;
-    Options options_;  // with NICs that came, without those that left
+    std::function<void(pid_t)> on_handed_over_;
+    std::unique_ptr<Upgrade> upgrade_;  // or null
+    pid_t from_ = 0;                    // the process that this one has taken the place of
+    Options options_;                   // with NICs that came, without those that left
     std::map<std::string, std::optional<fabric::UplinkMtu>> path_mtus_;  // of uplinks, by name
     std::shared_ptr<LoopWatch> watch_;                                   // of the main thread
     std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed

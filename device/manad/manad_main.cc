@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -17,6 +19,8 @@
 #include "manad/sandbox.h"
 #include "manad/service_notice.h"
 #include "manad/signals.h"
+#include "manad/starter.h"
+#include "manad/take_over.h"
 #include "manad/xdp_keeper.h"
 
 namespace {
@@ -27,6 +31,16 @@ using namespace openmana;
 int give_up(const std::string& subject, const base::Error& error) {
     std::fprintf(stderr, "manad: %s\n", manad::in_words(subject, error).c_str());
     return 1;
+}
+
+/// None if nobody could ask for it, or it could be for nothing.
+base::Result<std::unique_ptr<manad::Starter>> make_starter(int argc, char** argv,
+                                                           const manad::Options& options) {
+    const bool bound = std::ranges::any_of(options.uplinks, [](const auto& uplink) {
+        return uplink.kind == fabric::UplinkConfig::Kind::kXdp;
+    });
+    if (options.control.empty() || bound) return nullptr;
+    return manad::Starter::start({argv, argv + argc}, options.control);
 }
 
 /// First for the threads of a daemon that is to end, then for everything else, such as files that
@@ -55,6 +69,8 @@ int main(int argc, char** argv) {
     base::log_as(parsed.options.log_format);
 
     manad::Options options = parsed.options;
+    auto starter = make_starter(argc, argv, options);
+    if (!starter) return give_up("upgrade", starter.error());
     if (auto kept = manad::XdpKeeper::give(options); !kept) return give_up("xdp", kept.error());
     if (auto started = manad::start_as(options.user, manad::capabilities_to_start(options));
         !started)
@@ -80,29 +96,38 @@ int main(int argc, char** argv) {
         }
         taken = std::move(*asked);
     }
+    // The other process is told why this one does not go on in its place.
+    const auto fail = [&taken](const std::string& subject, const base::Error& error) {
+        if (taken) taken->refuse(manad::in_words(subject, error));
+        return give_up(subject, error);
+    };
     auto created =
         manad::Daemon::create(options, subject, manad::LoopThread::kPatience, taken.get());
-    if (!created) return give_up(subject, created.error());
+    if (!created) return fail(subject, created.error());
     // Before any thread starts: each has capabilities of its own.
     if (auto dropped = manad::drop_privileges(); !dropped)
-        return give_up("privileges", dropped.error());
+        return fail("privileges", dropped.error());
     manad::Daemon& daemon = **created;
     daemon.set_reload([argc, argv] { return manad::parse_options(argc, argv); });
+    if (*starter)
+        if (auto set = daemon.set_starter(std::move(*starter)); !set)
+            return fail("upgrade", set.error());
     auto thread = manad::SignalThread::create(
         std::move(*signals), kPatience,
         {.end = [&] { daemon.stop(); },
          .reload = [&] { daemon.loop().post([&] { daemon.reload_and_tell(); }); },
          .give_up = [&] { abandon(daemon); }});
-    if (!thread) return give_up("signals", thread.error());
+    if (!thread) return fail("signals", thread.error());
     const manad::ServiceNotice notice;
+    daemon.on_handed_over([&notice](pid_t next) { notice.tell(fmt::format("MAINPID={}", next)); });
     if (auto entered = manad::enter_sandbox(options.seccomp); !entered)
-        return give_up("--seccomp", entered.error());
+        return fail("--seccomp", entered.error());
     if (taken) {
         if (auto finished = taken->finish(); !finished)
             return give_up("--take-over", finished.error());
-        taken.reset();
     }
     if (auto started = daemon.start(); !started) return give_up("threads", started.error());
+    taken.reset();  // guests are served, so what it gives back may take its time
     for (const std::string& line : manad::open_ends(options)) OM_INFO("open: {}", line);
     std::puts("ready");
     std::fflush(stdout);

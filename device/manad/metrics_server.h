@@ -45,8 +45,8 @@ public:
 
     /// The socket that it listens at; who leaves the place to another process says so.
     [[nodiscard]] int listening() const { return listening_; }
-    void keep_path() {
-        if (path_) path_->keep_path(true);
+    void keep_path(bool keep) {
+        if (path_) path_->keep_path(keep);
     }
 
 private:

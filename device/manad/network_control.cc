@@ -100,14 +100,11 @@ std::shared_ptr<LoopThread> NetworkControl::only_nic_of(const std::string& netwo
     return (*std::ranges::find_if(nics_, in_it))->shared_thread();
 }
 
-base::Result<void> NetworkControl::set_up(const Options& options, std::string& subject) {
+base::Result<void> NetworkControl::set_up(const Options& options, std::string& subject,
+                                          HandedOver* handed) {
     if (!options.pcap.empty()) {
         subject = options.pcap;
-        const std::vector<std::string> names = network_names(options);
-        TRY(everything_, fabric::Capture::create(options.pcap, loop_.clock(), wall_, names));
-        for (std::size_t i = 0; i < names.size(); ++i)
-            networks_.of(names[i]).set_tap(everything_->tap(i));
-        watch_captures();
+        TRY_VOID(set_up_everything(options, handed));
     }
     for (const fabric::UplinkConfig& config : options.uplinks) {
         subject = config.name;
@@ -127,47 +124,19 @@ base::Result<void> NetworkControl::set_up(const Options& options, std::string& s
     }
     for (const FaultOptions& faults : options.faults)
         TRY_VOID(set_faults(*find(faults.nic), faults));
+    if (handed != nullptr) TRY_VOID(take_flow_files(*handed, subject));
     for (const PolicyOptions& policy : options.policies) TRY_VOID(set_up_policy(policy, subject));
-    return {};
-}
-
-std::optional<std::string> NetworkControl::find_bond() const {
-    if (everything_) return "a capture of all frames is written (--pcap)";
-    for (const auto& [nic, settings] : settings_) {
-        const std::string& name = nic->name();
-        if (settings.capture)
-            return fmt::format("a capture of NIC '{}' is under way: end it first", name);
-        if (settings.flow_file)
-            return fmt::format("the policy of NIC '{}' writes a flow log", name);
-        const bool faults = !settings.flaps.empty() ||
-                            std::ranges::any_of(settings.faults, [](const std::string& text) {
-                                return !text.empty();
-                            });
-        if (faults) return fmt::format("NIC '{}' has faults: clear them first", name);
-    }
-    for (const auto& uplink : uplinks_)
-        if (uplink->uplink().descriptor() < 0)
-            return fmt::format("uplink '{}' cannot go to another process", uplink->uplink().name());
-    return std::nullopt;
-}
-
-std::map<std::string, int> NetworkControl::descriptors() const {
-    std::map<std::string, int> all;
-    for (const auto& uplink : uplinks_)
-        all.emplace(uplink->uplink().name(), uplink->uplink().descriptor());
-    return all;
-}
-
-std::string NetworkControl::policy_of(NicServer& nic) const {
-    const auto found = settings_.find(&nic);
-    return found == settings_.end() ? std::string() : found->second.policy;
+    return handed != nullptr ? go_on(*handed, subject) : base::Result<void>();
 }
 
 base::Result<void> NetworkControl::set_up_policy(const PolicyOptions& policy,
                                                  std::string& subject) {
     subject = policy.policy.flow_log;
+    NicServer& nic = *find(policy.nic);
+    if (const auto handed = handed_flow_files_.extract(policy.nic))
+        return set_policy(nic, policy, handed.mapped());
     TRY(auto file, flow_file(subject));
-    return set_policy(*find(policy.nic), policy, std::move(file));
+    return set_policy(nic, policy, std::move(file));
 }
 
 Parsed<bool> NetworkControl::bring_policy_to(NicServer& nic, const Options& options) {

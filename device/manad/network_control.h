@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -20,9 +21,13 @@
 #include "manad/networks.h"
 #include "manad/nic_server.h"
 #include "manad/options.h"
+#include "manad/take_over.h"
 #include "manad/uplink_server.h"
 
 namespace openmana::manad {
+
+/// Uplinks of the options that another process had go on with what it has handed over.
+void give_uplinks(Options& options, HandedOver& handed);
 
 /// The host's hand on the networks of a daemon: captures, faults and policies of its NICs, and the
 /// uplinks. Lives on the daemon's loop; outlives the threads of the NICs, but not the NICs.
@@ -37,7 +42,9 @@ public:
 
     /// Sets up what the command line asks for, before any thread runs. `subject` gets what the
     /// error is about.
-    base::Result<void> set_up(const Options& options, std::string& subject);
+    /// `handed`: what another process had, besides the options.
+    base::Result<void> set_up(const Options& options, std::string& subject,
+                              HandedOver* handed = nullptr);
     base::Result<void> start();
     void stop();
     /// Those of the uplinks.
@@ -64,10 +71,19 @@ public:
     /// What keeps this from going on in another process, in words for who has asked; nothing if
     /// nothing does.
     [[nodiscard]] std::optional<std::string> find_bond() const;
-    /// Of each uplink.
-    [[nodiscard]] std::map<std::string, int> descriptors() const;
-    /// The policy of a NIC, as --policy has it.
-    [[nodiscard]] std::string policy_of(NicServer& nic) const;
+    /// All that another process goes on with, but for the NICs themselves: it is given to `add`, by
+    /// kind and name. While all threads rest.
+    using AddParcel =
+        std::function<void(const char* kind, const std::string& name, base::StateWriter state)>;
+    void save(const AddParcel& add);
+    /// What was set for a NIC, in the words of the options.
+    struct Wishes {
+        std::string policy;
+        std::array<std::string, fabric::kDirections> faults;
+        std::string flaps;
+        std::string flow_log;  ///< the name of its parcel
+    };
+    [[nodiscard]] Wishes wishes_of(NicServer& nic) const;
 
     /// Answers the requests `capture`, `fault`, `policy`, `rekey`, `fdb` and `uplinks`; nothing
     /// for others.
@@ -92,7 +108,11 @@ private:
     base::Result<void> set_policy(NicServer& nic, const PolicyOptions& options,
                                   std::shared_ptr<fabric::FlowFile> file);
     base::Result<void> clear_policy(NicServer& nic);
+    base::Result<void> set_up_everything(const Options& options, HandedOver* handed);
+    base::Result<void> take_flow_files(HandedOver& handed, std::string& subject);
+    base::Result<void> go_on(HandedOver& handed, std::string& subject);
     base::Result<std::shared_ptr<fabric::FlowFile>> flow_file(const std::string& path);
+    [[nodiscard]] std::vector<fabric::FlowFile*> flow_files() const;
     nlohmann::json start_capture(NicServer& nic, const std::string& file);
     nlohmann::json stop_capture(NicServer& nic);
     nlohmann::json capture(NicServer& nic, const std::string& action,
@@ -117,6 +137,8 @@ private:
     const base::WallTime wall_;
     std::shared_ptr<fabric::Capture> everything_;  // --pcap
     std::unordered_map<NicServer*, Settings> settings_;
+    /// Of another process, by NIC, until its policy is set.
+    std::map<std::string, std::shared_ptr<fabric::FlowFile>> handed_flow_files_;
     std::shared_ptr<LoopThread> files_;  // reads tables of VXLAN networks, if any is in a file
     std::vector<std::unique_ptr<UplinkServer>> uplinks_;
     base::Timer flush_timer_;

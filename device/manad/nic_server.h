@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,8 +64,18 @@ public:
     /// left. On its thread.
     void pause();
     void resume();
+    /// When it paused, here or in another process, by the clock of this host. While it rests.
+    [[nodiscard]] base::TimePoint paused_at() const { return paused_at_; }
+    void set_paused_at(base::TimePoint at) { paused_at_ = at; }
+    /// How long nobody has served the guest, from the pause in another process until this one went
+    /// on; zero if it has not, or none was handed over. Any thread.
+    [[nodiscard]] base::Duration blackout() const {
+        return blackout_.load(std::memory_order_relaxed);
+    }
     /// All that another process needs to go on with the guest. In a pause, while its thread rests.
     void save(base::StateWriter& out) const;
+    /// What policy and faults have seen (fabric::Nic::save_stages), for one that has the same.
+    void save_stages(base::StateWriter& out) const { nic_->save_stages(out); }
     /// The function forgets everything, as after a function-level reset.
     void reset();
     /// The client is sent away, the socket is gone, and nobody finds the NIC any more
@@ -96,6 +107,8 @@ private:
     std::unique_ptr<pci::Endpoint> endpoint_;
     std::unique_ptr<fabric::Nic> nic_;
     std::unique_ptr<vfio_user::Server> server_;
+    base::TimePoint paused_at_{};
+    std::atomic<base::Duration> blackout_{};  // of itself alone, so relaxed
 };
 
 }  // namespace openmana::manad

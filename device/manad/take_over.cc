@@ -3,8 +3,10 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 #include <utility>
@@ -20,15 +22,20 @@ using base::fail;
 using base::Result;
 using nlohmann::json;
 
-/// What the one that comes says when it has all.
+/// What the one that comes says when it has all, or why it has not, and what the other one says
+/// when it does nothing more.
 constexpr char kTaken = 'T';
+constexpr char kRefused = 'R';
+constexpr char kEnds = 'E';
+/// How long a process whose sockets are closed takes to its end, ms.
+constexpr int kDying = 1000;
 constexpr std::size_t kMaxAnswer = 64U << 10;
+constexpr std::size_t kMaxWhy = 512;
 
 /// One byte of the other process; kClosed if it has gone.
-Result<char> receive_byte(int socket) {
+Result<char> receive_byte(int socket, base::Duration patience) {
     pollfd entry{socket, POLLIN, 0};
-    const auto limit =
-        std::chrono::duration_cast<std::chrono::milliseconds>(HandedOver::kPatience).count();
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
     for (;;) {
         const int ready = ::poll(&entry, 1, static_cast<int>(limit));
         if (ready < 0 && errno == EINTR) continue;
@@ -51,23 +58,30 @@ Result<void> send_text(int socket, std::string_view text) {
     return {};
 }
 
+Result<json> answer_to(int socket, const json& request) {
+    TRY_VOID(send_text(socket, request.dump() + "\n"));
+    std::string line;
+    for (char byte = 0; byte != '\n'; line += byte) {
+        TRY(byte, receive_byte(socket, HandedOver::kPatience));
+        if (line.size() > kMaxAnswer)
+            return fail(ErrorCode::kProtocol, "the other process sends something else");
+    }
+    json answer = json::parse(line, nullptr, false);
+    if (!answer.is_object())
+        return fail(ErrorCode::kProtocol, "the other process sends something else");
+    return answer;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TakeOver>> TakeOver::ask(const std::string& control, std::string& why) {
     TRY(auto connection, base::connect_unix(control));
     std::unique_ptr<TakeOver> self(new TakeOver(std::move(connection)));
     const int socket = self->connection_.get();
-    const json request{{"command", "take-over"}, {"format", HandedOver::kFormat}};
-    TRY_VOID(send_text(socket, request.dump() + "\n"));
-    std::string line;
-    for (char byte = 0; byte != '\n'; line += byte) {
-        TRY(byte, receive_byte(socket));
-        if (line.size() > kMaxAnswer)
-            return fail(ErrorCode::kProtocol, "the other process sends something else");
-    }
-    const json answer = json::parse(line, nullptr, false);
-    if (!answer.is_object())
-        return fail(ErrorCode::kProtocol, "the other process sends something else");
+    TRY(const json about, answer_to(socket, {{"command", "upgrade"}, {"action", "show"}}));
+    self->heap_.emplace(about.value("heap_bytes", std::size_t{0}));
+    TRY(const json answer,
+        answer_to(socket, {{"command", "take-over"}, {"format", HandedOver::kFormat}}));
     if (const auto ok = answer.find("ok"); ok == answer.end() || *ok != json(true)) {
         why = text_of(answer, "error");
         return fail(ErrorCode::kPermission, "it does not hand over");
@@ -87,6 +101,7 @@ Result<void> TakeOver::receive() {
     };
     if (!head.is_object() || head.value("format", 0) != HandedOver::kFormat ||
         !head.value("descriptors", json()).is_array() || !head.value("nics", json()).is_array() ||
+        !head.value("parcels", json()).is_array() ||
         head["descriptors"].size() != first.descriptors.size())
         return broken();
     for (std::size_t i = 0; i < first.descriptors.size(); ++i) {
@@ -97,49 +112,95 @@ Result<void> TakeOver::receive() {
             handed_.control = std::move(first.descriptors[i]);
         else if (kind == "metrics")
             handed_.metrics[name] = std::move(first.descriptors[i]);
-        else if (kind == "uplink")
-            handed_.uplinks[name] = std::move(first.descriptors[i]);
         else
             return broken();
     }
+    handed_.pid = head.value("pid", pid_t{0});
+    process_ = base::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, handed_.pid, 0)));
     for (const json& entry : head["nics"]) {
         HandedOver::Nic& nic = handed_.nics.emplace_back();
         nic.name = text_of(entry, "name");
         nic.options = text_of(entry, "options");
         nic.came_later = entry.value("came_later", false);
+        nic.paused = base::TimePoint(base::Duration(entry.value("paused", std::int64_t{0})));
         nic.policy = text_of(entry, "policy");
-        for (const json& fault : entry.value("faults", json::array()))
-            if (fault.is_string()) nic.faults.push_back(fault.get<std::string>());
-        TRY(nic.state, base::receive_parcel(socket, HandedOver::kPatience));
+        nic.transmit_faults = text_of(entry, "transmit_faults");
+        nic.receive_faults = text_of(entry, "receive_faults");
+        nic.flaps = text_of(entry, "flaps");
+        nic.flow_log = text_of(entry, "flow_log");
+    }
+    for (const json& entry : head["parcels"]) {
+        TRY(base::Parcel parcel, base::receive_parcel(socket, HandedOver::kPatience));
+        handed_.parcels[{text_of(entry, "kind"), text_of(entry, "name")}] =
+            std::make_shared<base::Parcel>(std::move(parcel));
     }
     return {};
 }
 
-HandedOver::Nic* TakeOver::nic(const std::string& name) {
-    for (HandedOver::Nic& nic : handed_.nics)
-        if (nic.name == name) return &nic;
-    return nullptr;
+Result<HandedOver::Nic*> TakeOver::nic(const std::string& name) {
+    const auto found = std::ranges::find(handed_.nics, name, &HandedOver::Nic::name);
+    if (found == handed_.nics.end()) return nullptr;
+    const auto wanted = static_cast<std::size_t>(found - handed_.nics.begin());
+    for (; received_ <= wanted; ++received_) {
+        TRY(handed_.nics[received_].state,
+            base::receive_parcel(connection_.get(), HandedOver::kPatience));
+    }
+    return &*found;
 }
 
 Result<void> TakeOver::finish() {
     TRY_VOID(send_text(connection_.get(), std::string_view(&kTaken, 1)));
-    const auto end = receive_byte(connection_.get());
-    if (!end && end.error().code == ErrorCode::kClosed) return {};
+    const auto end = receive_byte(connection_.get(), HandedOver::kPatience);
+    if (end && *end == kEnds) return {};
+    // If it has ended on the way there is nobody else who could go on. That the connection is over
+    // says less.
+    pollfd entry{process_.get(), POLLIN, 0};
+    if (!end && end.error().code == ErrorCode::kClosed && process_ &&
+        ::poll(&entry, 1, kDying) == 1)
+        return {};
     return fail(ErrorCode::kBusy, "the other process does not end");
 }
 
-Result<bool> hand_over(int connection, const json& head, const std::vector<int>& descriptors,
-                       const std::vector<std::vector<std::byte>>& states,
-                       const std::vector<std::vector<int>>& state_descriptors) {
+void TakeOver::refuse(const std::string& why) {
+    std::string text = kRefused + why.substr(0, kMaxWhy) + "\n";
+    std::ranges::replace(text.begin(), text.end() - 1, '\n', ' ');
+    (void)send_text(connection_.get(), text);
+}
+
+Result<void> HandOver::begin(const json& head, std::span<const int> descriptors) {
+    TRY_VOID(send_text(connection_, json{{"ok", true}}.dump() + "\n"));
     const std::string text = head.dump();
-    TRY_VOID(base::send_parcel(connection, std::as_bytes(std::span(text)), descriptors,
-                               HandedOver::kPatience));
-    for (std::size_t i = 0; i < states.size(); ++i)
-        TRY_VOID(
-            base::send_parcel(connection, states[i], state_descriptors[i], HandedOver::kPatience));
-    const auto said = receive_byte(connection);
-    if (!said && said.error().code != ErrorCode::kClosed) return tl::unexpected(said.error());
-    return said && *said == kTaken;
+    return base::send_parcel(connection_, std::as_bytes(std::span(text)), descriptors,
+                             HandedOver::kPatience);
+}
+
+Result<void> HandOver::send(base::StateWriter state) {
+    const auto used = state.descriptors();
+    const std::vector<int> descriptors(used.begin(), used.end());
+    return base::send_parcel(connection_, std::move(state).finish(), descriptors,
+                             HandedOver::kPatience);
+}
+
+Result<void> HandOver::wait() {
+    TRY(const char said, receive_byte(connection_, HandedOver::kPatience));
+    if (said == kTaken) return {};
+    refused_ = said == kRefused;
+    if (refused_) return fail(ErrorCode::kPermission, "the other process does not go on");
+    return fail(ErrorCode::kProtocol, "the other process says something else");
+}
+
+/// It may have said so while it was sent something.
+std::string HandOver::why() {
+    const auto next = [this] { return receive_byte(connection_, base::Duration{}); };
+    std::string text;
+    if (!refused_ && next().value_or(kTaken) != kRefused) return text;
+    for (auto byte = next(); byte && *byte != '\n' && text.size() < kMaxWhy; byte = next())
+        text += *byte;
+    return text;
+}
+
+void HandOver::end() {
+    (void)send_text(connection_, std::string_view(&kEnds, 1));
 }
 
 }  // namespace openmana::manad

@@ -12,6 +12,8 @@ using Kind = fabric::UplinkConfig::Kind;
 
 base::Result<std::unique_ptr<fabric::VxlanEndpoint>> make_endpoint(
     base::EventLoop& loop, const fabric::UplinkConfig& config) {
+    TRY(auto state, fabric::open_inherited(config.inherited_endpoint, loop.clock().now()));
+    if (state) return fabric::VxlanEndpoint::create(loop, config.local, config.vxlan.ttl, *state);
     fabric::VxlanEndpoint::Key key;
     for (std::uint64_t& word : key) {
         TRY(word, base::random_seed());

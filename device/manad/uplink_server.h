@@ -44,6 +44,8 @@ public:
     [[nodiscard]] const std::shared_ptr<LoopThread>& shared_thread() const { return thread_; }
     [[nodiscard]] fabric::Uplink& uplink() { return *uplink_; }
     [[nodiscard]] const fabric::Uplink& uplink() const { return *uplink_; }
+    /// Of a VXLAN network, with those that share it; else null.
+    [[nodiscard]] const fabric::VxlanEndpoint* endpoint() const { return endpoint_.get(); }
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }
 

@@ -106,7 +106,7 @@ Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
     client_ = std::move(client);
     session_.emplace(backend_, counters_, name_);
     connected_.store(true, std::memory_order_relaxed);
-    if (const auto process = base::peer_process(client_)) follower_.emplace(*process);
+    if (const auto process = base::peer_process(client_.get())) follower_.emplace(*process);
     blocked_ = false;
     acceptor_->hold();
     return {};

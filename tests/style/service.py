@@ -31,7 +31,8 @@ GRANTS = {"tap.conf": "CAP_NET_ADMIN", "low-port.conf": "CAP_NET_BIND_SERVICE",
 # How manad gives up its rights: libcap-ng, base/unix_socket.cc, libseccomp; what it makes before.
 STARTING = {"capget", "capset", "prctl", "fchmod", "umask", "fchownat", "seccomp", "io_setup",
             "signalfd4", "epoll_create1", "eventfd2", "inotify_init1",
-            "inotify_add_watch", "bind", "listen", "setsockopt", "execve"}
+            "inotify_add_watch", "bind", "listen", "setsockopt", "execve",
+            "clone", "wait4", "pidfd_open", "pipe2", "dup3", "close_range"}  # manad-starter
 SKIPPED = 77
 # What stays writable with ProtectSystem=strict and PrivateDevices=yes.
 SHARED = "-/dev/shm -/dev/mqueue"

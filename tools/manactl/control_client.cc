@@ -23,32 +23,66 @@ constexpr int kTimeoutSeconds = 10;
     std::exit(1);
 }
 
-json ask(const std::string& path, const json& request) {
+namespace {
+
+/// The line that answers, or in words why there is none.
+std::optional<std::string> exchange(const std::string& path, const std::string& line,
+                                    std::string& why) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) die(path + ": the path is too long for a socket");
+    if (path.size() >= sizeof address.sun_path) {
+        why = "the path is too long for a socket";
+        return std::nullopt;
+    }
     std::memcpy(address.sun_path, path.data(), path.size());
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct Socket {
+        ~Socket() { ::close(fd); }
+        const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    } const socket;
     const timeval timeout{kTimeoutSeconds, 0};
     for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
-        (void)::setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof timeout);
-    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        die(path + ": " + std::strerror(errno) + " (is manad running with --control?)");
-    const std::string line = request.dump() + "\n";
-    if (::send(fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
-        die(path + ": " + std::strerror(errno));
+        (void)::setsockopt(socket.fd, SOL_SOCKET, option, &timeout, sizeof timeout);
+    if (::connect(socket.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        why = std::string(std::strerror(errno)) + " (is manad running with --control?)";
+        return std::nullopt;
+    }
+    if (::send(socket.fd, line.data(), line.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(line.size())) {
+        why = std::strerror(errno);
+        return std::nullopt;
+    }
     std::string answer;
     while (answer.empty() || answer.back() != '\n') {
         char buffer[65536];
-        const ssize_t n = ::recv(fd, buffer, sizeof buffer, 0);
-        if (n == 0) die(path + ": manad closed the connection");
-        if (n < 0) die(path + ": no answer: " + std::strerror(errno));
+        const ssize_t n = ::recv(socket.fd, buffer, sizeof buffer, 0);
+        if (n <= 0) {
+            why = n == 0 ? "manad closed the connection"
+                         : std::string("no answer: ") + std::strerror(errno);
+            return std::nullopt;
+        }
         answer.append(buffer, static_cast<std::size_t>(n));
     }
-    ::close(fd);
-    const json reply = json::parse(answer, nullptr, false);
+    return answer;
+}
+
+}  // namespace
+
+json ask(const std::string& path, const json& request) {
+    std::string why;
+    const auto answer = exchange(path, request.dump() + "\n", why);
+    if (!answer) die(path + ": " + why);
+    const json reply = json::parse(*answer, nullptr, false);
     if (!reply.is_object()) die(path + ": the answer is not JSON");
     if (!reply.value("ok", false)) die(reply.value("error", "the request failed"));
+    return reply;
+}
+
+std::optional<json> try_to_ask(const std::string& path, const json& request) {
+    std::string why;
+    const auto answer = exchange(path, request.dump() + "\n", why);
+    if (!answer) return std::nullopt;
+    json reply = json::parse(*answer, nullptr, false);
+    if (!reply.is_object() || !reply.value("ok", false)) return std::nullopt;
     return reply;
 }
 

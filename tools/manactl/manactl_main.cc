@@ -18,6 +18,7 @@
 
 #include "manactl/control_client.h"
 #include "manactl/tables.h"
+#include "manactl/upgrade.h"
 #include "manactl/watch.h"
 
 namespace {
@@ -254,6 +255,16 @@ int main(int argc, char** argv) {
     auto* reset =
         app.add_subcommand("reset", "Reset the function of a NIC, as a function-level reset does");
     reset->add_option("nic", nic, "NIC")->required();
+    Upgrade upgrade;
+    auto* upgrading = app.add_subcommand(
+        "upgrade", "Have a new manad go on in the place of this one; guests do not notice");
+    upgrading->add_option("program", upgrade.program,
+                          "What this process starts, for a manad that is no service; without it "
+                          "manad starts its own program anew");
+    upgrading->add_flag("--last", upgrade.last, "Only say what the last one came to");
+    upgrading->add_option("--timeout", upgrade.patience, "Seconds to wait for it")
+        ->default_str("30")
+        ->check(CLI::Range(0.1, 3600.0));
     NetworkCommands network(app);
     try {
         app.parse(argc, argv);
@@ -264,6 +275,12 @@ int main(int argc, char** argv) {
         return 2;
     }
 
+    if (upgrading->parsed()) {
+        upgrade.control = control;
+        upgrade.as_json = as_json;
+        upgrade.run();
+        return 0;
+    }
     json request = {{"command", status->parsed()  ? "status"
                                 : reset->parsed() ? "reset"
                                 : link->parsed()  ? "link"

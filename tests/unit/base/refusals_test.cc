@@ -126,9 +126,9 @@ TEST_F(RefusalsTest, AClientSaysWhyItCannotConnect) {
     const auto client = connect_unix(path);
     ASSERT_TRUE(client);
     const UniqueFd other = listener->accept();
-    EXPECT_EQ(peer_process(other), ::getpid());
+    EXPECT_EQ(peer_process(other.get()), ::getpid());
     const FaultyCalls faults("getsockopt", ENOPROTOOPT);
-    EXPECT_EQ(peer_process(other), std::nullopt);
+    EXPECT_EQ(peer_process(other.get()), std::nullopt);
 }
 
 TEST_F(RefusalsTest, AnAcceptorThatCannotWatchIsNone) {

@@ -191,5 +191,29 @@ TEST_F(FaultsTest, FlushHandsOnWhatWaits) {
     EXPECT_EQ(arrivals.size(), 3u);
 }
 
+TEST_F(FaultsTest, AnotherProcessGoesOnInTheSameSequence) {
+    config.loss_ppm = 300'000;
+    config.duplicate_ppm = 100'000;
+    config.seed = 7;
+    const auto expected = run();
+    arrivals.clear();
+    start();
+    for (std::uint32_t i = 0; i < 2000; ++i) {
+        if (i == 777) {
+            base::StateWriter out(world.now());
+            out(*injector);
+            const auto bytes = std::move(out).finish();
+            start();
+            auto in = base::StateReader::open(bytes, world.now());
+            ASSERT_TRUE(in.has_value());
+            (*in)(*injector);
+        }
+        injector->push(numbered(i));
+        world.advance(1us);
+    }
+    world.advance(1s);
+    EXPECT_EQ(numbers(), expected);
+}
+
 }  // namespace
 }  // namespace openmana::fabric

@@ -725,5 +725,79 @@ TEST(FlowFile, AFullDiskDoesNotEndTheProcess) {
     std::filesystem::remove_all(directory);
 }
 
+/// The flow log of another process, which goes on with the connections of one.
+class FlowLogMoveTest : public FlowLogTest {
+protected:
+    void move() {
+        base::StateWriter out(world.now());
+        table.save(out);
+        const auto bytes = std::move(out).finish();
+        lines_before = lines.all;
+        auto in = base::StateReader::open(bytes, world.now());
+        ASSERT_TRUE(in.has_value());
+        next.load(*in);
+        ASSERT_TRUE(in->result().has_value()) << in->result().error().text;
+        EXPECT_EQ(lines.all.size(), lines_before.size()) << "a line for what went on";
+        EXPECT_TRUE(more.all.empty());
+    }
+    void pass_next(Direction direction, const base::Frame& frame) {
+        next.frame(direction, read_headers(frame), frame, false);
+    }
+
+    std::vector<json> lines_before;
+    Lines more;
+    FlowCounters other_counters;
+    // The calendar of another process is compared with the clock at another moment.
+    FlowLog next{executor, "a", 60s, base::WallTime(1699999999s + 123ns), more, other_counters};
+};
+
+TEST_F(FlowLogMoveTest, AConnectionEndsOnceWithTheStartThatItHad) {
+    pass(kTx, out.tcp(40000, 22, 0x02));
+    world.advance(1500ms);
+    pass(kRx, in.tcp(22, 40000, 0x18, 100));
+    move();
+    pass_next(kRx, in.tcp(22, 40000, 0x18, 50));
+    pass_next(kTx, out.tcp(40000, 22, 0x11));
+    pass_next(kRx, in.tcp(22, 40000, 0x11));
+    world.advance(3s);
+    ASSERT_EQ(more.all.size(), 1u);
+    EXPECT_EQ(more.all[0]["event"], "end");
+    EXPECT_EQ(more.all[0]["start"], lines.all[0]["start"]);
+    EXPECT_EQ(more.all[0]["reason"], "closed");
+    EXPECT_EQ(more.all[0]["rx_payload"], 150);
+}
+
+TEST_F(FlowLogMoveTest, ThoseThatArePairedAndThoseThatAreNotGoOn) {
+    send(packet(roce::Opcode::kSendOnly, 0x20, 5), 100);
+    get(answer(0x10, 5));
+    send(packet(roce::Opcode::kSendOnly, 0x21, 7), 100);
+    ASSERT_EQ(lines.all.size(), 1u) << "one is known by both numbers";
+    move();
+    EXPECT_EQ(next.size(), 2u);
+    pass_next(kRx, in.roce(answer(0x11, 7), 0));
+    ASSERT_EQ(more.all.size(), 1u);
+    EXPECT_EQ(more.all[0]["local_qpn"], 0x11);
+    pass_next(kTx, out.roce(packet(roce::Opcode::kSendOnly, 0x20, 5), 100));
+    pass_next(kTx, out.roce(packet(roce::Opcode::kSendOnly, 0x20, 6), 100));
+    next.end_all("test");
+    ASSERT_EQ(more.all.size(), 3u);
+    const auto first = std::ranges::find_if(more.all, [](const json& line) {
+        return line["event"] == "end" && line["remote_qpn"] == 0x20;
+    });
+    ASSERT_NE(first, more.all.end());
+    EXPECT_EQ((*first)["tx_operations"], 2);
+    EXPECT_EQ((*first)["retransmits"], 1) << "what came before is known";
+}
+
+TEST_F(FlowLogMoveTest, OneThatIsIdleEndsWhenItWouldHave) {
+    pass(kTx, out.tcp(40000, 22, 0x02));
+    world.advance(50s);
+    move();
+    world.advance(9s);
+    EXPECT_EQ(next.size(), 1u);
+    world.advance(2s);
+    EXPECT_EQ(next.size(), 0u);
+}
+
 }  // namespace
 }  // namespace openmana::fabric

@@ -32,21 +32,23 @@ std::uint32_t checksum(std::span<const std::byte> data) {
     return sum;
 }
 
+/// Room for a small state.
+constexpr std::size_t kFirst = 512;
+
 /// Of a part: tag, version, and room for more; then its length.
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 
 }  // namespace
 
-StateWriter::StateWriter(TimePoint now) : now_(now), bytes_(sizeof(Head)) {}
+StateWriter::StateWriter(TimePoint now) : now_(now), bytes_(kFirst), used_(sizeof(Head)) {}
 
-void StateWriter::raw(const void* data, std::size_t size) {
-    const auto* const begin = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + size);
+void StateWriter::grow(std::size_t size) {
+    bytes_.resize(std::max(2 * bytes_.size(), used_ + size));
 }
 
 void StateWriter::bytes(std::span<const std::byte> data) {
     put(static_cast<std::uint64_t>(data.size()));
-    bytes_.insert(bytes_.end(), data.begin(), data.end());
+    if (!data.empty()) raw(data.data(), data.size());
 }
 
 void StateWriter::descriptor(int fd) {
@@ -58,7 +60,7 @@ void StateWriter::begin(StateTag tag, std::uint16_t version) {
     put(tag.value);
     put(version);
     put(std::uint16_t{0});
-    open_.push_back(bytes_.size());
+    open_.push_back(used_);
     put(std::uint64_t{0});
 }
 
@@ -66,11 +68,12 @@ void StateWriter::end() {
     OM_CHECK(!open_.empty());
     const std::size_t at = open_.back();
     open_.pop_back();
-    store_le<std::uint64_t>(bytes_.data() + at, bytes_.size() - at - kLengthBytes);
+    store_le<std::uint64_t>(bytes_.data() + at, used_ - at - kLengthBytes);
 }
 
 std::vector<std::byte> StateWriter::finish() && {
     OM_CHECK(open_.empty());
+    bytes_.resize(used_);
     Head head;
     head.bytes = bytes_.size() - sizeof head;
     head.checksum = checksum(std::span(bytes_).subspan(sizeof head));
@@ -109,14 +112,10 @@ void StateReader::refuse(const Error& error) {
     at_ = end_;
 }
 
-void StateReader::raw(void* data, std::size_t size) {
-    if (!ok() || size > end_ - at_) {
-        require(!ok(), "state ends too early");
-        std::memset(data, 0, size);
-        return;
-    }
-    std::memcpy(data, state_.data() + at_, size);
-    at_ += size;
+/// After an error nothing is left, so this is who says so, too.
+void StateReader::ends_early(void* data, std::size_t size) {
+    require(!ok(), "state ends too early");
+    std::memset(data, 0, size);
 }
 
 std::span<const std::byte> StateReader::bytes() {

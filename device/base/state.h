@@ -92,7 +92,14 @@ public:
     [[nodiscard]] std::vector<std::byte> finish() &&;
 
 private:
-    void raw(const void* data, std::size_t size);
+    /// A state has some hundred thousand fields, and guests wait for all of them.
+    void raw(const void* data, std::size_t size) {
+        if (size > bytes_.size() - used_) [[unlikely]]
+            grow(size);
+        std::memcpy(bytes_.data() + used_, data, size);
+        used_ += size;
+    }
+    void grow(std::size_t size);
     template <typename T>
     void put(const T& value) {
         if constexpr (std::is_same_v<T, bool>) {
@@ -141,7 +148,8 @@ private:
     }
 
     const TimePoint now_;
-    std::vector<std::byte> bytes_;
+    std::vector<std::byte> bytes_;  // with room behind what is used
+    std::size_t used_ = 0;
     std::vector<std::size_t> open_;  // where the lengths of the parts are that are not complete
     std::vector<int> descriptors_;
 };
@@ -201,7 +209,15 @@ public:
 private:
     StateReader(std::span<const std::byte> state, TimePoint now, std::span<UniqueFd> descriptors)
         : now_(now), state_(state), descriptors_(descriptors), end_(state.size()) {}
-    void raw(void* data, std::size_t size);
+    void raw(void* data, std::size_t size) {
+        if (size > end_ - at_) [[unlikely]] {
+            ends_early(data, size);
+            return;
+        }
+        std::memcpy(data, state_.data() + at_, size);
+        at_ += size;
+    }
+    void ends_early(void* data, std::size_t size);
     [[nodiscard]] TimePoint time_of(std::int64_t left) const;
     template <typename T>
     void take(T& value) {

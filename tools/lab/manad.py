@@ -70,16 +70,42 @@ class Manad:
 
     def start(self) -> None:
         """Starts it and waits for its `ready`."""
+        self._spawn()
+        self._wait_ready()
+        self.check_rights()
+
+    def upgrade(self) -> dict[str, float]:
+        """Has another process go on in its place, one of ours as it is; returns for how many
+        milliseconds nobody served each NIC."""
+        before = self._process
+        if before is None:
+            raise LabError("manad is not running")
+        self._spawn("--take-over", os.fspath(self.control))
+        self._wait_ready()
+        status = before.wait(timeout=START_TIMEOUT)
+        assert before.stdout is not None
+        before.stdout.close()
+        if status != 0:
+            raise LabError(f"{how_it_ended(status, before.pid)} when another one went on",
+                           self.log)
+        self.check_rights()
+        nics = self.ctl_json("upgrade", "--last")["nics"]
+        return {nic["nic"]: float(nic["blackout_ms"]) for nic in nics}
+
+    def _spawn(self, *more: str) -> None:
         argv = self._program()
         for nic in self.nics:
             argv += ["--nic", nic.argument()]
-        argv += ["--control", os.fspath(self.control), *self._args]
+        argv += ["--control", os.fspath(self.control), *self._args, *more]
         with self.log.open("ab") as log:
             log.write((" ".join(argv) + "\n").encode())
             log.flush()
             self._process = spawn(argv, nice=NICE, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=log,
                                   umask=-1 if self._user is None else UMASK)
+
+    def _wait_ready(self) -> None:
+        assert self._process is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + START_TIMEOUT
         seen = b""
@@ -97,7 +123,6 @@ class Manad:
                     self._process.wait(timeout=10)
                     self.check()
                 seen += data
-        self.check_rights()
 
     def _program(self) -> list[str]:
         """What starts manad. Its user may not reach where the build is, so it gets a copy."""

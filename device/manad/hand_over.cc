@@ -72,6 +72,8 @@ json Daemon::hand_over(int connection) {
         [of](const LoopThread& thread) { of(thread, [](NicServer& nic) { nic.pause(); }); },
         [of](const LoopThread& thread) { of(thread, [](NicServer& nic) { nic.resume(); }); });
     if (!rest) return failure(rest.error().text);
+    for (const auto& nic : nics_)
+        if (nic->moving()) return failure("the guest of NIC '" + nic->name() + "' is being moved");
     json head{
         {"format", HandedOver::kFormat}, {"descriptors", json::array()}, {"nics", json::array()}};
     std::vector<int> descriptors;

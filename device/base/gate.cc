@@ -25,6 +25,10 @@ bool Gate::try_enter() {
         return false;
     }
     if ((before & kMeasured) != 0) visit_stopwatch.start();
+    if (away()) [[unlikely]] {
+        leave();
+        return false;
+    }
     return true;
 }
 

@@ -33,7 +33,8 @@ public:
         Gate& gate_;
     };
 
-    /// A visit if the gate is open, and nothing if it is not: for who has something else to do.
+    /// A visit if the gate is open and somebody is in, and nothing if not: for who has something
+    /// else to do.
     class TryVisit {
     public:
         explicit TryVisit(Gate& gate) : gate_(gate.try_enter() ? &gate : nullptr) {}
@@ -77,6 +78,12 @@ public:
         const HoldCause cause_;
     };
 
+    /// Whether the NIC is at a standstill: who visits it finds nobody in, touches nothing and
+    /// leaves. During a visit, or on the NIC's own thread.
+    [[nodiscard]] bool away() const { return away_.load(std::memory_order_relaxed); }
+    /// The owner, within an exclusion: that gives the order.
+    void set_away(bool away) { away_.store(away, std::memory_order_relaxed); }
+
     /// Threads that want to get in. Any thread; a hint.
     [[nodiscard]] std::uint32_t waiting() const {
         return (state_.load(std::memory_order_relaxed) & kWaiters) / kWaiter;
@@ -111,6 +118,7 @@ private:
     /// Acquire in enter() pairs with release in open(); acquire in close() pairs with release in
     /// leave().
     alignas(64) std::atomic<std::uint32_t> state_;
+    std::atomic<bool> away_{false};
     // Owner thread only.
     std::uint32_t depth_ = 0;
     HoldCause cause_{};

@@ -16,6 +16,9 @@ constexpr std::uint64_t kPageMask = 4095;
 /// In a state: memory of the caller's.
 constexpr std::uint32_t kNoFile = UINT32_MAX;
 
+/// Of all ranges together: what a client says of its memory is not what it has.
+constexpr std::uint64_t kMostLogged = 1ULL << 45;
+
 /// False if `[address, address + length)` is empty or passes the end of the address space.
 bool sane(std::uint64_t address, std::uint64_t length) {
     return length != 0 && length - 1 <= UINT64_MAX - address;
@@ -43,6 +46,9 @@ Result<void> GuestMemory::insert(Range range) {
         const Range& before = *std::prev(after);
         if (range.address - before.address < before.length)
             return fail(ErrorCode::kBusy, "DMA map overlaps another", range.address, range.length);
+    }
+    if (logs_ && range.writable) {
+        TRY(range.log, PageLog::create(range.length));
     }
     count_work(1 + static_cast<std::uint64_t>(ranges_.end() - after) / kSmallSteps);
     ranges_.insert(after, std::move(range));
@@ -126,6 +132,61 @@ GuestMemory::Unmapped GuestMemory::unmap_all() {
     return removed;
 }
 
+Result<std::vector<PageLog>> GuestMemory::make_logs() const {
+    std::uint64_t all = 0;
+    for (const Range& range : ranges_)
+        if (range.writable) all += std::min(range.length, kMostLogged);
+    if (all > kMostLogged)
+        return fail(ErrorCode::kExhausted, "more memory than can be logged", all);
+    std::vector<PageLog> logs(ranges_.size());
+    for (std::size_t i = 0; i < logs.size() && !logs_; ++i)
+        if (ranges_[i].writable) {
+            TRY(logs[i], PageLog::create(ranges_[i].length));
+        }
+    return logs;
+}
+
+void GuestMemory::log_writes(std::vector<PageLog> logs) {
+    if (std::exchange(logs_, true)) return;
+    OM_CHECK(logs.size() == ranges_.size());
+    for (std::size_t i = 0; i < logs.size(); ++i) ranges_[i].log = std::move(logs[i]);
+    count_work(1 + ranges_.size() / kSmallSteps);
+    ranges_changed();
+}
+
+Result<void> GuestMemory::log_writes() {
+    TRY(auto logs, make_logs());
+    log_writes(std::move(logs));
+    return {};
+}
+
+std::vector<PageLog> GuestMemory::log_no_writes() {
+    std::vector<PageLog> logs;
+    if (!std::exchange(logs_, false)) return logs;
+    logs.reserve(ranges_.size());
+    for (Range& range : ranges_)
+        if (range.log) logs.push_back(std::move(range.log));
+    count_work(1 + ranges_.size() / kSmallSteps);
+    ranges_changed();
+    return logs;
+}
+
+void GuestMemory::take_written(GuestAddr address, std::uint64_t length, const WriteReport& report) {
+    const std::uint64_t last = address.value() + (length - 1);
+    for (const Range& range : ranges_) {
+        const std::uint64_t range_last = range.address + (range.length - 1);
+        if (!range.log || range_last < address.value() || range.address > last) continue;
+        const std::uint64_t first = std::max(address.value(), range.address);
+        range.log.take(first - range.address, std::min(last, range_last) - first + 1,
+                       [&](std::uint64_t offset) {
+                           const std::uint64_t bit =
+                               (range.address + offset - report.origin.value()) / report.unit;
+                           report.bits[bit / 8] |= std::byte(1U << bit % 8);
+                       });
+    }
+    count_work(1 + (ranges_.size() + length / PageLog::kWordBytes) / kSmallSteps);
+}
+
 void GuestMemory::save(StateWriter& out) const {
     std::unordered_map<const UniqueFd*, std::uint32_t> numbers;
     std::vector<int> files;
@@ -193,10 +254,11 @@ bool GuestMemory::is_hole(GuestAddr address) const {
 std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length,
                                        Access access) const {
     const Range* range = range_of(address.value());
-    if (range == nullptr || !(access == Access::kWrite ? range->writable : range->readable))
-        return {};
+    if (range == nullptr || !allows(*range, access)) return {};
     const std::uint64_t offset = address.value() - range->address;
     if (length > range->length - offset) return {};
+    if (range->log && access == Access::kWrite) [[unlikely]]
+        range->log.note(offset, length);
     return {range->host + offset, length};
 }
 
@@ -209,13 +271,15 @@ bool GuestMemory::Resolver::search(GuestAddr address, std::uint64_t length) {
     std::uint64_t at = address.value();
     while (length != 0) {
         const Range* range = memory_.range_of(at);
-        if (range == nullptr || !(access_ == Access::kWrite ? range->writable : range->readable))
-            return false;
+        if (range == nullptr || !allows(*range, access_)) return false;
         address_ = range->address;
         length_ = range->length;
         host_ = range->host;
+        log_ = range->log && access_ == Access::kWrite ? &range->log : nullptr;
         const std::uint64_t offset = at - address_;
         const std::uint64_t n = std::min(length, length_ - offset);
+        if (log_ != nullptr) [[unlikely]]
+            log_->note(offset, n);
         out_.emplace_back(host_ + offset, n);
         length -= n;
         if (length != 0 && n > UINT64_MAX - at) return false;

@@ -9,13 +9,18 @@
 #include "base/fd.h"
 #include "base/file_mapping.h"
 #include "base/lent_files.h"
+#include "base/page_log.h"
 #include "base/result.h"
 #include "base/state.h"
 #include "base/strong.h"
 
 namespace openmana::base {
 
-enum class Access : std::uint8_t { kRead, kWrite };
+enum class Access : std::uint8_t {
+    kRead,
+    kWrite,
+    kWritable,  ///< as kWrite, but nothing is written by what is found
+};
 
 /// The guest memory that the client of one function has mapped for DMA: bus address ranges to host
 /// memory.
@@ -69,6 +74,27 @@ public:
     /// Maps them as map_file() and map_hole() do, at most `most`, where nothing is mapped yet.
     /// Memory of the caller's (map_host) is refused.
     void load(StateReader& in, std::size_t most);
+    /// What a log of the pages that are written to needs: the step that needs no exclusion.
+    /// kExhausted: the client has lent more than can be logged.
+    [[nodiscard]] Result<std::vector<PageLog>> make_logs() const;
+    /// From now on each page that is found for kWrite is noted, whoever finds it: it was written
+    /// to, or is just going to be. Those of memory that is unmapped are forgotten with it. `logs`
+    /// is what make_logs() has made of the ranges as they are. Changed as ranges are.
+    void log_writes(std::vector<PageLog> logs);
+    /// Both.
+    Result<void> log_writes();
+    /// No more. What was noted is given back, to be let go of behind the exclusion.
+    std::vector<PageLog> log_no_writes();
+    [[nodiscard]] bool logs_writes() const { return logs_; }
+    /// A bit for each `unit` from `origin` on.
+    struct WriteReport {
+        GuestAddr origin{};
+        std::uint64_t unit = 0;
+        std::span<std::byte> bits;
+    };
+    /// Sets the bits of those pages of `[address, address + length)` that were noted, and notes
+    /// them no more. Whole pages; in an exclusion.
+    void take_written(GuestAddr address, std::uint64_t length, const WriteReport& report);
     /// How often memory of a file went away since this was asked.
     std::uint64_t take_losses() { return loss_ == nullptr ? 0 : loss_->take(); }
 
@@ -102,7 +128,11 @@ private:
         bool writable = false;
         Lent lent{};               // of a file
         std::uint64_t offset = 0;  // in it
+        PageLog log{};             // of it, if it is kept
     };
+    [[nodiscard]] static bool allows(const Range& range, Access access) {
+        return access == Access::kRead ? range.readable : range.writable;
+    }
     void ranges_changed();
     void load_range(StateReader& in, std::span<const UniqueFd> files);
     Result<void> insert(Range range);
@@ -113,6 +143,7 @@ private:
     std::vector<Range> ranges_;       // sorted by address, disjoint
     std::span<const Range> visible_;  // all of them, or none
     bool reachable_ = true;
+    bool logs_ = false;
     std::uint64_t generation_ = 1;
 };
 
@@ -128,6 +159,8 @@ public:
     [[nodiscard]] bool add(GuestAddr address, std::uint64_t length) {
         const std::uint64_t offset = address.value() - address_;
         if (offset < length_ && length <= length_ - offset) [[likely]] {
+            if (log_ != nullptr) [[unlikely]]
+                log_->note(offset, length);
             out_.emplace_back(host_ + offset, length);
             return true;
         }
@@ -144,6 +177,7 @@ private:
     std::uint64_t address_ = 0;
     std::uint64_t length_ = 0;
     std::byte* host_ = nullptr;
+    const PageLog* log_ = nullptr;  // of what is found to be written to
 };
 
 }  // namespace openmana::base

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 
 #include "base/gate.h"
 #include "base/log.h"
@@ -69,9 +70,8 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       ethernet_(function_, ethernet_config(config_), ethernet_sink_),
       rdma_(function_, rnic_config(config_), *this),
       demultiplexer_(executor, function_, ethernet_, rdma_, config_.mac) {
-    switch_.attach(*this, &config_.mac);
-    switch_.give(*this, config_.mac, MacRight::kOwn);
-    switch_.reach_changed();
+    withdrawn_ = true;
+    if (!config_.incoming) appear();
 }
 
 Nic::~Nic() {
@@ -84,8 +84,8 @@ void Nic::flush() {
 }
 
 void Nic::save(base::StateWriter& out) const {
-    out.begin("NIC ", 1);
-    out(config_.mac, link_wanted_);
+    out.begin("NIC ", 2);
+    out(config_.mac, link_wanted_, withdrawn_);
     base::save_counters(out, counters_);
     function_.save(out);
     path_.save(out);
@@ -93,18 +93,22 @@ void Nic::save(base::StateWriter& out) const {
 }
 
 base::Result<void> Nic::load(base::StateReader& in) {
-    in.begin("NIC ", 1);
+    const auto version = in.begin("NIC ", 2);
     base::MacAddr mac{};
     bool link_wanted = true;
+    bool withdrawn = false;
     in(mac, link_wanted);
+    if (version > 1) in(withdrawn);
     base::load_counters(in, counters_);
     in.require(mac == config_.mac, "state of a NIC with another MAC address");
     // The guest knows how the link was.
     if (in.ok()) {
         link_wanted_ = link_wanted;
-        link_.store(link_wanted, std::memory_order_release);
+        link_.store(link_wanted && !stopped_, std::memory_order_release);
         ethernet_.restore_link(link_wanted);
     }
+    // One that is stopped is where it is going to be when it starts.
+    if (in.ok() && !stopped_) withdrawn ? withdraw() : appear();
     const auto loaded = function_.load(in);
     if (loaded) path_.load(in);
     in.end();
@@ -152,14 +156,88 @@ void Nic::leave() {
 
 void Nic::detach() {
     if (std::exchange(detached_, true)) return;
-    for (const base::MacAddr& mac : std::exchange(claimed_macs_, {}))
-        switch_.take_away(*this, mac, MacRight::kClaimed);
-    for (const base::MacAddr& mac : std::exchange(named_macs_, {}))
-        switch_.take_away(*this, mac, MacRight::kNamed);
-    switch_.take_away(*this, config_.mac, MacRight::kOwn);
+    withdraw();
     switch_.claims().release_all(*this);
     switch_.reach_changed();
+}
+
+/// Frames for its addresses go where they are seen next.
+void Nic::withdraw() {
+    if (std::exchange(withdrawn_, true)) return;
+    for (const base::MacAddr& mac : claimed_macs_)
+        switch_.take_away(*this, mac, MacRight::kClaimed);
+    for (const base::MacAddr& mac : named_macs_) switch_.take_away(*this, mac, MacRight::kNamed);
+    switch_.take_away(*this, config_.mac, MacRight::kOwn);
+    switch_.reach_changed();
     switch_.detach(*this);
+}
+
+/// Whoever was seen with its addresses before: it has them now.
+void Nic::appear() {
+    if (detached_ || !std::exchange(withdrawn_, false)) return;
+    switch_.attach(*this, &config_.mac);
+    switch_.give(*this, config_.mac, MacRight::kOwn, true);
+    for (const base::MacAddr& mac : named_macs_) switch_.give(*this, mac, MacRight::kNamed, true);
+    for (const base::MacAddr& mac : claimed_macs_)
+        switch_.give(*this, mac, MacRight::kClaimed, true);
+    switch_.reach_changed();
+}
+
+/// By what a host sends that asks for its address by RARP (RFC 903), as QEMU does for its own NICs:
+/// all that see the frame learn where the MAC address is. Which IP addresses go with that has not
+/// changed.
+void Nic::announce() {
+    constexpr std::size_t kLeast = 60;
+    std::vector<base::MacAddr> macs = claimed_macs_;
+    macs.push_back(config_.mac);
+    for (const base::MacAddr& mac : macs) {
+        base::Frame frame(kLeast);
+        std::byte* const at = frame.data();
+        std::memset(at, 0xff, sizeof mac);
+        std::memcpy(at + base::kSourceMac, mac.data(), sizeof mac);
+        constexpr std::array<std::uint8_t, 10> kRequest{0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3};
+        std::memcpy(at + 12, kRequest.data(), kRequest.size());
+        std::memcpy(at + 22, mac.data(), sizeof mac);
+        std::memcpy(at + 32, mac.data(), sizeof mac);
+        if (into_vlan(frame)) leave_with_burst(frame);
+    }
+    send_burst();
+}
+
+void Nic::stop() {
+    OM_CHECK(!stopped_ && !detached_);
+    flush();
+    withdraw();
+    stopped_ = true;
+    {
+        const base::Gate::Exclusion exclusion(function_.gate(), {"stop"});
+        function_.gate().set_away(true);
+        link_.store(false, std::memory_order_release);
+    }
+    way_changed();
+}
+
+void Nic::start() {
+    OM_CHECK(stopped_);
+    stopped_ = false;
+    {
+        const base::Gate::Exclusion exclusion(function_.gate(), {"start"});
+        function_.gate().set_away(false);
+        link_.store(carrier(), std::memory_order_release);
+    }
+    const bool driven = function_.object_counts().eqs != 0;
+    if (driven) appear();
+    way_changed();
+    ethernet_.set_link(carrier());  // which may be another since it was stopped
+    if (driven) announce();
+}
+
+bool Nic::give_mac(const base::MacAddr& mac, MacRight right) {
+    return withdrawn_ || switch_.give(*this, mac, right);
+}
+
+void Nic::take_mac(const base::MacAddr& mac, MacRight right) {
+    if (!withdrawn_) switch_.take_away(*this, mac, right);
 }
 
 void Nic::set_link(bool up) {
@@ -168,8 +246,8 @@ void Nic::set_link(bool up) {
 }
 
 void Nic::update_link() {
-    const bool up = link_wanted_ && !flapped_down_;
-    if (up == link()) return;
+    const bool up = carrier();
+    if (stopped_ || up == link()) return;
     link_.store(up, std::memory_order_release);
     way_changed();
     ethernet_.set_link(up);
@@ -195,6 +273,8 @@ void Nic::send(base::Frame frame) {
         counters_.link_down.add();
         return;
     }
+    if (withdrawn_) [[unlikely]]
+        appear();
     path_.from_guest(std::move(frame));
 }
 
@@ -211,6 +291,8 @@ void Nic::transmit(base::Frame frame) {
 
 void Nic::transmit_lent(base::Frame& frame) {
     if (stops_source(frame)) return;
+    if (withdrawn_) [[unlikely]]
+        appear();
     if (path_.transmit_active())
         send(std::move(frame));
     else if (into_vlan(frame))
@@ -284,7 +366,7 @@ void Nic::returned(base::FrameView frame) {
 
 void Nic::deliver(base::FrameViews frames) {
     if (!link()) {
-        counters_.link_down.add(frames.size());
+        (function_.gate().away() ? counters_.stopped : counters_.link_down).add(frames.size());
         return;
     }
     while (!frames.empty()) {
@@ -318,6 +400,9 @@ rnic::LocalEnd Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) {
     if (roce::is_ipv4(ends.source) != roce::is_ipv4(ends.destination)) return {};
     if (!link() || switch_.observed() || !path_.passes_rdma(ends)) return {};
     if (!may_have(ends.source_mac)) return {};
+    // What it sends without frames is sent, too.
+    if (withdrawn_) [[unlikely]]
+        appear();
     const auto vlan = edge_.to_network(ends.vlan);
     if (!vlan) return {};
     rnic::Ends in_network = ends;
@@ -328,7 +413,7 @@ rnic::LocalEnd Nic::local_peer(const rnic::LocalPeer&, const rnic::Ends& ends) {
 }
 
 bool Nic::claim_mac(const base::MacAddr& mac) {
-    if (!path_.may_have(mac) || !switch_.give(*this, mac, MacRight::kClaimed)) return false;
+    if (!path_.may_have(mac) || !give_mac(mac, MacRight::kClaimed)) return false;
     claimed_macs_.push_back(mac);
     return true;
 }
@@ -336,7 +421,7 @@ bool Nic::claim_mac(const base::MacAddr& mac) {
 void Nic::release_mac(const base::MacAddr& mac) {
     send_burst();  // while it may send from there
     std::erase(claimed_macs_, mac);
-    switch_.take_away(*this, mac, MacRight::kClaimed);
+    take_mac(mac, MacRight::kClaimed);
 }
 
 bool Nic::foreign_mac(const base::MacAddr& mac) const {
@@ -352,9 +437,9 @@ void Nic::review_macs() {
     };
     // What stays keeps its place among those of others.
     for (const base::MacAddr& mac : named)
-        if (!is_in(named_macs_, mac)) switch_.give(*this, mac, MacRight::kNamed);
+        if (!is_in(named_macs_, mac)) give_mac(mac, MacRight::kNamed);
     for (const base::MacAddr& mac : named_macs_)
-        if (!is_in(named, mac)) switch_.take_away(*this, mac, MacRight::kNamed);
+        if (!is_in(named, mac)) take_mac(mac, MacRight::kNamed);
     named_macs_ = std::move(named);
     // Who may have it now is not kept from it by what was.
     for (const base::MacAddr& mac : switch_.learned_at(*this))

@@ -38,6 +38,9 @@ struct NicConfig {
     bool error_cqes_unasked = true;
     bool extensions = true;
     VlanConfig vlans;
+    /// It is in its network from the first frame of its guest on, or when a guest has come to it
+    /// from another host: until then another NIC has its MAC address there.
+    bool incoming = false;
     bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
     base::Duration gather = std::chrono::microseconds(20);  ///< rnic::RnicConfig has it
     std::uint64_t memory = 1ULL << 30;                      ///< that the guest may have us allocate
@@ -60,7 +63,8 @@ struct NicConfig {
     X(address_vlan, "fabric.port.address_vlan",                                                  \
       "addresses that the guest gave its adapter in a VLAN that the NIC is not in")              \
     X(address_waits, "fabric.port.address_waits",                                                \
-      "addresses that the guest gave its adapter, or had, while another NIC serves them")
+      "addresses that the guest gave its adapter, or had, while another NIC serves them")        \
+    X(stopped, "fabric.port.stopped", "frames for the NIC dropped while it was stopped to move")
 
 OM_COUNTERS(PortCounters, OM_PORT_COUNTERS);
 
@@ -101,6 +105,12 @@ public:
     /// Takes the link down, and the NIC from its network: nobody finds it any more. Who has found
     /// it goes on with it to the end of what it is at. For a function that was reset.
     void leave();
+    /// It stands still: it takes and sends nothing, nobody finds it in the network, and nobody is
+    /// at it any more. Its executor has to stand still too. For a NIC that has not left.
+    void stop();
+    /// It goes on. If its guest's driver is at it, the network learns where it is; else it is there
+    /// from the first frame on.
+    void start();
     void set_link(bool up);
     /// Takes the link down and up again, over and over, whenever set_link has it up. Without a
     /// value: no more.
@@ -157,6 +167,12 @@ private:
         Nic& nic_;
     };
     void detach();
+    void withdraw();
+    void appear();
+    void announce();
+    bool give_mac(const base::MacAddr& mac, MacRight right);
+    void take_mac(const base::MacAddr& mac, MacRight right);
+    [[nodiscard]] bool carrier() const { return link_wanted_ && !flapped_down_; }
     void send(base::Frame frame);
     [[nodiscard]] bool stops_source(std::span<const std::byte> frame);
     void transmit(base::Frame frame) override;
@@ -212,6 +228,8 @@ private:
     std::atomic<bool> link_{true};
     bool link_wanted_ = true;  // by set_link; the rest on the executor
     bool detached_ = false;
+    bool stopped_ = false;    // then the link is down for all but the guest
+    bool withdrawn_ = false;  // from the switch, which does not know its MAC addresses
     bool flapped_down_ = false;
     std::optional<FlapConfig> flaps_;
     base::Timer flap_timer_;

@@ -174,9 +174,9 @@ void Switch::forget(const Port& port, const base::MacAddr& mac) {
     forget_locked(port, mac);
 }
 
-bool Switch::give(Peer& peer, const base::MacAddr& mac, MacRight right) {
+bool Switch::give(Peer& peer, const base::MacAddr& mac, MacRight right, bool moved) {
     const std::lock_guard lock(mutex_);
-    if (right == MacRight::kClaimed && peers_.find(mac) != &peer &&
+    if (right == MacRight::kClaimed && !moved && peers_.find(mac) != &peer &&
         elsewhere_locked(peer.port(), mac))
         return false;
     if (!peers_.add(mac, peer, right)) return false;

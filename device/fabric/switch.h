@@ -67,8 +67,9 @@ public:
     void detach(Port& port);
     /// A peer claims an address, or has it by right, and may not have sent anything from it yet.
     /// True if it is the peer's from now on: frames for it go there. A claim fails if somebody was
-    /// seen with the address at another port within kAge, or another peer has it.
-    bool give(Peer& peer, const base::MacAddr& mac, MacRight right);
+    /// seen with the address at another port within kAge, unless the peer has `moved` here with it,
+    /// or another peer has it.
+    bool give(Peer& peer, const base::MacAddr& mac, MacRight right, bool moved = false);
     /// The end of that. Frames for the address go to whose it is now.
     void take_away(Peer& peer, const base::MacAddr& mac, MacRight right);
     /// What the port was seen with, but for a fixed address.

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Hwc>> Hwc::create(const Parts& parts, const Rings& rings)
     Tables& tables = parts.tables;
     const base::GuestMemory& memory = parts.memory;
     for (const GuestAddr queue : {rings.eq, rings.cq})
-        if (memory.find(queue, kQueueBytes, base::Access::kWrite).empty())
+        if (memory.find(queue, kQueueBytes, base::Access::kWritable).empty())
             return fail(ErrorCode::kOutOfRange, "HWC ring is not in guest memory", queue.value());
     for (const GuestAddr queue : {rings.rq, rings.sq})
         if (memory.find(queue, kQueueBytes, base::Access::kRead).empty())

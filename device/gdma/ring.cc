@@ -190,7 +190,7 @@ std::uint32_t* SharedWords::words() const {
     std::span<std::byte> host;
     const bool found = region_->walk(offset_, kBytes, [&](GuestAddr address, std::uint64_t piece) {
         // Aligned to their size, so never in two pieces.
-        host = memory_.find(address, piece, base::Access::kWrite);
+        host = memory_.find(address, piece, base::Access::kWritable);
         return host.size() == kBytes;
     });
     const bool usable =
@@ -209,7 +209,17 @@ std::optional<std::uint32_t> SharedWords::load(unsigned index) const {
 
 void SharedWords::store(unsigned index, std::uint32_t value) const {
     std::uint32_t* const at = words();
-    if (at != nullptr) __atomic_store_n(at + index, value, __ATOMIC_RELEASE);
+    if (at == nullptr) return;
+    if (memory_.logs_writes()) [[unlikely]]
+        note_write();
+    __atomic_store_n(at + index, value, __ATOMIC_RELEASE);
+}
+
+/// Where they are is kept, so nobody looks for them to write there.
+void SharedWords::note_write() const {
+    (void)region_->walk(offset_, kBytes, [&](GuestAddr address, std::uint64_t piece) {
+        return !memory_.find(address, piece, base::Access::kWrite).empty();
+    });
 }
 
 }  // namespace openmana::gdma

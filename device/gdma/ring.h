@@ -126,6 +126,7 @@ public:
 
 private:
     [[nodiscard]] std::uint32_t* words() const;
+    void note_write() const;
 
     const base::GuestMemory& memory_;
     const std::shared_ptr<const DmaRegion> region_;

@@ -36,8 +36,9 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
       loss_(std::move(loss)),
       memory_(std::make_unique<base::GuestMemory>(loss_.get())),
       endpoint_(std::make_unique<pci::Endpoint>(*memory_, endpoint_config(options))),
-      nic_(std::make_unique<fabric::Nic>(thread_->loop(), *memory_, *endpoint_, network,
-                                         options.nic)) {
+      executor_(thread_->loop()),
+      nic_(std::make_unique<fabric::Nic>(executor_, *memory_, *endpoint_, network, options.nic)),
+      mover_(std::make_unique<NicMover>(executor_, *memory_, *endpoint_, *nic_)) {
     endpoint_->attach(nic_->function(), nic_->function().gate());
 }
 
@@ -53,8 +54,9 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     std::unique_ptr<NicServer> nic(new NicServer(own, std::move(thread), std::move(loss), network));
     base::EventLoop& loop = nic->thread_->loop();
     if (state == nullptr) {
-        TRY(nic->server_, vfio_user::Server::create(loop, *nic->endpoint_,
-                                                    {options.socket, options.access}, name));
+        TRY(nic->server_,
+            vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name,
+                                      nic->mover_.get()));
     } else {
         TRY_VOID(nic->load(*state));
     }
@@ -71,7 +73,8 @@ base::Result<void> NicServer::load(base::StateReader& in) {
     endpoint_->load_lent(in);
     TRY_VOID(in.result());
     TRY_VOID(nic_->load(in));
-    TRY(server_, vfio_user::Server::take_over(thread_->loop(), *endpoint_, in, socket_, name()));
+    TRY(server_, vfio_user::Server::take_over(thread_->loop(), *endpoint_, in, socket_, name(),
+                                              mover_.get()));
     in.end();
     return in.result();
 }

@@ -8,11 +8,13 @@
 
 #include "base/guest_memory.h"
 #include "base/memory_loss.h"
+#include "base/pausable_executor.h"
 #include "base/result.h"
 #include "fabric/nic.h"
 #include "fabric/switch.h"
 #include "gdma/function.h"
 #include "manad/loop_thread.h"
+#include "manad/nic_mover.h"
 #include "manad/options.h"
 #include "pci/endpoint.h"
 #include "vfio_user/server.h"
@@ -72,6 +74,8 @@ public:
     [[nodiscard]] base::Duration blackout() const {
         return blackout_.load(std::memory_order_relaxed);
     }
+    /// Its client is at moving the guest elsewhere: nothing of that is in save(). On its thread.
+    [[nodiscard]] bool moving() const { return mover_->busy(); }
     /// All that another process needs to go on with the guest. In a pause, while its thread rests.
     void save(base::StateWriter& out) const;
     /// What policy and faults have seen (fabric::Nic::save_stages), for one that has the same.
@@ -105,7 +109,9 @@ private:
     std::unique_ptr<base::MemoryLoss> loss_;
     std::unique_ptr<base::GuestMemory> memory_;
     std::unique_ptr<pci::Endpoint> endpoint_;
+    base::PausableExecutor executor_;  // of nic_
     std::unique_ptr<fabric::Nic> nic_;
+    std::unique_ptr<NicMover> mover_;
     std::unique_ptr<vfio_user::Server> server_;
     base::TimePoint paused_at_{};
     std::atomic<base::Duration> blackout_{};  // of itself alone, so relaxed

@@ -89,7 +89,8 @@ void declare(CLI::App& app, Texts& texts) {
                "A NIC: id=NAME,socket=PATH[,network=NAME][,access=USER:GROUP:MODE]"
                "[,vlan=ID | ,trunk=ID+ID-ID[,native=ID]][,mac=XX:XX:XX:XX:XX:XX]"
                "[,mtu=1500..9000][,speed=MBIT][,memory=SIZE][,error-cqes=always|asked]"
-               "[,congestion=on|off][,ext=on|off]; repeatable");
+               "[,congestion=on|off][,ext=on|off]"
+               "[,incoming=on|off]; repeatable");
     repeatable("--uplink", texts.uplinks,
                "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,key-file=FILE"
                "[,rekey=3600s]] or tap=INTERFACE or "
@@ -368,6 +369,9 @@ Parsed<NicOptions> parse_nic(const std::string& text, const base::SocketAccess& 
         } else if (key == "ext") {
             if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
             options.nic.extensions = value == "on";
+        } else if (key == "incoming") {
+            if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
+            options.nic.incoming = value == "on";
         } else {
             return tl::unexpected(fmt::format("unknown key '{}'", key));
         }

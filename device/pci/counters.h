@@ -20,6 +20,8 @@ namespace openmana::pci {
       "DMA maps refused: the file is neither memfd, tmpfs nor hugetlbfs")                       \
     X(dma_lost, "pci.dma.lost",                                                                 \
       "times that memory of the client had gone away: the client was dropped")                  \
+    X(writes_stopped, "pci.bar0.stopped",                                                       \
+      "writes to BAR0 that were not done, for the device was stopped to move")                  \
     X(resets, "pci.function.resets", "resets by the client: at machine reset and when it goes") \
     X(flrs, "pci.function.flrs", "function-level resets by the guest")
 

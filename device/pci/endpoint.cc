@@ -96,6 +96,10 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
                                     std::span<const std::byte> data) {
     switch (index) {
         case vfio_user::kRegionBar0:
+            if (stopped_) {
+                counters_.writes_stopped.add();
+                return fail(ErrorCode::kBusy, "the device is stopped");
+            }
             model_->bar0_write(offset, data);
             return {};
         case kMsixRegion:
@@ -115,7 +119,10 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
 }
 
 void Endpoint::bar0_writes(std::span<const base::BarWrite> writes) {
-    model_->bar0_writes(writes);
+    if (stopped_) [[unlikely]]
+        counters_.writes_stopped.add(writes.size());
+    else
+        model_->bar0_writes(writes);
 }
 
 /// What is neither table nor PBA reads as zero.
@@ -226,9 +233,24 @@ void Endpoint::irq_disable(unsigned kind) {
 void Endpoint::device_reset() {
     counters_.resets.add();
     OM_INFO("function reset: nic={} cause=client", config_.name);
+    forget();
+}
+
+void Endpoint::forget() {
     reset();
     space_->forget_bus();
     follow_bus_master();
+}
+
+void Endpoint::stop() {
+    stopped_ = true;
+    hold_vectors();
+}
+
+void Endpoint::start(bool moved) {
+    stopped_ = false;
+    if (moved) vectors_.raise_assigned();
+    hold_vectors();
 }
 
 void Endpoint::client_gone() {
@@ -268,7 +290,7 @@ void Endpoint::follow_bus_master() {
         const base::Gate::Exclusion alone(*gate_);
         memory_.set_reachable(masters_bus_);
     }
-    vectors_.hold(!masters_bus_);
+    hold_vectors();
     OM_DEBUG("bus master: nic={} on={}", config_.name, masters_bus_);
 }
 

@@ -50,6 +50,13 @@ public:
     /// while nobody visits.
     void save(base::StateWriter& out) const;
     void load(base::StateReader& in);
+    /// The device stands still: writes to BAR0 are refused, and interrupts wait.
+    void stop();
+    /// It goes on. If it has `moved`, each vector that has an eventfd is raised once: what the
+    /// client of the device that it was had still to hand on is in no state.
+    void start(bool moved);
+    /// All that it is is forgotten, but not what the client has lent.
+    void forget();
     /// What the client has lent: memory and eventfds, for another process of this host. Read
     /// behind load(), before there is a client.
     void save_lent(base::StateWriter& out) const;
@@ -85,6 +92,7 @@ private:
     void reset();
     void reset_table();
     void follow_bus_master();
+    void hold_vectors() { vectors_.hold(!masters_bus_ || stopped_); }
 
     base::GuestMemory& memory_;
     const EndpointConfig config_;
@@ -98,6 +106,7 @@ private:
     std::uint64_t bar0_size_ = 0;
     std::optional<ConfigSpace> space_;
     bool masters_bus_ = true;
+    bool stopped_ = false;
     bool warned_ = false;  // that this client's memory is of a kind that is not taken
 };
 

@@ -61,6 +61,13 @@ void IrqVectors::raise(unsigned vector) {
     fire_locked(target);
 }
 
+void IrqVectors::raise_assigned() {
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        if (vectors_[i].eventfd) fire_locked(vectors_[i]);
+    }
+}
+
 Result<void> IrqVectors::assign(unsigned vector, UniqueFd eventfd) {
     if (vector >= count_) return fail(ErrorCode::kOutOfRange, "no such vector", vector);
     if (eventfd) {

@@ -24,6 +24,8 @@ public:
 
     [[nodiscard]] unsigned count() const { return count_; }
     void raise(unsigned vector);
+    /// Each that has an eventfd.
+    void raise_assigned();
     /// Refuses what is no eventfd: a write to that may block, or mean something.
     base::Result<void> assign(unsigned vector, base::UniqueFd eventfd);
     void mask(unsigned vector, bool masked);

@@ -26,6 +26,12 @@ void Requester::turn_local(const LocalEnd& end, Budget& budget) {
     while (more && budget.bytes > 0 && budget.wqes > 0) {
         std::optional<base::Gate::Visit> visit;
         if (&peer.gate != &datapath_.self.gate) visit.emplace(peer.gate);
+        if (peer.gate.away()) [[unlikely]] {
+            // Since this turn has begun. Where it is by now, only packets can find out.
+            local_ = LocalEnd();
+            path_generation_ = 0;
+            return;
+        }
         datapath_.counters.local_visits.add();
         Qp* const target = find_peer(peer);
         const bool reached = target != nullptr && target->type == qp_.type &&

@@ -109,11 +109,13 @@ bool Requester::turn() {
     }
     do {
         // What is under way on the wire ends there; then the paths may change.
-        if (local_.peer != nullptr && una_ == send_psn_) {
+        const bool local = local_.peer != nullptr && una_ == send_psn_;
+        if (local) {
             path = "local";
             credits_.lift();  // the peer says at once what it has no receive for
             turn_local(local_, budget);
-        } else {
+        }
+        if (!local || local_.peer == nullptr) {
             path = "wire";
             turn_wire(budget);
         }

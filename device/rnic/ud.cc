@@ -92,6 +92,7 @@ void Qp::send_datagram(Datagram& datagram) {
     tally(counters.tx_packets, requester.traffic.tx_packets);
     std::optional<base::Gate::Visit> visit;
     if (&peer->gate != &datapath.self.gate) visit.emplace(peer->gate);
+    if (peer->gate.away()) return;  // lost
     peer->counters.rx_packets.add();
     peer->datagrams.deliver(packet, *datagram.payload, datagram.length);
 }

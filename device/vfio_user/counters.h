@@ -19,7 +19,12 @@ namespace openmana::vfio_user {
       "writes to regions for whose reply the client waits")                                       \
     X(unknown, "vfio_user.message.unknown", "messages with a command that is not offered")        \
     X(fds_dropped, "vfio_user.fd.dropped",                                                        \
-      "file descriptors that came with a message that takes none")
+      "file descriptors that came with a message that takes none")                                \
+    X(states_saved, "vfio_user.migration.saved", "states of the device that clients were given")  \
+    X(states_loaded, "vfio_user.migration.loaded",                                                \
+      "states that clients gave and the device goes on from")                                     \
+    X(states_refused, "vfio_user.migration.refused",                                              \
+      "states that clients gave and the device refused")
 
 OM_COUNTERS(Counters, OM_VFIO_USER_COUNTERS);
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/bar_write.h"
 #include "base/fd.h"
@@ -76,6 +77,44 @@ public:
     virtual void device_reset() = 0;
     /// The connection has ended, however: give back all that the client has lent and go to the
     /// power-on state. Once for each client.
+    virtual void client_gone() = 0;
+};
+
+/// A device that can stop, and go on in another process (docs/migration.md). Called on the server's
+/// thread only; stop() and start() in turn.
+class MovableDevice {
+public:
+    virtual ~MovableDevice() = default;
+
+    /// It stops where it is: what it is does not change any more, but for what the client does, and
+    /// neither does guest memory. Cannot fail.
+    virtual void stop() = 0;
+    /// It goes on.
+    virtual void start() = 0;
+    /// All that it is, and nothing of what the client has lent. While it is stopped.
+    virtual base::Result<std::vector<std::byte>> save() = 0;
+    /// Takes what save() has written somewhere, in place of all that it was. While it is stopped.
+    /// After a refusal it is as after a reset.
+    virtual base::Result<void> load(std::span<const std::byte> state) = 0;
+    /// About how long what save() would write now is; rather too much.
+    [[nodiscard]] virtual std::size_t expected_state() const = 0;
+    /// What is longer is no state of it.
+    [[nodiscard]] virtual std::size_t max_state() const = 0;
+
+    /// From now on it notes which pages of guest memory it writes to.
+    virtual base::Result<void> log_writes() = 0;
+    /// No more, and what it has noted is forgotten.
+    virtual void log_no_writes() = 0;
+    /// Sets a bit for each unit of `[address, address + length)` that has a page which it has
+    /// written to since it was asked before, bit 0 of the first byte being the first unit's. The
+    /// range and the unit are whole pages, and there is a bit for each unit. kInvalidArgument if it
+    /// does not log.
+    virtual base::Result<void> report_writes(std::uint64_t address, std::uint64_t length,
+                                             std::uint64_t unit, std::span<std::byte> bits) = 0;
+    static constexpr std::uint64_t kLogPage = 4096;
+
+    /// The connection has ended, and DeviceBackend::client_gone() was called: if it is stopped it
+    /// starts, and it logs no more.
     virtual void client_gone() = 0;
 };
 

@@ -32,6 +32,8 @@ enum class Command : std::uint16_t {
     kDeviceReset = 13,
     kRegionWriteMulti = 15,
     kDeviceFeature = 16,
+    kMigDataRead = 17,
+    kMigDataWrite = 18,
 };
 
 /// Header::flags.
@@ -154,6 +156,79 @@ struct WriteEntry {
     std::byte data[8] = {};
 };
 static_assert(sizeof(WriteEntry) == 24 && offsetof(WriteEntry, data) == 16);
+
+/// DEVICE_FEATURE: the index of a feature and what is asked of it, then the feature's own data.
+struct FeatureHead {
+    std::uint32_t argsz = 0;
+    std::uint32_t flags = 0;
+};
+static_assert(sizeof(FeatureHead) == 8);
+constexpr std::uint32_t kFeatureMask = 0xFFFF;
+constexpr std::uint32_t kFeatureGet = 1U << 16;
+constexpr std::uint32_t kFeatureSet = 1U << 17;
+constexpr std::uint32_t kFeatureProbe = 1U << 18;
+
+enum class Feature : std::uint32_t {
+    kMigration = 1,
+    kMigDeviceState = 2,
+    kDmaLoggingStart = 6,
+    kDmaLoggingStop = 7,
+    kDmaLoggingReport = 8,
+    kMigDataSize = 9,  ///< of <linux/vfio.h>; vfio-user's document has no line for it
+};
+
+/// Data of MIGRATION.
+constexpr std::uint64_t kMigrationStopCopy = 1U << 0;
+constexpr std::uint64_t kMigrationP2p = 1U << 1;
+constexpr std::uint64_t kMigrationPreCopy = 1U << 2;
+
+/// Of <linux/vfio.h>, with its numbers.
+enum class DeviceState : std::uint32_t {
+    kError = 0,
+    kStop = 1,
+    kRunning = 2,
+    kStopCopy = 3,
+    kResuming = 4,
+    kRunningP2p = 5,
+    kPreCopy = 6,
+    kPreCopyP2p = 7,
+};
+
+/// Data of MIG_DEVICE_STATE.
+struct MigState {
+    DeviceState state{};
+    std::uint32_t data_fd = 0;  ///< not used: MIG_DATA_READ and WRITE carry the data
+};
+static_assert(sizeof(MigState) == 8);
+
+/// Data of DMA_LOGGING_START; followed by its ranges.
+struct LoggingControl {
+    std::uint64_t page_size = 0;
+    std::uint32_t range_count = 0;
+    std::uint32_t reserved = 0;
+};
+static_assert(sizeof(LoggingControl) == 16 && offsetof(LoggingControl, range_count) == 8);
+struct LoggingRange {
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+};
+static_assert(sizeof(LoggingRange) == 16);
+
+/// Data of DMA_LOGGING_REPORT; followed by the bitmap in a reply.
+struct LoggingReport {
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    std::uint64_t page_size = 0;
+};
+static_assert(sizeof(LoggingReport) == 24 && offsetof(LoggingReport, page_size) == 16);
+
+/// Request and reply of MIG_DATA_READ, request of MIG_DATA_WRITE; followed by the data in the last
+/// two.
+struct MigData {
+    std::uint32_t argsz = 0;
+    std::uint32_t size = 0;
+};
+static_assert(sizeof(MigData) == 8);
 
 /// What this server takes and offers. QEMU refuses a server that says more than 16 fds or 64 MiB.
 constexpr std::size_t kMaxFds = 16;

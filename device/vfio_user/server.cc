@@ -51,9 +51,11 @@ void collect_fds(msghdr& header, FdBatch& batch) {
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
-                                               const base::SocketPlace& place, std::string name) {
+                                               const base::SocketPlace& place, std::string name,
+                                               MovableDevice* movable) {
     TRY(auto acceptor, base::Acceptor::create(loop, place, "vfio_user accept: nic=" + name));
-    std::unique_ptr<Server> server(new Server(loop, backend, std::move(acceptor), std::move(name)));
+    std::unique_ptr<Server> server(
+        new Server(loop, backend, std::move(acceptor), std::move(name), movable));
     server->acceptor_->start(
         [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
     return server;
@@ -61,14 +63,15 @@ Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBack
 
 Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceBackend& backend,
                                                   base::StateReader& in, const std::string& path,
-                                                  std::string name) {
+                                                  std::string name, MovableDevice* movable) {
     in.begin("VFIO", 1);
     UniqueFd socket = in.descriptor();
     TRY_VOID(in.result());
     TRY(auto listener, base::UnixListener::adopt(std::move(socket), path));
     TRY(auto acceptor,
         base::Acceptor::create(loop, std::move(listener), "vfio_user accept: nic=" + name));
-    std::unique_ptr<Server> server(new Server(loop, backend, std::move(acceptor), std::move(name)));
+    std::unique_ptr<Server> server(
+        new Server(loop, backend, std::move(acceptor), std::move(name), movable));
     server->acceptor_->start(
         [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
     server->pause();
@@ -79,8 +82,12 @@ Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceB
 }
 
 Server::Server(base::EventLoop& loop, DeviceBackend& backend,
-               std::unique_ptr<base::Acceptor> acceptor, std::string name)
-    : loop_(loop), backend_(backend), name_(std::move(name)), acceptor_(std::move(acceptor)) {}
+               std::unique_ptr<base::Acceptor> acceptor, std::string name, MovableDevice* movable)
+    : loop_(loop),
+      backend_(backend),
+      movable_(movable),
+      name_(std::move(name)),
+      acceptor_(std::move(acceptor)) {}
 
 Server::~Server() {
     if (paused_) {
@@ -104,7 +111,7 @@ void Server::accept(UniqueFd client) {
 Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
     TRY_VOID(loop_.add(client.get(), events, [this](std::uint32_t) { on_client(); }));
     client_ = std::move(client);
-    session_.emplace(backend_, counters_, name_);
+    session_.emplace(backend_, counters_, name_, movable_);
     connected_.store(true, std::memory_order_relaxed);
     if (const auto process = base::peer_process(client_.get())) follower_.emplace(*process);
     blocked_ = false;
@@ -160,6 +167,7 @@ void Server::end_client() {
     follower_.reset();
     client_.reset();
     backend_.client_gone();
+    if (movable_ != nullptr) movable_->client_gone();
     acceptor_->resume();
 }
 

@@ -30,18 +30,17 @@ namespace openmana::vfio_user {
 /// socket as they are.
 class Server {
 public:
-    /// `name` is the NIC in log lines.
+    /// `name` is the NIC in log lines. `movable`, if any, is the device too.
     static base::Result<std::unique_ptr<Server>> create(base::EventLoop& loop,
                                                         DeviceBackend& backend,
                                                         const base::SocketPlace& place,
-                                                        std::string name);
+                                                        std::string name,
+                                                        MovableDevice* movable = nullptr);
     /// The server whose state `in` has, in a pause; the backend's was read before. `path` is that
     /// of the socket.
-    static base::Result<std::unique_ptr<Server>> take_over(base::EventLoop& loop,
-                                                           DeviceBackend& backend,
-                                                           base::StateReader& in,
-                                                           const std::string& path,
-                                                           std::string name);
+    static base::Result<std::unique_ptr<Server>> take_over(
+        base::EventLoop& loop, DeviceBackend& backend, base::StateReader& in,
+        const std::string& path, std::string name, MovableDevice* movable = nullptr);
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -60,7 +59,7 @@ public:
 
 private:
     Server(base::EventLoop& loop, DeviceBackend& backend, std::unique_ptr<base::Acceptor> acceptor,
-           std::string name);
+           std::string name, MovableDevice* movable);
     void load(base::StateReader& in);
     void accept(base::UniqueFd client);
     base::Result<void> adopt(base::UniqueFd client, std::uint32_t events);
@@ -72,6 +71,7 @@ private:
 
     base::EventLoop& loop_;
     DeviceBackend& backend_;
+    MovableDevice* const movable_;
     const std::string name_;
     Counters counters_;
     std::unique_ptr<base::Acceptor> acceptor_;

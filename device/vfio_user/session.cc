@@ -50,11 +50,13 @@ bool wants_fds(Command command) {
 
 }  // namespace
 
-Session::Session(DeviceBackend& backend, Counters& counters, std::string name)
+Session::Session(DeviceBackend& backend, Counters& counters, std::string name,
+                 MovableDevice* movable)
     : backend_(backend),
       counters_(counters),
       name_(std::move(name)),
       input_(std::make_unique_for_overwrite<std::byte[]>(kInputSize)) {
+    if (movable != nullptr) features_.emplace(*movable, counters_, name_);
     for (unsigned i = 0; i < kRegionCount; ++i) regions_[i] = backend_.region(i);
     first_fds_.reserve(kMaxFds);
     last_fds_.reserve(kMaxFds);
@@ -194,11 +196,16 @@ Result<void> Session::dispatch(const Message& message, FdSpan fds) {
             return on_irq_info(reader);
         case Command::kDeviceReset:
             backend_.device_reset();
+            if (features_) features_->reset();
             return {};
+        case Command::kDeviceFeature:
+        case Command::kMigDataRead:
+        case Command::kMigDataWrite:
+            if (!features_) break;
+            return on_feature(message.header.command, reader);
         case Command::kGetRegionIoFds:
         case Command::kDmaRead:
         case Command::kDmaWrite:
-        case Command::kDeviceFeature:
             break;
     }
     counters_.unknown.add();
@@ -441,6 +448,13 @@ Result<void> Session::on_write_multi(Reader reader, bool posted) {
     if (!first_error) counters_.posted_refused.add(*count - done);
     Writer(output_).put(done);
     return {};
+}
+
+Result<void> Session::on_feature(Command command, Reader reader) {
+    const Writer reply(output_);
+    if (command == Command::kMigDataRead) return features_->on_data_read(reader, reply, max_read_);
+    if (command == Command::kMigDataWrite) return features_->on_data_write(reader);
+    return features_->on_device_feature(reader, reply, max_read_);
 }
 
 void Session::drop_fds(FdSpan fds) {

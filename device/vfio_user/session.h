@@ -15,6 +15,7 @@
 #include "base/state.h"
 #include "vfio_user/counters.h"
 #include "vfio_user/device_backend.h"
+#include "vfio_user/features.h"
 #include "vfio_user/message.h"
 
 namespace openmana::vfio_user {
@@ -31,7 +32,9 @@ namespace openmana::vfio_user {
 /// An error of `receive` or `resume` ends the conversation: the client broke the framing.
 class Session {
 public:
-    Session(DeviceBackend& backend, Counters& counters, std::string name);
+    /// `movable`, if any, is the device too.
+    Session(DeviceBackend& backend, Counters& counters, std::string name,
+            MovableDevice* movable = nullptr);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -72,6 +75,7 @@ private:
     base::Result<void> on_region_read(Reader reader);
     base::Result<void> on_region_write(Reader reader, bool posted);
     base::Result<void> on_write_multi(Reader reader, bool posted);
+    base::Result<void> on_feature(Command command, Reader reader);
     base::Result<void> write_region(const RegionAccess& access, std::span<const std::byte> data,
                                     bool posted);
     void write_gathered();
@@ -80,6 +84,7 @@ private:
     DeviceBackend& backend_;
     Counters& counters_;
     const std::string name_;
+    std::optional<Features> features_;  // of a device that can move
     std::array<Region, kRegionCount> regions_;
     bool negotiated_ = false;
     std::uint64_t max_read_ = kMaxDataTransfer;

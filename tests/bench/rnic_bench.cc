@@ -283,6 +283,22 @@ void write_pages(benchmark::State& state) {
 }
 BENCHMARK(write_pages)->Arg(65536)->Arg(1 << 20);
 
+/// As write_local and write_pages, while the write log is kept and nobody asks for it: the bits are
+/// set already then, as they are for memory that is written to over and over.
+void write_logged(benchmark::State& state) {
+    Pair pair;
+    OM_CHECK(pair.a.memory.log_writes() && pair.b.memory.log_writes());
+    write_lists(state, pair, static_cast<std::uint32_t>(state.range(0)), 1);
+}
+BENCHMARK(write_logged)->Arg(8)->Arg(4096)->Arg(65536)->Arg(1 << 20);
+
+void write_pages_logged(benchmark::State& state) {
+    Pair pair;
+    OM_CHECK(pair.a.memory.log_writes() && pair.b.memory.log_writes());
+    write_lists(state, pair, static_cast<std::uint32_t>(state.range(0)), 1, true);
+}
+BENCHMARK(write_pages_logged)->Arg(65536)->Arg(1 << 20);
+
 /// Lists of 16 as RoCEv2 frames: cut, copied and with the ICRC that a capture has to show, through
 /// the switch, checked, placed and acknowledged.
 void write_wire(benchmark::State& state) {

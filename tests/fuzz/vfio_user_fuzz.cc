@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <deque>
+#include <initializer_list>
 #include <optional>
 
 #include "fuzz.h"
@@ -34,15 +35,70 @@ public:
     void reset() override {}
 };
 
+/// Moves with all that the endpoint is; what the calls before it promise is checked.
+class PlainMovable final : public vfio_user::MovableDevice {
+public:
+    PlainMovable(base::GuestMemory& memory, pci::Endpoint& endpoint)
+        : memory_(memory), endpoint_(endpoint) {}
+    void stop() override {
+        fuzz::require(!stopped_, "stopped twice");
+        stopped_ = true;
+        endpoint_.stop();
+    }
+    void start() override {
+        fuzz::require(stopped_, "started twice");
+        stopped_ = false;
+        endpoint_.start(true);
+    }
+    base::Result<std::vector<std::byte>> save() override {
+        fuzz::require(stopped_, "saved while it runs");
+        base::StateWriter out{base::TimePoint()};
+        endpoint_.save(out);
+        saved = std::move(out).finish();
+        return saved;
+    }
+    base::Result<void> load(std::span<const std::byte> state) override {
+        fuzz::require(stopped_, "loaded while it runs");
+        endpoint_.forget();
+        TRY(auto in, base::StateReader::open(state, base::TimePoint()));
+        endpoint_.load(in);
+        if (!in.ok()) endpoint_.forget();
+        return in.result();
+    }
+    std::vector<std::byte> saved;  ///< the last that it was
+    [[nodiscard]] std::size_t expected_state() const override { return saved.size(); }
+    [[nodiscard]] std::size_t max_state() const override { return 100000; }
+    base::Result<void> log_writes() override { return memory_.log_writes(); }
+    void log_no_writes() override { memory_.log_no_writes(); }
+    base::Result<void> report_writes(std::uint64_t address, std::uint64_t length,
+                                     std::uint64_t unit, std::span<std::byte> bits) override {
+        if (!memory_.logs_writes())
+            return base::fail(base::ErrorCode::kInvalidArgument, "no write log is kept");
+        memory_.take_written(base::GuestAddr(address), length,
+                             {base::GuestAddr(address), unit, bits});
+        return {};
+    }
+    void client_gone() override {
+        memory_.log_no_writes();
+        if (stopped_) start();
+    }
+
+private:
+    base::GuestMemory& memory_;
+    pci::Endpoint& endpoint_;
+    bool stopped_ = false;
+};
+
 struct Connection {
-    Connection() : endpoint(memory, {}) {
+    Connection() : endpoint(memory, {}), movable(memory, endpoint) {
         endpoint.attach(model, gate);
         open();
     }
-    void open() { session.emplace(endpoint, counters, "fuzz"); }
+    void open() { session.emplace(endpoint, counters, "fuzz", &movable); }
     void end() {
         session.reset();
         endpoint.client_gone();
+        movable.client_gone();
         fuzz::require(memory.range_count() == 0,
                       "guest memory stays mapped after the client has gone");
         open();
@@ -88,6 +144,7 @@ struct Connection {
     base::GuestMemory memory;
     base::Gate gate;
     pci::Endpoint endpoint;
+    PlainMovable movable;
     PlainModel model;
     vfio_user::Counters counters;
     std::optional<vfio_user::Session> session;
@@ -205,7 +262,60 @@ void put_region_writes(test::Choices& choices, Bytes& body) {
     }
 }
 
-Bytes body_of(test::Choices& choices, vfio_user::Command command) {
+void put_feature(test::Choices& choices, Bytes& body) {
+    static constexpr std::uint32_t kFeatures[] = {2, 2, 2, 1, 6, 7, 8, 9};
+    const std::uint32_t feature = choices.pick(kFeatures);
+    // What can be done with it, as a rule; get, set and probe are bits.
+    const std::uint32_t natural = feature == 2 || feature == 6 || feature == 7 ? 2 : 1;
+    const auto operation =
+        choices.chance(48) ? static_cast<std::uint32_t>(choices.below(16)) : natural;
+    const std::uint32_t length = feature == 2 ? 16 : feature == 7 ? 8 : 65536;
+    put(body, about(choices, length));
+    put(body, about(choices, operation << 16 | feature));
+    switch (feature) {
+        case 2:  // device state
+            put(body, about(choices, 1 + static_cast<std::uint32_t>(choices.below(5))));
+            put(body, 0U);
+            break;
+        case 6: {  // begin of logging
+            const auto count = static_cast<std::uint32_t>(choices.below(3));
+            put<std::uint64_t>(body, choices.chance(32) ? choices.number() : 4096);
+            put(body, about(choices, count));
+            put(body, 0U);
+            for (std::uint32_t i = 0; i < count; ++i) {
+                put<std::uint64_t>(body, wide(choices, 16, 65536));
+                put<std::uint64_t>(body, wide(choices, 16, 4096, 1));
+            }
+            break;
+        }
+        case 8:  // report
+            put<std::uint64_t>(body, wide(choices, 16, 65536));
+            put<std::uint64_t>(body, wide(choices, 300, 4096, 1));
+            put<std::uint64_t>(body,
+                               choices.chance(32) ? choices.number() : 4096ULL << choices.below(3));
+            break;
+        default:
+            break;
+    }
+}
+
+void put_data_read(test::Choices& choices, Bytes& body) {
+    const auto size = about(choices, static_cast<std::uint32_t>(choices.below(5000)));
+    put(body, about(choices, size + 8));
+    put(body, size);
+}
+
+/// Part of a state that was saved, which may have been changed; or anything.
+void put_data_write(test::Choices& choices, Bytes& body, const Bytes& saved) {
+    Bytes data = choices.chance(32) ? choices.bytes(choices.byte()) : saved;
+    if (!data.empty() && choices.chance(64))
+        data[choices.below(data.size())] = static_cast<std::byte>(choices.byte());
+    put(body, about(choices, static_cast<std::uint32_t>(8 + data.size())));
+    put(body, about(choices, static_cast<std::uint32_t>(data.size())));
+    body.insert(body.end(), data.begin(), data.end());
+}
+
+Bytes body_of(test::Choices& choices, vfio_user::Command command, const Bytes& saved) {
     using vfio_user::Command;
     Bytes body;
     switch (command) {
@@ -239,6 +349,15 @@ Bytes body_of(test::Choices& choices, vfio_user::Command command) {
         case Command::kRegionWriteMulti:
             put_region_writes(choices, body);
             break;
+        case Command::kDeviceFeature:
+            put_feature(choices, body);
+            break;
+        case Command::kMigDataRead:
+            put_data_read(choices, body);
+            break;
+        case Command::kMigDataWrite:
+            put_data_write(choices, body, saved);
+            break;
         default:
             body = choices.bytes(choices.byte());
             break;
@@ -247,9 +366,11 @@ Bytes body_of(test::Choices& choices, vfio_user::Command command) {
     return body;
 }
 
-Bytes message(test::Choices& choices) {
-    const auto command = static_cast<vfio_user::Command>(1 + choices.below(16));
-    const Bytes body = body_of(choices, command);
+Bytes message(test::Choices& choices, const Bytes& saved) {
+    // Half of them are those by which a device moves, for that takes several in the right order.
+    const std::uint64_t kind = choices.below(36);
+    const auto command = static_cast<vfio_user::Command>(kind < 18 ? 1 + kind : 16 + kind % 3);
+    const Bytes body = body_of(choices, command, saved);
     Bytes whole;
     const vfio_user::Header header{
         .id = choices.value<std::uint16_t>(),
@@ -264,6 +385,40 @@ Bytes message(test::Choices& choices) {
         base::store_le(whole.data() + 4, static_cast<std::uint32_t>(16 + body.size()));
     whole.insert(whole.end(), body.begin(), body.end());
     return whole;
+}
+
+/// What a move takes, in its order: out of the device, and back into it. Any of it may be left out,
+/// and what was saved may be changed on the way.
+void move(test::Choices& choices, Connection& connection) {
+    using vfio_user::Command;
+    const auto send = [&](Command command, const Bytes& body) {
+        if (choices.chance(16)) return;
+        Bytes whole;
+        put(whole, vfio_user::Header{.id = 2,
+                                     .command = command,
+                                     .size = static_cast<std::uint32_t>(16 + body.size()),
+                                     .flags = 0,
+                                     .error = 0});
+        whole.insert(whole.end(), body.begin(), body.end());
+        connection.feed(whole, {});
+    };
+    const auto numbers = [](std::initializer_list<std::uint32_t> values) {
+        Bytes body;
+        for (const std::uint32_t value : values) put(body, value);
+        return body;
+    };
+    const auto go = [&](std::uint32_t state) {
+        send(Command::kDeviceFeature, numbers({16, 2U << 16 | 2, state, 0}));
+    };
+    send(Command::kDeviceFeature, numbers({24, 2U << 16 | 6, 4096, 0, 0, 0}));
+    go(3);
+    send(Command::kMigDataRead, numbers({65544, 65536}));
+    send(Command::kDeviceFeature, numbers({4096, 1U << 16 | 8, 0, 0, 1U << 20, 0, 4096, 0}));
+    go(4);
+    Bytes data;
+    put_data_write(choices, data, connection.movable.saved);
+    send(Command::kMigDataWrite, data);
+    go(choices.chance(128) ? 1 : 2);
 }
 
 void negotiate(Connection& connection) {
@@ -290,7 +445,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             for (std::uint64_t n = 1 + choices.below(choices.chance(16) ? 20 : 4); n > 0; --n)
                 fds.push_back(some_fd(choices));
         if (kind < 200) {
-            std::vector<std::byte> bytes = message(choices);
+            std::vector<std::byte> bytes = message(choices, connection.movable.saved);
             // The stream is cut where it likes.
             std::size_t cut = choices.chance(48) ? choices.below(bytes.size()) : 0;
             if (cut != 0) connection.feed(std::span(bytes).first(cut), {});
@@ -302,6 +457,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             negotiate(connection);
         } else if (kind < 232) {
             connection.endpoint.raise(choices.byte());
+        } else if (kind < 240) {
+            move(choices, connection);
         } else {
             connection.take_output(choices.chance(64) ? choices.value<std::uint16_t>() : SIZE_MAX);
         }

@@ -49,6 +49,15 @@ public:
     }
     void reset() override { alive_ = alive_ && client_->reset().has_value(); }
 
+    /// Its guest goes on with the NIC at the end of another socket, which has the memory of the
+    /// file, and these eventfds.
+    void move_to(base::UniqueFd socket, base::UniqueFd memory,
+                 std::array<base::UniqueFd, kVectors> eventfds) {
+        client_ = std::make_unique<VfioUserClient>(std::move(socket));
+        ram_.move_to(memory.get());
+        memfd_ = std::move(memory);
+        eventfds_ = std::move(eventfds);
+    }
     void collect_interrupts() {
         for (unsigned i = 0; i < kVectors; ++i)
             for (std::uint64_t n = take_signals(eventfds_[i]); n > 0; --n) irq_.raise(i);

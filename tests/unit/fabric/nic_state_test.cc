@@ -114,7 +114,7 @@ TEST_F(NicStateTest, ThatOfANicWithAnotherMacAddressIsRefused) {
     EXPECT_EQ(counts, gdma::ObjectCounts());
 }
 
-// Each part is told to be of version 2: none is taken, and nothing of it stays.
+// Each part is told to be of version 9: none is taken, and nothing of it stays.
 TEST_F(NicStateTest, ThatOfANewerBuildIsRefusedWhole) {
     const auto state = state_of(a);
     for (const std::string tag : {"NIC ", "GDMA", "TABL", "ETH ", "RNIC"}) {
@@ -122,7 +122,7 @@ TEST_F(NicStateTest, ThatOfANewerBuildIsRefusedWhole) {
         const auto found = std::ranges::search(state, text);
         ASSERT_FALSE(found.empty()) << tag;
         auto newer = state;
-        newer[static_cast<std::size_t>(found.begin() - state.begin()) + tag.size()] = std::byte{2};
+        newer[static_cast<std::size_t>(found.begin() - state.begin()) + tag.size()] = std::byte{9};
         newer = ::openmana::test::with_head(std::span(newer).subspan(24));
         const auto loaded = load(newer);
         ASSERT_FALSE(loaded) << tag;

@@ -23,6 +23,7 @@
 #include "fabric/flow_file.h"
 #include "held_loop.h"
 #include "rnic/adapter.h"
+#include "support/raw_vfio_user.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
 
@@ -279,6 +280,18 @@ TEST_F(DaemonTest, StatusLooksAtNoQueuePair) {
         json answer = ask({{"command", "qps"}});
         return answer["silent"].empty() && answer["qps"].size() == count;
     })) << "that takes the locks";
+}
+
+// What the client has begun is in no state that another process reads.
+TEST_F(DaemonTest, NobodyComesInItsPlaceWhileAGuestIsBeingMoved) {
+    const auto guest = test::RemoteNic::attach(nic("b").socket());
+    ASSERT_NE(guest, nullptr);
+    test::RawVfioUser client(guest->client().fd());
+    ASSERT_TRUE(client.set_state(test::RawVfioUser::kStop).ok());
+    EXPECT_EQ(ask({{"command", "take-over"}})["error"], "the guest of NIC 'b' is being moved");
+    ASSERT_TRUE(client.set_state(test::RawVfioUser::kRunning).ok());
+    ASSERT_TRUE(client.log(1ULL << 32, 4096));
+    EXPECT_EQ(ask({{"command", "take-over"}})["error"], "the guest of NIC 'b' is being moved");
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ std::string refusal(std::vector<const char*> arguments) {
 TEST(Options, TakeSeveralNics) {
     const auto parsed =
         parse({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked",
-               "--nic", "id=b,socket=/tmp/b,ext=off,speed=25000,congestion=off", "--control",
-               "/tmp/c", "--log", "debug"});
+               "--nic", "id=b,socket=/tmp/b,ext=off,speed=25000,congestion=off,incoming=on",
+               "--control", "/tmp/c", "--log", "debug"});
     ASSERT_FALSE(parsed.exit) << parsed.text;
     ASSERT_EQ(parsed.options.nics.size(), 2u);
     const NicOptions& a = parsed.options.nics[0];
@@ -41,6 +41,8 @@ TEST(Options, TakeSeveralNics) {
     EXPECT_EQ(b.nic.max_mtu, 9000);
     EXPECT_EQ(b.nic.link_speed_mbps, 25000u);
     EXPECT_FALSE(b.nic.congestion);
+    EXPECT_TRUE(b.nic.incoming);
+    EXPECT_FALSE(a.nic.incoming);
     EXPECT_TRUE(b.nic.error_cqes_unasked);
     EXPECT_EQ(parsed.options.control, "/tmp/c");
     EXPECT_EQ(parsed.options.log_level, base::LogLevel::kDebug);
@@ -154,6 +156,8 @@ TEST(Options, SayInOneLineWhatIsWrong) {
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=9001"}).find("1500 to 9000"),
               std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=15x"}).find("1500 to 9000"),
+              std::string::npos);
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,incoming=maybe"}).find("'on' or 'off'"),
               std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,ext=maybe"}).find("'on' or 'off'"),
               std::string::npos);

@@ -100,4 +100,47 @@ private:
     }
 };
 
+/// A device that can move, and does nothing: it writes down every call.
+class FakeMovable : public MovableDevice {
+public:
+    std::vector<std::string> calls;
+    std::vector<std::byte> state;           ///< what it is
+    std::optional<base::Error> next_error;  ///< the answer to the next call that can fail
+    std::size_t most = 1U << 20;
+
+    /// The calls since the last time.
+    std::vector<std::string> take() { return std::exchange(calls, {}); }
+
+    void stop() override { calls.push_back("stop"); }
+    void start() override { calls.push_back("start"); }
+    base::Result<std::vector<std::byte>> save() override {
+        calls.push_back("save");
+        if (next_error) return tl::unexpected<base::Error>(*std::exchange(next_error, {}));
+        return state;
+    }
+    base::Result<void> load(std::span<const std::byte> bytes) override {
+        calls.push_back(fmt::format("load {}", bytes.size()));
+        if (next_error) return tl::unexpected<base::Error>(*std::exchange(next_error, {}));
+        state.assign(bytes.begin(), bytes.end());
+        return {};
+    }
+    [[nodiscard]] std::size_t expected_state() const override { return 0x123456; }
+    [[nodiscard]] std::size_t max_state() const override { return most; }
+    base::Result<void> log_writes() override {
+        calls.push_back("log");
+        if (next_error) return tl::unexpected<base::Error>(*std::exchange(next_error, {}));
+        return {};
+    }
+    void log_no_writes() override { calls.push_back("log no more"); }
+    base::Result<void> report_writes(std::uint64_t address, std::uint64_t length,
+                                     std::uint64_t unit, std::span<std::byte> bits) override {
+        calls.push_back(
+            fmt::format("report {:#x} {:#x} {:#x} {}", address, length, unit, bits.size()));
+        if (next_error) return tl::unexpected<base::Error>(*std::exchange(next_error, {}));
+        bits[0] = std::byte{0xa5};
+        return {};
+    }
+    void client_gone() override { calls.push_back("gone"); }
+};
+
 }  // namespace openmana::vfio_user

@@ -146,7 +146,7 @@ protected:
     void TearDown() override {
         for (int i = 0; i < 10; ++i) ASSERT_NO_FATAL_FAILURE(exchange());
         // The clients' last messages may still be on their way.
-        for (int i = 0; i < 1000 && open_files() > files_; ++i) ::usleep(1000);
+        for (int i = 0; i < 30'000 && open_files() > files_; ++i) ::usleep(1000);
         EXPECT_LE(open_files(), files_) << "what was to be handed over is kept open";
         TakeOverTest::TearDown();
     }

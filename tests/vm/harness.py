@@ -105,6 +105,7 @@ class Case:
 LAYOUTS = {
     "pair": "two guests with a NIC each, on one manad",
     "third": "manad has one more NIC, without a guest",
+    "plug": "and the second has a free root port",
     "split": "each guest has a manad of its own, joined by UDP",
     "far": "the same through a path that is long, loses datagrams and changes their order",
     "networks": "two pairs, each in a network of its own, with the same addresses",

@@ -105,6 +105,8 @@ def parse() -> argparse.Namespace:
                         "kernel's other checkers, or kcsan with the detector of data races, whose "
                         "reports fail the run; these are some times slower, so time-outs are "
                         f"{PATIENCE['debug']:.0f} times as long (default: stock)")
+    parser.add_argument("--qemu", choices=("stock", "patched"), default="stock",
+                        help="patched: with tools/lab/qemu_patches, built from source first")
     parser.add_argument("--append", metavar="WORDS", default="",
                         help="more words for the guests' kernel command line")
     parser.add_argument("--manad", type=Path, metavar="PATH",
@@ -170,6 +172,7 @@ def setup_of(area: str, arguments: argparse.Namespace) -> Setup:
     usual = {"cpus": CPUS[arguments.kernel], "rounds": 3}
     variant += [f"{name}-{getattr(arguments, name)}" for name in usual
                 if getattr(arguments, name) != usual[name]]
+    variant += ["patched-qemu"] if arguments.qemu == "patched" else []
     variant += ["packaged"] if arguments.manad_user is not None else []
     return Setup(area, arguments.pair, arguments.driver, arguments.provider, arguments.ext,
                  arguments.kernel, "-".join(variant))
@@ -223,6 +226,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), **ours)]
         ends = ((0, 0), (0, 0))
         nics = 2
+    if layout == "plug":
+        specs[1] = replace(specs[1], root_ports=1)
     if layout == "systemd":
         specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), systemd=True, **ours)]
         ends = ((0, 0), (0, 1))
@@ -285,6 +290,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                            ext=arguments.ext == "on", manad_user=user, manad_before=before,
                            mtu=OUTSIDE.get(layout),
                            wire_mtu=WIRE_MTU if layout in ("hosts", *OUTSIDE) else None,
+                           qemu=arguments.qemu,
                            outside=layout if layout in OUTSIDE else ""),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,
                                            third),

@@ -47,7 +47,8 @@ class GuestSpec:
     modules for Debian's kernel can be built in it, with DKMS. `systemd`: it is process 1, with
     udev; else the guest has neither, and starts faster. `network`: that of manad which its NICs
     and uplinks are in; the addresses of guests count within it. `host`: which of two hosts it is
-    on, if the lab has these."""
+    on, if the lab has these. `root_ports`: free PCI Express ports, `port0` and so on for QMP, which
+    devices can be plugged into."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -64,6 +65,7 @@ class GuestSpec:
     systemd: bool = False
     network: str = "default"
     host: int | None = None
+    root_ports: int = 0
 
     @property
     def command_line(self) -> str:

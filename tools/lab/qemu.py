@@ -26,11 +26,13 @@ KEPT = ("usr/bin/qemu-system-x86_64", "usr/lib/x86_64-linux-gnu", "usr/lib64", "
 
 @dataclass(frozen=True)
 class Qemu:
-    """A QEMU that can be run: the start of its command line, and its environment."""
+    """A QEMU that can be run: the start of its command line, its environment, and where in the
+    command line the program itself is."""
 
     argv: tuple[str, ...]
     version: str
     env: tuple[tuple[str, str], ...] = ()
+    program: int = 0
 
     def environment(self) -> dict[str, str]:
         """Our environment with QEMU's own additions."""
@@ -83,7 +85,8 @@ def _prune(root: Path) -> None:
             path.unlink()
 
 
-def _cached() -> Qemu:
+def extracted_qemu() -> Qemu:
+    """The one of Debian's packages, extracted into the cache first when it is not there."""
     final = cache_dir() / f"qemu-{digest('qemu-1', SUITE, ' '.join(KEPT))}"
     if not final.exists():
         with cache_lock("qemu"):
@@ -109,7 +112,8 @@ def _cached() -> Qemu:
     argv = (os.fspath(loader), "--library-path", os.fspath(libs),
             os.fspath(final / "usr/bin/qemu-system-x86_64"),
             "-L", os.fspath(final / "usr/share/seabios"), "-L", os.fspath(final / "usr/share/qemu"))
-    return Qemu(argv, "cached", (("QEMU_MODULE_DIR", os.fspath(libs / "qemu")),))
+    return Qemu(argv, "cached", (("QEMU_MODULE_DIR", os.fspath(libs / "qemu")),),
+                argv.index(os.fspath(final / "usr/bin/qemu-system-x86_64")))
 
 
 def find_qemu() -> Qemu:
@@ -123,7 +127,7 @@ def find_qemu() -> Qemu:
             return probe((installed,))
         except LabError:
             pass
-    return _cached()
+    return extracted_qemu()
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,7 @@ class Machine:
     shared_memory: bool = True
     disk: Path | None = None
     before: tuple[str, ...] = ()  # words that begin the command line
+    root_ports: int = 0
 
 
 def kernel_command_line(machine: Machine) -> str:
@@ -212,8 +217,12 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
         argv += ["-netdev", json.dumps({**netdev, "id": f"net{number}"}),
                  "-device", f"virtio-net-pci,netdev=net{number},mac={mac},addr={slot:x},romfile="]
         slot += 1
+    for number in range(machine.root_ports):
+        argv += ["-device", f"pcie-root-port,id=port{number},chassis={number + 1},"
+                 f"pref64-reserve=32M,mem-reserve=32M,addr={slot:x}"]
+        slot += 1
     if slot > 31:
-        raise LabError(f"{machine.name}: too many NICs (24 at most)")
+        raise LabError(f"{machine.name}: too many NICs and ports (24 at most)")
     return argv
 
 

@@ -16,7 +16,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from itertools import count
-from pathlib import Path
 
 BURST = 256  # datagrams that are taken before others are due
 ROOM = 8 << 20  # bytes of a socket's buffers

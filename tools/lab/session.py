@@ -20,6 +20,7 @@ from .janitor import RunDirectory, new_log_dir
 from .kvm import choose_accel
 from .manad import Manad, Nic
 from .ours import guest_initrd
+from .patched_qemu import patched_qemu
 from .progress import Step, say
 from .qemu import Machine, Qemu, find_qemu, free_memory
 from .relay import PathFaults, Relay
@@ -81,9 +82,9 @@ class Lab:
     their wire has that MTU; with `path` the way between two is as it says. With `outside` besides
     `wire_mtu` the second guest's uplinks are on a bridge, on the second host, with its end of the
     wire ("xdp": the first manad has the other end by AF_XDP) or with a VXLAN device of its kernel
-    ("vxlan": the first manad has the other end of the tunnel). With `manad_user` each manad is
-    started as its package does it, and what it writes is in `lab.output_dir`; `manad_before` are
-    words that begin its command line.
+    ("vxlan": the first manad has the other end of the tunnel). `qemu`: "stock", or "patched"
+    (patched_qemu.py). With `manad_user` each manad is started as its package does it, and what it
+    writes is in `lab.output_dir`; `manad_before` are words that begin its command line.
     Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
     """
 
@@ -94,7 +95,8 @@ class Lab:
                  keep_logs: bool = False, manad: Path | None = None,
                  shared_memory: bool = True, modules: bool = True, split: bool = False,
                  wire_mtu: int | None = None, path: PathFaults | None = None, outside: str = "",
-                 manad_user: User | None = None, manad_before: Sequence[str] = ()) -> None:
+                 qemu: str = "stock", manad_user: User | None = None,
+                 manad_before: Sequence[str] = ()) -> None:
         self.specs = list(guests)
         self._nics = nics
         self._virtio = virtio
@@ -108,6 +110,7 @@ class Lab:
         self._keep_logs = keep_logs
         self._manad_binary = manad
         self._manad_user = manad_user
+        self._qemu_kind = qemu
         self._manad_before = tuple(manad_before)
         self._shared_memory = shared_memory
         self._modules = modules
@@ -217,7 +220,7 @@ class Lab:
         if need > free_memory():
             raise LabError(f"not enough memory: the guests have {need >> 20} MiB, "
                            f"the host has {free_memory() >> 20} MiB available")
-        qemu = find_qemu()
+        qemu = patched_qemu() if self._qemu_kind == "patched" else find_qemu()
         accel = self._accel or choose_accel(qemu, get_image(self.specs[0].suite))
         self._log_dir = new_log_dir(self._name)
         user = self._manad_user
@@ -264,7 +267,7 @@ class Lab:
                 cpus=spec.cpus, memory=spec.memory, nics=tuple(nic.socket for nic in mine),
                 virtio=tuple(virtio),
                 append=f"{image.append} {spec.command_line}".strip(),
-                shared_memory=self._shared_memory, disk=disk,
+                shared_memory=self._shared_memory, disk=disk, root_ports=spec.root_ports,
                 before=self.hosts.words(number) if self._outside and self.hosts is not None else ())
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir,

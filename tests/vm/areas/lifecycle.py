@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from harness import Area, CaseFailed, Context, Peer, check
 from programs import configure, ping, quick_rdma
@@ -91,10 +92,10 @@ def reboot(context: Context) -> None:
     works(context, context.b)
 
 
-def traffic(context: Context) -> tuple[object, object]:
+def traffic(context: Context, seconds: int = 60) -> tuple[Any, Any]:
     """An ib_write_bw between the guests that goes on for long; returns its two ends."""
     port = context.port()
-    words = f"-F -D 60 -s 65536 -p {port}"
+    words = f"-F -D {seconds} -s 65536 -p {port}"
     server = context.a.spawn(f"exec ib_write_bw -d {context.a.rdma} {words}")
     context.a.wait_listening(port, server)
     client = context.b.spawn(f"exec ib_write_bw -d {context.b.rdma} {words} {context.a.ip()}")

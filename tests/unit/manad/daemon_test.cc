@@ -22,6 +22,7 @@
 #include "daemon_fixture.h"
 #include "fabric/flow_file.h"
 #include "held_loop.h"
+#include "manad/take_over.h"
 #include "rnic/adapter.h"
 #include "support/raw_vfio_user.h"
 #include "support/rdma_host.h"
@@ -287,11 +288,12 @@ TEST_F(DaemonTest, NobodyComesInItsPlaceWhileAGuestIsBeingMoved) {
     const auto guest = test::RemoteNic::attach(nic("b").socket());
     ASSERT_NE(guest, nullptr);
     test::RawVfioUser client(guest->client().fd());
+    const json take_over{{"command", "take-over"}, {"format", HandedOver::kFormat}};
     ASSERT_TRUE(client.set_state(test::RawVfioUser::kStop).ok());
-    EXPECT_EQ(ask({{"command", "take-over"}})["error"], "the guest of NIC 'b' is being moved");
+    EXPECT_EQ(ask(take_over)["error"], "the guest of NIC 'b' is being moved");
     ASSERT_TRUE(client.set_state(test::RawVfioUser::kRunning).ok());
     ASSERT_TRUE(client.log(1ULL << 32, 4096));
-    EXPECT_EQ(ask({{"command", "take-over"}})["error"], "the guest of NIC 'b' is being moved");
+    EXPECT_EQ(ask(take_over)["error"], "the guest of NIC 'b' is being moved");
 }
 
 }  // namespace

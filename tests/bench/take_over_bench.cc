@@ -7,14 +7,15 @@
 //     take_over_bench [--nics N] [--qps N] [--rounds N] [--limit MS] [--manad PROGRAM]
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -108,27 +109,27 @@ private:
     steady_clock::time_point last_ = steady_clock::now();
 };
 
-Settings parse(int argc, char** argv) {
+/// What the command line says; nothing, and `status`, if it is wrong or asks for help.
+std::optional<Settings> parse(int argc, char** argv, int& status) {
     Settings settings;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view word(argv[i]);
-        const auto number = [&](unsigned& into) {
-            const std::string_view text(i + 1 < argc ? argv[++i] : "");
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
-            OM_CHECK(error == std::errc{} && end == text.data() + text.size());
-        };
-        if (word == "--nics")
-            number(settings.nics);
-        else if (word == "--qps")
-            number(settings.qps);
-        else if (word == "--rounds")
-            number(settings.rounds);
-        else if (word == "--limit")
-            number(settings.limit);
-        else if (word == "--manad" && i + 1 < argc)
-            settings.manad = argv[++i];
-        else
-            OM_CHECK(!"no such option");
+    CLI::App app{"How long nobody serves clients while one manad takes another's place.",
+                 "take_over_bench"};
+    app.add_option("--nics", settings.nics, "NICs")
+        ->check(CLI::Range(2, 250))
+        ->capture_default_str();
+    app.add_option("--qps", settings.qps, "queue pairs of each")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    app.add_option("--rounds", settings.rounds, "take-overs")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    app.add_option("--limit", settings.limit, "ms that none may last longer than; 0: any");
+    app.add_option("--manad", settings.manad, "the program")->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        status = app.exit(error);
+        return std::nullopt;
     }
     return settings;
 }
@@ -195,5 +196,7 @@ int run(const Settings& settings) {
 
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    return openmana::test::run(openmana::test::parse(argc, argv));
+    int status = 0;
+    const auto settings = openmana::test::parse(argc, argv, status);
+    return settings ? openmana::test::run(*settings) : status;
 }

@@ -163,11 +163,7 @@ void PortPath::load(base::StateReader& in) {
 
 void PortPath::save_stages(base::StateWriter& out) const {
     out.begin("STGS", 1);
-    base::save_counters(out, counters_);
-    base::save_counters(out, policy_counters_);
-    base::save_counters(out, shaper_counters_);
-    base::save_counters(out, fault_counters_);
-    base::save_counters(out, flow_counters_);
+    each_counters(*this, [&out](const auto& counters) { base::save_counters(out, counters); });
     for (const Lane& entry : lanes_) {
         out(entry.faults != nullptr);
         if (entry.faults) out(*entry.faults);
@@ -179,11 +175,7 @@ void PortPath::save_stages(base::StateWriter& out) const {
 
 void PortPath::load_stages(base::StateReader& in) {
     in.begin("STGS", 1);
-    base::load_counters(in, counters_);
-    base::load_counters(in, policy_counters_);
-    base::load_counters(in, shaper_counters_);
-    base::load_counters(in, fault_counters_);
-    base::load_counters(in, flow_counters_);
+    each_counters(*this, [&in](auto& counters) { base::load_counters(in, counters); });
     for (Lane& entry : lanes_) {
         const auto has_faults = in.get<bool>();
         in.require(has_faults == (entry.faults != nullptr), "other faults than there are");

@@ -128,11 +128,7 @@ public:
 
     template <typename F>
     void visit_counters(F&& f) const {
-        counters_.visit(f);
-        policy_counters_.visit(f);
-        shaper_counters_.visit(f);
-        fault_counters_.visit(f);
-        flow_counters_.visit(f);
+        each_counters(*this, [&f](const auto& counters) { counters.visit(f); });
     }
 
 private:
@@ -142,6 +138,15 @@ private:
         std::optional<FaultConfig> fault_config;
         bool active = false;
     };
+    /// Calls `f` with the counters of each stage.
+    template <typename Self, typename F>
+    static void each_counters(Self& self, F&& f) {
+        f(self.counters_);
+        f(self.policy_counters_);
+        f(self.shaper_counters_);
+        f(self.fault_counters_);
+        f(self.flow_counters_);
+    }
     [[nodiscard]] Lane& lane(Direction direction) { return lanes_[index(direction)]; }
     [[nodiscard]] const Lane& lane(Direction direction) const { return lanes_[index(direction)]; }
     void wait_for_thread(base::FrameView frame);

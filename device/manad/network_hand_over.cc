@@ -91,10 +91,10 @@ void NetworkControl::save(const AddParcel& add) {
 /// One that is to go elsewhere now, or nowhere, ends where the other process has left it.
 base::Result<void> NetworkControl::set_up_everything(const Options& options, HandedOver* handed) {
     const std::vector<std::string> names = network_names(options);
-    if (const auto parcel = handed != nullptr ? handed->take("capture", "") : nullptr) {
-        TRY(auto state,
-            base::StateReader::open(parcel->bytes, loop_.clock().now(), parcel->descriptors));
-        TRY(auto before, fabric::Capture::resume(state, loop_.clock(), wall_));
+    const auto parcel = handed != nullptr ? handed->take("capture", "") : nullptr;
+    TRY(auto state, fabric::open_inherited(parcel, loop_.clock().now()));
+    if (state) {
+        TRY(auto before, fabric::Capture::resume(*state, loop_.clock(), wall_));
         if (before->path() == options.pcap) everything_ = std::move(before);
     }
     if (!everything_) {
@@ -120,9 +120,8 @@ base::Result<void> NetworkControl::take_flow_files(HandedOver& handed, std::stri
         if (!file) {
             const auto parcel = handed.take("flow-log", nic.flow_log);
             if (!parcel) return base::fail(base::ErrorCode::kProtocol, "it was not handed over");
-            TRY(auto state,
-                base::StateReader::open(parcel->bytes, loop_.clock().now(), parcel->descriptors));
-            TRY(file, fabric::FlowFile::resume(state));
+            TRY(auto state, fabric::open_inherited(parcel, loop_.clock().now()));
+            TRY(file, fabric::FlowFile::resume(*state));
         }
         handed_flow_files_[nic.name] = file;
     }
@@ -134,17 +133,17 @@ base::Result<void> NetworkControl::go_on(HandedOver& handed, std::string& subjec
     handed_flow_files_.clear();
     for (const auto& nic : nics_) {
         subject = nic->name();
-        if (const auto parcel = handed.take("stages", nic->name())) {
-            TRY(auto state, base::StateReader::open(parcel->bytes, loop_.clock().now()));
-            nic->nic().load_stages(state);
-            TRY_VOID(state.result());
+        const auto seen = handed.take("stages", nic->name());
+        TRY(auto stages, fabric::open_inherited(seen, loop_.clock().now()));
+        if (stages) {
+            nic->nic().load_stages(*stages);
+            TRY_VOID(stages->result());
         }
         const auto parcel = handed.take("capture", nic->name());
-        if (!parcel) continue;
-        TRY(auto state,
-            base::StateReader::open(parcel->bytes, loop_.clock().now(), parcel->descriptors));
+        TRY(auto state, fabric::open_inherited(parcel, loop_.clock().now()));
+        if (!state) continue;
         TRY(std::shared_ptr<fabric::Capture> capture,
-            fabric::Capture::resume(state, loop_.clock(), wall_));
+            fabric::Capture::resume(*state, loop_.clock(), wall_));
         nic->nic().path().set_capture(capture);
         settings_[nic.get()].capture = std::move(capture);
     }

@@ -13,6 +13,8 @@
 #include <csignal>
 #include <utility>
 
+#include "manad/take_over_words.h"
+
 namespace openmana::manad {
 namespace {
 
@@ -93,21 +95,6 @@ Starter::News start_one(const std::vector<std::string>& words) {
 }
 
 }  // namespace
-
-std::vector<std::string> words_to_take_over(const std::vector<std::string>& words,
-                                            const std::string& control) {
-    constexpr const char* kOption = "--take-over";
-    std::vector<std::string> all;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        if (words[i] == kOption)
-            ++i;  // and what it names
-        else if (!words[i].starts_with(std::string(kOption) + "="))
-            all.push_back(words[i]);
-    }
-    all.emplace_back(kOption);
-    all.push_back(control);
-    return all;
-}
 
 base::Result<std::unique_ptr<Starter>> Starter::start(std::vector<std::string> words,
                                                       const std::string& control) {

@@ -38,8 +38,4 @@ private:
     const base::UniqueFd socket_;
 };
 
-/// The arguments of one that takes the place of the daemon at `control`, from those of that.
-[[nodiscard]] std::vector<std::string> words_to_take_over(const std::vector<std::string>& words,
-                                                          const std::string& control);
-
 }  // namespace openmana::manad

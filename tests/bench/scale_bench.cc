@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mac_text.h"
 #include "hostile/process.h"
 #include "support/eth_guest.h"
 #include "support/rdma_host.h"
@@ -92,17 +93,13 @@ public:
         std::vector<std::string> words{program, "--control", temp_.path() + "/control", "--log",
                                        "error"};
         for (unsigned i = 0; i < nics; ++i) {
-            char mac[18];
-            const base::MacAddr address = mac_of(i);
-            std::snprintf(mac, sizeof mac, "%02x:%02x:%02x:%02x:%02x:%02x", address[0], address[1],
-                          address[2], address[3], address[4], address[5]);
-            words.insert(words.end(), {"--nic", "id=n" + std::to_string(i) + ",mac=" + mac +
+            words.insert(words.end(), {"--nic", "id=n" + std::to_string(i) +
+                                                    ",mac=" + base::to_string(mac_of(i)) +
                                                     ",socket=" + socket(i)});
         }
         const double begin = now();
         manad_ = std::make_unique<Process>(words);
-        char ready[6] = {};
-        OM_CHECK(manad_->read(ready, sizeof ready) && std::string(ready, 6) == "ready\n");
+        OM_CHECK(manad_->says_ready());
         start_seconds = now() - begin;
         start_bytes = own_memory();
         for (unsigned i = 0; i < nics; ++i)

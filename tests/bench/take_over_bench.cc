@@ -139,11 +139,6 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-bool wait_for_ready(const Process& process) {
-    char text[6] = {};
-    return process.read(text, sizeof text) && std::string_view(text, sizeof text) == "ready\n";
-}
-
 int run(const Settings& settings) {
     std::string folder = "/tmp/take-over-XXXXXX";
     OM_CHECK(::mkdtemp(folder.data()) != nullptr);
@@ -155,7 +150,7 @@ int run(const Settings& settings) {
                                    base::to_string(test_mac(static_cast<std::uint8_t>(i + 1))) +
                                    ",socket=" + folder + "/n" + std::to_string(i)});
     auto manad = std::make_unique<Process>(words);
-    OM_CHECK(wait_for_ready(*manad));
+    OM_CHECK(manad->says_ready());
     std::vector<std::unique_ptr<Client>> clients;
     for (unsigned i = 0; i < settings.nics; ++i)
         clients.push_back(std::make_unique<Client>(folder + "/n" + std::to_string(i),
@@ -169,7 +164,7 @@ int run(const Settings& settings) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         for (const auto& client : clients) (void)client->longest();
         auto next = std::make_unique<Process>(words);
-        OM_CHECK(wait_for_ready(*next));
+        OM_CHECK(next->says_ready());
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         std::vector<double> blackouts;
         for (const auto& client : clients) blackouts.push_back(client->longest().count());

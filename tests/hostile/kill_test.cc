@@ -37,9 +37,7 @@ protected:
         manad_.emplace(std::vector<std::string>{
             OPENMANA_MANAD, "--nic", "id=a,mac=02:00:00:00:00:01,socket=" + folder_ + "/a", "--nic",
             "id=b,mac=02:00:00:00:00:02,socket=" + folder_ + "/b", "--log", "error"});
-        char ready[6] = {};
-        ASSERT_TRUE(manad_->read(ready, sizeof ready));
-        ASSERT_EQ(std::string(ready, sizeof ready), "ready\n");
+        ASSERT_TRUE(manad_->says_ready());
         nic_ = RemoteNic::attach(folder_ + "/b");
         ASSERT_NE(nic_, nullptr);
         host_ = std::make_unique<RdmaHost>(*nic_, nic_->ram(), nic_->irq(), test_mac(kTestHost),

@@ -115,9 +115,7 @@ protected:
             "udp=local=" + port(number) +
                 ",remote=" + port(number == kVictim ? kSurvivor : kVictim),
             "--control", folder_ + "/control" + id, "--log", "error"});
-        char ready[6] = {};
-        if (!process->read(ready, sizeof ready) || std::string(ready, sizeof ready) != "ready\n")
-            return nullptr;
+        if (!process->says_ready()) return nullptr;
         return process;
     }
 

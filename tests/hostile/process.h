@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -61,6 +62,11 @@ public:
             size -= static_cast<std::size_t>(n);
         }
         return true;
+    }
+    /// Whether what it says next is that it is ready, as manad does.
+    [[nodiscard]] bool says_ready() const {
+        char text[6] = {};
+        return read(text, sizeof text) && std::string_view(text, sizeof text) == "ready\n";
     }
     /// Its wait status.
     std::optional<int> wait() {

@@ -165,6 +165,15 @@ protected:
         for (int i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(exchange());
     }
 
+    /// The next one under a limit of the shell. It gets all, and never says so.
+    void run_limited(const std::string& limit) {
+        std::vector<std::string> all{"/bin/sh", "-c", "ulimit " + limit + "; exec \"$@\"", "sh"};
+        Relay relay(folder_, [](Relay::Message&) { return true; });
+        const auto next = next_words(folder_ + "/relay");
+        all.insert(all.end(), next.begin(), next.end());
+        run(all);
+    }
+
     std::unique_ptr<Process> next_;
     std::size_t with_descriptors_ = 0;
     std::size_t files_ = 0;
@@ -252,13 +261,7 @@ TEST_F(TakeOverFailuresTest, DescriptorsAreNotWhatTheyWere) {
 TEST_F(TakeOverFailuresTest, NoDescriptorsAreLeftForIt) {
     for (int files = 6; files < 60; files += 3) {
         SCOPED_TRACE(files);
-        std::string words = "ulimit -n " + std::to_string(files) + "; exec \"$@\"";
-        std::vector<std::string> all{"/bin/sh", "-c", words, "sh"};
-        // It gets all, and never says so.
-        Relay relay(folder_, [](Relay::Message&) { return true; });
-        const auto next = next_words(folder_ + "/relay");
-        all.insert(all.end(), next.begin(), next.end());
-        run(all);
+        run_limited("-n " + std::to_string(files));
         if (HasFatalFailure()) return;
     }
 }
@@ -268,12 +271,7 @@ TEST_F(TakeOverFailuresTest, NoMemoryIsLeftForIt) {
     if (!manad::can_be_sandboxed()) GTEST_SKIP() << "an instrumented build";
     for (int megabytes = 20; megabytes < 320; megabytes += 20) {
         SCOPED_TRACE(megabytes);
-        const std::string words = "ulimit -v " + std::to_string(megabytes << 10) + "; exec \"$@\"";
-        std::vector<std::string> all{"/bin/sh", "-c", words, "sh"};
-        Relay relay(folder_, [](Relay::Message&) { return true; });
-        const auto next = next_words(folder_ + "/relay");
-        all.insert(all.end(), next.begin(), next.end());
-        run(all);
+        run_limited("-v " + std::to_string(megabytes << 10));
         if (HasFatalFailure()) return;
     }
 }

@@ -97,13 +97,9 @@ protected:
         all.insert(all.end(), more_.begin(), more_.end());
         return all;
     }
-    static bool ready(const Process& process) {
-        char text[6] = {};
-        return process.read(text, sizeof text) && std::string(text, sizeof text) == "ready\n";
-    }
     void start() {
         manad_ = std::make_unique<Process>(words());
-        ASSERT_TRUE(ready(*manad_));
+        ASSERT_TRUE(manad_->says_ready());
     }
     void attach() {
         a_ = std::make_unique<Client>(folder_ + "/a", 1);
@@ -156,7 +152,7 @@ protected:
         const auto status = manad_->wait();
         EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
         manad_ = std::move(next);
-        ASSERT_TRUE(ready(*manad_));
+        ASSERT_TRUE(manad_->says_ready());
     }
     /// One that fails, after which the first one goes on.
     void fail(std::vector<std::string> all) {

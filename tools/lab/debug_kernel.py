@@ -20,8 +20,7 @@ from pathlib import Path
 from .building import built, entry, jobs, sweep_files, tree_files
 from .errors import LabError
 from .image import Image, cache_lock, cpio, digest, get_image, package_list
-from .paths import cache_dir, logs_dir
-from .roots import Root, make_root
+from .roots import Root, kept_root
 
 KERNELS = ("stock", "debug", "kcsan")
 FILES = Path(__file__).resolve().parent / "kernel"
@@ -91,14 +90,7 @@ def missing_settings(wanted: str, config: str) -> list[str]:
 def _root(image: Image) -> Root:
     """The root that builds debug kernels: compilers, and Debian's kernel source."""
     packages = [source_package(image), *package_list((FILES / "packages").read_text())]
-    key = digest("kernel-root-1", image.suite, " ".join(packages), PREPARE)
-    name = f"kernel-root-{image.suite}"
-    final = cache_dir() / f"{name}-{key}"
-    if not final.exists():
-        with cache_lock(name):
-            if not final.exists():
-                make_root(final, image.suite, packages, logs_dir() / f"{name}.log", PREPARE)
-    return Root(image.suite, key, final, "")
+    return kept_root("kernel-root", f"kernel-root-{image.suite}", image.suite, packages, PREPARE)
 
 
 def _source_version(root: Root, package: str) -> str:

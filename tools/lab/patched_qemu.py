@@ -12,10 +12,9 @@ from pathlib import Path
 
 from .building import built, jobs
 from .errors import LabError
-from .image import cache_lock, digest
-from .paths import cache_dir, logs_dir
+from .image import digest
 from .qemu import Qemu, extracted_qemu
-from .roots import Root, make_root
+from .roots import Root, kept_root
 
 SUITE = "trixie-backports"
 PATCHES = Path(__file__).resolve().parent / "qemu_patches"
@@ -55,16 +54,10 @@ def _root() -> tuple[Root, Path]:
     if given and not Path(given).is_file():
         raise LabError(f"{SOURCE}: there is no file {given}")
     hook = NO_SOURCE if given else FETCH
-    key = digest("qemu-root-1", SUITE, " ".join(PACKAGES), hook)
-    final = cache_dir() / f"qemu-root-{key}"
-    if not final.exists():
-        with cache_lock("qemu-root"):
-            if not final.exists():
-                make_root(final, SUITE, list(PACKAGES), logs_dir() / "qemu-root.log", hook)
-    root = Root(SUITE, key, final, "")
+    root = kept_root("qemu-root", "qemu-root", SUITE, list(PACKAGES), hook)
     found = sorted((root.tree / "src").glob("qemu_*.orig.tar.*"))
     if not given and not found:
-        raise LabError(f"{final} has no source of QEMU; remove that directory")
+        raise LabError(f"{root.path} has no source of QEMU; remove that directory")
     return root, Path(given) if given else found[-1]
 
 

@@ -122,6 +122,18 @@ def _make(image: Image, final: Path) -> None:
         raise
 
 
+def kept_root(label: str, name: str, suite: str, packages: list[str], hook: str) -> Root:
+    """The root `name` of packages in the cache, made first when it is not there. `label` names its
+    kind, in its key."""
+    key = digest(f"{label}-1", suite, " ".join(packages), hook)
+    final = cache_dir() / f"{name}-{key}"
+    if not final.exists():
+        with cache_lock(name):
+            if not final.exists():
+                make_root(final, suite, packages, logs_dir() / f"{name}.log", hook)
+    return Root(suite, key, final, "")
+
+
 def make_root(final: Path, suite: str, packages: list[str], log: Path, hook: str) -> None:
     """Makes the root `final` of packages; `hook` is a shell command that gets its path as $1."""
     as_root = os.geteuid() == 0

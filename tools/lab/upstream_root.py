@@ -12,10 +12,10 @@ from pathlib import Path
 from .building import built
 from .debian import WITH_BACKPORTS
 from .errors import LabError
-from .image import cache_lock, digest, package_list
-from .paths import ROOT, cache_dir, logs_dir
+from .image import digest, package_list
+from .paths import ROOT
 from .proc import run_logged
-from .roots import FETCH_SOURCES, Root, make_root
+from .roots import FETCH_SOURCES, Root, kept_root
 
 PACKAGES = ROOT / "tools" / "upstream.d" / "packages"
 #: The release of Debian that is made next, with the newest kernel of backports.
@@ -26,15 +26,8 @@ KERNEL = "linux-source-*.tar.*"
 
 def get_upstream_root(suite: str = SUITE) -> Root:
     """The root, made first when it is not in the cache."""
-    packages = package_list(PACKAGES.read_text())
-    key = digest("upstream-root-1", suite, " ".join(packages), FETCH_SOURCES)
-    name = f"upstream-root-{suite}"
-    final = cache_dir() / f"{name}-{key}"
-    if not final.exists():
-        with cache_lock(name):
-            if not final.exists():
-                make_root(final, suite, packages, logs_dir() / f"{name}.log", FETCH_SOURCES)
-    return Root(suite, key, final, "")
+    return kept_root("upstream-root", f"upstream-root-{suite}", suite,
+                     package_list(PACKAGES.read_text()), FETCH_SOURCES)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "manad/take_over_words.h"
+
 namespace openmana::manactl {
 namespace {
 
@@ -48,19 +50,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 /// The program with what that process was started with: arguments, environment, directory, output.
 pid_t start_like(long process, const std::string& program, const std::string& control) {
     const std::string about = "/proc/" + std::to_string(process);
-    std::vector<std::string> words;
     std::vector<std::string> given = texts_of(about + "/cmdline");
     std::vector<std::string> environment = texts_of(about + "/environ");
     if (given.empty() || environment.empty())
         die("cannot see how manad was started, process " + std::to_string(process));
     given[0] = program;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-        if (given[i] == "--take-over")
-            ++i;
-        else if (!given[i].starts_with("--take-over="))
-            words.push_back(given[i]);
-    }
-    words.insert(words.end(), {"--take-over", control});
+    std::vector<std::string> words = manad::words_to_take_over(given, control);
     const pid_t child = ::fork();
     if (child < 0) die(std::string("cannot start a process: ") + std::strerror(errno));
     if (child > 0) return child;

@@ -2,21 +2,16 @@
 #include "vfio_user/message.h"
 
 #include <cerrno>
-#include <initializer_list>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "unit/vfio_user/message_bytes.h"
 
 namespace openmana::vfio_user {
 namespace {
 
 using testing::ElementsAreArray;
-
-std::vector<std::byte> bytes(std::initializer_list<int> values) {
-    std::vector<std::byte> result;
-    for (const int value : values) result.push_back(static_cast<std::byte>(value));
-    return result;
-}
 
 TEST(MessageTest, HeaderIsTheOneOfTheSpecification) {
     const auto raw = bytes({0x34, 0x12, 0x0A, 0x00, 0x12, 0x00, 0x00, 0x00,  //

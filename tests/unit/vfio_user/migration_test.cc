@@ -4,7 +4,6 @@
 #include "vfio_user/migration.h"
 
 #include <cerrno>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 
 #include "support/vfio_user_client.h"
 #include "unit/vfio_user/fake_backend.h"
+#include "unit/vfio_user/message_bytes.h"
 #include "vfio_user/session.h"
 #include "vfio_user/version.h"
 
@@ -30,20 +30,6 @@ using State = DeviceState;
 constexpr std::uint32_t kGet = 1U << 16;
 constexpr std::uint32_t kSet = 1U << 17;
 constexpr std::uint32_t kProbe = 1U << 18;
-
-std::vector<std::byte> bytes(std::initializer_list<int> values) {
-    std::vector<std::byte> result;
-    for (const int value : values) result.push_back(static_cast<std::byte>(value));
-    return result;
-}
-
-template <typename... T>
-std::vector<std::byte> pack(const T&... values) {
-    std::vector<std::byte> result;
-    Writer writer(result);
-    (writer.put(values), ...);
-    return result;
-}
 
 class MigrationTest : public testing::Test {
 protected:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "base/clock.h"
 #include "support/vfio_user_client.h"
 #include "unit/vfio_user/fake_backend.h"
+#include "unit/vfio_user/message_bytes.h"
 #include "vfio_user/version.h"
 
 namespace openmana::vfio_user {
@@ -26,20 +26,6 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-std::vector<std::byte> bytes(std::initializer_list<int> values) {
-    std::vector<std::byte> result;
-    for (const int value : values) result.push_back(static_cast<std::byte>(value));
-    return result;
-}
-
-template <typename... T>
-std::vector<std::byte> pack(const T&... values) {
-    std::vector<std::byte> result;
-    Writer writer(result);
-    (writer.put(values), ...);
-    return result;
-}
 
 class SessionTest : public testing::Test {
 protected:

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from areas import lifecycle
+from areas import lifecycle, vlan
 from harness import Area, CaseFailed, Context, Peer, check, skip
 from programs import gbits, rows_of
 
@@ -65,22 +65,13 @@ def interface(peer: Peer) -> str:
     return peer.out(find).split("/")[4]
 
 
-def device(peer: Peer) -> str:
-    """Its RDMA device: that with the GID of its address."""
-    found = peer.out("grep -il 'ffff:0a09:0002' /sys/class/infiniband/*/ports/1/gids/* || true")
-    return found.split("/")[4] if found else ""
-
-
-def gid(peer: Peer, address: str, rdma: str) -> int:
-    """The index of the RoCE v2 GID of an address."""
-    number = "".join(f"{int(byte):02x}" for byte in address.split("."))
-    text = peer.out(f"cd /sys/class/infiniband/{rdma}/ports/1; grep -il "
-                    f"'ffff:{number[:4]}:{number[4:]}' gids/*")
-    for line in text.split():
-        index = int(line.split("/")[1])
-        if "v2" in peer.out(f"cat /sys/class/infiniband/{rdma}/ports/1/gid_attrs/types/{index}"):
-            return index
-    raise CaseFailed(f"{peer.name}: {rdma} has no GID of {address}")
+def device(peer: Peer) -> tuple[str, int]:
+    """Its RDMA device, and there the index of the GID of its address."""
+    files = "/sys/class/infiniband/*/ports/1/gids/*"
+    find = f"grep -ls {vlan.ipv4_gid(ADDRESS['b'])} {files} | grep ."
+    peer.until(find, "the RDMA device of the new NIC does not come", 20)
+    path = peer.out(find).split()[0].split("/")
+    return path[4], int(path[-1])
 
 
 def use(context: Context) -> str:
@@ -89,15 +80,13 @@ def use(context: Context) -> str:
     name = interface(b)
     b.run(f"ip link set {name} up && ip addr replace {ADDRESS['b']}/24 dev {name}")
     b.until(f"ping -c 1 -W 1 -I {name} {ADDRESS['a']}", "no ping by the new NIC", 20)
-    end = time.monotonic() + 20
-    while not (rdma := device(b)):
-        check(time.monotonic() < end, "the RDMA device of the new NIC does not come")
-        time.sleep(0.2)
+    rdma, index = device(b)
     port = context.port()
     words = f"-F -s 65536 -n 200 -p {port}"
-    server = a.spawn(f"ib_write_bw -d {a.rdma} -x {gid(a, ADDRESS['a'], a.rdma)} {words}")
+    own = vlan.index_of(a, a.interface, ADDRESS["a"])
+    server = a.spawn(f"ib_write_bw -d {a.rdma} -x {own} {words}")
     a.wait_listening(port, server)
-    done = b.run(f"ib_write_bw -d {rdma} -x {gid(b, ADDRESS['b'], rdma)} {words} {ADDRESS['a']}")
+    done = b.run(f"ib_write_bw -d {rdma} -x {index} {words} {ADDRESS['a']}")
     a.finish(server)
     return gbits(rows_of(done.stdout)[0])
 
@@ -164,7 +153,7 @@ def under_a_program(context: Context) -> None:
     a.run(f"ip addr replace {ADDRESS['a']}/24 dev {a.interface}")
     plug(context)
     use(context)
-    rdma = device(b)
+    rdma, _ = device(b)
     watcher = b.spawn(f"exec stdbuf -oL ibv_asyncwatch -d {rdma}")
     watcher.wait_output("async event FD", 20)
     unplug(context)

@@ -77,7 +77,7 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
         TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience,
                                            state ? &*state : nullptr));
         if (handed != nullptr) {
-            server->set_paused_at(handed->paused);
+            server->set_handed_over(handed->paused);
             handed->state = {};  // whose memory the next one gets
         }
         daemon->nics_.push_back(std::move(server));

@@ -182,10 +182,11 @@ json Daemon::upgrade(const json& request) {
                 {"from", from_},
                 {"heap_bytes", base::heap_bytes()},
                 {"nics", json::array()}};
-    if (upgrade_) {
-        answer["under_way"] = upgrade_->under_way();
-        answer["failed"] = upgrade_->failed();
-    }
+    // Whoever waits for the end of it waits until guests are served, here too.
+    answer["under_way"] =
+        (upgrade_ && upgrade_->under_way()) ||
+        std::ranges::any_of(nics_, [](const auto& nic) { return nic->waits_to_serve(); });
+    if (upgrade_) answer["failed"] = upgrade_->failed();
     for (const auto& nic : nics_)
         if (const base::Duration blackout = nic->blackout(); blackout.count() != 0)
             answer["nics"].push_back(

@@ -120,7 +120,7 @@ base::Result<void> NicServer::start() {
     OM_PROBE(nic_start, name().c_str(), network_.c_str());
     return thread_->start([this] {
         server_->resume();
-        if (paused_at_ != base::TimePoint{})
+        if (handed_over_)
             blackout_.store(thread_->loop().clock().now() - paused_at_, std::memory_order_relaxed);
         if (const auto asked = base::ask_for_slice(base::kShortSlice); !asked)
             OM_WARN("nic slow: nic={} reason=\"{}\" errno={}", name(), asked.error().text,

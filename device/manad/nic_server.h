@@ -68,12 +68,18 @@ public:
     void resume();
     /// When it paused, here or in another process, by the clock of this host. While it rests.
     [[nodiscard]] base::TimePoint paused_at() const { return paused_at_; }
-    void set_paused_at(base::TimePoint at) { paused_at_ = at; }
+    /// Before start().
+    void set_handed_over(base::TimePoint paused) {
+        paused_at_ = paused;
+        handed_over_ = true;
+    }
     /// How long nobody has served the guest, from the pause in another process until this one went
     /// on; zero if it has not, or none was handed over. Any thread.
     [[nodiscard]] base::Duration blackout() const {
         return blackout_.load(std::memory_order_relaxed);
     }
+    /// It was handed over, and nobody serves its guest yet. Any thread.
+    [[nodiscard]] bool waits_to_serve() const { return handed_over_ && blackout().count() == 0; }
     /// Its client is at moving the guest elsewhere: nothing of that is in save(). On its thread.
     [[nodiscard]] bool moving() const { return mover_->busy(); }
     /// All that another process needs to go on with the guest. In a pause, while its thread rests.
@@ -114,6 +120,7 @@ private:
     std::unique_ptr<NicMover> mover_;
     std::unique_ptr<vfio_user::Server> server_;
     base::TimePoint paused_at_{};
+    bool handed_over_ = false;
     std::atomic<base::Duration> blackout_{};  // of itself alone, so relaxed
 };
 

@@ -118,17 +118,20 @@ void Upgrade::run() const {
         // Who was asked may have ended before it answered: then the other one is there.
         if (!seen) continue;
         now = *seen;
+        if (now.value("under_way", false)) continue;
         if (now["pid"].get<long>() != before) {
             print(now);
             return;
         }
-        if (now.value("under_way", false)) continue;
         if (const std::string failed = now.value("failed", ""); !failed.empty()) die(failed);
         int status = 0;
         if (child > 0 && ::waitpid(child, &status, WNOHANG) == child)
             die("the new manad ended before it was ready, with status " +
                 std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : 128));
     }
+    if (now["pid"].get<long>() != before)
+        die("manad " + std::to_string(now["pid"].get<long>()) +
+            " goes on, and does not serve all guests so far");
     die("no other manad goes on so far; this one does");
 }
 

@@ -128,6 +128,8 @@ Result<DatagramSocket> DatagramSocket::open(const SocketAddress& local, const Op
         return failed("cannot have a socket that takes nothing");
     // Without it they come one by one.
     if (options.offload && options.receives) (void)set(fd.get(), IPPROTO_UDP, UDP_GRO, 1);
+    if (options.shared && !set(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1))
+        return failed("cannot share the local address");
     if (::bind(fd.get(), local.get(), local.length) != 0)
         return failed("cannot bind the local address");
     // From now on only the other end's datagrams come in.

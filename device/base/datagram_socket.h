@@ -57,8 +57,9 @@ public:
         bool fragments = false;
         bool traffic_class = false;  ///< tell that of what comes in
         bool receives = true;        ///< false: what comes in is thrown away
-        bool errors = false;         ///< read_error() tells what the network says; see hear()
-        bool offload = true;         ///< false: each datagram by itself, as if the kernel could not
+        bool shared = false;  ///< others of this user have the address too: each gets whole flows
+        bool errors = false;  ///< read_error() tells what the network says; see hear()
+        bool offload = true;  ///< false: each datagram by itself, as if the kernel could not
     };
     /// Of a send().
     struct Sent {

@@ -12,10 +12,37 @@ namespace openmana::fabric {
 
 struct KnownAddress;
 
-/// Where a switch hands frames to, and from where it gets them. One thread at a time sends frames
-/// in from a port.
+/// Where a switch hands frames to, and from where it gets them: those of one thread by one door.
 class Port {
+    /// Addresses that the switch was asked for by some frames, each in the place that it shares
+    /// with others: as long as they are good no lock is needed.
+    class Kept {
+    public:
+        [[nodiscard]] const std::shared_ptr<KnownAddress>& at(std::uint64_t mac) const {
+            return places_[place(mac)];
+        }
+        void keep(std::uint64_t mac, std::shared_ptr<KnownAddress> known) {
+            places_[place(mac)] = std::move(known);
+        }
+        void clear() { places_.fill(nullptr); }
+
+    private:
+        static constexpr std::size_t kPlaces = 256;
+        /// Neighbours in a network have places of their own; who chooses addresses that share one
+        /// has but his own frames looked up.
+        static std::size_t place(std::uint64_t mac) {
+            return (mac ^ mac >> 8 ^ mac >> 16) % kPlaces;
+        }
+        std::array<std::shared_ptr<KnownAddress>, kPlaces> places_;
+    };
+
 public:
+    /// Where one thread at a time sends frames in. A port has one; who sends in on several threads
+    /// has one more for each. The order of frames is kept by a door, not between two.
+    class Door {
+        friend class Switch;
+        Kept sources_, destinations_;
+    };
     /// What comes by a tunnel does not leave by one: so several ends of tunnels that know each
     /// other make no loop.
     enum class Kind : std::uint8_t { kPlain, kTunnel };
@@ -37,28 +64,7 @@ private:
         return kind_ != Kind::kTunnel || other.kind_ != Kind::kTunnel;
     }
     const Kind kind_;
-    /// Addresses that the switch was asked for by frames of this port, each in the place that it
-    /// shares with others: as long as they are good no lock is needed.
-    class Kept {
-    public:
-        [[nodiscard]] const std::shared_ptr<KnownAddress>& at(std::uint64_t mac) const {
-            return places_[place(mac)];
-        }
-        void keep(std::uint64_t mac, std::shared_ptr<KnownAddress> known) {
-            places_[place(mac)] = std::move(known);
-        }
-        void clear() { places_.fill(nullptr); }
-
-    private:
-        static constexpr std::size_t kPlaces = 256;
-        /// Neighbours in a network have places of their own; who chooses addresses that share one
-        /// has but his own frames looked up.
-        static std::size_t place(std::uint64_t mac) {
-            return (mac ^ mac >> 8 ^ mac >> 16) % kPlaces;
-        }
-        std::array<std::shared_ptr<KnownAddress>, kPlaces> places_;
-    };
-    Kept sources_, destinations_;  // of the thread that sends frames in
+    Door door_;
 };
 
 }  // namespace openmana::fabric

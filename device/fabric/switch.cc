@@ -88,8 +88,8 @@ void Switch::detach(Port& port) {
     auto ports = std::make_shared<FloodPorts>(*ports_);
     std::erase_if(*ports, [&](const FloodPort& entry) { return entry.port == &port; });
     ports_ = std::move(ports);
-    port.sources_.clear();
-    port.destinations_.clear();
+    port.door_.sources_.clear();
+    port.door_.destinations_.clear();
 }
 
 void Switch::forget_locked(Table::iterator entry) {
@@ -190,9 +190,9 @@ void Switch::take_away(Peer& peer, const base::MacAddr& mac, MacRight right) {
     if (peers_.find(mac) != &peer) forget_locked(peer.port(), mac);
 }
 
-void Switch::saw(Port& from, const base::MacAddr& source, base::TimePoint now) {
+void Switch::saw(Port& from, Port::Door& door, const base::MacAddr& source, base::TimePoint now) {
     const std::uint64_t mac = key(source);
-    const Known& kept = from.sources_.at(mac);
+    const Known& kept = door.sources_.at(mac);
     if (kept && kept->is(mac) && (kept->fixed() || &kept->port == &from) && kept->lately(now))
         return;
     Known known;
@@ -200,15 +200,16 @@ void Switch::saw(Port& from, const base::MacAddr& source, base::TimePoint now) {
         const std::lock_guard lock(mutex_);
         known = saw_locked(from, source, now);
     }
-    if (known) from.sources_.keep(mac, std::move(known));
+    if (known) door.sources_.keep(mac, std::move(known));
 }
 
-Switch::Target Switch::look_up(Port& from, const base::MacAddr& destination, base::TimePoint now) {
+Switch::Target Switch::look_up(Port& from, Port::Door& door, const base::MacAddr& destination,
+                               base::TimePoint now) {
     const auto at = [&from](Port& port) {
         return Target{&port == &from ? Target::Kind::kSame : Target::Kind::kOne, &port};
     };
     const std::uint64_t mac = key(destination);
-    const Known& kept = from.destinations_.at(mac);
+    const Known& kept = door.destinations_.at(mac);
     if (kept && kept->is(mac) && kept->young(now, kAge)) return at(kept->port);
     Known known;
     {
@@ -218,7 +219,7 @@ Switch::Target Switch::look_up(Port& from, const base::MacAddr& destination, bas
     }
     Port* const last = known ? &known->port : nullptr;
     if (known && known->young(now, kAge)) {
-        from.destinations_.keep(mac, std::move(known));
+        door.destinations_.keep(mac, std::move(known));
         return at(*last);
     }
     // It may be a NIC's that has not sent from it for long.
@@ -250,7 +251,8 @@ std::size_t Switch::longest_bucket() const {
     return longest;
 }
 
-Switch::Target Switch::target_of(Port& from, base::FrameView frame, base::TimePoint now) {
+Switch::Target Switch::target_of(Port& from, Port::Door& door, base::FrameView frame,
+                                 base::TimePoint now) {
     const bool whole = frame.size() >= kEthernetHeader;
     const base::MacAddr source = whole ? base::mac_at(frame, base::kSourceMac) : base::MacAddr{};
     if (!whole || is_group(source)) {
@@ -258,24 +260,26 @@ Switch::Target Switch::target_of(Port& from, base::FrameView frame, base::TimePo
         return {};
     }
     observe(frame);
-    saw(from, source, now);
+    saw(from, door, source, now);
     const base::MacAddr destination = base::mac_at(frame, base::kDestinationMac);
     if (is_group(destination)) return {Target::Kind::kAll, nullptr};
-    return look_up(from, destination, now);
+    return look_up(from, door, destination, now);
 }
 
-void Switch::forward(Port& from, base::FrameViews frames) {
+void Switch::forward(Port& from, Port::Door& door, base::FrameViews frames) {
     const base::TimePoint now = clock_.now();
     while (!frames.empty()) {
         const base::FrameViews burst = frames.first(std::min(frames.size(), kBurst));
-        forward_burst(from, burst, now);
+        forward_burst(from, door, burst, now);
         frames = frames.subspan(burst.size());
     }
 }
 
-void Switch::forward_burst(Port& from, base::FrameViews frames, base::TimePoint now) {
+void Switch::forward_burst(Port& from, Port::Door& door, base::FrameViews frames,
+                           base::TimePoint now) {
     std::array<Target, kBurst> targets;
-    for (std::size_t i = 0; i < frames.size(); ++i) targets[i] = target_of(from, frames[i], now);
+    for (std::size_t i = 0; i < frames.size(); ++i)
+        targets[i] = target_of(from, door, frames[i], now);
     std::array<base::FrameView, kBurst> together;
     for (std::size_t i = 0; i < frames.size(); ++i) {
         const Target target = targets[i];

@@ -76,9 +76,10 @@ public:
     [[nodiscard]] std::vector<base::MacAddr> learned_at(Port& port) const;
     /// Nobody is behind the port with that address any more.
     void forget(const Port& port, const base::MacAddr& mac);
-    /// Sends frames that came in on `from` to where they belong, each port's together. Those from
-    /// one address to another keep their order.
-    void forward(Port& from, base::FrameViews frames);
+    /// Sends frames that came in on `from`, by a door of its own or by the one that it has, to
+    /// where they belong, each port's together. Those from one address to another keep their order.
+    void forward(Port& from, Port::Door& door, base::FrameViews frames);
+    void forward(Port& from, base::FrameViews frames) { forward(from, from.door_, frames); }
     void forward(Port& from, base::FrameView frame) { forward(from, base::FrameViews(&frame, 1)); }
     /// From now on `tap` sees each frame once, as it enters the switch; it outlives the switch.
     /// Before traffic starts.
@@ -134,10 +135,11 @@ private:
         bool fixed;
     };
     using FloodPorts = std::vector<FloodPort>;
-    void forward_burst(Port& from, base::FrameViews frames, base::TimePoint now);
-    Target target_of(Port& from, base::FrameView frame, base::TimePoint now);
-    void saw(Port& from, const base::MacAddr& source, base::TimePoint now);
-    Target look_up(Port& from, const base::MacAddr& destination, base::TimePoint now);
+    void forward_burst(Port& from, Port::Door& door, base::FrameViews frames, base::TimePoint now);
+    Target target_of(Port& from, Port::Door& door, base::FrameView frame, base::TimePoint now);
+    void saw(Port& from, Port::Door& door, const base::MacAddr& source, base::TimePoint now);
+    Target look_up(Port& from, Port::Door& door, const base::MacAddr& destination,
+                   base::TimePoint now);
     void flood(const Port& from, const Target& target, base::FrameView frame);
     void forget_locked(Table::iterator entry);
     Known saw_locked(Port& from, const base::MacAddr& source, base::TimePoint now);

@@ -1,122 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/udp_uplink.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <array>
+#include <utility>
+
+#include "base/random_seed.h"
+#include "fabric/flow_queues.h"
 
 namespace openmana::fabric {
-namespace {
 
-constexpr std::size_t kSendBurst = 64;
+static_assert(UplinkConfig::kMaxQueues <= kMaxFlowQueues);
 
-}  // namespace
-
-base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(base::EventLoop& loop, Switch& network,
+base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(std::span<base::EventLoop* const> loops,
+                                                           Switch& network,
                                                            const UplinkConfig& config) {
-    base::DatagramSocket::Options options;
-    options.remote = config.remote;
-    options.fragments = true;
+    base::EventLoop& loop = *loops.front();
     TRY(auto state, open_inherited(config.inherited, loop.clock().now()));
-    base::UniqueFd inherited;
+    std::vector<base::UniqueFd> inherited;
     if (state) {
-        state->begin("UDP ", 1);
-        inherited = state->descriptor();
+        const auto version = state->begin("UDP ", 2);
+        const std::size_t sockets = version < 2 ? 1 : state->count(1);
+        state->require(sockets <= UplinkConfig::kMaxQueues, "more queues than there can be");
+        while (state->ok() && inherited.size() < sockets) inherited.push_back(state->descriptor());
+        TRY_VOID(state->result());
     }
-    TRY(auto socket,
-        inherited ? base::DatagramSocket::inherit(std::move(inherited), config.local, options)
-                  : base::DatagramSocket::open(config.local, options));
-    std::unique_ptr<UplinkEncryption> encryption;
-    if (!config.encryption.key_file.empty()) {
-        TRY(encryption, UplinkEncryption::create(loop, config.encryption, config.local,
-                                                 config.remote, config.name));
+    const std::size_t before = inherited.size();
+    inherited.resize(std::max(before, config.queues));
+    FlowKey key;
+    for (std::uint64_t& word : key) {
+        TRY(word, base::random_seed());
     }
-    std::unique_ptr<UdpUplink> uplink(
-        new UdpUplink(loop, network, config, std::move(socket), std::move(encryption)));
-    TRY_VOID(loop.add(uplink->socket_.fd(), EPOLLIN,
-                      [raw = uplink.get()](std::uint32_t) { raw->read(); }));
+    std::unique_ptr<UdpUplink> uplink(new UdpUplink(loop, network, config, key));
+    for (std::size_t i = 0; i < config.queues; ++i)
+        TRY_VOID(uplink->add_queue(*loops[i % loops.size()], config, std::move(inherited[i])));
     if (!state) {
-        uplink->send_notice();
+        for (const auto& queue : uplink->queues_) queue->send_notice();
         return uplink;
     }
-    uplink->load(*state);
+    uplink->load(*state, before);
     state->end();
     TRY_VOID(state->result());
     return uplink;
 }
 
-UdpUplink::~UdpUplink() {
-    network_.detach(*this);
-    loop_.remove(socket_.fd());
+base::Result<void> UdpUplink::add_queue(base::EventLoop& loop, const UplinkConfig& config,
+                                        base::UniqueFd inherited) {
+    inlets_.push_back(std::make_unique<Inlet>(network_));
+    TRY(auto queue, UdpQueue::create(loop, config, queues_.size(), std::move(inherited),
+                                     [this, inlet = inlets_.back().get()](base::FrameViews frames) {
+                                         receive(*inlet, frames);
+                                     }));
+    queues_.push_back(std::move(queue));
+    return {};
 }
 
-/// What was encrypted may not be any more, or the other way round: so that stands by itself.
+UdpUplink::~UdpUplink() {
+    network_.detach(*this);
+}
+
 void UdpUplink::save(base::StateWriter& out) const {
-    out.begin("UDP ", 1);
-    out.descriptor(socket_.fd());
+    out.begin("UDP ", 2);
+    out.count(queues_.size());
+    for (const auto& queue : queues_) out.descriptor(queue->socket());
     base::save_counters(out, counters_);
-    base::StateWriter encryption(loop_.clock().now());
-    if (encryption_) encryption_->save(encryption);
-    out(encryption_ != nullptr);
-    out.bytes(std::move(encryption).finish());
+    for (const auto& queue : queues_) queue->save_encryption(out);
     out.end();
 }
 
-void UdpUplink::load(base::StateReader& in) {
+/// Of as many queues as the other process had.
+void UdpUplink::load(base::StateReader& in, std::size_t queues) {
     base::load_counters(in, counters_);
-    const auto encrypted = in.get<bool>();
-    const auto bytes = in.bytes();
-    if (!encrypted || !encryption_ || !in.ok()) return;
-    auto state = base::StateReader::open(bytes, loop_.clock().now());
-    if (state) encryption_->load(*state);
-    const auto loaded = state ? state->result() : tl::unexpected(state.error());
-    if (!loaded) in.refuse(loaded.error());
+    for (std::size_t i = 0; i < queues; ++i) {
+        if (i < queues_.size()) {
+            queues_[i]->load_encryption(in);
+        } else {
+            (void)in.get<bool>();
+            (void)in.bytes();
+        }
+    }
 }
 
+/// What the queues have counted goes together.
 void UdpUplink::visit_counters(const CounterVisitor& visitor) const {
     Uplink::visit_counters(visitor);
-    if (encryption_) encryption_->counters().visit(visitor);
+    std::vector<std::pair<base::CounterInfo, std::uint64_t>> sums;
+    for (const auto& queue : queues_) {
+        if (queue->encryption() == nullptr) continue;
+        std::size_t at = 0;
+        queue->encryption()->counters().visit(
+            [&](const base::CounterInfo& info, std::uint64_t value) {
+                if (at == sums.size()) sums.emplace_back(info, 0);
+                sums[at++].second += value;
+            });
+    }
+    for (const auto& [info, value] : sums) visitor(info, value);
 }
 
-void UdpUplink::send(std::span<const base::Datagram> datagrams) {
-    const auto sent = socket_.send(datagrams);
+void UdpUplink::send(UdpQueue& queue, base::FrameViews frames) {
+    const auto sent = queue.send(frames);
     count_sent(sent.datagrams, sent.bytes);
     if (const auto lost = sent.dropped + sent.too_large; lost > 0) counters_.tx_dropped.add(lost);
 }
 
 void UdpUplink::deliver(base::FrameViews frames) {
-    while (!frames.empty() && encryption_) {
-        const UplinkEncryption::Sealed* sealed = nullptr;
-        frames = frames.subspan(encryption_->seal(frames, sealed));
-        send(sealed->datagrams());
+    if (queues_.size() == 1) {
+        send(*queues_.front(), frames);
+        return;
     }
-    if (frames.empty()) return;
-    std::array<base::Datagram, kSendBurst> datagrams;
-    while (!frames.empty()) {
-        const base::FrameViews burst = frames.first(std::min(frames.size(), kSendBurst));
-        frames = frames.subspan(burst.size());
-        for (std::size_t i = 0; i < burst.size(); ++i) datagrams[i] = {{}, burst[i], nullptr, 0};
-        send(std::span(datagrams).first(burst.size()));
-    }
-}
-
-void UdpUplink::send_notice() {
-    if (!encryption_) return;
-    if (const auto notice = encryption_->notice()) (void)socket_.send(std::span(&*notice, 1));
-}
-
-/// One call a turn, so that who else is on the thread waits for no more.
-void UdpUplink::read() {
-    bool more = false;  // the loop asks again
-    frames_.clear();
-    const auto datagrams = socket_.receive(more);
-    if (encryption_)
-        encryption_->open(datagrams, frames_);
-    else
-        for (const base::ReceivedDatagram& datagram : datagrams) frames_.push_back(datagram.bytes);
-    receive(frames_);
-    send_notice();
+    each_flow_queue(
+        frames, queues_.size(), flow_key_,
+        [this](std::size_t queue, base::FrameViews its) { send(*queues_[queue], its); });
 }
 
 }  // namespace openmana::fabric

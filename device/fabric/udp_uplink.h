@@ -1,40 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "base/datagram_socket.h"
+#include "fabric/udp_queue.h"
 #include "fabric/uplink.h"
 
 namespace openmana::fabric {
 
 /// One frame a datagram, as QEMU's `-netdev dgram` has it, to and from one other end; or one packet
-/// of ESP with a frame in it.
+/// of ESP with a frame in it. With several queues a flow has one of them, so that its frames keep
+/// their order.
 class UdpUplink final : public Uplink {
 public:
-    static base::Result<std::unique_ptr<UdpUplink>> create(base::EventLoop& loop, Switch& network,
+    static base::Result<std::unique_ptr<UdpUplink>> create(std::span<base::EventLoop* const> loops,
+                                                           Switch& network,
                                                            const UplinkConfig& config);
     ~UdpUplink() override;
     void deliver(base::FrameViews frames) override;
     void visit_counters(const CounterVisitor& visitor) const override;
-    [[nodiscard]] UplinkEncryption* encryption() override { return encryption_.get(); }
+    [[nodiscard]] UplinkEncryption* encryption(std::size_t queue) override {
+        return queue < queues_.size() ? queues_[queue]->encryption() : nullptr;
+    }
     void save(base::StateWriter& out) const override;
 
 private:
+    using FlowKey = std::array<std::uint64_t, 2>;
     UdpUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
-              base::DatagramSocket socket, std::unique_ptr<UplinkEncryption> encryption)
-        : Uplink(loop, network, config.name),
-          socket_(std::move(socket)),
-          encryption_(std::move(encryption)) {}
-    void load(base::StateReader& in);
-    void read();
-    void send(std::span<const base::Datagram> datagrams);
-    void send_notice();
+              const FlowKey& key)
+        : Uplink(loop, network, config.name), flow_key_(key) {}
+    base::Result<void> add_queue(base::EventLoop& loop, const UplinkConfig& config,
+                                 base::UniqueFd inherited);
+    void load(base::StateReader& in, std::size_t queues);
+    void send(UdpQueue& queue, base::FrameViews frames);
 
-    base::DatagramSocket socket_;
-    const std::unique_ptr<UplinkEncryption> encryption_;  // or null
-    std::vector<base::FrameView> frames_;                 // for its memory
+    const FlowKey flow_key_;
+    std::vector<std::unique_ptr<Inlet>> inlets_;  // of each queue
+    std::vector<std::unique_ptr<UdpQueue>> queues_;
 };
 
 }  // namespace openmana::fabric

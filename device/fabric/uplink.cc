@@ -121,7 +121,7 @@ base::Result<std::optional<base::StateReader>> open_inherited(
     return base::StateReader::open(parcel->bytes, now, parcel->descriptors);
 }
 
-void Uplink::receive(base::FrameViews frames) {
+void Uplink::receive(Inlet& inlet, base::FrameViews frames) {
     std::array<base::FrameView, kReceiveBurst> good;
     while (!frames.empty()) {
         const base::FrameViews burst = frames.first(std::min(frames.size(), kReceiveBurst));
@@ -130,24 +130,25 @@ void Uplink::receive(base::FrameViews frames) {
         std::size_t bytes = 0;
         for (const base::FrameView frame : burst) {
             bytes += frame.size();
-            if (guard_.passes(frame)) good[count++] = frame;
+            if (inlet.guard.passes(frame)) good[count++] = frame;
         }
         counters_.rx_frames.add(burst.size());
         counters_.rx_bytes.add(bytes);
         if (count < burst.size()) counters_.foreign_source.add(burst.size() - count);
-        network_.forward(*this, base::FrameViews(good).first(count));
+        network_.forward(*this, inlet.door, base::FrameViews(good).first(count));
     }
 }
 
-base::Result<std::unique_ptr<Uplink>> Uplink::create(base::EventLoop& loop, Switch& network,
-                                                     const UplinkConfig& config) {
+base::Result<std::unique_ptr<Uplink>> Uplink::create(std::span<base::EventLoop* const> loops,
+                                                     Switch& network, const UplinkConfig& config) {
+    base::EventLoop& loop = *loops.front();
     switch (config.kind) {
         case UplinkConfig::Kind::kStream: {
             TRY(auto stream, StreamUplink::create(loop, network, config));
             return std::unique_ptr<Uplink>(std::move(stream));
         }
         case UplinkConfig::Kind::kUdp: {
-            TRY(auto udp, UdpUplink::create(loop, network, config));
+            TRY(auto udp, UdpUplink::create(loops, network, config));
             return std::unique_ptr<Uplink>(std::move(udp));
         }
         case UplinkConfig::Kind::kXdp: {

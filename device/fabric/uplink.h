@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,10 @@ struct UplinkConfig {
     std::string name;  ///< in log lines and counters
     std::string network = kDefaultNetwork;
     SocketAddress local, remote;
+    /// So many threads for what comes in. udp: each with its pair of ports, one higher than that
+    /// before; vxlan: of all networks with one local address.
+    std::size_t queues = 1;
+    static constexpr std::size_t kMaxQueues = 16;
     EncryptionConfig encryption;  ///< udp
     std::string interface;
     std::string path;
@@ -75,12 +81,18 @@ OM_COUNTERS(UplinkCounters, OM_UPLINK_COUNTERS);
     const std::shared_ptr<base::Parcel>& parcel, base::TimePoint now);
 
 /// A port of the switch with the world outside the process behind it. The switch learns who is
-/// there. Reads on its loop; `deliver` from any thread. Made and destroyed while the loop does not
-/// run, or on it.
+/// there. Reads on its loop, or one for each of its queues; `deliver` from any thread. Made and
+/// destroyed while no loop runs, or on the only one.
 class Uplink : public Port {
 public:
     ~Uplink() override { network_.detach(*this); }
     static base::Result<std::unique_ptr<Uplink>> create(base::EventLoop& loop, Switch& network,
+                                                        const UplinkConfig& config) {
+        return create(std::array{&loop}, network, config);
+    }
+    /// With a loop for each queue; those behind them have the first ones again.
+    static base::Result<std::unique_ptr<Uplink>> create(std::span<base::EventLoop* const> loops,
+                                                        Switch& network,
                                                         const UplinkConfig& config);
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const UplinkCounters& counters() const { return counters_; }
@@ -105,20 +117,26 @@ public:
         int error = 0;  ///< errno
     };
     [[nodiscard]] virtual std::vector<FailingEnd> failing_ends() const { return {}; }
-    /// Null if what goes through is not encrypted.
-    [[nodiscard]] virtual UplinkEncryption* encryption() { return nullptr; }
+    /// Of what goes through a queue; null if that is not encrypted. On the queue's loop.
+    [[nodiscard]] virtual UplinkEncryption* encryption(std::size_t queue = 0) {
+        (void)queue;
+        return nullptr;
+    }
 
 protected:
     Uplink(base::EventLoop& loop, Switch& network, std::string name, Kind kind = Kind::kPlain)
-        : Port(kind),
-          loop_(loop),
-          network_(network),
-          name_(std::move(name)),
-          guard_(network, nullptr, nullptr) {
+        : Port(kind), loop_(loop), network_(network), name_(std::move(name)), inlet_(network) {
         network_.attach(*this, nullptr);
     }
+    /// What a thread has that brings frames in.
+    struct Inlet {
+        explicit Inlet(Switch& network) : guard(network, nullptr, nullptr) {}
+        SourceGuard guard;
+        Door door;
+    };
     /// Frames from outside; the bytes are good during the call.
-    void receive(base::FrameViews frames);
+    void receive(Inlet& inlet, base::FrameViews frames);
+    void receive(base::FrameViews frames) { receive(inlet_, frames); }
     void receive(base::FrameView frame) { receive(base::FrameViews(&frame, 1)); }
 
     void count_sent(std::uint64_t frames, std::uint64_t bytes) {
@@ -133,7 +151,7 @@ protected:
     UplinkCounters counters_;
 
 private:
-    SourceGuard guard_;
+    Inlet inlet_;  // of its loop
 };
 
 }  // namespace openmana::fabric

@@ -34,22 +34,25 @@ bool set(int fd, int level, int option, int value) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLoop& loop,
-                                                                   const base::SocketAddress& local,
-                                                                   int ttl, const Key& key) {
-    TRY(auto receiver, base::DatagramSocket::open(local, receiver_options()));
-    // Who tunnels over IPv6 may leave the outer checksum away (RFC 6935).
-    if (local.family() == AF_INET6) (void)set(receiver.fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-    std::unique_ptr<VxlanEndpoint> endpoint(
-        new VxlanEndpoint(loop, local, ttl, key, std::move(receiver)));
+base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(
+    std::span<base::EventLoop* const> loops, const base::SocketAddress& local, int ttl,
+    const Key& key) {
+    std::unique_ptr<VxlanEndpoint> endpoint(new VxlanEndpoint(*loops.front(), local, ttl, key));
+    for (base::EventLoop* const loop : loops) {
+        TRY(auto receiver, base::DatagramSocket::open(local, receiver_options(loops.size())));
+        // Who tunnels over IPv6 may leave the outer checksum away (RFC 6935).
+        if (local.family() == AF_INET6) (void)set(receiver.fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+        endpoint->receivers_.push_back({loop, std::move(receiver)});
+    }
     TRY_VOID(endpoint->open_senders());
     TRY_VOID(endpoint->watch());
     return endpoint;
 }
 
-base::DatagramSocket::Options VxlanEndpoint::receiver_options() {
+base::DatagramSocket::Options VxlanEndpoint::receiver_options(std::size_t queues) {
     base::DatagramSocket::Options options;
     options.traffic_class = true;
+    options.shared = queues > 1;
     return options;
 }
 
@@ -61,26 +64,34 @@ base::DatagramSocket::Options VxlanEndpoint::sender_options() {
 }
 
 void VxlanEndpoint::save(base::StateWriter& out) const {
-    out.begin("VXEP", 1);
+    out.begin("VXEP", 2);
     out(ttl_, key_);
-    out.descriptor(receiver_.fd());
+    out.count(receivers_.size());
+    for (const Receiver& receiver : receivers_) out.descriptor(receiver.socket.fd());
     for (const base::DatagramSocket& sender : senders_) out.descriptor(sender.fd());
     base::save_counters(out, counters_);
     out.end();
 }
 
-base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLoop& loop,
-                                                                   const base::SocketAddress& local,
-                                                                   int ttl, base::StateReader& in) {
-    in.begin("VXEP", 1);
+base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(
+    std::span<base::EventLoop* const> loops, const base::SocketAddress& local, int ttl,
+    base::StateReader& in) {
+    const auto version = in.begin("VXEP", 2);
     const auto ttl_before = in.get<int>();
     const auto key = in.get<Key>();
     in.require(ttl_before == ttl, "the sockets that are handed over have another TTL");
-    base::UniqueFd socket = in.descriptor();
+    const std::size_t queues = version < 2 ? 1 : in.count(1);
+    in.require(queues == loops.size(), "there is another number of sockets that are handed over");
     TRY_VOID(in.result());
-    TRY(auto receiver, base::DatagramSocket::inherit(std::move(socket), local, receiver_options()));
-    std::unique_ptr<VxlanEndpoint> endpoint(
-        new VxlanEndpoint(loop, local, ttl, key, std::move(receiver)));
+    std::unique_ptr<VxlanEndpoint> endpoint(new VxlanEndpoint(*loops.front(), local, ttl, key));
+    base::UniqueFd socket;
+    for (base::EventLoop* const loop : loops) {
+        socket = in.descriptor();
+        TRY_VOID(in.result());
+        TRY(auto receiver,
+            base::DatagramSocket::inherit(std::move(socket), local, receiver_options(queues)));
+        endpoint->receivers_.push_back({loop, std::move(receiver)});
+    }
     for (std::size_t i = 0; i < kSenders; ++i) {
         socket = in.descriptor();
         TRY_VOID(in.result());
@@ -100,7 +111,7 @@ base::Result<std::unique_ptr<VxlanEndpoint>> VxlanEndpoint::create(base::EventLo
 }
 
 VxlanEndpoint::~VxlanEndpoint() {
-    loop_.remove(receiver_.fd());
+    for (const Receiver& receiver : receivers_) receiver.loop->remove(receiver.socket.fd());
     for (const base::DatagramSocket& sender : senders_) loop_.remove(sender.fd());
 }
 
@@ -124,7 +135,9 @@ base::Result<void> VxlanEndpoint::open_senders() {
 }
 
 base::Result<void> VxlanEndpoint::watch() {
-    TRY_VOID(loop_.add(receiver_.fd(), EPOLLIN, [this](std::uint32_t) { read(); }));
+    for (std::size_t i = 0; i < receivers_.size(); ++i)
+        TRY_VOID(receivers_[i].loop->add(receivers_[i].socket.fd(), EPOLLIN,
+                                         [this, i](std::uint32_t) { read(i); }));
     // Errors are told without being asked for.
     for (std::size_t i = 0; i < senders_.size(); ++i)
         TRY_VOID(loop_.add(senders_[i].fd(), 0, [this, i](std::uint32_t) { read_errors(i); }));
@@ -142,7 +155,8 @@ base::DatagramSocket::Sent VxlanEndpoint::send(std::size_t sender,
     return sent;
 }
 
-void VxlanEndpoint::read() {
+void VxlanEndpoint::read(std::size_t queue) {
+    base::DatagramSocket& receiver = receivers_[queue].socket;
     bool more = true;
     std::array<Tunnelled, VxlanUplink::kBurst> burst;
     for (int i = 0; i < kReadsPerTurn && more; ++i) {
@@ -154,12 +168,12 @@ void VxlanEndpoint::read() {
             if (found == uplinks_.end())
                 counters_.unknown_network.add(count);
             else
-                found->second->take(std::span(burst).first(count));
+                found->second->take(queue, std::span(burst).first(count));
             count = 0;
         };
         const base::SocketAddress* from = nullptr;
         roce::Gid sender{};
-        for (const base::ReceivedDatagram& datagram : receiver_.receive(more)) {
+        for (const base::ReceivedDatagram& datagram : receiver.receive(more)) {
             const auto packet = decode_vxlan(datagram.bytes);
             if (!packet) {
                 counters_.malformed.add();

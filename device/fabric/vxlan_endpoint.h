@@ -38,10 +38,11 @@ class VxlanUplink;
 
 OM_COUNTERS(VxlanEndpointCounters, OM_VXLAN_ENDPOINT_COUNTERS);
 
-/// One address of this host at which VXLAN tunnels end, for any number of networks: a socket for
-/// what comes in, and some that send, since the source port has to tell flows apart (RFC 7348,
-/// section 4.1). Receives on its loop; sends from any thread. Made and destroyed while the loop
-/// does not run, or on it; outlives its uplinks.
+/// One address of this host at which VXLAN tunnels end, for any number of networks: sockets for
+/// what comes in, each with a loop, and some that send, since the source port has to tell flows
+/// apart (RFC 7348, section 4.1). By that port the host gives a flow to one of those that receive.
+/// Sends from any thread. Made and destroyed while no loop runs, or on the only one; outlives its
+/// uplinks.
 ///
 /// What the network says of datagrams is for the log and counters alone, and anybody can make it
 /// up: each socket that sends hears so many messages a second, and then none until that is over.
@@ -54,13 +55,18 @@ public:
     using Key = std::array<std::uint64_t, 2>;
 
     /// `ttl` 0: the host's. The key chooses source ports, and which flows share one.
+    static base::Result<std::unique_ptr<VxlanEndpoint>> create(
+        std::span<base::EventLoop* const> loops, const base::SocketAddress& local, int ttl,
+        const Key& key);
     static base::Result<std::unique_ptr<VxlanEndpoint>> create(base::EventLoop& loop,
                                                                const base::SocketAddress& local,
-                                                               int ttl, const Key& key);
+                                                               int ttl, const Key& key) {
+        return create(std::array{&loop}, local, ttl, key);
+    }
     /// The same with the sockets of another process, as its save() has them.
-    static base::Result<std::unique_ptr<VxlanEndpoint>> create(base::EventLoop& loop,
-                                                               const base::SocketAddress& local,
-                                                               int ttl, base::StateReader& in);
+    static base::Result<std::unique_ptr<VxlanEndpoint>> create(
+        std::span<base::EventLoop* const> loops, const base::SocketAddress& local, int ttl,
+        base::StateReader& in);
     /// While nobody sends or receives.
     void save(base::StateWriter& out) const;
     ~VxlanEndpoint();
@@ -79,6 +85,8 @@ public:
     [[nodiscard]] const base::SocketAddress& local() const { return local_; }
     [[nodiscard]] int ttl() const { return ttl_; }
     [[nodiscard]] const Key& key() const { return key_; }
+    /// How many loops frames come in on.
+    [[nodiscard]] std::size_t queues() const { return receivers_.size(); }
     [[nodiscard]] const VxlanEndpointCounters& counters() const { return counters_; }
     /// By the flow that they all belong to. From any thread.
     base::DatagramSocket::Sent send(std::size_t sender, std::span<const base::Datagram> datagrams,
@@ -86,14 +94,13 @@ public:
     void count_malformed() { counters_.malformed.add(); }
 
 private:
-    VxlanEndpoint(base::EventLoop& loop, const base::SocketAddress& local, int ttl, const Key& key,
-                  base::DatagramSocket receiver)
-        : loop_(loop), local_(local), ttl_(ttl), key_(key), receiver_(std::move(receiver)) {}
-    [[nodiscard]] static base::DatagramSocket::Options receiver_options();
+    VxlanEndpoint(base::EventLoop& loop, const base::SocketAddress& local, int ttl, const Key& key)
+        : loop_(loop), local_(local), ttl_(ttl), key_(key) {}
+    [[nodiscard]] static base::DatagramSocket::Options receiver_options(std::size_t queues);
     [[nodiscard]] static base::DatagramSocket::Options sender_options();
     base::Result<void> open_senders();
     base::Result<void> watch();
-    void read();
+    void read(std::size_t queue);
     void read_errors(std::size_t sender);
     void hear_later(std::size_t sender);
     void tell(const base::NetworkError& error);
@@ -102,9 +109,13 @@ private:
     const base::SocketAddress local_;
     const int ttl_;
     const Key key_;
-    base::DatagramSocket receiver_;
-    std::vector<base::DatagramSocket> senders_;
-    /// Of each sender; of the loop.
+    struct Receiver {
+        base::EventLoop* loop;
+        base::DatagramSocket socket;
+    };
+    std::vector<Receiver> receivers_;
+    std::vector<base::DatagramSocket> senders_;  // told of errors on the first loop
+    /// Of each sender; of the first loop.
     struct Heard {
         base::TimePoint since{};
         unsigned messages = 0;

@@ -69,7 +69,10 @@ VxlanUplink::VxlanUplink(base::EventLoop& loop, Switch& network, const UplinkCon
       strangers_(config.vxlan.learn == VxlanConfig::Learn::kAll),
       fdb_(loop.clock(), context_of(config), config.vxlan.remotes,
            config.vxlan.learn != VxlanConfig::Learn::kNothing),
-      flood_limit_(config.vxlan.flood) {}
+      flood_limit_(config.vxlan.flood) {
+    for (std::size_t i = 0; i < endpoint.queues(); ++i)
+        inlets_.push_back(std::make_unique<Inlet>(network));
+}
 
 base::Result<std::unique_ptr<VxlanUplink>> VxlanUplink::create(base::EventLoop& loop,
                                                                Switch& network,
@@ -286,21 +289,27 @@ bool VxlanUplink::leaves(const Tunnelled& packet) {
     return true;
 }
 
-bool VxlanUplink::known(Fdb::Access& access, const Tunnelled& packet) {
+/// Who was looked up last; in one burst, so that the table is the same.
+struct VxlanUplink::Sender {
+    roce::Gid address{};
+    Fdb::Known end;
+};
+
+bool VxlanUplink::known(Fdb::Access& access, const Tunnelled& packet, Sender& sender) {
     // The unspecified address is nobody's (RFC 4291 2.5.2), and here means that no sender is known.
     if (packet.from == roce::Gid{}) {
         vxlan_.unknown_sender.add();
         return false;
     }
-    if (packet.from == sender_) return true;
+    if (packet.from == sender.address) return true;
     const auto end = access.known(packet.from);
     if (!end && !strangers_) {
         vxlan_.unknown_sender.add();
         return false;
     }
     const TunnelEnd& local = fdb_.context().local;
-    sender_end_ = end.value_or(Fdb::Known{{packet.from, local.port, local.vni}});
-    sender_ = packet.from;
+    sender.end = end.value_or(Fdb::Known{{packet.from, local.port, local.vni}});
+    sender.address = packet.from;
     return true;
 }
 
@@ -312,17 +321,18 @@ struct VxlanUplink::Remarks {
     TunnelEnd before, now;
 };
 
-bool VxlanUplink::passes(Fdb::Access& access, const Tunnelled& packet, Remarks& remarks) {
-    if (!known(access, packet)) {
+bool VxlanUplink::passes(Fdb::Access& access, const Tunnelled& packet, Sender& sender,
+                         Remarks& remarks) {
+    if (!known(access, packet, sender)) {
         remarks.stranger = &packet;
         return false;
     }
-    const Fdb::Seen seen = access.saw(base::mac_at(packet.frame, base::kSourceMac), sender_end_);
+    const Fdb::Seen seen = access.saw(base::mac_at(packet.frame, base::kSourceMac), sender.end);
     if (seen == Fdb::Seen::kRefused) remarks.refused = &packet;
     if (seen == Fdb::Seen::kMoved) {
         remarks.moved = &packet;
         remarks.before = access.before();
-        remarks.now = sender_end_.end;
+        remarks.now = sender.end.end;
     }
     return seen != Fdb::Seen::kRefused;
 }
@@ -343,7 +353,7 @@ void VxlanUplink::log(const Remarks& remarks) {
                 to_string(remarks.before), to_string(remarks.now));
 }
 
-void VxlanUplink::take(std::span<const Tunnelled> burst) {
+void VxlanUplink::take(std::size_t queue, std::span<const Tunnelled> burst) {
     OM_CHECK(burst.size() <= kBurst);
     std::array<const Tunnelled*, kBurst> good;
     std::size_t count = 0;
@@ -357,10 +367,10 @@ void VxlanUplink::take(std::span<const Tunnelled> burst) {
     Remarks remarks;
     {
         Fdb::Access access(fdb_);
-        sender_ = {};  // the table may be another than the last time
+        Sender sender;
         const auto passed = std::remove_if(
             good.begin(), good.begin() + static_cast<std::ptrdiff_t>(count),
-            [&](const Tunnelled* packet) { return !passes(access, *packet, remarks); });
+            [&](const Tunnelled* packet) { return !passes(access, *packet, sender, remarks); });
         count = static_cast<std::size_t>(passed - good.begin());
     }
     log(remarks);
@@ -368,7 +378,7 @@ void VxlanUplink::take(std::span<const Tunnelled> burst) {
     std::size_t left = 0;
     for (std::size_t i = 0; i < count; ++i)
         if (leaves(*good[i])) frames[left++] = good[i]->frame;
-    receive(base::FrameViews(frames).first(left));
+    receive(*inlets_[queue], base::FrameViews(frames).first(left));
 }
 
 }  // namespace openmana::fabric

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/once_per.h"
 #include "fabric/fdb.h"
@@ -54,7 +55,7 @@ public:
     /// Frames that are looked up at once.
     static constexpr std::size_t kBurst = 64;
 
-    /// The endpoint is of the same loop and outlives it. `files`: who reads a table that another
+    /// The endpoint is of the same loops and outlives it. `files`: who reads a table that another
     /// program writes.
     static base::Result<std::unique_ptr<VxlanUplink>> create(base::EventLoop& loop, Switch& network,
                                                              const UplinkConfig& config,
@@ -63,8 +64,8 @@ public:
     ~VxlanUplink() override;
 
     void deliver(base::FrameViews frames) override;
-    /// Not more than kBurst. On the loop.
-    void take(std::span<const Tunnelled> burst);
+    /// Not more than kBurst, on the loop of that queue of the endpoint.
+    void take(std::size_t queue, std::span<const Tunnelled> burst);
     [[nodiscard]] bool connected() const override;
     [[nodiscard]] std::vector<FailingEnd> failing_ends() const override;
     [[nodiscard]] Fdb& fdb() { return fdb_; }
@@ -82,10 +83,12 @@ private:
     void note_ends(std::span<const base::Datagram> datagrams, std::uint64_t failed, int error);
     [[nodiscard]] bool from_here(const base::MacAddr& source, const Tunnelled& packet);
     [[nodiscard]] bool leaves(const Tunnelled& packet);
-    [[nodiscard]] bool known(Fdb::Access& access, const Tunnelled& packet);
+    struct Sender;
+    [[nodiscard]] bool known(Fdb::Access& access, const Tunnelled& packet, Sender& sender);
     void forget_failing_locked() const;
     struct Remarks;
-    [[nodiscard]] bool passes(Fdb::Access& access, const Tunnelled& packet, Remarks& remarks);
+    [[nodiscard]] bool passes(Fdb::Access& access, const Tunnelled& packet, Sender& sender,
+                              Remarks& remarks);
     void log(const Remarks& remarks);
 
     VxlanEndpoint& endpoint_;
@@ -96,9 +99,7 @@ private:
     FloodLimit flood_limit_;  // under the lock of an Access
     std::unique_ptr<FdbFile> file_;
     VxlanCounters vxlan_;
-    // Of the sender that was looked up last; in one burst, so that the table is the same.
-    roce::Gid sender_{};
-    Fdb::Known sender_end_;
+    std::vector<std::unique_ptr<Inlet>> inlets_;  // of each queue of the endpoint
     static constexpr base::Duration kRest = std::chrono::seconds(60);
     // Ends that the host could not send to when it last tried, by their addresses, with errno.
     struct Failing {

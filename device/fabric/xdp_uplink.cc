@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/mac_at.h"
 #include "base/random_seed.h"
-#include "fabric/inner_packet.h"
+#include "fabric/flow_queues.h"
 
 namespace openmana::fabric {
 namespace {
@@ -300,27 +300,11 @@ void XdpUplink::deliver(base::FrameViews frames) {
         } else if (senders == 1) {
             send(queues_[0], rest);
         } else {
-            send_by_flow(rest, senders);
+            each_flow_queue(rest, senders, flow_key_,
+                            [this](std::size_t queue, base::FrameViews frames) {
+                                send(queues_[queue], frames);
+                            });
         }
-    }
-}
-
-void XdpUplink::send_by_flow(base::FrameViews frames, std::size_t senders) {
-    std::array<std::uint8_t, XdpQueue::kBurst> queue_of;
-    std::uint64_t used = 0;
-    for (std::size_t i = 0; i < frames.size(); ++i) {
-        const std::size_t queue =
-            flow_hash(frames[i], InnerPacket::of(frames[i]), flow_key_) % senders;
-        queue_of[i] = static_cast<std::uint8_t>(queue);
-        used |= std::uint64_t{1} << queue;
-    }
-    std::array<base::FrameView, XdpQueue::kBurst> together;
-    for (std::size_t queue = 0; queue < senders; ++queue) {
-        if ((used >> queue & 1) == 0) continue;
-        std::size_t count = 0;
-        for (std::size_t i = 0; i < frames.size(); ++i)
-            if (queue_of[i] == queue) together[count++] = frames[i];
-        send(queues_[queue], base::FrameViews(together).first(count));
     }
 }
 

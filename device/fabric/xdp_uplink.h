@@ -85,7 +85,6 @@ private:
     void read_groups();
     void learn(base::FrameView frame);
     void send(XdpQueue& queue, base::FrameViews frames);
-    void send_by_flow(base::FrameViews frames, std::size_t senders);
     void ask_to_push();
     void push();
     void add_kernel_counts() const;

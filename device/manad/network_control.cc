@@ -23,14 +23,6 @@ json failure(const std::string& subject, const base::Error& error) {
     return manad::failure(in_words(subject, error));
 }
 
-template <typename Counters>
-json counters_of(const Counters& counters) {
-    json result = json::object();
-    counters.visit(
-        [&](const base::CounterInfo& info, std::uint64_t value) { result[info.name] = value; });
-    return result;
-}
-
 json failure(const NicServer& nic, const base::Error& no_answer) {
     return manad::failure(nic.no_answer(no_answer));
 }
@@ -195,8 +187,10 @@ void NetworkControl::add_metrics(MetricsText& text) const {
 }
 
 bool NetworkControl::serves_on(const LoopThread& thread) const {
-    return std::ranges::any_of(uplinks_,
-                               [&](const auto& uplink) { return &uplink->thread() == &thread; });
+    return std::ranges::any_of(uplinks_, [&](const auto& uplink) {
+        return std::ranges::any_of(uplink->threads(),
+                                   [&](const auto& its) { return its.get() == &thread; });
+    });
 }
 
 base::Result<void> NetworkControl::start() {
@@ -212,7 +206,8 @@ void NetworkControl::stop() {
 
 std::vector<std::shared_ptr<LoopThread>> NetworkControl::threads() const {
     std::vector<std::shared_ptr<LoopThread>> threads;
-    for (const auto& uplink : uplinks_) threads.push_back(uplink->shared_thread());
+    for (const auto& uplink : uplinks_)
+        threads.insert(threads.end(), uplink->threads().begin(), uplink->threads().end());
     if (files_) threads.push_back(files_);
     return threads;
 }
@@ -443,7 +438,12 @@ json NetworkControl::uplinks() const {
     json rows = json::array();
     for (const auto& server : uplinks_) {
         const fabric::Uplink& uplink = server->uplink();
-        json counters = counters_of(server->thread().watch().counters());
+        json counters = json::object();
+        for (const auto& thread : server->threads())
+            thread->watch().counters().visit(
+                [&](const base::CounterInfo& info, std::uint64_t value) {
+                    counters[info.name] = counters.value(info.name, std::uint64_t{0}) + value;
+                });
         uplink.visit_counters([&](const base::CounterInfo& info, std::uint64_t value) {
             counters[info.name] = value;
         });
@@ -469,11 +469,14 @@ json NetworkControl::rekey(const std::string& name) {
             continue;
         }
         any = true;
-        const auto asked = server->thread().call(
-            "rekey", [encryption = uplink.encryption()] { return encryption->rekey(); });
-        if (!asked)
-            return failure(fmt::format("uplink '{}': {}", uplink.name(), asked.error().text));
-        if (!*asked) return failure(fmt::format("uplink '{}'", uplink.name()), asked->error());
+        std::size_t queue = 0;
+        for (const auto& thread : server->threads()) {
+            const auto asked = thread->call(
+                "rekey", [encryption = uplink.encryption(queue++)] { return encryption->rekey(); });
+            if (!asked)
+                return failure(fmt::format("uplink '{}': {}", uplink.name(), asked.error().text));
+            if (!*asked) return failure(fmt::format("uplink '{}'", uplink.name()), asked->error());
+        }
         OM_INFO("rekey: uplink={}", uplink.name());
     }
     if (any) return {{"ok", true}};

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fabric/tunnel_end.h"
 #include "manad/account.h"
 #include "manad/vxlan_options.h"
 #include "manad/xdp_options.h"
@@ -230,6 +231,12 @@ Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
             if (failed != nullptr) return wrong(key, value, failed);
             continue;
         }
+        if (key == "queues") {
+            const auto count = parse_queues(value);
+            if (!count) return tl::unexpected(count.error());
+            config.queues = *count;
+            continue;
+        }
         if (key != "local" && key != "remote")
             return tl::unexpected(fmt::format("unknown key '{}'", key));
         const auto address = fabric::SocketAddress::parse(value);
@@ -241,6 +248,10 @@ Parsed<fabric::UplinkConfig> parse_udp_uplink(const std::string& text,
         return tl::unexpected(std::string("udp needs local=ADDRESS:PORT,remote=ADDRESS:PORT"));
     if (config.local.storage.ss_family != config.remote.storage.ss_family)
         return tl::unexpected(std::string("local and remote are not of one IP version"));
+    for (const auto* const address : {&config.local, &config.remote})
+        if (fabric::port_of(*address) + config.queues - 1 > 65535)
+            return tl::unexpected(fmt::format("{}: there are not {} ports from there on",
+                                              address->text(), config.queues));
     if (keys->contains("rekey") && !keys->contains("key-file"))
         return tl::unexpected(std::string("rekey= is for an uplink with key-file="));
     return config;
@@ -430,6 +441,12 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
             std::string("names no policy: one of mac-check, macs, ips, acl, limit, rdma-limit, "
                         "eth-limit and flow-log is needed"));
     return options;
+}
+
+Parsed<std::size_t> parse_queues(const std::string& value) {
+    const auto count = parse_number<std::size_t>(value, 1, fabric::UplinkConfig::kMaxQueues);
+    if (!count) return wrong("queues", value, "a number from 1 to 16");
+    return *count;
 }
 
 Parsed<fabric::UplinkConfig> parse_uplink(const std::string& given,

@@ -64,6 +64,9 @@ struct PolicyOptions {
 };
 [[nodiscard]] Parsed<PolicyOptions> parse_policy(const std::string& text);
 
+/// Of an uplink of UDP or VXLAN: from 1 to UplinkConfig::kMaxQueues.
+Parsed<std::size_t> parse_queues(const std::string& value);
+
 /// `access` is that of a socket that the text says nothing else of.
 [[nodiscard]] Parsed<fabric::UplinkConfig> parse_uplink(const std::string& text,
                                                         const base::SocketAccess& access = {});

@@ -28,17 +28,20 @@ struct BadOption {
     std::string text;
 };
 
-/// Networks with one local address share a socket.
+/// Networks with one local address share sockets and threads.
 std::optional<std::string> find_vxlan_conflict(const std::vector<fabric::UplinkConfig>& uplinks) {
     std::set<std::string> names;
-    std::map<std::string, int> ttls;
+    std::map<std::string, const fabric::UplinkConfig*> firsts;
     for (const fabric::UplinkConfig& uplink : uplinks) {
         if (uplink.kind != fabric::UplinkConfig::Kind::kVxlan) continue;
         if (!names.insert(uplink.name).second)
             return fmt::format("--uplink: there are two {}", uplink.name);
         const std::string local = uplink.local.text();
-        if (ttls.emplace(local, uplink.vxlan.ttl).first->second != uplink.vxlan.ttl)
+        const fabric::UplinkConfig& first = *firsts.emplace(local, &uplink).first->second;
+        if (first.vxlan.ttl != uplink.vxlan.ttl)
             return fmt::format("--uplink: the networks of {} have one ttl", local);
+        if (first.queues != uplink.queues)
+            return fmt::format("--uplink: the networks of {} have the same queues", local);
     }
     return std::nullopt;
 }
@@ -92,11 +95,11 @@ void declare(CLI::App& app, Texts& texts) {
                "[,congestion=on|off][,ext=on|off]"
                "[,incoming=on|off]; repeatable");
     repeatable("--uplink", texts.uplinks,
-               "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,key-file=FILE"
+               "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,queues=N][,key-file=FILE"
                "[,rekey=3600s]] or tap=INTERFACE or "
                "stream=PATH[,listen[,access=USER:GROUP:MODE]] or "
                "vxlan=local=IP[:PORT],vni=N[,remote=IP[:PORT]+..][,learn=peers|on|off][,fdb=FILE]"
-               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N][,flood=N|off] or "
+               "[,fdb-dev=NAME][,dscp=N|inherit][,ttl=N][,flood=N|off][,queues=N] or "
                "xdp=INTERFACE[,queues=N|all][,mode=auto|zero-copy|copy|generic], and "
                "[,network=NAME]; repeatable");
     repeatable("--fault", texts.faults,

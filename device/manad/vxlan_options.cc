@@ -126,6 +126,12 @@ Parsed<fabric::UplinkConfig> parse_vxlan_uplink(const std::string& text,
     config.kind = fabric::UplinkConfig::Kind::kVxlan;
     for (const auto& [key, value] : *keys) {
         if (key == "local" || key == "remote") continue;
+        if (key == "queues") {
+            const auto count = parse_queues(value);
+            if (!count) return tl::unexpected(count.error());
+            config.queues = *count;
+            continue;
+        }
         if (auto bad = take(key, value, config.vxlan)) return tl::unexpected(std::move(*bad));
     }
     if (!keys->contains("local") || !keys->contains("vni"))

@@ -14,8 +14,10 @@
 #include "fabric/inner_packet.h"
 #include "fabric/uplink_mtu.h"
 #include "fabric/vxlan.h"
+#include "support/eventually.h"
 #include "support/temp_dir.h"
 #include "unit/fabric/frames.h"
+#include "unit/fabric/queue_threads.h"
 #include "unit/fabric/vxlan_fixture.h"
 
 namespace openmana::fabric::vxlan_test {
@@ -202,6 +204,99 @@ TEST_F(VxlanUplinkTest, ALongFloodListIsServedWhole) {
     }
 }
 
+/// Seventeen hosts that know each other: what each says to all comes to every other once and goes
+/// no further; then frames go to the one host alone.
+TEST_F(VxlanUplinkTest, SixteenPeersHearAllOnceAndWhatIsForThemAlone) {
+    constexpr std::size_t kHosts = 17;
+    const auto mac_of = [](std::size_t host) {
+        return base::MacAddr{2, 0, 0, 0, 1, static_cast<std::uint8_t>(host)};
+    };
+    std::vector<std::unique_ptr<Host>> hosts;
+    for (std::size_t i = 0; i < kHosts; ++i)
+        hosts.push_back(
+            std::make_unique<Host>(*this, "127.0.2." + std::to_string(i + 1), mac_of(i)));
+    for (const auto& host : hosts) {
+        std::vector<TunnelEnd> others;
+        for (const auto& other : hosts)
+            if (other != host) others.push_back(other->own);
+        host->join(others);
+    }
+    const auto send = [&](std::size_t from, const base::MacAddr& to, std::uint32_t number) {
+        FrameMaker maker;
+        maker.source_mac = mac_of(from);
+        maker.destination_mac = to;
+        base::Frame frame = maker.udp(1, 2);
+        base::store_le(frame.data() + 42, number);
+        hosts[from]->network.forward(hosts[from]->port, frame);
+    };
+    const auto came = [&] {
+        std::size_t frames = 0;
+        for (const auto& host : hosts) frames += host->port.frames.size();
+        return frames;
+    };
+    for (std::uint32_t i = 0; i < kHosts; ++i) send(i, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, i);
+    serve_until([&] { return came() >= kHosts * (kHosts - 1); });
+    serve_a_while();
+    for (std::uint32_t i = 0; i < kHosts; ++i) {
+        std::vector<std::uint32_t> expected;
+        for (std::uint32_t other = 0; other < kHosts; ++other)
+            if (other != i) expected.push_back(other);
+        EXPECT_THAT(hosts[i]->port.numbers(), ::testing::UnorderedElementsAreArray(expected));
+        EXPECT_EQ(counter(*hosts[i]->uplinks[0], "fabric.fdb.learned"), kHosts - 1);
+        EXPECT_EQ(counter(*hosts[i]->uplinks[0], "fabric.uplink.tx_frames"), kHosts - 1);
+        hosts[i]->port.frames.clear();
+    }
+    for (std::uint32_t i = 0; i < kHosts; ++i)
+        for (std::uint32_t to = 0; to < kHosts; ++to)
+            if (to != i) send(i, mac_of(to), i << 8 | to);
+    serve_until([&] { return came() >= kHosts * (kHosts - 1); });
+    serve_a_while();
+    for (std::uint32_t i = 0; i < kHosts; ++i) {
+        EXPECT_EQ(hosts[i]->port.frames.size(), kHosts - 1);
+        for (const std::uint32_t number : hosts[i]->port.numbers()) EXPECT_EQ(number & 255, i);
+        EXPECT_EQ(counter(*hosts[i]->uplinks[0], "fabric.vxlan.flooded"), 1u);
+        EXPECT_EQ(counter(*hosts[i]->uplinks[0], "fabric.uplink.tx_frames"), 2 * (kHosts - 1));
+    }
+}
+
+/// The host gives each flow, by its source port, to one of the sockets.
+TEST_F(VxlanUplinkTest, SeveralThreadsBringWhatComesInTheOrderOfEachFlow) {
+    const TunnelEnd own{*parse_ip("127.0.0.1"), free_port("127.0.0.1"), kVni};
+    test::QueueLoops loops;
+    Switch network(clock);
+    test::SharedPort port;
+    network.attach(port, &test::kMacB);
+    auto endpoint = VxlanEndpoint::create(loops.all(), socket_address_of(own), 0, kKey);
+    ASSERT_TRUE(endpoint) << endpoint.error().text;
+    EXPECT_EQ((*endpoint)->queues(), test::kQueues);
+    UplinkConfig config;
+    config.kind = UplinkConfig::Kind::kVxlan;
+    config.name = "vxlan";
+    config.local = (*endpoint)->local();
+    config.vxlan.vni = kVni;
+    config.vxlan.learn = Learn::kAll;
+    auto uplink = VxlanUplink::create(*loops.all()[0], network, config, **endpoint, *loop);
+    ASSERT_TRUE(uplink) << uplink.error().text;
+    std::vector<std::unique_ptr<PlainHost>> flows;
+    for (std::uint32_t i = 0; i < test::kFlows; ++i)
+        flows.push_back(std::make_unique<PlainHost>("127.0.0.2"));
+    loops.start();
+    constexpr std::uint32_t kFrames = 50 * test::kFlows;
+    for (std::uint32_t i = 0; i < kFrames; ++i) {
+        flows[i % test::kFlows]->send(own, numbered(i));
+        if (i % 100 == 99) {
+            ASSERT_TRUE(::openmana::test::eventually([&] { return port.seen().size() == i + 1; }));
+        }
+    }
+    loops.stop();
+    test::expect_flows_in_order(port.seen());
+    EXPECT_GT(port.threads(), 1U) << "of 32 flows all went to one of four sockets";
+    EXPECT_EQ(counter(**uplink, "fabric.uplink.rx_frames"), kFrames);
+    EXPECT_EQ(counter(**uplink, "fabric.fdb.learned"), 1U);
+    uplink->reset();
+    network.detach(port);
+}
+
 TEST_F(VxlanUplinkTest, NothingThatCameByATunnelLeavesByOne) {
     Host near(*this, "127.0.0.1", test::kMacA);
     PlainHost one("127.0.0.2");
@@ -288,7 +383,7 @@ TEST_F(VxlanUplinkTest, TheUnspecifiedAddressIsAStranger) {
     VxlanUplink& uplink = near.join({{*parse_ip("127.0.0.2"), 4789, kVni}});
     base::Frame frame = FrameMaker{}.reversed().udp(1, 2);
     const Tunnelled packet{frame, roce::Gid{}, 0};
-    uplink.take({&packet, 1});
+    uplink.take(0, {&packet, 1});
     EXPECT_TRUE(near.port.frames.empty());
     EXPECT_EQ(counter(uplink, "fabric.vxlan.unknown_sender"), 1u);
     EXPECT_EQ(counter(uplink, "fabric.fdb.learned"), 0u);

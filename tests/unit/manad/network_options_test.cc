@@ -246,6 +246,17 @@ TEST(UplinkOption, OfUdpCanBeEncrypted) {
     EXPECT_EQ(parse_uplink(ends + ",rekey=5s").error(), "rekey= is for an uplink with key-file=");
 }
 
+TEST(UplinkOption, OfUdpHasQueues) {
+    const std::string ends = "udp=local=127.0.0.1:4000,remote=127.0.0.1:65530";
+    EXPECT_EQ(parse_uplink(ends)->queues, 1U);
+    EXPECT_EQ(parse_uplink(ends + ",queues=6")->queues, 6U);
+    for (const char* queues : {"0", "17", "", "all", "-1"})
+        EXPECT_EQ(parse_uplink(ends + ",queues=" + queues).error(),
+                  std::string("queues=") + queues + " is not a number from 1 to 16");
+    EXPECT_EQ(parse_uplink(ends + ",queues=7").error(),
+              "127.0.0.1:65530: there are not 7 ports from there on");
+}
+
 TEST(UplinkOption, SaysWhatIsWrong) {
     for (const char* text :
          {"", "udp", "udp=", "udp=local=127.0.0.1:1", "udp=local=127.0.0.1:1,remote=[::1]:1",

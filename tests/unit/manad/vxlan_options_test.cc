@@ -90,6 +90,7 @@ TEST(VxlanOptions, EachMistakeHasItsMessage) {
         {"local=10.0.0.1,vni=5,flood=0", "flood=0 is not a number from 1 to 1000000000, or 'off'"},
         {"local=10.0.0.1,vni=5,dscp=64", "dscp=64 is not a number from 0 to 63, or 'inherit'"},
         {"local=10.0.0.1,vni=5,ttl=0", "ttl=0 is not a number from 1 to 255"},
+        {"local=10.0.0.1,vni=5,queues=17", "queues=17 is not a number from 1 to 16"},
         {"local=10.0.0.1,vni=5,fdb=", "fdb= is not a file"},
         {"local=10.0.0.1,vni=5,fdb-dev=x", "fdb-dev= is about the file of fdb=, which is missing"},
         {"local=10.0.0.1,vni=5,fdb=/f,fdb-dev=a-name-that-is-long",
@@ -118,6 +119,8 @@ TEST(VxlanOptions, OneAddressHasANetworkOnceAndOneTtl) {
     EXPECT_EQ(
         refusal({"vxlan=local=10.0.0.1,vni=5", "vxlan=local=10.0.0.1:4789,vni=5,network=red"}),
         "manad: --uplink: there are two vxlan=10.0.0.1:4789,vni=5\n");
+    EXPECT_EQ(refusal({"vxlan=local=10.0.0.1,vni=5", "vxlan=local=10.0.0.1,vni=6,queues=2"}),
+              "manad: --uplink: the networks of 10.0.0.1:4789 have the same queues\n");
     EXPECT_EQ(refusal({"vxlan=local=10.0.0.1,vni=5", "vxlan=local=10.0.0.1,vni=6,ttl=3"}),
               "manad: --uplink: the networks of 10.0.0.1:4789 have one ttl\n");
 }

@@ -239,13 +239,14 @@ def figures(rounds: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def soft_roce(lab: Lab) -> Route:
-    """Sets Soft-RoCE up on the virtio NICs."""
+def soft_roce(lab: Lab, uplinks: bool = False) -> Route:
+    """Sets Soft-RoCE up on the virtio NICs, or on those that are uplinks."""
     server, client = lab.guests
     for guest in (server, client):
-        guest.run(f"modprobe rdma_rxe && rdma link add rxe0 type rxe "
-                  f"netdev {guest.virtio_interface()}")
-    return Route("Soft-RoCE", server, client, server.virtio_ip(), "rxe0", "rxe0", slow=True)
+        interface = guest.uplink_interface() if uplinks else guest.virtio_interface()
+        guest.run(f"modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {interface}")
+    address = server.uplink_ip() if uplinks else server.virtio_ip()
+    return Route("Soft-RoCE", server, client, address, "rxe0", "rxe0", slow=True)
 
 
 def memcpy() -> dict[int, float]:

@@ -200,8 +200,9 @@ def make_parser() -> argparse.ArgumentParser:
                        "guests with stock driver and provider too, by turns, and counts the "
                        "instructions of posting and polling of both")
     bench.add_argument("--two-hosts", action="store_true", help="measures guests on two hosts "
-                       "(network namespaces, joined by a wire of --mtu) beside guests on one, and "
-                       "a plain UDP sender on that wire; for root; saves hosts.json")
+                       "(network namespaces, joined by a wire of --mtu) beside guests on one, a "
+                       "plain UDP sender on that wire, and Soft-RoCE on two hosts; for root; "
+                       "saves hosts.json")
 
     prepare = commands.add_parser("prepare", help="make what guests need, run none",
                                   description="Makes what the cache does not have: the image of "

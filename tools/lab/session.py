@@ -82,7 +82,8 @@ class Lab:
     their wire has that MTU; with `path` the way between two is as it says. With `outside` besides
     `wire_mtu` the second guest's uplinks are on a bridge, on the second host, with its end of the
     wire ("xdp": the first manad has the other end by AF_XDP) or with a VXLAN device of its kernel
-    ("vxlan": the first manad has the other end of the tunnel). `qemu`: "stock", or "patched"
+    ("vxlan": the first manad has the other end of the tunnel); "taps": the uplinks of both are,
+    each on its host, and there is no manad. `qemu`: "stock", or "patched"
     (patched_qemu.py). With `manad_user` each manad is started as its package does it, and what it
     writes is in `lab.output_dir`; `manad_before` are words that begin its command line.
     Logs are kept when the block ends by an exception (or with `keep_logs`), in `lab.log_dir`.
@@ -147,7 +148,7 @@ class Lab:
                 raise LabError(f"a guest cannot have a disk of {spec.disk} MiB (0 to {MAX_DISK})")
         if self.hosts is not None and set(map(self._place, range(len(self.specs)))) != {0, 1}:
             raise LabError("a wire joins two hosts, each of which needs a guest")
-        if self._outside not in ("", "xdp", "vxlan"):
+        if self._outside not in ("", "xdp", "vxlan", "taps"):
             raise LabError(f"no way to the outside is called {self._outside}")
         if self._outside and self.hosts is None:
             raise LabError("what is outside is on the wire between two hosts")
@@ -273,9 +274,12 @@ class Lab:
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir,
                                      host))
         if self._outside and self.hosts is not None:
-            args[0] += ["--uplink", self._outside_uplink(self.hosts)]
+            if self._outside != "taps":
+                args[0] += ["--uplink", self._outside_uplink(self.hosts)]
             port = self.hosts.vxlan(1, VNI) if self._outside == "vxlan" else INTERFACE
-            self.hosts.bridge(1, port, *(f"g1u{i}" for i in range(self.specs[1].uplinks)))
+            for host in (0, 1) if self._outside == "taps" else (1,):
+                self.hosts.bridge(host, port, *(f"g{host}u{i}"
+                                                for i in range(self.specs[host].uplinks)))
         for before in () if self._outside else range(len(nics) - 1):
             networks = dict.fromkeys(spec.network for spec in self.specs)
             for number, network in enumerate(networks):

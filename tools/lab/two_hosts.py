@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""manalab bench --two-hosts: guests on two hosts beside guests on one, and a plain UDP sender on
-the same wire, by turns in one run."""
+"""manalab bench --two-hosts: guests on two hosts beside guests on one, a plain UDP sender on the
+same wire, and Soft-RoCE over such a wire, by turns in one run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .bench import PORT, Route, commit, iperf, mana, perftest_row
+from .bench import PORT, Route, commit, iperf, mana, perftest_row, soft_roce
 from .build import configure_and_build, ensure_manad
 from .errors import LabError
 from .guest import GuestSpec
@@ -33,6 +34,7 @@ LARGE, SMALL, LATENCY, TCP, PLAIN = (
     "writes of 64 KiB", "writes of 8 bytes", "latency of a write of 8 bytes", "TCP",
     "plain UDP, datagrams of as many bytes")
 UNITS = {LARGE: "Gb/s", SMALL: "/s", LATENCY: "us", TCP: "Gb/s", PLAIN: "Gb/s"}
+PLACES = ("two hosts", "one host", "Soft-RoCE")
 
 
 def packet_bytes(mtu: int) -> int:
@@ -64,7 +66,7 @@ def rdma(route: Route, options: tuple[str, ...], column: int, factor: float) -> 
 
 def measures(route: Route, quick: bool) -> dict[str, Callable[[], float | None]]:
     """How each figure of a pair of guests is made."""
-    part = 4 if quick else 1
+    part = (4 if quick else 1) * (20 if route.slow else 1)
     return {
         LARGE: lambda: rdma(route, ("ib_write_bw", "-N", "--report_gbits", "-s", "65536", "-n",
                                     str(20000 // part)), 3, 1.0),
@@ -76,8 +78,9 @@ def measures(route: Route, quick: bool) -> dict[str, Callable[[], float | None]]
 
 def warm_up(route: Route) -> None:
     """Emulation has translated each program, and touched its memory, before a figure counts."""
-    perftest_row(route, "ib_write_bw", "-N", "-s", "65536", "-n", "300")
-    perftest_row(route, "ib_write_lat", "-s", "8", "-n", "300")
+    count = "50" if route.slow else "300"
+    perftest_row(route, "ib_write_bw", "-N", "-s", "65536", "-n", count)
+    perftest_row(route, "ib_write_lat", "-s", "8", "-n", count)
 
 
 def middle(values: list[float]) -> str:
@@ -100,14 +103,15 @@ def ratio(over: list[float], under: list[float]) -> str:
 def table(results: dict[str, Any]) -> str:
     """As Markdown."""
     lines = [f"MTU {results['mtu']}, medians of {results['rounds']} rounds with the lowest and the "
-             "highest:", "", "| | two hosts | one host | two by one | by plain UDP |",
-             "|---|---|---|---|---|"]
+             "highest:", "",
+             "| | two hosts | one host | two by one | by plain UDP | Soft-RoCE, two hosts |",
+             "|---|---|---|---|---|---|"]
     plain = results["two hosts"].get(PLAIN, [])
     for name, unit in UNITS.items():
-        two, one = (results[place].get(name, []) for place in ("two hosts", "one host"))
+        two, one, soft = (results[place].get(name, []) for place in PLACES)
         by_plain = ratio(two, plain) if name == LARGE else ""
         lines.append(f"| {name}, {unit} | {middle(two)} | {middle(one)} | {ratio(two, one)} "
-                     f"| {by_plain} |")
+                     f"| {by_plain} | {middle(soft)} |")
     return "\n".join(lines)
 
 
@@ -123,7 +127,7 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, ext:
     rounds = QUICK_ROUNDS if quick else ROUNDS
     results: dict[str, Any] = {
         "format": 1, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "mtu": wire,
-        "rounds": rounds, "commit": commit(), "two hosts": {}, "one host": {},
+        "rounds": rounds, "commit": commit(), **{place: {} for place in PLACES},
         "guests": [f"{spec.suite} {spec.driver} {spec.provider}" for spec in specs]}
     with ExitStack() as stack:
         labs = {}
@@ -132,6 +136,11 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, ext:
                                                   name="hosts"))
             labs[place].configure_network()
         routes = {place: mana(lab, place) for place, lab in labs.items()}
+        soft = stack.enter_context(Lab(
+            [replace(spec, uplinks=1, driver="stock", provider="stock") for spec in specs], nics=0,
+            mtu=wire, wire_mtu=wire, outside="taps", name="soft"))
+        soft.configure_network()
+        routes["Soft-RoCE"] = soft_roce(soft, uplinks=True)
         ways = {place: measures(route, quick) for place, route in routes.items()}
         hosts = labs["two hosts"].hosts
         assert hosts is not None

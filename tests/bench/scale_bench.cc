@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One manad with many NICs, as their number grows: how long it takes to start and to end, what it
 // keeps of memory, what it does when nobody does anything, and what a WRITE and a frame between two
-// of them cost beside the others. The clients are scripted, and drive the device as a guest would.
+// of them cost beside the others. With --apart the same NICs in one process each, whose networks
+// are joined by UDP uplinks. The clients are scripted, and drive the device as a guest would.
 #include <mana/rnic_queue.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -23,6 +24,7 @@
 #include "base/mac_text.h"
 #include "hostile/process.h"
 #include "support/eth_guest.h"
+#include "support/loopback.h"
 #include "support/rdma_host.h"
 #include "support/remote_nic.h"
 #include "support/temp_dir.h"
@@ -86,20 +88,32 @@ struct Client {
     base::GuestAddr frame{};
 };
 
-/// A manad with NICs, each of which has a client.
+/// NICs, each of which has a client, in one manad; or in one each, where the first two are joined
+/// by an uplink.
 class Host {
 public:
-    Host(const std::string& program, unsigned nics) {
-        std::vector<std::string> words{program, "--control", temp_.path() + "/control", "--log",
-                                       "error"};
+    Host(const std::string& program, unsigned nics, bool apart = false) {
+        std::vector<std::vector<std::string>> all(apart ? nics : 1);
+        for (std::size_t i = 0; i < all.size(); ++i)
+            all[i] = {program, "--control", temp_.path() + "/control" + std::to_string(i), "--log",
+                      "error"};
         for (unsigned i = 0; i < nics; ++i) {
+            auto& words = all[apart ? i : 0];
             words.insert(words.end(), {"--nic", "id=n" + std::to_string(i) +
                                                     ",mac=" + base::to_string(mac_of(i)) +
                                                     ",socket=" + socket(i)});
         }
+        if (apart && nics >= 2) {
+            const auto [first, second] = free_udp_addresses();
+            const auto uplink = [](const auto& local, const auto& remote) {
+                return "udp=local=" + local.text() + ",remote=" + remote.text();
+            };
+            all[0].insert(all[0].end(), {"--uplink", uplink(first, second)});
+            all[1].insert(all[1].end(), {"--uplink", uplink(second, first)});
+        }
         const double begin = now();
-        manad_ = std::make_unique<Process>(words);
-        OM_CHECK(manad_->says_ready());
+        for (const auto& words : all) manads_.push_back(std::make_unique<Process>(words));
+        for (const auto& manad : manads_) OM_CHECK(manad->says_ready());
         start_seconds = now() - begin;
         start_bytes = own_memory();
         for (unsigned i = 0; i < nics; ++i)
@@ -117,23 +131,35 @@ public:
     double end() {
         clients_.clear();
         const double begin = now();
-        ::kill(manad_->pid(), SIGTERM);
-        const auto status = manad_->wait();
-        OM_CHECK(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
+        for (const auto& manad : manads_) ::kill(manad->pid(), SIGTERM);
+        for (const auto& manad : manads_) {
+            const auto status = manad->wait();
+            OM_CHECK(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
+        }
         return now() - begin;
     }
     /// Of all its threads since it began.
     [[nodiscard]] double cpu() const {
-        clockid_t clock{};
-        timespec time{};
-        OM_CHECK(::clock_getcpuclockid(manad_->pid(), &clock) == 0 &&
-                 ::clock_gettime(clock, &time) == 0);
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+        double all = 0;
+        for (const auto& manad : manads_) {
+            clockid_t clock{};
+            timespec time{};
+            OM_CHECK(::clock_getcpuclockid(manad->pid(), &clock) == 0 &&
+                     ::clock_gettime(clock, &time) == 0);
+            all += static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+        }
+        return all;
+    }
+    /// How long one WRITE takes, when there is no other.
+    [[nodiscard]] double write_time(int count) {
+        const double before = now();
+        for (int i = 0; i < count; ++i) write_list(1);
+        return (now() - before) / count;
     }
     /// CPU time that each of some WRITEs of the first client to the second takes.
     [[nodiscard]] double write_cost(int lists) {
         const double before = cpu();
-        for (int i = 0; i < lists; ++i) write_list();
+        for (int i = 0; i < lists; ++i) write_list(kList);
         return (cpu() - before) / (lists * kList);
     }
     /// The same of frames.
@@ -156,22 +182,25 @@ private:
     }
     /// Without what it has of guests' memory.
     [[nodiscard]] std::uint64_t own_memory() const {
-        std::ifstream status("/proc/" + std::to_string(manad_->pid()) + "/status");
-        for (std::string line; std::getline(status, line);)
-            if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) * 1024;
-        return 0;
+        std::uint64_t all = 0;
+        for (const auto& manad : manads_) {
+            std::ifstream status("/proc/" + std::to_string(manad->pid()) + "/status");
+            for (std::string line; std::getline(status, line);)
+                if (line.starts_with("RssAnon:")) all += std::stoull(line.substr(8)) * 1024;
+        }
+        return all;
     }
-    void write_list() {
+    void write_list(int count) {
         Client& a = *clients_[0];
         const Client& b = *clients_[1];
-        for (int i = 0; i < kList; ++i)
+        for (int i = 0; i < count; ++i)
             OM_CHECK(a.host->post_send(*a.qp,
                                        {.opcode = MANA_HW_RNIC_WQE_WRITE,
                                         .sges = {a.all()},
                                         .remote_address = b.buffer.value(),
                                         .rkey = b.mr.rkey,
-                                        .signaled = i + 1 == kList},
-                                       i + 1 == kList));
+                                        .signaled = i + 1 == count},
+                                       i + 1 == count));
         HostQp* const qps[] = {a.qp.get()};
         std::vector<Completion> done;
         while (done.empty() || !done.back().signaled) a.host->poll(a.send_cq, qps, done);
@@ -201,16 +230,16 @@ private:
     }
 
     const TempDir temp_{"openmana-scale"};
-    std::unique_ptr<Process> manad_;
+    std::vector<std::unique_ptr<Process>> manads_;
     std::vector<std::unique_ptr<Client>> clients_;
 };
 
-int run(const std::string& program, const std::vector<unsigned>& sizes, int rounds,
-        double seconds) {
+void print_table(const std::string& program, const std::vector<unsigned>& sizes, double seconds,
+                 bool apart) {
     std::printf("%6s %9s %9s %12s %12s %10s\n", "NICs", "start ms", "end ms", "MiB started",
                 "MiB attached", "idle CPU %");
     for (const unsigned nics : sizes) {
-        Host host(program, nics);
+        Host host(program, nics, apart);
         std::this_thread::sleep_for(Seconds(1));
         const double before = host.cpu();
         std::this_thread::sleep_for(Seconds(seconds));
@@ -221,27 +250,39 @@ int run(const std::string& program, const std::vector<unsigned>& sizes, int roun
                     static_cast<double>(host.bytes) / (1 << 20), idle);
         std::fflush(stdout);
     }
-    Host few(program, 2);
-    Host many(program, sizes.back());
+}
+
+int run(const std::string& program, const std::vector<unsigned>& sizes, int rounds, double seconds,
+        bool apart) {
+    print_table(program, sizes, seconds, false);
+    if (apart) {
+        std::printf("\nThe same with a process for each NIC:\n");
+        print_table(program, sizes, seconds, true);
+    }
+    Host first(program, 2);
+    Host second(program, apart ? 2 : sizes.back(), apart);
+    const std::string other =
+        apart ? "in a process each" : "beside " + std::to_string(sizes.back() - 2) + " others";
     std::printf(
-        "\nCPU time of manad between two busy NICs, alone and beside %u others, medians of "
-        "%d rounds by turns:\n%8s %9s %9s %7s %s\n",
-        sizes.back() - 2, rounds, "", "alone us", "beside us", "ratio", "of the rounds");
+        "\nBetween two busy NICs, alone in one process and %s, medians of %d rounds by "
+        "turns:\n%22s %9s %9s %7s %s\n",
+        other.c_str(), rounds, "", "alone us", "other us", "ratio", "of the rounds");
     const auto compare = [&](const char* name, auto cost) {
         std::vector<double> alone, beside, ratio;
         for (int i = 0; i < rounds; ++i) {
-            alone.push_back(cost(few) * 1e6);
-            beside.push_back(cost(many) * 1e6);
+            alone.push_back(cost(first) * 1e6);
+            beside.push_back(cost(second) * 1e6);
             ratio.push_back(beside.back() / alone.back());
         }
         const auto [least, most] = std::ranges::minmax(ratio);
-        std::printf("%8s %9.2f %9.2f %7.2f %.2f to %.2f\n", name, median(alone), median(beside),
+        std::printf("%22s %9.2f %9.2f %7.2f %.2f to %.2f\n", name, median(alone), median(beside),
                     median(ratio), least, most);
     };
-    compare("WRITE", [](Host& host) { return host.write_cost(500); });
-    compare("frame", [](Host& host) { return host.frame_cost(2000); });
-    (void)few.end();
-    (void)many.end();
+    compare("CPU time of a WRITE", [](Host& host) { return host.write_cost(500); });
+    compare("CPU time of a frame", [](Host& host) { return host.frame_cost(2000); });
+    compare("time of a WRITE alone", [](Host& host) { return host.write_time(2000); });
+    (void)first.end();
+    (void)second.end();
     return EXIT_SUCCESS;
 }
 
@@ -255,6 +296,8 @@ int main(int argc, char** argv) {
     std::vector<unsigned> sizes{1, 10, 50, 100, 200};
     int rounds = 7;
     double seconds = 5;
+    bool apart = false;
+    app.add_flag("--apart", apart, "beside all NICs in one process: each in its own");
     app.add_option("--manad", program, "the program")->capture_default_str();
     app.add_option("--nics", sizes, "how many NICs, 2 to 250 at the end")
         ->delimiter(',')
@@ -277,5 +320,5 @@ int main(int argc, char** argv) {
         (void)::setrlimit(RLIMIT_NOFILE, &files);
     }
     ::signal(SIGPIPE, SIG_IGN);
-    return openmana::test::run(program, sizes, rounds, seconds);
+    return openmana::test::run(program, sizes, rounds, seconds, apart);
 }

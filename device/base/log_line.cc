@@ -3,6 +3,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -33,19 +34,6 @@ std::pair<std::string_view, std::size_t> value_at(std::string_view text) {
     }
     const std::size_t end = std::min(text.find(' '), text.size());
     return {text.substr(0, end), end};
-}
-
-std::string json_text(std::string_view text) {
-    std::string result = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\')
-            result += {'\\', c};
-        else if (static_cast<unsigned char>(c) < 0x20)
-            fmt::format_to(std::back_inserter(result), "\\u{:04x}", static_cast<unsigned>(c));
-        else
-            result += c;
-    }
-    return result + '"';
 }
 
 /// With a newline in the value its length stands before it.
@@ -110,15 +98,17 @@ std::string in_json(LogLevel level, std::chrono::system_clock::time_point time,
     const LogLine line = LogLine::of(text);
     const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
     const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(time - seconds);
-    std::string result = fmt::format("{{\"time\":\"{:%Y-%m-%dT%H:%M:%S}.{:03}Z\",\"level\":\"{}\"",
-                                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
-                                     millis.count(), name_of(level));
-    if (!line.event.empty()) result += ",\"event\":" + json_text(line.event);
-    result += ",\"fields\":{";
-    for (std::size_t i = 0; i < line.fields.size(); ++i)
-        result += (i > 0 ? "," : "") + json_text(line.fields[i].first) + ":" +
-                  json_text(line.fields[i].second);
-    return result + "},\"message\":" + json_text(text) + "}\n";
+    nlohmann::ordered_json object;
+    object["time"] =
+        fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                    fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), millis.count());
+    object["level"] = name_of(level);
+    if (!line.event.empty()) object["event"] = line.event;
+    auto& fields = object["fields"] = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : line.fields) fields[std::string(key)] = value;
+    object["message"] = text;
+    // What a guest or a file named need not be UTF-8, but JSON has to be.
+    return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
 std::string in_journal(LogLevel level, std::string_view program, std::string_view text) {

@@ -20,7 +20,8 @@ struct LogLine {
     [[nodiscard]] static LogLine of(std::string_view text);
 };
 
-/// One JSON object, with a newline: time, level, event, fields, and the whole as message.
+/// One JSON object, with a newline: time, level, event, fields, and the whole as message. Bytes
+/// that are not UTF-8 become U+FFFD; of two fields of one name the last one is told.
 [[nodiscard]] std::string in_json(LogLevel level, std::chrono::system_clock::time_point time,
                                   std::string_view text);
 

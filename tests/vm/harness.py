@@ -114,6 +114,7 @@ LAYOUTS = {
     "headers": "modules can be built in the second",
     "one": "one guest with two NICs",
     "systemd": "the same with systemd as process 1, and udev",
+    "nodes": "two guests with a NIC each, and with systemd and udev",
     "tap": "one guest, and the host's stack behind a TAP device",
     "xdp": "as soft, with a wire between manad's AF_XDP and the other guest's TAP device",
     "vxlan": "the same with a tunnel between manad and the kernel of the other guest's host",

@@ -232,6 +232,9 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         specs = [GuestSpec(suites[-1], cpus=max(2, arguments.cpus), systemd=True, **ours)]
         ends = ((0, 0), (0, 1))
         nics = 2
+    if layout == "nodes":  # what is installed in them is in memory, too
+        specs = [replace(spec, systemd=True, cpus=max(2, arguments.cpus),
+                         memory=max(1536, spec.memory)) for spec in specs]
     if layout == "headers" and arguments.kernel == "stock":
         # compilers want more memory, and what they write is in memory too
         specs[1] = replace(specs[1], headers=True, cpus=max(2, arguments.cpus), memory=2048)
@@ -259,7 +262,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         return runner_number
     recorder = None
     if arguments.evidence is not None:
-        build_for_evidence(*(("hostile_client",) if layout == "third" else ()))
+        build_for_evidence(*{"third": ("hostile_client",),
+                             "systemd": ("traffic_client",)}.get(layout, ()))
         recorder = Recorder({area.name: setup_of(area.name, arguments) for area in areas},
                             arguments.evidence, commit())
     folder: list[Path] = []

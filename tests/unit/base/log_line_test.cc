@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <string>
 
 namespace openmana::base {
 namespace {
@@ -58,8 +60,23 @@ TEST(LogLine, AsJson) {
               "\n");
     EXPECT_EQ(in_json(LogLevel::kInfo, {}, "a\tb"),
               R"({"time":"1970-01-01T00:00:00.000Z","level":"info","fields":{},)"
-              R"("message":"a\u0009b"})"
+              R"("message":"a\tb"})"
               "\n");
+}
+
+TEST(LogLine, AsJsonWhatIsNotUtf8IsReplaced) {
+    const std::string line =
+        in_json(LogLevel::kWarn, {}, "file strange: file=\xff\xfe reason=\"cut \xc3\"");
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_FALSE(object.is_discarded()) << line;
+    EXPECT_EQ(object["fields"]["file"], "\uFFFD\uFFFD");
+    EXPECT_EQ(object["fields"]["reason"], "cut \uFFFD");
+    EXPECT_EQ(object["message"], "file strange: file=\uFFFD\uFFFD reason=\"cut \uFFFD\"");
+}
+
+TEST(LogLine, AsJsonAFieldIsThereOnce) {
+    const std::string line = in_json(LogLevel::kInfo, {}, "link up: nic=a nic=b");
+    EXPECT_THAT(line, ::testing::HasSubstr(R"("fields":{"nic":"b"})"));
 }
 
 TEST(LogLine, ForTheJournal) {

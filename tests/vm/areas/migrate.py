@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest moves by QEMU's live migration to the other host's manad and back. When a move fails, its
-connections go on where they are."""
+"""A guest moves by QEMU's live migration to the other host's manad and back, while its queue pairs
+are in use: its connections go on, there, or where they are when the move fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.emulator import Move
 from lab.errors import LabError
 
 AREA = Area("migrate", layout="move")
-# Traffic is under way by then.
+# Traffic is under way by then, before a move and behind it.
 SETTLE = 1.0
 SLOW = 8 << 20  # bytes a second: there is time for something to happen
 
@@ -126,3 +126,23 @@ def target_dies(context: Context) -> None:
     verified(client)
     move(context)
     works(context)
+
+
+@AREA.case("moves with open connections: all operations, verified", timeout=900.0)
+def in_traffic(context: Context) -> None:
+    """Moves as long as the traffic lasts; again until there were enough of them."""
+    patched(context)
+    moves: list[dict[str, Any]] = []
+    while len(moves) < 2 * context.options.rounds:
+        server, client = verify_pair(
+            "--seed 27 --rounds 400 --batch 8 --max 60000 --both --align 3", context)
+        time.sleep(SETTLE)
+        while len(moves) < 2 * context.options.rounds and client.status is None:
+            moved = move(context)
+            time.sleep(SETTLE)
+            if client.status is None:  # or it was none in traffic
+                moves.append(moved)
+        context.b.finish(client, 300)
+        context.a.finish(server, 60)
+        verified(client)
+    context.note(figures(moves))

@@ -198,7 +198,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     missing = ""
     if layout == "tap" and not before:
         missing = "no network namespace or no /dev/net/tun here"
-    if layout == "hosts" and os.geteuid() != 0:
+    if layout in ("hosts", "move") and os.geteuid() != 0:
         missing = "two hosts on this one can be made by root alone"
     if layout in OUTSIDE:
         missing = no_outside(layout)
@@ -241,6 +241,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
     if layout == "soft" or layout in OUTSIDE:
         specs[1] = GuestSpec(suites[1], cpus=arguments.cpus, nics=0, uplinks=1, **kernel)
         kinds[1] = SoftPeer
+    if layout == "move":
+        specs = [replace(spec, host=host) for host, spec in enumerate(specs)]
     if layout in ("networks", "hosts"):
         specs = [replace(spec, network=name, host=host if layout == "hosts" else None)
                  for name in ("red", "blue") for host, spec in enumerate(specs)]
@@ -293,7 +295,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
                            path=FAR if far else None,
                            ext=arguments.ext == "on", manad_user=user, manad_before=before,
                            mtu=OUTSIDE.get(layout),
-                           wire_mtu=WIRE_MTU if layout in ("hosts", *OUTSIDE) else None,
+                           wire_mtu=WIRE_MTU if layout in ("hosts", "move", *OUTSIDE) else None,
                            qemu=arguments.qemu,
                            outside=layout if layout in OUTSIDE else ""),
                        lambda lab: Context(lab, arguments.pair, arguments, ends, kinds, pcap,

@@ -8,13 +8,14 @@ leave half a frame behind; the agent repeats its hello until it is answered.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .errors import CommandTimeout, GuestDied, GuestTimeout, LabError
@@ -206,7 +207,7 @@ class Channel:
         self.name = name
         self.log = log
         self.changed = threading.Condition()
-        self._send_lock = threading.Lock()
+        self._send_lock = threading.RLock()
         self._commands: dict[int, Command] = {}
         self._next = 1
         self._boot: str | None = None
@@ -217,11 +218,16 @@ class Channel:
 
     def _read(self) -> None:
         decoder = Decoder()
+        sock = self._sock
         while True:
             try:
-                data = self._sock.recv(1 << 18)
+                data = sock.recv(1 << 18)
             except OSError:
                 data = b""
+            if not data and sock is not self._sock:
+                sock.close()
+                sock = self._sock
+                continue
             if not data:
                 if self._on_close is not None:
                     self._on_close()
@@ -331,6 +337,20 @@ class Channel:
         request = {"argv": argv, "env": env, "cwd": cwd, "pty": pty}
         self.send(START, ident, json.dumps(request).encode())
         return command
+
+    @contextlib.contextmanager
+    def held(self, timeout: float) -> Iterator[None]:
+        """Nobody else sends meanwhile, and the guest has taken all that was sent before."""
+        with self._send_lock:
+            self.start(["true"]).wait(timeout)
+            yield
+
+    def follow(self, sock: socket.socket) -> None:
+        """The guest has moved: it reads from `sock` now, and what it wrote is there behind what the
+        old socket still has. The caller holds the channel."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
+                        struct.pack("ll", SEND_PATIENCE, 0))
+        self._sock = sock
 
     def close(self) -> None:
         """Closes the socket; the reader's thread ends."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -12,13 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .channel import REBOOT, Channel, Command
-from .errors import CommandFailed, GuestDied, GuestTimeout, LabError
+from .emulator import Arrival, Move, ask, connect, launch, words_of
+from .errors import CommandFailed, GuestDied, LabError
 from .image import ETHERNET_ONLY, Image, digest
 from .paths import cache_dir
-from .proc import end_group, kill_group, spawn, tail
-from .qemu import Machine, Qemu, command_line
+from .proc import end_group, kill_group, tail
+from .qemu import Machine, Qemu
 
 BOOT_TIMEOUT = 180.0
 # Kernel messages that mean the end; stalls and lockups under load on a slow host do not.
@@ -119,40 +120,55 @@ class Guest:
 
     def start(self, qemu: Qemu) -> None:
         """Starts QEMU and connects to the agent's port; `wait_ready` waits for the guest."""
-        argv = command_line(qemu, self.machine)
-        with self.qemu_log.open("wb") as err:
-            err.write((" ".join(argv) + "\n").encode())
-            err.flush()
-            self._process = spawn(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=err, env=qemu.environment())
-        self._console_thread = threading.Thread(target=self._read_console, daemon=True,
-                                                name=f"console-{self.name}")
-        self._console_thread.start()
+        self._process = launch(qemu, self.machine, self.qemu_log)
+        self._console_thread = self._console_of(self._process)
         sock = self._connect(self.machine.agent_socket)
         self._channel = Channel(sock, self.name, str(self.console_log), self._channel_closed,
                                 self.spec.patience)
-        self._watch_thread = threading.Thread(target=self._watch, daemon=True,
-                                              name=f"watch-{self.name}")
-        self._watch_thread.start()
+        self._watch_thread = self._watch_of(self._process)
 
-    def _connect(self, path: Path, timeout: float = 60.0) -> socket.socket:
-        deadline = time.monotonic() + timeout
+    def _console_of(self, process: subprocess.Popen[bytes]) -> threading.Thread:
+        thread = threading.Thread(target=self._read_console, args=(process,), daemon=True,
+                                  name=f"console-{self.name}")
+        thread.start()
+        return thread
+
+    def _watch_of(self, process: subprocess.Popen[bytes]) -> threading.Thread:
+        thread = threading.Thread(target=self._watch, args=(process,), daemon=True,
+                                  name=f"watch-{self.name}")
+        thread.start()
+        return thread
+
+    def _connect(self, path: Path) -> socket.socket:
         assert self._process is not None
-        while True:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-            try:
-                sock.connect(str(path))
-                return sock
-            except OSError as error:
-                sock.close()
-                status = self._process.poll()
-                if status is not None:
-                    raise GuestDied(f"{self.name}: QEMU ended with status {status}: "
-                                    f"{self._qemu_words()}", self.qemu_log) from error
-                if time.monotonic() > deadline:
-                    raise GuestTimeout(f"{self.name}: QEMU did not open {path.name}",
-                                       self.qemu_log) from error
-                time.sleep(0.02)
+        return connect(self._process, path, self.name, self.qemu_log)
+
+    def move(self, qemu: Qemu, machine: Machine, how: Move = Move()) -> dict[str, Any]:
+        """Moves the running guest to a new QEMU, whose NICs and sockets are those of `machine`;
+        returns what the old one says of it (QMP's query-migrate). Commands go on. When it fails
+        the guest stays where it is, and the new QEMU ends."""
+        before = self._process
+        assert before is not None
+        with self.channel.held(how.timeout), \
+                Arrival(qemu, machine, self.name, self.qemu_log) as new:
+            said = new.receive(self.qmp, how)
+            self._settle(machine, new, before)
+        return said
+
+    def _settle(self, machine: Machine, new: Arrival, before: subprocess.Popen[bytes]) -> None:
+        """The guest is in a new QEMU. Console and channel first give what the old ones still
+        have."""
+        with self._lock:
+            self.machine, self._process, self.qemu_log = machine, new.process, new.log
+        self.channel.follow(new.agent)
+        new.stays()
+        end_group(before, grace=2.0)
+        assert self._console_thread is not None
+        self._console_thread.join(timeout=5)
+        self._console_thread = self._console_of(new.process)
+        self._watch_thread = self._watch_of(new.process)
+        if before.stdout is not None:
+            before.stdout.close()
 
     def _channel_closed(self) -> None:
         """QEMU ends a moment after its sockets close; the watcher then says how it ended."""
@@ -160,17 +176,13 @@ class Guest:
         while time.monotonic() < deadline and self._death is None and not self._stopping:
             time.sleep(0.02)
 
-    def _qemu_words(self) -> str:
-        text = tail(self.qemu_log)
-        return text[:200] if not text.endswith(self.machine.append or "\0") else "no message"
-
-    def _read_console(self) -> None:
+    def _read_console(self, process: subprocess.Popen[bytes]) -> None:
         """Keeps the console, and looks for the kernel's last words."""
-        assert self._process is not None and self._process.stdout is not None
+        assert process.stdout is not None
         line = b""
         with self.console_log.open("ab") as log:
             while True:
-                data = self._process.stdout.read1(65536)
+                data = process.stdout.read1(65536)
                 if not data:
                     return
                 log.write(data)
@@ -195,9 +207,11 @@ class Guest:
         if self._process is not None:
             end_group(self._process, grace=0.2)
 
-    def _watch(self) -> None:
-        assert self._process is not None
-        status = self._process.wait()
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        status = process.wait()
+        with self._lock:
+            if process is not self._process:
+                return  # the guest has moved
         if self._stopping:
             self._die(GuestDied(f"{self.name}: the guest was stopped"))
             return
@@ -211,7 +225,7 @@ class Guest:
                                 f"{tail(self.console_log)[:160]}", self.console_log))
         else:
             how = f"status {status}" if status > 0 else f"signal {-status}"
-            self._die(GuestDied(f"{self.name}: QEMU ended with {how}: {self._qemu_words()}",
+            self._die(GuestDied(f"{self.name}: QEMU ended with {how}: {words_of(self.qemu_log)}",
                                 self.qemu_log))
 
     def _die(self, error: LabError) -> None:
@@ -293,24 +307,7 @@ class Guest:
     def qmp(self, command: str, timeout: float = 10.0, **arguments: object) -> object:
         """One QMP command, such as `stop` and `cont`; returns its answer."""
         with self._connect(self.machine.qmp_socket) as sock:
-            sock.settimeout(timeout)
-            file = sock.makefile("rw", encoding="utf-8")
-            try:
-                file.readline()
-                for request in ({"execute": "qmp_capabilities"},
-                                {"execute": command, "arguments": arguments}):
-                    file.write(json.dumps(request) + "\n")
-                    file.flush()
-                    while True:
-                        answer = json.loads(file.readline() or "{}")
-                        if "error" in answer or not answer:
-                            text = answer.get("error", {}).get("desc", "QEMU went away")
-                            raise LabError(f"{self.name}: QMP {command}: {text}")
-                        if "return" in answer:
-                            break
-            except (OSError, ValueError) as error:
-                raise LabError(f"{self.name}: QMP {command}: {error}", self.qemu_log) from error
-            return answer["return"]
+            return ask(sock, self.name, self.qemu_log, command, arguments, timeout)
 
     # -- commands
 

@@ -179,6 +179,27 @@ class Manad:
         """Runs manactl with --json; returns the parsed answer."""
         return json.loads(self.ctl("--json", *args))
 
+    def add_nic(self, nic: Nic, options: str = "") -> None:
+        """Makes a NIC; `options` it has as long as this process lives."""
+        more = f",{options}" if options else ""
+        self.ctl("nic", "add", nic.argument() + more)
+        self.nics.append(nic)
+
+    def remove_nics(self, nics: list[Nic]) -> None:
+        """Ends those of its NICs that are among them, once their client has gone; QEMU may need a
+        moment for it."""
+        deadline = time.monotonic() + START_TIMEOUT
+        for nic in [nic for nic in nics if nic in self.nics]:
+            while True:
+                try:
+                    self.ctl("nic", "remove", nic.name)
+                    break
+                except LabError as error:
+                    if "has a client" not in str(error) or time.monotonic() > deadline:
+                        raise
+                time.sleep(0.05)
+            self.nics.remove(nic)
+
     def kill(self) -> None:
         """Ends it at once, as a crash would; `start` may follow."""
         if self._process is None:

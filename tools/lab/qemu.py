@@ -151,6 +151,7 @@ class Machine:
     disk: Path | None = None
     before: tuple[str, ...] = ()  # words that begin the command line
     root_ports: int = 0
+    incoming: bool = False  # it waits for a guest that moves
 
 
 def kernel_command_line(machine: Machine) -> str:
@@ -221,6 +222,8 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
         argv += ["-device", f"pcie-root-port,id=port{number},chassis={number + 1},"
                  f"pref64-reserve=32M,mem-reserve=32M,addr={slot:x}"]
         slot += 1
+    if machine.incoming:
+        argv += ["-incoming", "defer"]
     if slot > 31:
         raise LabError(f"{machine.name}: too many NICs and ports (24 at most)")
     return argv

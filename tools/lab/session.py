@@ -7,11 +7,13 @@ import shutil
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from .debug_kernel import kernel_image
+from .emulator import Move
 from .errors import GuestDied, LabError
 from .guest import BOOT_TIMEOUT, Guest, GuestSpec
 from .hosts import INTERFACE, Hosts
@@ -123,6 +125,7 @@ class Lab:
         self._qemu: Qemu | None = None
         self._run: RunDirectory | None = None
         self._failed = False
+        self._moves = 0
         self._log_dir: Path | None = None
         self.guests: list[Guest] = []
         self.manads: list[Manad] = []
@@ -349,6 +352,44 @@ class Lab:
         self.guests[number] = fresh
         fresh.wait_ready(self._boot_timeout, self._modules)
         return fresh
+
+    def move(self, number: int, place: int, how: Move = Move(), **changes: str
+             ) -> dict[str, Any]:
+        """Moves a running guest to another manad by QEMU's live migration; returns what the old
+        QEMU says of it (query-migrate). `changes` are what the new NICs have otherwise than the
+        old ones. When it fails the guest stays, and the other manad has no NIC of it."""
+        assert self._qemu is not None
+        guest = self.guests[number]
+        source, target = self.manad_of(number), self.manads[place]
+        if source is target:
+            raise LabError(f"{guest.name} is there already")
+        old = self._nics_of(guest, source)
+        machine, new = self._elsewhere(guest, old, **changes)
+        try:
+            for nic in new:
+                target.add_nic(nic, "incoming=on")
+            said = guest.move(self._qemu, machine, how)
+        except BaseException:
+            target.remove_nics(new)
+            raise
+        source.remove_nics(old)
+        self.specs[number] = guest.spec = replace(guest.spec, host=place)
+        return said
+
+    @staticmethod
+    def _nics_of(guest: Guest, manad: Manad) -> list[Nic]:
+        return [nic for nic in manad.nics if nic.socket in guest.machine.nics]
+
+    def _elsewhere(self, guest: Guest, old: list[Nic], **changes: str
+                   ) -> tuple[Machine, list[Nic]]:
+        """A machine like that of a guest with sockets of its own, and its NICs."""
+        self._moves += 1
+        new = [replace(nic, socket=nic.socket.with_name(f"{nic.name}-{self._moves}.sock"),
+                       **changes) for nic in old]
+        run = self.run_dir / f"{guest.name}-{self._moves}"
+        return replace(guest.machine, nics=tuple(nic.socket for nic in new),
+                       agent_socket=run.with_suffix(".agent"),
+                       qmp_socket=run.with_suffix(".qmp")), new
 
     def _wire(self, guest: int, number: int) -> dict[str, object]:
         """One end of the cable between the guests of a pair."""

@@ -264,7 +264,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         return runner_number
     recorder = None
     if arguments.evidence is not None:
-        build_for_evidence(*{"third": ("hostile_client",),
+        build_for_evidence(*{"third": ("hostile_client",), "networks": ("hostile_client",),
                              "systemd": ("traffic_client",)}.get(layout, ()))
         recorder = Recorder({area.name: setup_of(area.name, arguments) for area in areas},
                             arguments.evidence, commit())

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from areas import cm
-from harness import Area, Context, Peer, check
-from programs import gbits, perftest, ping
+from areas import cm, neighbours
+from harness import Area, Context, Peer, ThirdNic, check
+from programs import gbits, perftest, ping, verify
 
 AREA = Area("tenants", layout="networks")
 HOSTS = Area("tenants_hosts", layout="hosts")  # areas/tenants_hosts.py
@@ -136,6 +136,34 @@ def named(context: Context) -> None:
     check(stats["switch"]["fabric.switch.flooded"] >= first + second, "the sum is less")
     table = context.lab.manactl("status")
     check("network" in table.splitlines()[0] and "blue" in table, f"no networks in {table}")
+
+
+@AREA.case("a hostile client in one network: its neighbours' data are right, the other network "
+           "hears nothing", timeout=300.0, smoke=True)
+def hostile_inside(context: Context) -> None:
+    first, second = pairs(context)
+    nic = ThirdNic(context.lab.run_dir / "hostile.sock", name="hostile")
+    context.lab.manactl("nic", "add", f"{nic.argument()},network={NETWORKS[1]}")
+    context.third = nic
+    ends = context.a, context.b
+    try:
+        alone = Alone(*first)
+        with neighbours.hostile(context) as client:
+            before = client.done()
+            context.a, context.b = second
+            said = verify(context, "--seed", "25", "--rounds", "20", "--batch", "16", "--max",
+                          "60000", "--both", "--align", "3")
+            done = {name: count - before.get(name, 0) for name, count in client.done().items()}
+        check(done["rounds"] > 0, f"the hostile client did next to nothing: {done}")
+        alone.check()
+        for server, client_of in (first, second):
+            ping(client_of, server.ip())
+        context.note(f"{said.strip().removeprefix('verified: ')}; {done['rounds']} rounds of "
+                     "attacks")
+    finally:
+        context.a, context.b = ends
+        context.third = None
+        context.lab.manactl("nic", "remove", nic.name)
 
 
 for _title, _action in (

@@ -43,14 +43,19 @@ class ChannelTest(unittest.TestCase):
     def ends(self, ident: int) -> bytes:
         return channel.encode(channel.EXIT, ident, struct.pack("<i", 0))
 
-    def move(self, left: bytes = b"") -> None:
-        """As a move does it; `left` is what the old end still had of the guest."""
+    def answering(self) -> threading.Thread:
+        """The old end answers the next command, as the guest does."""
         def answer() -> None:
             _, ident = self.agent(self.old)
             self.old.sendall(self.ends(ident))
 
         thread = threading.Thread(target=answer)
         thread.start()
+        return thread
+
+    def move(self, left: bytes = b"") -> None:
+        """As a move does it; `left` is what the old end still had of the guest."""
+        thread = self.answering()
         with self.channel.held(10):
             self.channel.follow(self.successor)
         thread.join()
@@ -78,12 +83,7 @@ class ChannelTest(unittest.TestCase):
             self.channel.start(["true"])
             started.set()
 
-        def answer() -> None:
-            _, ident = self.agent(self.old)
-            self.old.sendall(self.ends(ident))
-
-        thread = threading.Thread(target=answer)
-        thread.start()
+        thread = self.answering()
         with self.channel.held(10):
             other = threading.Thread(target=start)
             other.start()

@@ -23,13 +23,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from lab.channel import Channel  # noqa: E402
 from lab.errors import LabError  # noqa: E402
+from lab.guest import BOOT_TIMEOUT  # noqa: E402
 from lab.image import get_image  # noqa: E402
 from lab.qemu import Machine, find_qemu, kernel_command_line  # noqa: E402
 
 EXAMPLES = ROOT / "debian" / "examples"
 QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 MANAD = "{urn:openmana:manad}"
-PATIENCE = 90.0  # for a guest that boots
+PATIENCE = BOOT_TIMEOUT  # for all that may be slow on a busy machine
 # Everything that libvirtd writes is in directories of its own. The package libvirt-daemon-system
 # would have made the user.
 NAMESPACE = r"""

@@ -45,11 +45,10 @@ base::Result<std::unique_ptr<UdpUplink>> UdpUplink::create(std::span<base::Event
 
 base::Result<void> UdpUplink::add_queue(base::EventLoop& loop, const UplinkConfig& config,
                                         base::UniqueFd inherited) {
-    inlets_.push_back(std::make_unique<Inlet>(network_));
-    TRY(auto queue, UdpQueue::create(loop, config, queues_.size(), std::move(inherited),
-                                     [this, inlet = inlets_.back().get()](base::FrameViews frames) {
-                                         receive(*inlet, frames);
-                                     }));
+    const std::size_t number = queues_.size();
+    TRY(auto queue,
+        UdpQueue::create(loop, config, number, std::move(inherited),
+                         [this, number](base::FrameViews frames) { receive(number, frames); }));
     queues_.push_back(std::move(queue));
     return {};
 }

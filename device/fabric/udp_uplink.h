@@ -32,14 +32,13 @@ private:
     using FlowKey = std::array<std::uint64_t, 2>;
     UdpUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
               const FlowKey& key)
-        : Uplink(loop, network, config.name), flow_key_(key) {}
+        : Uplink(loop, network, config.name, Kind::kPlain, config.queues), flow_key_(key) {}
     base::Result<void> add_queue(base::EventLoop& loop, const UplinkConfig& config,
                                  base::UniqueFd inherited);
     void load(base::StateReader& in, std::size_t queues);
     void send(UdpQueue& queue, base::FrameViews frames);
 
     const FlowKey flow_key_;
-    std::vector<std::unique_ptr<Inlet>> inlets_;  // of each queue
     std::vector<std::unique_ptr<UdpQueue>> queues_;
 };
 

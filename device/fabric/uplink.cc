@@ -121,7 +121,8 @@ base::Result<std::optional<base::StateReader>> open_inherited(
     return base::StateReader::open(parcel->bytes, now, parcel->descriptors);
 }
 
-void Uplink::receive(Inlet& inlet, base::FrameViews frames) {
+void Uplink::receive(std::size_t queue, base::FrameViews frames) {
+    Inlet& inlet = inlets_[queue];
     std::array<base::FrameView, kReceiveBurst> good;
     while (!frames.empty()) {
         const base::FrameViews burst = frames.first(std::min(frames.size(), kReceiveBurst));

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -124,19 +125,15 @@ public:
     }
 
 protected:
-    Uplink(base::EventLoop& loop, Switch& network, std::string name, Kind kind = Kind::kPlain)
-        : Port(kind), loop_(loop), network_(network), name_(std::move(name)), inlet_(network) {
+    Uplink(base::EventLoop& loop, Switch& network, std::string name, Kind kind = Kind::kPlain,
+           std::size_t queues = 1)
+        : Port(kind), loop_(loop), network_(network), name_(std::move(name)) {
+        while (inlets_.size() < queues) inlets_.emplace_back(network);
         network_.attach(*this, nullptr);
     }
-    /// What a thread has that brings frames in.
-    struct Inlet {
-        explicit Inlet(Switch& network) : guard(network, nullptr, nullptr) {}
-        SourceGuard guard;
-        Door door;
-    };
-    /// Frames from outside; the bytes are good during the call.
-    void receive(Inlet& inlet, base::FrameViews frames);
-    void receive(base::FrameViews frames) { receive(inlet_, frames); }
+    /// Frames from outside, on the loop of that queue; the bytes are good during the call.
+    void receive(std::size_t queue, base::FrameViews frames);
+    void receive(base::FrameViews frames) { receive(0, frames); }
     void receive(base::FrameView frame) { receive(base::FrameViews(&frame, 1)); }
 
     void count_sent(std::uint64_t frames, std::uint64_t bytes) {
@@ -151,7 +148,13 @@ protected:
     UplinkCounters counters_;
 
 private:
-    Inlet inlet_;  // of its loop
+    /// What a thread has that brings frames in.
+    struct Inlet {
+        explicit Inlet(Switch& network) : guard(network, nullptr, nullptr) {}
+        SourceGuard guard;
+        Door door;
+    };
+    std::deque<Inlet> inlets_;  // of each queue
 };
 
 }  // namespace openmana::fabric

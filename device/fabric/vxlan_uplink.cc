@@ -62,17 +62,14 @@ private:
 
 VxlanUplink::VxlanUplink(base::EventLoop& loop, Switch& network, const UplinkConfig& config,
                          VxlanEndpoint& endpoint)
-    : Uplink(loop, network, config.name, Port::Kind::kTunnel),
+    : Uplink(loop, network, config.name, Port::Kind::kTunnel, endpoint.queues()),
       endpoint_(endpoint),
       vni_(config.vxlan.vni),
       dscp_(config.vxlan.dscp),
       strangers_(config.vxlan.learn == VxlanConfig::Learn::kAll),
       fdb_(loop.clock(), context_of(config), config.vxlan.remotes,
            config.vxlan.learn != VxlanConfig::Learn::kNothing),
-      flood_limit_(config.vxlan.flood) {
-    for (std::size_t i = 0; i < endpoint.queues(); ++i)
-        inlets_.push_back(std::make_unique<Inlet>(network));
-}
+      flood_limit_(config.vxlan.flood) {}
 
 base::Result<std::unique_ptr<VxlanUplink>> VxlanUplink::create(base::EventLoop& loop,
                                                                Switch& network,
@@ -378,7 +375,7 @@ void VxlanUplink::take(std::size_t queue, std::span<const Tunnelled> burst) {
     std::size_t left = 0;
     for (std::size_t i = 0; i < count; ++i)
         if (leaves(*good[i])) frames[left++] = good[i]->frame;
-    receive(*inlets_[queue], base::FrameViews(frames).first(left));
+    receive(queue, base::FrameViews(frames).first(left));
 }
 
 }  // namespace openmana::fabric

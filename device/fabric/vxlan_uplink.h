@@ -8,7 +8,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/once_per.h"
 #include "fabric/fdb.h"
@@ -99,7 +98,6 @@ private:
     FloodLimit flood_limit_;  // under the lock of an Access
     std::unique_ptr<FdbFile> file_;
     VxlanCounters vxlan_;
-    std::vector<std::unique_ptr<Inlet>> inlets_;  // of each queue of the endpoint
     static constexpr base::Duration kRest = std::chrono::seconds(60);
     // Ends that the host could not send to when it last tried, by their addresses, with errno.
     struct Failing {

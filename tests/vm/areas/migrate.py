@@ -92,40 +92,36 @@ def verify_pair(options: str, context: Context) -> tuple[Any, Any]:
     return listener, context.b.spawn([*client, "--host", context.a.ip()])
 
 
-def verified(client: Any) -> None:
-    """What rdma_verify said at its end."""
+def ended(context: Context, server: Any, client: Any) -> None:
+    """Both ends of rdma_verify end well."""
+    context.b.finish(client, 300)
+    context.a.finish(server, 60)
     check(client.stdout.startswith("verified:"), f"rdma_verify: {client.stdout}")
+
+
+def fails_in_traffic(context: Context, *how: Any, **changes: str) -> None:
+    """The traffic goes on where it is, and the guest can still move."""
+    patched(context)
+    server, client = verify_pair("--seed 5 --rounds 150 --batch 8 --max 60000 --both", context)
+    time.sleep(SETTLE)
+    fails(context, "did not move", *how, **changes)
+    ended(context, server, client)
+    move(context)
+    works(context)
 
 
 @AREA.case("a target with another MAC address refuses the state: traffic goes on", timeout=400.0)
 def refused(context: Context) -> None:
-    patched(context)
-    server, client = verify_pair("--seed 5 --rounds 150 --batch 8 --max 60000 --both", context)
-    time.sleep(SETTLE)
-    fails(context, "did not move", mac="02:4d:41:7f:00:00")
-    context.b.finish(client, 300)
-    context.a.finish(server, 60)
-    verified(client)
-    move(context)
-    works(context)
+    fails_in_traffic(context, mac="02:4d:41:7f:00:00")
 
 
 @AREA.case("the new QEMU dies in the middle: traffic goes on, the next move works", timeout=400.0)
 def target_dies(context: Context) -> None:
-    patched(context)
-
     def kill(process: Any) -> None:
         time.sleep(1)
         process.kill()
 
-    server, client = verify_pair("--seed 6 --rounds 150 --batch 8 --max 60000 --both", context)
-    time.sleep(SETTLE)
-    fails(context, "did not move", Move(bandwidth=SLOW, meanwhile=kill))
-    context.b.finish(client, 300)
-    context.a.finish(server, 60)
-    verified(client)
-    move(context)
-    works(context)
+    fails_in_traffic(context, Move(bandwidth=SLOW, meanwhile=kill))
 
 
 @AREA.case("moves with open connections: all operations, verified", timeout=900.0)
@@ -142,7 +138,5 @@ def in_traffic(context: Context) -> None:
             time.sleep(SETTLE)
             if client.status is None:  # or it was none in traffic
                 moves.append(moved)
-        context.b.finish(client, 300)
-        context.a.finish(server, 60)
-        verified(client)
+        ended(context, server, client)
     context.note(figures(moves))

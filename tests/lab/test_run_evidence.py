@@ -79,7 +79,7 @@ class RunEvidenceTest(unittest.TestCase):
         amounts = {"seeds": 100, "runs": 225, "operations": 9000}
         add(SIMULATION.path_of("sim_test", self.folder), "s1", Piece(60, 0, amounts, {}), self.root)
         lines = evidence_tables.simulation(self.folder)
-        self.assertTrue(lines[2].startswith("| `sim_test` | 100 | 225 | 9000 | 0 | 1.0 | `"))
+        self.assertTrue(lines[2].startswith("| `sim_test` | 100 | 225 | 9000 | - | 0 | 1.0 | `"))
         self.assertEqual(len(evidence_tables.fuzz(self.folder)), 2)
 
     def test_what_is_no_evidence_is_told(self) -> None:
@@ -105,6 +105,14 @@ class SimulateTest(unittest.TestCase):
                                      "0 failures; 6.6 s\nruns with\n", 0, 5.0)
         self.assertEqual((done.seeds, done.runs, done.operations, done.failures),
                          (300, 675, 55394, 0))
+        self.assertEqual(done.moves, 0)
+
+    def test_moves_are_counted_wherever_they_stand(self) -> None:
+        for said in ("9 seeds, 20 runs, 70 operations, 5 frames, 17 moves, 2 worn out, 0 failures; "
+                     "1 s\n", "9 seeds, 70 operations, 17 moves, 3 datagrams, 0 failures; 1 s\n"):
+            self.assertEqual(self.simulate.summary(said, 0, 1.0).moves, 17)
+        self.assertEqual(self.simulate.summary("2 seeds, 70 operations, 0 failures; 1 s\n", 0,
+                                               1.0).moves, 0)
 
     def test_a_process_that_failed_has_a_failure(self) -> None:
         done = self.simulate.summary("2 seeds, 70 operations, 0 failures; 1 s\n", 1, 1.0)

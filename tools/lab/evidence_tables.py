@@ -231,13 +231,13 @@ def fuzz(folder: Path) -> list[str]:
 
 def simulation(folder: Path) -> list[str]:
     """The runs of each simulation, with the sources that it had last."""
-    lines = head("simulation", "seeds", "runs", "operations", "failures", "CPU minutes", "commit",
-                 "date")
+    lines = head("simulation", "seeds", "runs", "operations", "moves", "failures", "CPU minutes",
+                 "commit", "date")
     for program, sums in run_evidence.SIMULATION.read_all(folder).items():
         last = list(sums.values())[-1]
         dates = [last["first"], last["last"]]
         lines.append(row(f"`{program}`", last["seeds"], last["runs"], last["operations"],
-                         last["findings"], f"{last['cpu_seconds'] / 60:.1f}", f"`{last['commit']}`",
+                         last.get("moves", "-"), last["findings"], f"{last['cpu_seconds'] / 60:.1f}", f"`{last['commit']}`",
                          " to ".join(dict.fromkeys(dates))))
     return lines
 

@@ -104,7 +104,10 @@ json Daemon::hand_over(int connection) {
         [of](const LoopThread& thread) { of(thread, [](NicServer& nic) { nic.resume(); }); });
     if (!rest) return failure(rest.error().text);
     for (const auto& nic : nics_)
-        if (nic->moving()) return failure("the guest of NIC '" + nic->name() + "' is being moved");
+        if (nic->moving())
+            return failure(nic->has_client()
+                               ? "the guest of NIC '" + nic->name() + "' is being moved"
+                               : "NIC '" + nic->name() + "' is kept for a client that has gone");
     const WarmHeap heap;  // for one state after the other
     HandOver other(connection);
     auto handed = send_all(other);

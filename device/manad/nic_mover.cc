@@ -106,6 +106,13 @@ Result<void> NicMover::report_writes(std::uint64_t address, std::uint64_t length
     return {};
 }
 
+void NicMover::retain() {
+    if (memory_.logs_writes()) log_no_writes();
+    if (!stopped_) stop();
+    endpoint_.give_back();
+    moved_ = true;
+}
+
 void NicMover::client_gone() {
     log_no_writes();
     if (stopped_) start();

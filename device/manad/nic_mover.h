@@ -39,6 +39,7 @@ public:
     base::Result<void> report_writes(std::uint64_t address, std::uint64_t length,
                                      std::uint64_t unit, std::span<std::byte> bits) override;
     void client_gone() override;
+    void retain() override;
 
 private:
     base::Result<void> read(std::span<const std::byte> state);
@@ -49,7 +50,7 @@ private:
     pci::Endpoint& endpoint_;
     fabric::Nic& nic_;
     bool stopped_ = false;
-    bool moved_ = false;  // since it was stopped
+    bool moved_ = false;  // since it was stopped, to here or to another client
 };
 
 }  // namespace openmana::manad

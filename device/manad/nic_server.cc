@@ -56,25 +56,29 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     if (state == nullptr) {
         TRY(nic->server_,
             vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name,
-                                      nic->mover_.get()));
+                                      nic->offered(options)));
     } else {
-        TRY_VOID(nic->load(*state));
+        TRY_VOID(nic->load(*state, options));
     }
     TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
                       [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
     return nic;
 }
 
+vfio_user::Moving NicServer::offered(const NicOptions& options) {
+    return {options.migration ? mover_.get() : nullptr, options.retain};
+}
+
 /// The function first finds the memory of its guest; the client comes last, since nothing may be
 /// missing when it does.
-base::Result<void> NicServer::load(base::StateReader& in) {
+base::Result<void> NicServer::load(base::StateReader& in, const NicOptions& options) {
     in.begin("SERV", 1);
     endpoint_->load(in);
     endpoint_->load_lent(in);
     TRY_VOID(in.result());
     TRY_VOID(nic_->load(in));
     TRY(server_, vfio_user::Server::take_over(thread_->loop(), *endpoint_, in, socket_, name(),
-                                              mover_.get()));
+                                              offered(options)));
     in.end();
     return in.result();
 }

@@ -80,7 +80,8 @@ public:
     }
     /// It was handed over, and nobody serves its guest yet. Any thread.
     [[nodiscard]] bool waits_to_serve() const { return handed_over_ && blackout().count() == 0; }
-    /// Its client is at moving the guest elsewhere: nothing of that is in save(). On its thread.
+    /// Its client is at moving the guest elsewhere, or has gone and may come again (retain=):
+    /// nothing of that is in save(). On its thread.
     [[nodiscard]] bool moving() const { return mover_->busy(); }
     /// All that another process needs to go on with the guest. In a pause, while its thread rests.
     void save(base::StateWriter& out) const;
@@ -105,7 +106,8 @@ public:
 private:
     NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
               std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network);
-    base::Result<void> load(base::StateReader& in);
+    base::Result<void> load(base::StateReader& in, const NicOptions& options);
+    vfio_user::Moving offered(const NicOptions& options);
     void on_memory_loss();
 
     const std::string socket_;

@@ -22,6 +22,7 @@ constexpr std::uint16_t kMinMtu = 1500;
 constexpr std::uint16_t kMaxMtu = 9000;
 constexpr std::uint64_t kMinMemory = 16ULL << 20;
 constexpr std::uint64_t kMaxMemory = 1ULL << 40;
+constexpr std::uint32_t kMaxRetain = 3600;
 
 /// An option that makes no sense, in words for the one who typed it.
 struct BadOption {
@@ -93,7 +94,7 @@ void declare(CLI::App& app, Texts& texts) {
                "[,vlan=ID | ,trunk=ID+ID-ID[,native=ID]][,mac=XX:XX:XX:XX:XX:XX]"
                "[,mtu=1500..9000][,speed=MBIT][,memory=SIZE][,error-cqes=always|asked]"
                "[,congestion=on|off][,ext=on|off]"
-               "[,incoming=on|off]; repeatable");
+               "[,migration=on|off][,incoming=on|off][,retain=SECONDS]; repeatable");
     repeatable("--uplink", texts.uplinks,
                "A way out of a network: udp=local=IP:PORT,remote=IP:PORT[,queues=N][,key-file=FILE"
                "[,rekey=3600s]] or tap=INTERFACE or "
@@ -375,12 +376,21 @@ Parsed<NicOptions> parse_nic(const std::string& text, const base::SocketAccess& 
         } else if (key == "incoming") {
             if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
             options.nic.incoming = value == "on";
+        } else if (key == "migration") {
+            if (value != "on" && value != "off") return wrong(key, value, "'on' or 'off'");
+            options.migration = value == "on";
+        } else if (key == "retain") {
+            const auto seconds = parse_number<std::uint32_t>(value, 0, kMaxRetain);
+            if (!seconds) return wrong(key, value, "a number of seconds from 0 to 3600");
+            options.retain = std::chrono::seconds(*seconds);
         } else {
             return tl::unexpected(fmt::format("unknown key '{}'", key));
         }
     }
     if (!keys->contains("id")) return tl::unexpected(std::string("id= is missing"));
     if (!keys->contains("socket")) return tl::unexpected(std::string("socket= is missing"));
+    if (!options.migration && (options.nic.incoming || options.retain.count() > 0))
+        return tl::unexpected(std::string("incoming= and retain= need migration=on"));
     const auto vlans = parse_vlans(*keys);
     if (!vlans) return tl::unexpected(vlans.error());
     options.nic.vlans = *vlans;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/frame.h"
 #include "base/log.h"
 #include "base/log_output.h"
@@ -28,6 +29,8 @@ struct NicOptions {
     base::SocketAccess access;
     std::string network = fabric::kDefaultNetwork;
     fabric::NicConfig nic;
+    bool migration = true;    ///< its client may move its guest
+    base::Duration retain{};  ///< how long it is kept for another client of its guest
     bool mtu_given = false;   ///< nic.max_mtu was said, and does not follow from uplinks
     std::string text;         ///< as given, in the order of the keys
     bool came_later = false;  ///< and so is none of those that a reload is about

@@ -253,6 +253,16 @@ void Endpoint::start(bool moved) {
     hold_vectors();
 }
 
+void Endpoint::give_back() {
+    base::GuestMemory::Unmapped removed;
+    {
+        const base::Gate::Exclusion alone(*gate_, {"client gone"});
+        vectors_.disable();
+        removed = memory_.unmap_all();
+    }
+    counters_.dma_lost.add(memory_.take_losses());
+}
+
 void Endpoint::client_gone() {
     const base::Activity::Scope doing("client end");
     counters_.resets.add();

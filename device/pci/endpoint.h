@@ -57,6 +57,9 @@ public:
     void start(bool moved);
     /// All that it is is forgotten, but not what the client has lent.
     void forget();
+    /// The client has its memory and its eventfds back, and nothing else changes. While it stands
+    /// still.
+    void give_back();
     /// What the client has lent: memory and eventfds, for another process of this host. Read
     /// behind load(), before there is a client.
     void save_lent(base::StateWriter& out) const;

@@ -24,7 +24,11 @@ namespace openmana::vfio_user {
     X(states_loaded, "vfio_user.migration.loaded",                                                \
       "states that clients gave and the device goes on from")                                     \
     X(states_refused, "vfio_user.migration.refused",                                              \
-      "states that clients gave and the device refused")
+      "states that clients gave and the device refused")                                          \
+    X(retains, "vfio_user.client.retained",                                                       \
+      "times that the device was kept for another client when one had gone")                      \
+    X(retains_ended, "vfio_user.client.retain_ended",                                             \
+      "of these, times that no other client came within the time")
 
 OM_COUNTERS(Counters, OM_VFIO_USER_COUNTERS);
 

@@ -116,6 +116,10 @@ public:
     /// The connection has ended, and DeviceBackend::client_gone() was called: if it is stopped it
     /// starts, and it logs no more.
     virtual void client_gone() = 0;
+    /// Instead of both: the connection has ended, and another client may go on with the device. It
+    /// gives back all that the client has lent, stops if it runs, and logs no more. When it starts
+    /// it has moved: what the client had been told last may never have been handed on.
+    virtual void retain() = 0;
 };
 
 }  // namespace openmana::vfio_user

@@ -25,9 +25,14 @@ namespace openmana::vfio_user {
 ///                               \- RESUMING
 class Migration {
 public:
-    /// `name` is the NIC in log lines; all outlive it. The device runs.
-    Migration(MovableDevice& device, Counters& counters, const std::string& name)
-        : device_(device), counters_(counters), name_(name) {}
+    /// `name` is the NIC in log lines; all outlive it. The device runs, or is in STOP if another
+    /// client has left it (MovableDevice::retain).
+    Migration(MovableDevice& device, Counters& counters, const std::string& name,
+              bool retained = false)
+        : device_(device),
+          counters_(counters),
+          name_(name),
+          state_(retained ? DeviceState::kStop : DeviceState::kRunning) {}
     Migration(const Migration&) = delete;
     Migration& operator=(const Migration&) = delete;
 
@@ -50,7 +55,7 @@ private:
     MovableDevice& device_;
     Counters& counters_;
     const std::string& name_;
-    DeviceState state_ = DeviceState::kRunning;
+    DeviceState state_;
     std::vector<std::byte> data_;  // in STOP_COPY and RESUMING: its state
     std::size_t at_ = 0;           // what of that was read
 };

@@ -52,10 +52,10 @@ void collect_fds(msghdr& header, FdBatch& batch) {
 
 Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
                                                const base::SocketPlace& place, std::string name,
-                                               MovableDevice* movable) {
+                                               Moving moving) {
     TRY(auto acceptor, base::Acceptor::create(loop, place, "vfio_user accept: nic=" + name));
     std::unique_ptr<Server> server(
-        new Server(loop, backend, std::move(acceptor), std::move(name), movable));
+        new Server(loop, backend, std::move(acceptor), std::move(name), moving));
     server->acceptor_->start(
         [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
     return server;
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBack
 
 Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceBackend& backend,
                                                   base::StateReader& in, const std::string& path,
-                                                  std::string name, MovableDevice* movable) {
+                                                  std::string name, Moving moving) {
     in.begin("VFIO", 1);
     UniqueFd socket = in.descriptor();
     TRY_VOID(in.result());
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceB
     TRY(auto acceptor,
         base::Acceptor::create(loop, std::move(listener), "vfio_user accept: nic=" + name));
     std::unique_ptr<Server> server(
-        new Server(loop, backend, std::move(acceptor), std::move(name), movable));
+        new Server(loop, backend, std::move(acceptor), std::move(name), moving));
     server->acceptor_->start(
         [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
     server->pause();
@@ -82,12 +82,17 @@ Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceB
 }
 
 Server::Server(base::EventLoop& loop, DeviceBackend& backend,
-               std::unique_ptr<base::Acceptor> acceptor, std::string name, MovableDevice* movable)
+               std::unique_ptr<base::Acceptor> acceptor, std::string name, Moving moving)
     : loop_(loop),
       backend_(backend),
-      movable_(movable),
+      moving_(moving),
       name_(std::move(name)),
-      acceptor_(std::move(acceptor)) {}
+      acceptor_(std::move(acceptor)),
+      patience_(loop, [this] {
+          OM_INFO("client retain end: nic={}", name_);
+          counters_.retains_ended.add();
+          forget_device();
+      }) {}
 
 Server::~Server() {
     if (paused_) {
@@ -95,6 +100,8 @@ Server::~Server() {
         if (client_) loop_.remove(client_.get());
     } else if (session_) {
         end_client();
+    } else if (retained_) {
+        forget_device();
     }
 }
 
@@ -111,7 +118,8 @@ void Server::accept(UniqueFd client) {
 Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
     TRY_VOID(loop_.add(client.get(), events, [this](std::uint32_t) { on_client(); }));
     client_ = std::move(client);
-    session_.emplace(backend_, counters_, name_, movable_);
+    patience_.cancel();
+    session_.emplace(backend_, counters_, name_, moving_.device, std::exchange(retained_, false));
     connected_.store(true, std::memory_order_relaxed);
     if (const auto process = base::peer_process(client_.get())) follower_.emplace(*process);
     blocked_ = false;
@@ -160,15 +168,37 @@ void Server::load(base::StateReader& in) {
     blocked_ = session_->backlog() || !session_->output().empty();
 }
 
-void Server::end_client() {
+void Server::leave_client() {
     loop_.remove(client_.get());
     session_.reset();
     connected_.store(false, std::memory_order_relaxed);
     follower_.reset();
     client_.reset();
-    backend_.client_gone();
-    if (movable_ != nullptr) movable_->client_gone();
+}
+
+void Server::end_client() {
+    leave_client();
+    forget_device();
     acceptor_->resume();
+}
+
+/// The next client finds it as this one has left it.
+void Server::retain_device() {
+    OM_INFO("client retain: nic={} seconds={}", name_,
+            std::chrono::duration_cast<std::chrono::seconds>(moving_.retain).count());
+    counters_.retains.add();
+    leave_client();
+    moving_.device->retain();
+    retained_ = true;
+    patience_.arm(moving_.retain);
+    acceptor_->resume();
+}
+
+void Server::forget_device() {
+    retained_ = false;
+    patience_.cancel();
+    backend_.client_gone();
+    if (moving_.device != nullptr) moving_.device->client_gone();
 }
 
 void Server::drop_client(const char* reason) {
@@ -191,6 +221,7 @@ void Server::on_client() {
     }
     if (served.error().code == ErrorCode::kClosed) {
         OM_INFO("client disconnect: nic={}", name_);
+        if (moving_.retain.count() > 0 && session_->retainable()) return retain_device();
     } else {
         if (served.error().code == ErrorCode::kProtocol) counters_.malformed.add();
         OM_WARN("client drop: nic={} reason=\"{}\" detail={:#x}", name_, served.error().text,

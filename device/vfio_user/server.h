@@ -7,8 +7,10 @@
 #include <string>
 
 #include "base/acceptor.h"
+#include "base/clock.h"
 #include "base/cpu_follower.h"
 #include "base/event_loop.h"
+#include "base/executor.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "base/state.h"
@@ -17,6 +19,13 @@
 #include "vfio_user/session.h"
 
 namespace openmana::vfio_user {
+
+/// A device that can move, if there is one, and how long it is kept for another client when one has
+/// closed the connection: that client finds it in STOP. Zero: it is reset.
+struct Moving {
+    MovableDevice* device = nullptr;
+    base::Duration retain{};
+};
 
 /// Serves one device on a Unix socket, to one client at a time. Further clients wait in the
 /// socket's queue: a QEMU that starts while the one before it dies gets its turn. Created and
@@ -30,17 +39,18 @@ namespace openmana::vfio_user {
 /// socket as they are.
 class Server {
 public:
-    /// `name` is the NIC in log lines. `movable`, if any, is the device too.
+    /// `name` is the NIC in log lines. `moving.device` is the device too.
     static base::Result<std::unique_ptr<Server>> create(base::EventLoop& loop,
                                                         DeviceBackend& backend,
                                                         const base::SocketPlace& place,
-                                                        std::string name,
-                                                        MovableDevice* movable = nullptr);
+                                                        std::string name, Moving moving = {});
     /// The server whose state `in` has, in a pause; the backend's was read before. `path` is that
     /// of the socket.
-    static base::Result<std::unique_ptr<Server>> take_over(
-        base::EventLoop& loop, DeviceBackend& backend, base::StateReader& in,
-        const std::string& path, std::string name, MovableDevice* movable = nullptr);
+    static base::Result<std::unique_ptr<Server>> take_over(base::EventLoop& loop,
+                                                           DeviceBackend& backend,
+                                                           base::StateReader& in,
+                                                           const std::string& path,
+                                                           std::string name, Moving moving = {});
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -59,7 +69,7 @@ public:
 
 private:
     Server(base::EventLoop& loop, DeviceBackend& backend, std::unique_ptr<base::Acceptor> acceptor,
-           std::string name, MovableDevice* movable);
+           std::string name, Moving moving);
     void load(base::StateReader& in);
     void accept(base::UniqueFd client);
     base::Result<void> adopt(base::UniqueFd client, std::uint32_t events);
@@ -67,11 +77,14 @@ private:
     base::Result<void> serve();
     base::Result<void> receive();
     base::Result<bool> flush();
+    void leave_client();
     void end_client();
+    void retain_device();
+    void forget_device();
 
     base::EventLoop& loop_;
     DeviceBackend& backend_;
-    MovableDevice* const movable_;
+    const Moving moving_;
     const std::string name_;
     Counters counters_;
     std::unique_ptr<base::Acceptor> acceptor_;
@@ -82,6 +95,8 @@ private:
     bool blocked_ = false;  // the client does not take its replies: wait until it does, and read
                             // nothing meanwhile
     bool paused_ = false;
+    base::Timer patience_;            // with a device that was left
+    bool retained_ = false;           // it is one
     const char* unwanted_ = nullptr;  // why the client is dropped after the pause
 };
 

@@ -51,12 +51,12 @@ bool wants_fds(Command command) {
 }  // namespace
 
 Session::Session(DeviceBackend& backend, Counters& counters, std::string name,
-                 MovableDevice* movable)
+                 MovableDevice* movable, bool retained)
     : backend_(backend),
       counters_(counters),
       name_(std::move(name)),
       input_(std::make_unique_for_overwrite<std::byte[]>(kInputSize)) {
-    if (movable != nullptr) features_.emplace(*movable, counters_, name_);
+    if (movable != nullptr) features_.emplace(*movable, counters_, name_, retained);
     for (unsigned i = 0; i < kRegionCount; ++i) regions_[i] = backend_.region(i);
     first_fds_.reserve(kMaxFds);
     last_fds_.reserve(kMaxFds);
@@ -460,6 +460,19 @@ Result<void> Session::on_feature(Command command, Reader reader) {
 void Session::drop_fds(FdSpan fds) {
     counters_.fds_dropped.add(fds.size());
     for (UniqueFd& fd : fds) fd.reset();
+}
+
+bool Session::retainable() const {
+    if (!features_) return false;
+    switch (features_->migration().state()) {
+        case DeviceState::kRunning:
+        case DeviceState::kRunningP2p:
+            return negotiated_;
+        case DeviceState::kStop:
+            return true;
+        default:
+            return false;
+    }
 }
 
 void Session::save(base::StateWriter& out) const {

@@ -32,9 +32,9 @@ namespace openmana::vfio_user {
 /// An error of `receive` or `resume` ends the conversation: the client broke the framing.
 class Session {
 public:
-    /// `movable`, if any, is the device too.
+    /// `movable`, if any, is the device too, which another client may have left.
     Session(DeviceBackend& backend, Counters& counters, std::string name,
-            MovableDevice* movable = nullptr);
+            MovableDevice* movable = nullptr, bool retained = false);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -50,6 +50,10 @@ public:
         return std::span(output_).subspan(output_sent_);
     }
     void sent(std::size_t bytes);
+
+    /// Whether a device that this client leaves now is one that another can go on with: the client
+    /// had something to do with it, and has not moved it.
+    [[nodiscard]] bool retainable() const;
 
     /// Between two calls of the others: what was negotiated, and what is on its way in and out, for
     /// another process of this host.

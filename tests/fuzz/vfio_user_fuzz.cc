@@ -82,6 +82,11 @@ public:
         memory_.log_no_writes();
         if (stopped_) start();
     }
+    void retain() override {
+        memory_.log_no_writes();
+        if (!stopped_) stop();
+        endpoint_.give_back();
+    }
 
 private:
     base::GuestMemory& memory_;
@@ -94,14 +99,23 @@ struct Connection {
         endpoint.attach(model, gate);
         open();
     }
-    void open() { session.emplace(endpoint, counters, "fuzz", &movable); }
+    void open(bool retained = false) {
+        session.emplace(endpoint, counters, "fuzz", &movable, retained);
+    }
+    /// Each other client leaves the device for the next one.
     void end() {
+        const bool retained = retains && session->retainable();
+        retains = !retains;
         session.reset();
-        endpoint.client_gone();
-        movable.client_gone();
+        if (retained) {
+            movable.retain();
+        } else {
+            endpoint.client_gone();
+            movable.client_gone();
+        }
         fuzz::require(memory.range_count() == 0,
                       "guest memory stays mapped after the client has gone");
-        open();
+        open(retained);
     }
     void take_output(std::size_t limit) {
         const auto output = session->output().first(std::min(limit, session->output().size()));
@@ -148,6 +162,7 @@ struct Connection {
     PlainModel model;
     vfio_user::Counters counters;
     std::optional<vfio_user::Session> session;
+    bool retains = false;
     std::deque<std::byte> pending;
 };
 

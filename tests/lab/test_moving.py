@@ -10,10 +10,11 @@ import threading
 import unittest
 from pathlib import Path
 from unittest import mock
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from lab import channel  # noqa: E402
+from lab import channel, chart, migrate  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 from lab.guest import GuestSpec  # noqa: E402
 from lab.manad import Manad, Nic  # noqa: E402
@@ -166,6 +167,64 @@ class LabTest(unittest.TestCase):
         self.assertEqual(self.lab.move(1, 0), {"downtime": 5})
         self.manads[0].remove_nics.assert_not_called()
         self.manads[1].remove_nics.assert_called_once_with(self.manads[1].nics)
+
+
+class CourseTest(unittest.TestCase):
+    """What the other end of a connection sees of a move, from looks at what it has done."""
+
+    # A look each 10 ms at 1 MB each; nothing from 1.0 to 1.3 s, and half as much from 2 s on.
+    def setUp(self) -> None:
+        self.samples, done = [], 0
+        for number in range(301):
+            at = number / 100
+            if not 1.0 < at < 1.3:
+                done += 1_000_000 if at < 2 else 500_000
+            self.samples.append((100 + at, done))
+
+    def test_a_pause_is_as_long_as_nothing_is_done(self) -> None:
+        self.assertAlmostEqual(migrate.pause(self.samples, 100.5, 102.5), 0.3, places=3)
+        self.assertAlmostEqual(migrate.pause(self.samples, 101.5, 101.8), 0.01, places=3)
+
+    def test_what_has_not_gone_on_is_a_pause_to_the_end(self) -> None:
+        self.assertAlmostEqual(migrate.pause(self.samples, 101.05, 101.25), 0.2, places=2)
+        self.assertEqual(migrate.pause([], 0, 1), 0.0)
+
+    def test_a_rate_is_that_of_its_time(self) -> None:
+        self.assertAlmostEqual(migrate.rate(self.samples, 100, 100.9), 0.8, places=3)
+        self.assertAlmostEqual(migrate.rate(self.samples, 102.1, 102.9), 0.4, places=3)
+        self.assertEqual(migrate.rate(self.samples, 200, 201), 0.0)
+
+    def test_the_curve_falls_to_nothing_and_rises(self) -> None:
+        points = migrate.curve(self.samples)
+        self.assertEqual(min(speed for at, speed in points if 1.05 < at < 1.2), 0.0)
+        self.assertTrue(all(abs(speed - 0.8) < 0.01 for at, speed in points if at < 0.9))
+        self.assertEqual(migrate.curve([]), [])
+
+    def test_a_move_is_told_with_what_was_before_and_after(self) -> None:
+        course = migrate.Course(samples=self.samples)
+        course.add(101.0, 101.4, {"downtime": 31, "ram": {"transferred": 7}})
+        move = course.results()["moves"][0]
+        self.assertAlmostEqual(move["begin"], 1.0)
+        self.assertAlmostEqual(move["pause_ms"], 300, places=0)
+        self.assertAlmostEqual(move["gbps"]["before"], 0.8, places=2)
+        self.assertIn("| 31 | 300 |", migrate.table(course.results()))
+
+    def test_the_plot_has_the_line_and_the_moves(self) -> None:
+        text = chart.render_time("a < b", "Gb/s", migrate.curve(self.samples), [(1.0, 1.4)])
+        root = ElementTree.fromstring(text)
+        names = [element.tag.rpartition("}")[2] for element in root]
+        self.assertEqual(names.count("polyline"), 1)
+        self.assertEqual(names.count("rect"), 2)  # the paper, and the move
+        self.assertIn("a &lt; b", text)
+        self.assertIn("polyline", chart.render_time("", "", [], []))
+
+    def test_an_answer_that_is_none_is_an_error(self) -> None:
+        good = {"ok": True, "nics": [{"requests": {"rnic.request.bytes": {"write": {"sum": 5.0}}}}]}
+        self.assertEqual(migrate.bytes_done(good), 5)
+        self.assertEqual(migrate.bytes_done({"ok": True, "nics": [{"requests": {}}]}), 0)
+        for bad in ({}, {"ok": False, "error": "no NIC"}, {"ok": True, "nics": []}):
+            with self.assertRaisesRegex(LabError, "no answer"):
+                migrate.bytes_done(bad)
 
 
 if __name__ == "__main__":

@@ -204,6 +204,19 @@ def make_parser() -> argparse.ArgumentParser:
                        "plain UDP sender on that wire, and Soft-RoCE on two hosts; for root; "
                        "saves hosts.json")
 
+    migrate = commands.add_parser("migrate", help="a guest moves while ib_write_bw runs to it",
+                                  description="Two guests on two hosts (network namespaces, each "
+                                  "with a manad): the second moves to the other host and back by "
+                                  "live migration, with the lab's own build of QEMU, while the "
+                                  "first writes to it. Saves bandwidth over time as JSON and a "
+                                  "plot. For root.")
+    add_guest_options(migrate, virtio=False)
+    migrate.add_argument("--moves", type=positive, default=4, metavar="N",
+                         help="how often it moves (default: 4)")
+    migrate.add_argument("--output", type=Path, default=Path("migrate-results"), metavar="DIR",
+                         help="where to save (default: migrate-results)")
+    migrate.add_argument("--no-plot", action="store_true", help="save no plot")
+
     prepare = commands.add_parser("prepare", help="make what guests need, run none",
                                   description="Makes what the cache does not have: the image of "
                                   "each suite, QEMU, and our driver and provider. What demo, up "
@@ -249,6 +262,10 @@ def dispatch(args: argparse.Namespace) -> int:
         from . import bench
         return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot,
                          args.ext == "on", args.beside_stock)
+    if args.command == "migrate":
+        from . import migrate
+        return migrate.run(guest_specs(args), args.mtu, args.moves, args.output,
+                           not args.no_plot, args.ext == "on")
     if args.command == "prepare":
         from . import prepare
         return prepare.run(list(dict.fromkeys(args.suites or RELEASES)), args.driver, args.provider)

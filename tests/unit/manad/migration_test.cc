@@ -167,12 +167,14 @@ protected:
             if (uplink) uplink->stop();
     }
     std::unique_ptr<NicServer> server(const std::string& name, std::uint8_t number,
-                                      unsigned network, bool incoming = false) {
+                                      unsigned network, bool incoming = false,
+                                      base::Duration retain = {}) {
         NicOptions options;
         options.socket = folder_.path() + "/" + name;
         options.nic.name = name;
         options.nic.mac = test::test_mac(number);
         options.nic.incoming = incoming;
+        options.retain = retain;
         auto created = NicServer::create(options, networks_[network]);
         OM_CHECK(created && (*created)->start());
         return std::move(*created);
@@ -274,14 +276,15 @@ protected:
 
     /// The other QEMU: its own memory and eventfds, at the NIC that the guest is to go to.
     struct Destination {
-        explicit Destination(const NicServer& nic) : client(nic.socket()) {
+        explicit Destination(const NicServer& nic, base::UniqueFd lent = test::make_memfd(kRam))
+            : client(nic.socket()), memory(std::move(lent)) {
             for (auto& eventfd : eventfds) eventfd = test::make_eventfd();
             good = client.ok() && client.map(1ULL << 32, kRam, memory.get());
             for (unsigned i = 0; good && i < RemoteNic::kVectors; ++i)
                 good = client.set_vector(i, eventfds[i].get());
         }
         RawVfioUser client;
-        base::UniqueFd memory = test::make_memfd(kRam);
+        base::UniqueFd memory;
         std::array<base::UniqueFd, RemoteNic::kVectors> eventfds;
         bool good = false;
     };
@@ -542,6 +545,139 @@ TEST_F(MigrationTest, ASourceWhoseClientGoesInTheMiddleIsAsAfterAReset) {
     open();
     traffic(3);
     expect_all_well();
+}
+
+TEST_F(MigrationTest, ANicWhoseGuestIsToStayOffersNoMigration) {
+    source_->stop();
+    source_.reset();
+    NicOptions options;
+    options.socket = folder_.path() + "/stays";
+    options.nic.name = "stays";
+    options.nic.mac = test::test_mac(1);
+    options.migration = false;
+    auto created = NicServer::create(options, networks_[0]);
+    ASSERT_TRUE(created && (*created)->start());
+    source_ = std::move(*created);
+    Guest guest(source_->socket(), 1);
+    RawVfioUser client(guest.nic->client().fd());
+    const auto answer = client.feature(1U << 18 | 1U << 16 | 1, {}, 16);
+    EXPECT_TRUE(answer.error);
+    EXPECT_FALSE(client.set_state(RawVfioUser::kStop).ok());
+    EXPECT_FALSE(*source_->call("moving", [&] { return source_->moving(); }));
+    EXPECT_TRUE(guest.nic->alive());
+}
+
+/// A source that is kept for another client of its guest.
+class RetainTest : public MigrationTest {
+protected:
+    void SetUp() override {
+        MigrationTest::SetUp();
+        keep(std::chrono::minutes(10));
+    }
+    void keep(base::Duration retain) {
+        if (source_) source_->stop();
+        source_.reset();
+        source_ = server("source", 1, 0, false, retain);
+    }
+    /// Its client closes the connection, and stops it before if it is said to.
+    void leave(bool stopped) {
+        if (stopped) {
+            ASSERT_TRUE(RawVfioUser(mover->nic->client().fd()).set_state(RawVfioUser::kStop).ok());
+        }
+        mover->nic->client().close();
+        ASSERT_TRUE(eventually([&] { return !source_->has_client(); }));
+    }
+    /// Another client, with the same memory.
+    [[nodiscard]] Destination next() const {
+        return Destination(*source_, base::UniqueFd(::dup(mover->nic->memory_file().get())));
+    }
+};
+
+// As QEMU does it that is replaced in its place: the old one goes, the new one finds the NIC.
+TEST_F(RetainTest, AnotherClientGoesOnWithTheConnections) {
+    open();
+    for (const bool stopped : {false, true}) {
+        SCOPED_TRACE(stopped);
+        traffic(10);
+        leave(stopped);
+        RawVfioUser(source_->socket()).close();  // one that has nothing to say changes nothing
+        Destination to = next();
+        ASSERT_TRUE(to.good);
+        EXPECT_EQ(to.client.state(), unsigned{RawVfioUser::kStop});
+        ASSERT_TRUE(to.client.set_state(RawVfioUser::kRunning).ok());
+        settle(to);
+        expect_all_well();
+        traffic(10);
+        expect_all_well();
+    }
+    EXPECT_EQ(counter(*source_, "vfio_user.client.retain_ended"), 0U);
+}
+
+// Nothing touches what was the client's: it has closed its memory and may use it for other things.
+TEST_F(RetainTest, WhatTheClientHasLentIsItsOwnAgain) {
+    open();
+    traffic(10);
+    leave(false);
+    std::vector<std::byte> before(kRam), after(kRam);
+    const int memory = mover->nic->memory_file().get();
+    ASSERT_EQ(::pread(memory, before.data(), kRam, 0), ssize_t{kRam});
+    for (auto& peer : peers) peer->send(0);
+    ASSERT_TRUE(eventually([&] {
+        return counter(*near_, "rnic.requester.timeouts") > 0 &&
+               counter(*far_, "rnic.requester.timeouts") > 0;
+    }));
+    ASSERT_EQ(::pread(memory, after.data(), kRam, 0), ssize_t{kRam});
+    EXPECT_EQ(std::memcmp(before.data(), after.data(), kRam), 0);
+}
+
+// One that knows nothing of the guest before it gets a NIC as after a reset, by the reset that each
+// machine begins with.
+TEST_F(RetainTest, AResetOfTheNextClientForgetsTheGuest) {
+    open();
+    leave(false);
+    mover.reset();
+    RawVfioUser next(source_->socket());
+    ASSERT_TRUE(next.ok());
+    EXPECT_GT(source_->call("status", [&] { return source_->status(); })->qps, 0U);
+    ASSERT_TRUE(next.reset());
+    EXPECT_EQ(next.state(), unsigned{RawVfioUser::kRunning});
+    EXPECT_EQ(source_->call("status", [&] { return source_->status(); })->qps, 0U);
+    next.close();
+}
+
+TEST_F(RetainTest, WhenNobodyComesInTimeTheNicIsReset) {
+    keep(std::chrono::milliseconds(200));
+    open();
+    leave(false);
+    ASSERT_TRUE(
+        eventually([&] { return counter(*source_, "vfio_user.client.retain_ended") == 1; }));
+    const auto status = source_->call("status", [&] { return source_->status(); });
+    ASSERT_TRUE(status);
+    EXPECT_EQ(status->objects, gdma::ObjectCounts());
+    EXPECT_FALSE(*source_->call("moving", [&] { return source_->moving(); }));
+    Guest other(source_->socket(), 1);
+    EXPECT_TRUE(other.nic->alive());
+}
+
+// A guest that was moved is elsewhere, and a client that breaks the protocol is not to be trusted.
+TEST_F(RetainTest, AGuestThatWasMovedAndABrokenClientLeaveNothing) {
+    for (const bool moved : {true, false}) {
+        SCOPED_TRACE(moved);
+        Guest guest(source_->socket(), 1);
+        if (moved) {
+            RawVfioUser client(guest.nic->client().fd());
+            ASSERT_TRUE(client.set_state(RawVfioUser::kStopCopy).ok());
+            guest.nic->client().close();
+        } else {
+            const std::array<char, 16> garbage{1, 0, 99};
+            ASSERT_EQ(::send(guest.nic->client().fd(), garbage.data(), garbage.size(), 0), 16);
+        }
+        ASSERT_TRUE(eventually([&] { return !source_->has_client(); }));
+        EXPECT_FALSE(*source_->call("moving", [&] { return source_->moving(); }));
+        EXPECT_EQ(source_->call("status", [&] { return source_->status(); })->objects,
+                  gdma::ObjectCounts());
+    }
+    EXPECT_EQ(counter(*source_, "vfio_user.client.retained"), 0U);
 }
 
 TEST_F(MigrationTest, WritesToBar0OfAStoppedNicAreRefused) {

@@ -24,10 +24,10 @@ std::string refusal(std::vector<const char*> arguments) {
 }
 
 TEST(Options, TakeSeveralNics) {
-    const auto parsed =
-        parse({"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked",
-               "--nic", "id=b,socket=/tmp/b,ext=off,speed=25000,congestion=off,incoming=on",
-               "--control", "/tmp/c", "--log", "debug"});
+    const auto parsed = parse(
+        {"--nic", "id=a,socket=/tmp/a,mac=02:00:00:00:00:0a,mtu=1500,error-cqes=asked", "--nic",
+         "id=b,socket=/tmp/b,ext=off,speed=25000,congestion=off,incoming=on,retain=30", "--control",
+         "/tmp/c", "--log", "debug"});
     ASSERT_FALSE(parsed.exit) << parsed.text;
     ASSERT_EQ(parsed.options.nics.size(), 2u);
     const NicOptions& a = parsed.options.nics[0];
@@ -42,6 +42,9 @@ TEST(Options, TakeSeveralNics) {
     EXPECT_EQ(b.nic.link_speed_mbps, 25000u);
     EXPECT_FALSE(b.nic.congestion);
     EXPECT_TRUE(b.nic.incoming);
+    EXPECT_EQ(b.retain, std::chrono::seconds(30));
+    EXPECT_EQ(a.retain.count(), 0);
+    EXPECT_TRUE(a.migration);
     EXPECT_FALSE(a.nic.incoming);
     EXPECT_TRUE(b.nic.error_cqes_unasked);
     EXPECT_EQ(parsed.options.control, "/tmp/c");
@@ -157,6 +160,14 @@ TEST(Options, SayInOneLineWhatIsWrong) {
               std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,mtu=15x"}).find("1500 to 9000"),
               std::string::npos);
+    for (const char* const nic : {"id=a,socket=/tmp/a,migration=off,incoming=on",
+                                  "id=a,socket=/tmp/a,migration=off,retain=1"})
+        EXPECT_NE(refusal({"--nic", nic}).find("need migration=on"), std::string::npos) << nic;
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,migration=no"}).find("'on' or 'off'"),
+              std::string::npos);
+    for (const char* const nic : {"id=a,socket=/tmp/a,retain=3601", "id=a,socket=/tmp/a,retain=-1",
+                                  "id=a,socket=/tmp/a,retain=a"})
+        EXPECT_NE(refusal({"--nic", nic}).find("0 to 3600"), std::string::npos) << nic;
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,incoming=maybe"}).find("'on' or 'off'"),
               std::string::npos);
     EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a,ext=maybe"}).find("'on' or 'off'"),

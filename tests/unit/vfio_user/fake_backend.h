@@ -141,6 +141,7 @@ public:
         return {};
     }
     void client_gone() override { calls.push_back("gone"); }
+    void retain() override { calls.push_back("retain"); }
 };
 
 }  // namespace openmana::vfio_user

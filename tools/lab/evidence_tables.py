@@ -237,7 +237,8 @@ def simulation(folder: Path) -> list[str]:
         last = list(sums.values())[-1]
         dates = [last["first"], last["last"]]
         lines.append(row(f"`{program}`", last["seeds"], last["runs"], last["operations"],
-                         last.get("moves", "-"), last["findings"], f"{last['cpu_seconds'] / 60:.1f}", f"`{last['commit']}`",
+                         last.get("moves", "-"), last["findings"],
+                         f"{last['cpu_seconds'] / 60:.1f}", f"`{last['commit']}`",
                          " to ".join(dict.fromkeys(dates))))
     return lines
 

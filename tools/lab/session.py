@@ -179,6 +179,13 @@ class Lab:
         return guest if self._split else 0
 
     @property
+    def qemu(self) -> Qemu:
+        """That its guests run in."""
+        if self._qemu is None:
+            raise LabError("the lab is not running")
+        return self._qemu
+
+    @property
     def log_dir(self) -> Path:
         """Where the logs of this lab are."""
         if self._log_dir is None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from areas import ulp
 from areas.cm import ONLY, wait_cm_listening
-from harness import Area, Context, check
+from harness import Area, Context, check, skip
 from programs import quick_rdma
 
 AREA = Area("upgrade")
@@ -64,6 +65,15 @@ def tcp_pair(context: Context) -> tuple[Any, Any]:
     return sink, b.spawn(f"({TCP_DATA}) | socat -u - TCP4:{a.ip()}:{port}")
 
 
+def fio_pair(disk: str, context: Context) -> tuple[Any, Any]:
+    """fio writes to a disk of the other guest and reads all of it back, each block verified."""
+    idle = context.a.spawn("exec sleep 1")
+    return idle, context.b.spawn(
+        f"exec fio --name=v --filename={disk} --size=32m --rw=randwrite --bs=16k --iodepth=16 "
+        "--ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --loops=4 --minimal "
+        ">/dev/null")
+
+
 def upgraded(start: Start, summed_up: bool, context: Context) -> None:
     """Traffic, and upgrades as long as it lasts; again until there were enough of them."""
     rounds = context.options.rounds
@@ -87,6 +97,14 @@ def upgraded(start: Start, summed_up: bool, context: Context) -> None:
                   "the bytes that arrived over TCP are not those that were sent")
     quick_rdma(context)
     context.note(f"{done} upgrades; {histogram(blackouts)}")
+
+
+@AREA.case("upgrades of manad in full traffic: NVMe over RDMA, each block verified", timeout=600.0)
+def nvme(context: Context) -> None:
+    if not context.has("driver"):
+        skip("kernel users of RDMA need our driver")
+    with ulp.nvme(context) as disk:
+        upgraded(partial(fio_pair, disk), False, context)
 
 
 def add(title: str, start: Start, summed_up: bool = False, **options: Any) -> None:

@@ -19,6 +19,7 @@ AREA = Area("far", layout="far")
 #: Seconds without a datagram on the path that no program may cause. The longest ACK timeout of
 #: those here is that of the connection manager, 4 s.
 SILENCE = 12.0
+VERIFY = "rdma_verify.c"
 
 
 @contextlib.contextmanager
@@ -52,9 +53,12 @@ def moving(context: Context) -> Iterator[None]:
     check(longest <= SILENCE * context.patience, f"nothing passed for {longest:.0f} s")
 
 
-def add(title: str, action: Callable[[Context], None], **options: object) -> None:
-    """A case, with an eye on the path."""
+def add(title: str, action: Callable[[Context], None], program: str = "", **options: object
+        ) -> None:
+    """A case, with an eye on the path. A program of ours is made before that."""
     def run(context: Context) -> None:
+        for peer in context.peers if program else ():
+            context.program(peer, program)
         with moving(context):
             action(context)
 
@@ -95,16 +99,17 @@ def pinged(context: Context) -> None:
 add("ping takes 20 ms", pinged, smoke=True)
 add("TCP, both ways, with its bytes compared", tcp, smoke=True)
 add("verified: all operations at all edges up to 128 KiB", partial(
-    verified, ("--seed", "91", "--batch", "2", "--align", "1", "--max", "131072")), smoke=True)
+    verified, ("--seed", "91", "--batch", "2", "--align", "1", "--max", "131072")),
+    program=VERIFY, smoke=True)
 add("verified: random sizes, both directions, PSN wrap", partial(
     verified, ("--seed", "92", "--rounds", "6", "--batch", "8", "--max", "70000", "--both",
-               "--align", "3", "--psn", "0xffff80")))
+               "--align", "3", "--psn", "0xffff80")), program=VERIFY)
 add("verified: 16 queue pairs, completion events", partial(
     verified, ("--seed", "93", "--rounds", "4", "--batch", "32", "--max", "20000", "--both",
-               "--qps", "16", "--events")))
+               "--qps", "16", "--events")), program=VERIFY)
 add("verified: READs of 8 MiB", partial(
     verified, ("--seed", "94", "--rounds", "1", "--batch", "1", "--ops", "read", "--min",
-               "8388608", "--max", "8388608")), smoke=True)
+               "8388608", "--max", "8388608")), program=VERIFY, smoke=True)
 for _tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
     add(f"{_tool} -s 1048576 -n 10", partial(measured, _tool, ("-s", "1048576", "-n", "10")))
 add("ib_send_bw -b -s 65536 -n 60", partial(measured, "ib_send_bw", (

@@ -108,7 +108,8 @@ LAYOUTS = {
     "plug": "and the second has a free root port",
     "split": "each guest has a manad of its own, joined by UDP",
     "far": "the same through a path that is long, loses datagrams and changes their order",
-    "move": "each guest on a host of its own, and free to move to the other",
+    "move": "each guest on a host of its own, and free to move to the other; one more beside the "
+            "second",
     "networks": "two pairs, each in a network of its own, with the same addresses",
     "hosts": "the same, with one guest of each pair on either of two hosts",
     "soft": "the second has Soft-RoCE on a virtio NIC",

@@ -243,6 +243,7 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         kinds[1] = SoftPeer
     if layout == "move":
         specs = [replace(spec, host=host) for host, spec in enumerate(specs)]
+        specs.append(replace(specs[1]))
     if layout in ("networks", "hosts"):
         specs = [replace(spec, network=name, host=host if layout == "hosts" else None)
                  for name in ("red", "blue") for host, spec in enumerate(specs)]

@@ -4,20 +4,29 @@ are in use: its connections go on, there, or where they are when the move fails.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import statistics
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from harness import Area, CaseFailed, Context, check, skip
+from harness import Area, CaseFailed, Context, Peer, check, skip
 from programs import ping, quick_rdma
 
-from lab.emulator import Move
+from lab.emulator import Arrival, Move, ask, connect, launch
 from lab.errors import LabError
+from lab.manad import Nic
+from lab.proc import end_group
+from lab.qemu import Machine
 
 AREA = Area("migrate", layout="move")
 # Traffic is under way by then, before a move and behind it.
 SETTLE = 1.0
+BOOT = 180.0  # seconds that a guest may take to boot
+THIRD = 2  # the guest that is on the host where b was at first, and stays
+BLOCKED = "vfio-user"  # the kind of the device that QEMU names when it refuses
 SLOW = 8 << 20  # bytes a second: there is time for something to happen
 
 
@@ -82,30 +91,126 @@ def idle(context: Context) -> None:
     context.note(figures(moves))
 
 
-def verify_pair(options: str, context: Context) -> tuple[Any, Any]:
-    """rdma_verify, which compares every byte and completion."""
-    port = context.port()
-    server, client = ([context.program(peer, "rdma_verify.c"), "--dev", peer.rdma, "--port",
-                       str(port), *options.split()] for peer in (context.a, context.b))
-    listener = context.a.spawn([*server, "--server"])
-    context.a.wait_listening(port, listener)
-    return listener, context.b.spawn([*client, "--host", context.a.ip()])
+class Bare:
+    """A QEMU that boots the guest b once more, beside it. It ends with its block."""
+
+    def __init__(self, context: Context, name: str, **changes: Any) -> None:
+        lab = context.lab
+        self.qemu, self.name, self.log = lab.qemu, name, lab.log_dir / f"{name}.qemu"
+        self._places, self._number = lab.run_dir, 0
+        self._machine = replace(context.b.guest.machine, **{"nics": (), **changes})
+        self.machine = self._placed()
+        self.process = launch(self.qemu, self.machine, self.log)
+
+    def __enter__(self) -> Bare:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end_group(self.process, grace=2.0)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def _placed(self) -> Machine:
+        """The machine with sockets that no QEMU has had."""
+        self._number += 1
+        place = self._places / f"{self.name}-{self._number}"
+        return replace(self._machine, agent_socket=place.with_suffix(".agent"),
+                       qmp_socket=place.with_suffix(".qmp"))
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """One QMP command."""
+        with connect(self.process, self.machine.qmp_socket, self.name, self.log) as sock:
+            return ask(sock, self.name, self.log, command, arguments, 20.0)
+
+    def wait_booted(self) -> None:
+        """Waits until the guest's agent has said something."""
+        with connect(self.process, self.machine.agent_socket, self.name, self.log) as sock:
+            sock.settimeout(BOOT)
+            try:
+                said = sock.recv(1)
+            except TimeoutError:
+                said = b""
+            check(said != b"", f"the guest {self.name} did not boot within {BOOT:.0f} s")
+
+    def move(self) -> dict[str, Any]:
+        """To another QEMU on this host."""
+        machine = self._placed()
+        with Arrival(self.qemu, machine, self.name, self.log) as new:
+            said = new.receive(self.ask, Move())
+            new.stays()
+        new.agent.close()
+        self.__exit__()
+        self.process, self.machine, self.log = new.process, machine, new.log
+        return said
 
 
-def ended(context: Context, server: Any, client: Any) -> None:
-    """Both ends of rdma_verify end well."""
-    context.b.finish(client, 300)
-    context.a.finish(server, 60)
-    check(client.stdout.startswith("verified:"), f"rdma_verify: {client.stdout}")
+@contextlib.contextmanager
+def with_nic(context: Context, options: str) -> Iterator[Bare]:
+    """Such a QEMU, with a NIC on b's host that has these options."""
+    lab = context.lab
+    manad = lab.manads[int(context.b.guest.spec.host)]
+    nic = Nic("bare", lab.run_dir / "bare.sock", "02:4d:41:00:bb:00", options)
+    manad.add_nic(nic)
+    try:
+        with Bare(context, "bare", nics=(nic.socket,)) as machine:
+            yield machine
+    finally:
+        manad.remove_nics([nic])
+
+
+@AREA.case("a NIC that offers no migration: each way out of its QEMU is refused in one line",
+           timeout=200.0)
+def blocked(context: Context) -> None:
+    patched(context)
+    with with_nic(context, "migration=off") as machine:
+        question, said = machine.ask, []
+        for mode in ("normal", "cpr-reboot", "cpr-transfer"):
+            question("migrate-set-parameters", mode=mode)
+            try:
+                question("migrate", uri="exec:cat >/dev/null")
+            except LabError as error:
+                said.append(str(error))
+            else:
+                raise CaseFailed(f"QEMU migrates in mode {mode}")
+        said.append(question("human-monitor-command", **{"command-line": "savevm a"}))
+        for line in said:
+            check(BLOCKED in line and len(line.strip().splitlines()) == 1, f"QEMU says: {line}")
+        check(question("query-status")["status"] == "running", "the guest does not run")
+        context.note(said[0])
+
+
+class Verified:
+    """rdma_verify between a guest and the one that moves, which compares every byte and
+    completion."""
+
+    def __init__(self, context: Context, peer: Peer, options: str) -> None:
+        self._peer, self._mover = peer, context.b
+        port = context.port()
+        server, client = ([context.program(end, "rdma_verify.c"), "--dev", end.rdma, "--port",
+                           str(port), *options.split()] for end in (peer, context.b))
+        self._server = peer.spawn([*server, "--server"])
+        peer.wait_listening(port, self._server)
+        self._client = context.b.spawn([*client, "--host", peer.ip()])
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not come to its end."""
+        return self._client.status is None
+
+    def ended(self) -> None:
+        """Both ends end well."""
+        self._mover.finish(self._client, 300)
+        self._peer.finish(self._server, 60)
+        check(self._client.stdout.startswith("verified:"), f"rdma_verify: {self._client.stdout}")
 
 
 def fails_in_traffic(context: Context, *how: Any, **changes: str) -> None:
     """The traffic goes on where it is, and the guest can still move."""
     patched(context)
-    server, client = verify_pair("--seed 5 --rounds 150 --batch 8 --max 60000 --both", context)
+    traffic = Verified(context, context.a, "--seed 5 --rounds 150 --batch 8 --max 60000 --both")
     time.sleep(SETTLE)
     fails(context, "did not move", *how, **changes)
-    ended(context, server, client)
+    traffic.ended()
     move(context)
     works(context)
 
@@ -124,19 +229,34 @@ def target_dies(context: Context) -> None:
     fails_in_traffic(context, Move(bandwidth=SLOW, meanwhile=kill))
 
 
-@AREA.case("moves with open connections: all operations, verified", timeout=900.0)
+@AREA.case("moves with 64 connections, half of them to each host: all operations, verified",
+           timeout=1200.0)
 def in_traffic(context: Context) -> None:
     """Moves as long as the traffic lasts; again until there were enough of them."""
     patched(context)
     moves: list[dict[str, Any]] = []
+    other_peer, _ = context.ends((THIRD, 0), (context.b.index, 0))
     while len(moves) < 2 * context.options.rounds:
-        server, client = verify_pair(
-            "--seed 27 --rounds 400 --batch 8 --max 60000 --both --align 3", context)
+        traffic = [Verified(context, peer, f"--seed {seed} --rounds 100 --batch 8 --qps 32 "
+                            "--max 20000 --both --align 3")
+                   for seed, peer in ((27, context.a), (28, other_peer))]
         time.sleep(SETTLE)
-        while len(moves) < 2 * context.options.rounds and client.status is None:
+        while len(moves) < 2 * context.options.rounds and all(one.under_way for one in traffic):
             moved = move(context)
             time.sleep(SETTLE)
-            if client.status is None:  # or it was none in traffic
+            if all(one.under_way for one in traffic):  # or it was none in traffic
                 moves.append(moved)
-        ended(context, server, client)
+        for one in traffic:
+            one.ended()
     context.note(figures(moves))
+
+
+@AREA.case("the same guest with virtio-net and without MANA, idle, for comparison", timeout=500.0)
+def virtio(context: Context) -> None:
+    patched(context)
+    netdev = ({"type": "hubport", "hubid": 0}, "02:4d:41:00:bc:00")
+    with Bare(context, "virtio", virtio=(netdev,)) as machine:
+        machine.wait_booted()
+        down = [machine.move()["downtime"] for _ in range(10)]
+    context.note(f"{len(down)} moves; downtime: median {statistics.median(down):.0f} ms, max "
+                 f"{max(down)} ms")

@@ -107,6 +107,23 @@ def end_of(asked: Callable[..., Any], name: str, deadline: float) -> dict[str, A
         time.sleep(0.05)
 
 
+def prepare(asked: Callable[..., Any], how: Move, capabilities: list[dict[str, Any]]) -> None:
+    """Tells a QEMU how it is to migrate."""
+    off = [{**one, "state": False} for one in CAPABILITIES if one not in capabilities]
+    asked("migrate-set-capabilities", capabilities=capabilities + off)
+    asked("migrate-set-parameters", **{"max-bandwidth": how.bandwidth})
+
+
+def write(asked: Callable[..., Any], name: str, path: Path, how: Move) -> dict[str, Any]:
+    """Writes the guest of a QEMU, which stands still, to a file; what that says of it."""
+    prepare(asked, how, [])
+    asked("migrate", uri=f"file:{path}")
+    said = end_of(asked, name, time.monotonic() + how.timeout)
+    if said["status"] != "completed":
+        raise LabError(f"{name}: was not written: {said.get('error-desc', said['status'])}")
+    return said
+
+
 class Arrival:
     """A QEMU that waits for a guest. It ends with its block, but if the guest is there and
     `stays`. `agent`: its end of the guest's command channel."""
@@ -144,13 +161,23 @@ class Arrival:
         with connect(self.process, self._machine.qmp_socket, self._name, self.log) as sock:
             return ask(sock, self._name, self.log, command, arguments, 20.0)
 
+    def read(self, path: Path, how: Move) -> None:
+        """The guest that a file has: it is here, and stands still as when it was written."""
+        prepare(self.ask, how, [])
+        self.ask("migrate-incoming", uri=f"file:{path}")
+        deadline = time.monotonic() + how.timeout
+        while self.ask("query-status")["status"] != "paused":
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise LabError(f"{self._name}: is not what {path.name} has: {words_of(self.log)}",
+                               self.log)
+            time.sleep(0.02)
+
     def receive(self, source: Callable[..., Any], how: Move) -> dict[str, Any]:
         """Lets the guest come from the QEMU that answers `source`; returns what that says of it
         when the guest is here."""
         path = self._machine.agent_socket.with_suffix(".move")
         for ask_one in (source, self.ask):
-            ask_one("migrate-set-capabilities", capabilities=CAPABILITIES)
-            ask_one("migrate-set-parameters", **{"max-bandwidth": how.bandwidth})
+            prepare(ask_one, how, CAPABILITIES)
         self.ask("migrate-incoming", uri=f"unix:{path}")
         source("migrate", uri=f"unix:{path}")
         deadline = time.monotonic() + how.timeout

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .channel import REBOOT, Channel, Command
-from .emulator import Arrival, Move, ask, connect, launch, words_of
+from .emulator import Arrival, Move, ask, connect, launch, words_of, write
 from .errors import CommandFailed, GuestDied, LabError
 from .image import ETHERNET_ONLY, Image, digest
 from .paths import cache_dir
@@ -154,6 +154,20 @@ class Guest:
             said = new.receive(self.qmp, how)
             self._settle(machine, new, before)
         return said
+
+    def write(self, path: Path, how: Move = Move()) -> dict[str, Any]:
+        """Writes the guest, which was stopped (`qmp`), to a file; what QEMU says of it. The caller
+        holds its channel."""
+        return write(self.qmp, self.name, path, how)
+
+    def read(self, qemu: Qemu, machine: Machine, path: Path, how: Move = Move()) -> None:
+        """The guest goes on in a new QEMU, which reads it from the file, and still stands still.
+        The caller holds its channel."""
+        before = self._process
+        assert before is not None
+        with Arrival(qemu, machine, self.name, self.qemu_log) as new:
+            new.read(path, how)
+            self._settle(machine, new, before)
 
     def _settle(self, machine: Machine, new: Arrival, before: subprocess.Popen[bytes]) -> None:
         """The guest is in a new QEMU. Console and channel first give what the old ones still

@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from harness import Area, CaseFailed, Context, Peer, check, skip
@@ -25,6 +27,7 @@ AREA = Area("migrate", layout="move")
 # Traffic is under way by then, before a move and behind it.
 SETTLE = 1.0
 BOOT = 180.0  # seconds that a guest may take to boot
+SNAPSHOTS = 3
 THIRD = 2  # the guest that is on the host where b was at first, and stays
 BLOCKED = "vfio-user"  # the kind of the device that QEMU names when it refuses
 SLOW = 8 << 20  # bytes a second: there is time for something to happen
@@ -249,6 +252,25 @@ def in_traffic(context: Context) -> None:
         for one in traffic:
             one.ended()
     context.note(figures(moves))
+
+
+@AREA.case("all guests are written to files together and go on from them: open connections",
+           timeout=900.0)
+def snapshots(context: Context) -> None:
+    patched(context)
+    sizes = []
+    traffic = Verified(context, context.a, "--seed 6 --rounds 300 --batch 8 --qps 4 --max 60000 "
+                       "--both")
+    with tempfile.TemporaryDirectory(prefix="openmana-vm-") as folder:
+        for _ in range(SNAPSHOTS):
+            time.sleep(SETTLE)
+            check(traffic.under_way, "the traffic has ended before")
+            context.lab.snapshot(Path(folder))
+            sizes += [path.stat().st_size for path in Path(folder).iterdir()]
+    traffic.ended()
+    works(context)
+    context.note(f"{SNAPSHOTS} times {len(context.lab.guests)} guests, {max(sizes) >> 20} MiB at "
+                 "most")
 
 
 @AREA.case("the same guest with virtio-net and without MANA, idle, for comparison", timeout=500.0)

@@ -385,8 +385,8 @@ class Lab:
         return said
 
     def snapshot(self, folder: Path) -> list[dict[str, Any]]:
-        """Writes all guests to files of a folder, all of them standing still, and has each go on
-        from its file, in a new QEMU and with new NICs on its host; what the old QEMUs say."""
+        """Writes all guests of two hosts to files of a folder, all of them standing still, and has
+        each go on from its file, in a new QEMU on the other host; what the old QEMUs say."""
         assert self._qemu is not None
         said = []
         with ExitStack() as held:
@@ -397,13 +397,14 @@ class Lab:
             for guest in self.guests:
                 said.append(guest.write(folder / guest.name))
             for number, guest in enumerate(self.guests):
-                manad = self.manad_of(number)
-                old = self._nics_of(guest, manad)
+                source, place = self.manad_of(number), 1 - self._place(number)
+                old = self._nics_of(guest, source)
                 machine, new = self._elsewhere(guest, old)
                 for nic in new:
-                    manad.add_nic(nic, "incoming=on")
+                    self.manads[place].add_nic(nic, "incoming=on")
                 guest.read(self._qemu, machine, folder / guest.name)
-                manad.remove_nics(old)
+                source.remove_nics(old)
+                self.specs[number] = guest.spec = replace(guest.spec, host=place)
             for guest in self.guests:
                 guest.qmp("cont")
         return said

@@ -99,7 +99,9 @@ class Bare:
 
     def __init__(self, context: Context, name: str, **changes: Any) -> None:
         lab = context.lab
-        self.qemu, self.name, self.log = lab.qemu, name, lab.log_dir / f"{name}.qemu"
+        # Without it what QEMU itself allocates is in the way of CPR, too.
+        self.qemu = replace(lab.qemu, argv=(*lab.qemu.argv, "-machine", "aux-ram-share=on"))
+        self.name, self.log = name, lab.log_dir / f"{name}.qemu"
         self._places, self._number = lab.run_dir, 0
         self._machine = replace(context.b.guest.machine, **{"nics": (), **changes})
         self.machine = self._placed()
@@ -240,7 +242,7 @@ def in_traffic(context: Context) -> None:
     moves: list[dict[str, Any]] = []
     other_peer, _ = context.ends((THIRD, 0), (context.b.index, 0))
     while len(moves) < 2 * context.options.rounds:
-        traffic = [Verified(context, peer, f"--seed {seed} --rounds 100 --batch 8 --qps 32 "
+        traffic = [Verified(context, peer, f"--seed {seed} --rounds 400 --batch 8 --qps 32 "
                             "--max 20000 --both --align 3")
                    for seed, peer in ((27, context.a), (28, other_peer))]
         time.sleep(SETTLE)

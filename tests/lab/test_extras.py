@@ -44,6 +44,8 @@ class ExtrasTest(unittest.TestCase):
     def test_libraries_go_beside_the_program_in_one_folder(self) -> None:
         found = extras.closure(self.tree, [self.tree / "usr/bin/prog"])
         self.assertEqual(sorted(found), ["libblas.so.3", "libx.so.1", "prog"])
+        found = extras.closure(self.tree, [self.tree / "usr/bin/prog"], libc=True)
+        self.assertEqual(sorted(found), ["libblas.so.3", "libc.so.6", "libx.so.1", "prog"])
 
     def test_files_that_stay_in_place_have_their_libraries_where_they_are_looked_for(self) -> None:
         found = extras.in_place(self.tree, [
@@ -54,6 +56,12 @@ class ExtrasTest(unittest.TestCase):
             f"{extras.LIBRARIES}/plugin.so",  # it may be the library of something, too
             f"{extras.LIBRARIES}/libx.so.1", f"{extras.LIBRARIES}/libblas.so.3"]))
         self.assertEqual(found[f"{extras.LIBRARIES}/libx.so.1"].name, "libx.so.1.0")
+
+    def test_a_link_to_a_folder_stays_a_link(self) -> None:
+        (self.tree / "usr/share/prog/1").symlink_to("words")
+        found = extras.in_place(self.tree, [self.tree / "usr/share/prog"])
+        self.assertEqual(sorted(found), ["usr/share/prog/1", "usr/share/prog/words/a.txt"])
+        self.assertTrue(found["usr/share/prog/1"].is_symlink())
 
     def test_the_version_is_that_of_the_package_that_was_fetched(self) -> None:
         (self.tree / "versions").write_text("prog\t1.0-2\nlibx1\t3\n")

@@ -45,8 +45,9 @@ def library(tree: Path, name: str) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def closure(tree: Path, roots: list[Path]) -> dict[str, Path]:
-    """The files by name, with all libraries below them that the tree has."""
+def closure(tree: Path, roots: list[Path], libc: bool = False) -> dict[str, Path]:
+    """The files by name, with all libraries below them that the tree has; those that are the
+    guest's own only with `libc`, for programs that its loader then runs."""
     found: dict[str, Path] = {}
     waiting = list(roots)
     while waiting:
@@ -56,17 +57,20 @@ def closure(tree: Path, roots: list[Path]) -> dict[str, Path]:
             continue
         found[name] = path
         waiting += filter(None, (library(tree, one) for one in needed
-                                 if not GUESTS_OWN.match(one)))
+                                 if libc or not GUESTS_OWN.match(one)))
     return found
 
 
 def in_place(tree: Path, roots: list[Path]) -> dict[str, Path]:
-    """The files by where they belong, those of folders too, with all libraries below them."""
-    files = {os.fspath(path.relative_to(tree)): path.resolve() for root in roots
-             for path in (root.rglob("*") if root.is_dir() else [root]) if path.is_file()}
+    """The files by where they belong, those of folders too, with all libraries below them. A link
+    to a folder (perl looks for its modules behind such a one) stays a link."""
+    paths = [path for root in roots for path in (root.rglob("*") if root.is_dir() else [root])]
+    files = {path: path.resolve() for path in paths if path.is_file()}
     programs = [path for path in files.values() if is_elf(path)]
-    return files | {f"{LIBRARIES}/{name}": path for name, path in closure(tree, programs).items()
-                    if ".so" in name}
+    files |= {path: path for path in paths if path.is_symlink() and path.is_dir()}
+    return {os.fspath(path.relative_to(tree)): what for path, what in files.items()} | {
+        f"{LIBRARIES}/{name}": path for name, path in closure(tree, programs).items()
+        if ".so" in name}
 
 
 def is_elf(path: Path) -> bool:
@@ -79,7 +83,7 @@ def archive(suite: str, packages: tuple[str, ...], patterns: tuple[str, ...],
             choose: Choice = closure) -> Path:
     """A tar of the files of packages that match patterns, with their libraries: in one folder, or
     with `in_place` each where it belongs, for `install`."""
-    how = () if choose is closure else (choose.__name__,)
+    how = () if choose is closure else (choose.__name__, "with links")
     key = digest("extra-2", *how, *packages, "|", *patterns)
     final = cache_dir() / f"extra-{suite}-{key}"
     if not final.exists():

@@ -49,7 +49,7 @@ class GuestSpec:
     udev; else the guest has neither, and starts faster. `network`: that of manad which its NICs
     and uplinks are in; the addresses of guests count within it. `host`: which of two hosts it is
     on, if the lab has these. `root_ports`: free PCI Express ports, `port0` and so on for QMP, which
-    devices can be plugged into."""
+    devices can be plugged into. `huge`: its memory is in huge pages, which the host must have."""
 
     suite: str = "trixie"
     cpus: int = 1
@@ -67,6 +67,7 @@ class GuestSpec:
     network: str = "default"
     host: int | None = None
     root_ports: int = 0
+    huge: bool = False
 
     @property
     def command_line(self) -> str:

@@ -151,7 +151,10 @@ class Machine:
     disk: Path | None = None
     before: tuple[str, ...] = ()  # words that begin the command line
     root_ports: int = 0
+    huge: bool = False  # its memory is in huge pages
     incoming: bool = False  # it waits for a guest that moves
+    # Words that say its memory and its devices, in the place of our own.
+    given: tuple[str, ...] = ()
 
 
 def kernel_command_line(machine: Machine) -> str:
@@ -171,6 +174,16 @@ def kernel_command_line(machine: Machine) -> str:
     return " ".join(words)
 
 
+def _own_words(machine: Machine) -> list[str]:
+    """Memory, which NICs can reach if it is shared."""
+    words = ["-machine", f"q35,{'memory-backend=ram,' * machine.shared_memory}i8042=off,vmport=off,"
+             "hpet=off", "-m", f"{machine.memory}M"]
+    if machine.shared_memory:
+        words += ["-object", f"memory-backend-memfd,id=ram,size={machine.memory}M,share=on"
+                  f"{',hugetlb=on' * machine.huge}"]
+    return words
+
+
 def command_line(qemu: Qemu, machine: Machine) -> list[str]:
     """QEMU's arguments. The console is its stdout, which the lab reads."""
     cpu = "host" if machine.accel == "kvm" else "max,la57=off"
@@ -179,12 +192,10 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
         *machine.before, *qemu.argv,
         "-name", machine.name,
         "-nodefaults", "-no-user-config", "-display", "none",
-        "-machine", f"q35,{'memory-backend=ram,' * machine.shared_memory}i8042=off,vmport=off,"
-        "hpet=off",
+        *(machine.given or _own_words(machine)),
         "-accel", accel,
         "-cpu", cpu,
         "-smp", str(machine.cpus),
-        "-m", f"{machine.memory}M",
         "-chardev", "stdio,id=console,signal=off",
         "-serial", "chardev:console",
         "-qmp", f"unix:{machine.qmp_socket},server=on,wait=off",
@@ -206,8 +217,6 @@ def command_line(qemu: Qemu, machine: Machine) -> list[str]:
                                           "file": {"driver": "file",
                                                    "filename": os.fspath(machine.disk)}}),
                  "-device", "virtio-blk-pci,drive=disk,addr=5"]
-    if machine.shared_memory:
-        argv += ["-object", f"memory-backend-memfd,id=ram,size={machine.memory}M,share=on"]
     slot = 8
     for number, path in enumerate(machine.nics):
         device = {"driver": "vfio-user-pci", "id": f"nic{number}", "addr": f"{slot:x}",

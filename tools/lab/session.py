@@ -280,6 +280,7 @@ class Lab:
                 virtio=tuple(virtio),
                 append=f"{image.append} {spec.command_line}".strip(),
                 shared_memory=self._shared_memory, disk=disk, root_ports=spec.root_ports,
+                huge=spec.huge,
                 before=self.hosts.words(number) if self._outside and self.hosts is not None else ())
             self.guests.append(Guest(name, number, spec, image, machine,
                                      [nic.mac for nic in mine], virtio_macs, self._log_dir,

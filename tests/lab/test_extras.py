@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
@@ -61,7 +62,12 @@ class ExtrasTest(unittest.TestCase):
         (self.tree / "usr/share/prog/1").symlink_to("words")
         found = extras.in_place(self.tree, [self.tree / "usr/share/prog"])
         self.assertEqual(sorted(found), ["usr/share/prog/1", "usr/share/prog/words/a.txt"])
-        self.assertTrue(found["usr/share/prog/1"].is_symlink())
+        target = self.tree / "files.tar"
+        extras.pack(found, target)
+        with tarfile.open(target) as tar:
+            self.assertEqual([(one.name, one.type, one.linkname) for one in tar],
+                             [("usr/share/prog/1", tarfile.SYMTYPE, "words"),
+                              ("usr/share/prog/words/a.txt", tarfile.REGTYPE, "")])
 
     def test_the_version_is_that_of_the_package_that_was_fetched(self) -> None:
         (self.tree / "versions").write_text("prog\t1.0-2\nlibx1\t3\n")

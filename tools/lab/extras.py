@@ -121,12 +121,17 @@ def _make(final: Path, suite: str, packages: tuple[str, ...], patterns: tuple[st
             if not matches:
                 raise LabError(f"{', '.join(packages)} of {suite} have no {pattern}", log)
             roots += matches
-        with tarfile.open(temp / "files.tar", "w") as tar:
-            for name, path in sorted(choose(tree, roots).items()):
-                tar.add(path.resolve(), name)
+        pack(choose(tree, roots), temp / "files.tar")
         (tree / "versions").rename(temp / "versions")
         packed.unlink()
         remove_tree(tree)
+
+
+def pack(files: dict[str, Path], target: Path) -> None:
+    """Makes an archive of chosen files."""
+    with tarfile.open(target, "w") as tar:
+        for name, path in sorted(files.items()):
+            tar.add(path, name, recursive=False)
 
 
 def unpack(guest: Guest, tar: Path, folder: str) -> None:

@@ -106,6 +106,7 @@ class ImageTest(unittest.TestCase):
         names = {"trixie": "librdmacm1t64", "forky": "librdmacm1t64", "bookworm": "librdmacm1"}
         for suite, name in names.items():
             self.assertEqual([one for one in image.packages(suite) if "librdmacm1" in one], [name])
+            self.assertEqual("systemd" in image.packages(suite), suite == "bookworm")
 
     def test_a_release_without_rdma_gets_nothing_of_ours(self) -> None:
         guest = image.Image("bookworm", "k", Path("r"), Path("v"), Path("i"), "6.1.0")

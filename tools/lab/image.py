@@ -30,8 +30,9 @@ RELEASES = ("trixie", "forky")
 SUITES = (*RELEASES, *debian.WITH_BACKPORTS)
 # Releases whose kernels know MANA for Ethernet alone: for guests with stock software.
 ETHERNET_ONLY = ("bookworm",)
-# Packages that have another name in a release.
+# Packages that have another name in a release, and those that no other one there brings along.
 RENAMED = {"bookworm": {"librdmacm1t64": "librdmacm1"}}
+BESIDES = {"bookworm": ["systemd"]}
 KEY_DIGITS = 12
 SPACE_NEEDED = 3_000_000_000
 # Documentation is left out, except the tests that rdma-core ships there.
@@ -82,8 +83,9 @@ def packages(suite: str, headers: bool = False) -> list[str]:
     """The packages of an image."""
     lists = ["packages", *(["packages-headers"] if headers else [])]
     other = RENAMED.get(suite, {})
-    return [other.get(package, package) for name in lists
-            for package in package_list((GUEST_FILES / name).read_text())]
+    named = [other.get(package, package) for name in lists
+             for package in package_list((GUEST_FILES / name).read_text())]
+    return named + BESIDES.get(suite, [])
 
 
 def image_key(suite: str, headers: bool = False) -> str:

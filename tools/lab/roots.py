@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import debian, host
 from .errors import LabError
-from .image import (Image, cache_lock, digest, entries, new_entry, package_list,
+from .image import (ETHERNET_ONLY, Image, cache_lock, digest, entries, new_entry, package_list,
                     remove_tree)
 from .paths import cache_dir, logs_dir
 from .proc import run_logged
@@ -26,6 +26,7 @@ SOURCES = ("rdma-core", "perftest")
 FETCH_SOURCES = ("set -e; mkdir -p \"$1/src\"; "
                  f"chroot \"$1\" sh -c 'cd /src && apt-get -q source --tar-only {' '.join(SOURCES)}"
                  "'; mkdir -p \"$1/build\" \"$1/ccache\"")
+NO_SOURCES = 'mkdir -p "$1/build" "$1/ccache"'
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/tmp",
@@ -89,12 +90,18 @@ class Root:
 
 
 def _packages(image: Image) -> list[str]:
-    return [f"linux-headers-{image.version}", *package_list(PACKAGES.read_text())]
+    headers = [] if image.suite in ETHERNET_ONLY else [f"linux-headers-{image.version}"]
+    return [*headers, *package_list(PACKAGES.read_text())]
+
+
+def _hook(image: Image) -> str:
+    """Fetches the sources, but for a release that gets nothing of ours that is built with them."""
+    return NO_SOURCES if image.suite in ETHERNET_ONLY else FETCH_SOURCES
 
 
 def root_key(image: Image) -> str:
     """Key of the root for an image."""
-    return digest("root-1", image.suite, " ".join(_packages(image)), FETCH_SOURCES)
+    return digest("root-1", image.suite, " ".join(_packages(image)), _hook(image))
 
 
 def get_root(image: Image) -> Root:
@@ -111,7 +118,7 @@ def get_root(image: Image) -> Root:
 def _make(image: Image, final: Path) -> None:
     log = logs_dir() / f"root-{image.suite}.log"
     try:
-        make_root(final, image.suite, _packages(image), log, FETCH_SOURCES)
+        make_root(final, image.suite, _packages(image), log, _hook(image))
     except LabError as error:
         if f"Unable to locate package linux-headers-{image.version}" in log.read_text(
                 errors="replace"):

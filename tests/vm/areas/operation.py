@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """manad's Debian package in a guest that a systemd has booted, with its journal: the unit started
 from the configuration that it ships, two clients in traffic (traffic_client), and beside them all
-that an operator does: NICs that come and go, a policy that changes by reload, and an upgrade of the
-package."""
+that an operator does: NICs that come and go, a policy that changes by reload, an upgrade of the
+package with needrestart after it, and then of the program."""
 
 from __future__ import annotations
 
@@ -31,13 +31,23 @@ CLIENT = "traffic_client"
 TRAFFIC = "/opt/traffic"
 MANACTL = f"manactl --control {SOCKETS}/control.sock"
 TIMEOUT = PACKAGES_TIMEOUT + 1200.0
+PERL = ("usr/share/perl", "usr/share/perl5", "usr/lib/x86_64-linux-gnu/perl",
+        "usr/lib/x86_64-linux-gnu/perl5")
+NEEDRESTART = ("usr/sbin/needrestart", "etc/needrestart", "usr/lib/needrestart", *PERL)
+# Restarts all services whose program is not the one on the disk any more, but for the lab's own.
+RESTART_ALL = "needrestart -l -r a -m a -u NeedRestart::UI::stdio </dev/null 2>&1"
+NOT_THE_AGENT = "$nrconf{override_rc}{qr(^manalab-agent)} = 0;\n"
+# A service that nothing protects, of a program that is another one by then.
+PLAIN = "plain.service"
+PLAIN_UNIT = "[Service]\nExecStart=/usr/local/bin/plain infinity\n"
 
 
 def client(folder: Path) -> Path:
-    """A tar of the program that is two guests, with the libraries of the host that built it."""
+    """A tar of the program that is two guests, with all libraries of the host that built it, which
+    may be older or newer than the guest."""
     result = folder / "client.tar"
     with tarfile.open(result, "w") as tar:
-        for name, path in extras.closure(Path("/"), [find_binary(CLIENT)]).items():
+        for name, path in extras.closure(Path("/"), [find_binary(CLIENT)], libc=True).items():
             tar.add(path, name)
     return result
 
@@ -63,16 +73,16 @@ def ready(peer: Peer) -> None:
 @contextlib.contextmanager
 def traffic(context: Context, peer: Peer) -> Iterator[Any]:
     """Two clients that WRITE, READ and compare; when it ends, nothing of that has failed."""
-    started = peer.spawn(f"LD_LIBRARY_PATH={TRAFFIC} exec {TRAFFIC}/{CLIENT} {SOCKETS}/a.sock "
-                         f"{SOCKETS}/b.sock", stdin=True)
+    started = peer.spawn(f"exec {TRAFFIC}/ld-linux-x86-64.so.2 --library-path {TRAFFIC} "
+                         f"{TRAFFIC}/{CLIENT} {SOCKETS}/a.sock {SOCKETS}/b.sock", stdin=True)
     started.wait_output("in traffic", 60)
     yield started
     check(started.status is None, f"the traffic ended: {started.stdout}{started.stderr}")
     started.close_stdin()
     peer.finish(started, 90)
-    rounds, longest = re.search(r"rounds=(\d+) longest_ms=([\d.]+)",  # type: ignore[misc]
-                                started.stdout).groups()
-    check(int(rounds) > 10, f"only {rounds} rounds")
+    found = re.search(r"rounds=(\d+) longest_ms=([\d.]+)", started.stdout)
+    rounds, longest = found.groups() if found else ("0", "")
+    check(int(rounds) > 10, f"few rounds of traffic: {started.stdout}")
     context.note(f"{rounds} rounds of WRITE and READ, the longest {longest} ms")
 
 
@@ -89,16 +99,59 @@ def serves(peer: Peer, pid: str) -> None:
                     "NRestarts": "0"}, f"{UNIT}: {state}, not process {pid}")
 
 
-def journal(peer: Peer, *matches: str) -> list[dict[str, Any]]:
-    """The lines of the unit that match."""
+def journal(peer: Peer, match: str, pid: str = "") -> list[dict[str, Any]]:
+    """The lines of the unit that match, or those of a process: when it has ended, journald cannot
+    tell any more of which unit its last ones were."""
     peer.run("journalctl --sync", timeout=60)
-    text = peer.out(f"journalctl -b -u {UNIT} {' '.join(matches)} -o json --no-pager -q")
+    whose = f"_PID={pid}" if pid else f"-u {UNIT}"
+    text = peer.out(f"journalctl -b {whose} '{match}' -o json --no-pager -q")
     return [json.loads(line) for line in text.splitlines()]
 
 
 def nics(peer: Peer) -> list[str]:
     """That manactl sees."""
     return [nic["nic"] for nic in json.loads(peer.out(f"{MANACTL} --json status"))["nics"]]
+
+
+def allow(peer: Peer, address: str) -> None:
+    """Another address for NIC b, by the file and a reload."""
+    peer.run(f"sed -i 's/10.0.0.2/10.0.0.2\", \"{address}/' {CONFIG} && systemctl reload {UNIT}")
+    peer.until(f"{MANACTL} --json policy show | grep -q {address}", "the policy stays", 20)
+
+
+def upgrade_package(peer: Peer, pid: str) -> None:
+    """Another version of the package, installed while that process serves."""
+    _, newer = packages(peer.suite, service.PACKAGE, service.PARTS)
+    place = f"{service.FOLDER}/{newer.name}"
+    peer.guest.put(newer, place)
+    peer.run(["dpkg", "--install", "--force-depends", place], timeout=180)
+    serves(peer, pid)
+    check(program(peer, pid) == "/usr/bin/manad (deleted)", "its program is the same")
+
+
+def program(peer: Peer, pid: str) -> str:
+    """The file that a process runs."""
+    return peer.out(f"readlink /proc/{pid}/exe").strip()
+
+
+def plain(peer: Peer) -> str:
+    """The process of the service that nothing protects."""
+    return peer.out(f"systemctl show -P MainPID {PLAIN}").strip()
+
+
+def needrestart(peer: Peer) -> tuple[str, str]:
+    """needrestart from Debian, in the guest, and the plain service, whose program has just been
+    replaced: its process before that."""
+    tar = extras.archive(peer.suite, ("needrestart",), NEEDRESTART, extras.in_place)
+    if peer.run("test -e /usr/sbin/needrestart", check=False).status != 0:
+        extras.install(peer.guest, tar)
+        peer.guest.put(NOT_THE_AGENT, "/etc/needrestart/conf.d/lab.conf")
+        peer.guest.put(PLAIN_UNIT, f"/etc/systemd/system/{PLAIN}")
+    peer.run("cp /bin/sleep /usr/local/bin/plain && systemctl daemon-reload && "
+             f"systemctl restart {PLAIN}")
+    before = plain(peer)
+    peer.run("cp /bin/sleep /usr/local/bin/new && mv /usr/local/bin/new /usr/local/bin/plain")
+    return extras.version(tar, "needrestart"), before
 
 
 @AREA.case("NICs come and go and a policy changes by reload, while two clients are in traffic",
@@ -116,9 +169,7 @@ def changes(context: Context) -> None:
             check(peer.out(look).strip() == service.DEVICE, "the new NIC does not answer")
             peer.run(f"{MANACTL} nic remove c")
             check(nics(peer) == ["a", "b"], f"NICs: {nics(peer)}")
-        peer.run(f"sed -i 's/10.0.0.2/10.0.0.2\", \"10.0.0.9/' {CONFIG} && "
-                 f"systemctl reload {UNIT}")
-        peer.until(f"{MANACTL} --json policy show | grep -q 10.0.0.9", "the policy stays", 20)
+        allow(peer, "10.0.0.9")
         # What is wrong changes nothing.
         peer.run(f"cp {CONFIG} /run/good && echo 'colour = 1' >>{CONFIG} && "
                  f"systemctl reload {UNIT} && sleep 2 && cp /run/good {CONFIG}")
@@ -130,20 +181,61 @@ def changes(context: Context) -> None:
           f"the journal has of NIC c: {events}")
     check(all(" nic=c" in line["MESSAGE"] for line in of_c), f"others too: {of_c}")
     check(len(journal(peer, "OPENMANA_EVENT=reload")) == 1, "no reload in the journal")
-    refused = journal(peer, '"OPENMANA_EVENT=reload refused"')
+    refused = journal(peer, "OPENMANA_EVENT=reload refused")
     check(len(refused) == 1 and "colour" in refused[0]["MESSAGE"], f"a wrong file: {refused}")
 
 
-@AREA.case("an upgrade of the package leaves manad alone, while two clients are in traffic",
-           timeout=TIMEOUT, long=True)
-def upgraded(context: Context) -> None:
+@AREA.case("an upgrade of the package and needrestart leave manad alone, while two clients are in "
+           "traffic", timeout=TIMEOUT, long=True)
+def left_alone(context: Context) -> None:
     peer = context.a
     ready(peer)
-    _, newer = packages(peer.suite, service.PACKAGE, service.PARTS)
-    place = f"{service.FOLDER}/{newer.name}"
-    peer.guest.put(newer, place)
+    version, before = needrestart(peer)
     pid = shown(peer)["MainPID"]
+    deferred = f"systemctl restart {UNIT}.service"
     with traffic(context, peer):
-        peer.run(["dpkg", "--install", "--force-depends", place], timeout=180)
+        upgrade_package(peer, pid)
+        said = peer.out(RESTART_ALL, timeout=180)
         serves(peer, pid)
-        check("(deleted)" in peer.out(f"readlink /proc/{pid}/exe"), "its program is the same")
+    check(plain(peer) != before, f"needrestart restarts nothing: {said}")
+    check(deferred in said.partition("Service restarts being deferred:")[2],
+          f"needrestart does not say that it leaves {UNIT} alone: {said}")
+    context.note(f"{version} restarted {PLAIN}, and not {UNIT}")
+    # So it is our file that it heeds.
+    peer.run("mv /etc/needrestart/conf.d/manad.conf /run/")
+    said = peer.out(RESTART_ALL, timeout=180)
+    peer.run("mv /run/manad.conf /etc/needrestart/conf.d/")
+    check(shown(peer)["MainPID"] != pid, f"without our file it leaves {UNIT} alone, too: {said}")
+
+
+@AREA.case("manactl upgrade: the new program goes on in traffic, as the unit's main process",
+           timeout=TIMEOUT, long=True)
+def goes_on(context: Context) -> None:
+    peer = context.a
+    ready(peer)
+    first = shown(peer)["MainPID"]
+    with traffic(context, peer):
+        upgrade_package(peer, first)
+        said = peer.out(f"{MANACTL} upgrade", timeout=60).strip()
+        found = re.match(rf"manad {first} goes on as (\d+): ", said)
+        check(found, f"manactl upgrade: {said}")
+        second = found[1]  # type: ignore[index]
+        peer.until(f"[ $(systemctl show -P MainPID {UNIT}) = {second} ]",
+                   "systemd does not know the new process", 20)
+        serves(peer, second)
+        check(program(peer, second) == "/usr/bin/manad", "the new process has the old program")
+        peer.until(f"! test -e /proc/{first}", "the old process stays", 20)
+        allow(peer, "10.0.0.9")
+        check(nics(peer) == ["a", "b"], f"NICs: {nics(peer)}")
+        serves(peer, second)
+    context.note(said)
+    peer.run(f"systemctl stop {UNIT}", timeout=90)
+    ended = peer.out(f"systemctl show {UNIT} -p Result,ExecMainStatus,ActiveState").split()
+    check(sorted(ended) == ["ActiveState=inactive", "ExecMainStatus=0", "Result=success"],
+          f"its end: {ended}")
+    left = peer.out(f"pgrep -a manad; ls -A {SOCKETS} 2>/dev/null; true").strip()
+    check(not left, f"left behind: {left}")
+    for pid, event in ((first, "upgrade start"), (first, "hand over"), (second, "reload"),
+                       (second, "manad stop")):
+        lines = journal(peer, f"OPENMANA_EVENT={event}", pid)
+        check(len(lines) == 1, f"the journal has of process {pid} {event}: {lines}")

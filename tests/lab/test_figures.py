@@ -16,7 +16,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from lab import bench, demo, perftest, progress  # noqa: E402
+from lab import bench, demo, perftest, progress, tuning  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 from lab.guest import GuestSpec  # noqa: E402
 
@@ -145,6 +145,28 @@ class PerftestTest(unittest.TestCase):
     def test_speed_of_memcpy_is_of_this_world(self) -> None:
         with mock.patch.object(demo, "COPY_SECONDS", 0.001):
             self.assertTrue(1 < demo.copy_speed(1 << 20) < 100000)
+
+
+class TuningTest(unittest.TestCase):
+    """What bench --tuning makes of rounds."""
+
+    def test_each_round_is_beside_its_own_and_what_was_not_timed_counts_for_none(self) -> None:
+        figure = tuning.FIGURES[0]
+        rounds = [{tuning.USUAL: {figure: usual}, "way": {figure: value}}
+                  for usual, value in ((10.0, 20.0), (20.0, 10.0), (None, 5.0), (4.0, 4.0))]
+        self.assertEqual(tuning.ratios(rounds, "way", figure), [2.0, 0.5, 1.0])
+        text = tuning.table({"rounds": rounds, "ways": [tuning.USUAL, "way"]})
+        self.assertIn("| way | 1.00 (0.50 to 2.00) | - |", text)
+        self.assertIn("| as it is | 10.00 (4.00 to 20.00) | - |", text)
+
+    def test_all_is_as_it_was_when_a_way_ends(self) -> None:
+        lab = mock.Mock()
+        lab.guests = [mock.Mock()]
+        lab.guests[0].run.return_value.stdout = "1500\n"
+        lab.guests[0].interface.return_value = "eth0"
+        with tuning.large_mtu(lab):
+            lab.guests[0].run.assert_called_with("ip link set eth0 mtu 9000", timeout=30)
+        lab.guests[0].run.assert_called_with("ip link set eth0 mtu 1500", timeout=30)
 
 
 class BenchTest(unittest.TestCase):

@@ -61,7 +61,8 @@ class CommandLineTest(unittest.TestCase):
 
     def words(self, **options: Any) -> list[str]:
         here = Path("x")
-        return command_line(Qemu(("qemu",), "11.1"), Machine("g0", *[here] * 5, **options))
+        machine = Machine("g0", here, here, here, here, here, **options)
+        return command_line(Qemu(("qemu",), "11.1"), machine)
 
     def test_it_is_in_huge_pages(self) -> None:
         self.assertIn("memory-backend-memfd,id=ram,size=1024M,share=on,hugetlb=on",
@@ -86,17 +87,17 @@ class QemuCommandTest(unittest.TestCase):
 
     def setUp(self) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run"], check=True)
-        self.addCleanup(subprocess.run, ["umount", "--lazy", "/run"], check=True)
+        self.addCleanup(lambda: subprocess.run(["umount", "--lazy", "/run"], check=True))
         temp = tempfile.TemporaryDirectory()
         self.addCleanup(temp.cleanup)
         self.folder = Path(temp.name)
 
-    def serve(self, argv: list[str], **options: int) -> None:
+    def serve(self, argv: list[str], umask: int = -1) -> None:
         """A manad that is ready; it ends with the test, as it should."""
         log = self.folder / "manad.log"
         with log.open("w") as file:
             manad = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=file, text=True,
-                                     **options)
+                                     umask=umask)
 
         def end() -> None:
             manad.terminate()

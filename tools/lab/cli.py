@@ -203,6 +203,9 @@ def make_parser() -> argparse.ArgumentParser:
                        "(network namespaces, joined by a wire of --mtu) beside guests on one, a "
                        "plain UDP sender on that wire, and Soft-RoCE on two hosts; for root; "
                        "saves hosts.json")
+    bench.add_argument("--tuning", action="store_true", help="measures what can be set, each "
+                       "beside what the lab has, by turns: interrupts and their moderation, the "
+                       "MTU, huge pages, manad's CPUs; with --cpus 2, for root; saves tuning.json")
 
     migrate = commands.add_parser("migrate", help="a guest moves while ib_write_bw runs to it",
                                   description="Two guests on two hosts (network namespaces, each "
@@ -259,6 +262,10 @@ def dispatch(args: argparse.Namespace) -> int:
             from . import two_hosts
             return two_hosts.run(guest_specs(args), args.mtu, args.output, args.quick,
                                  args.ext == "on")
+        if args.tuning:
+            from . import tuning
+            return tuning.run(guest_specs(args), args.mtu, args.output, args.quick,
+                              args.ext == "on")
         from . import bench
         return bench.run(guest_specs(args), args.mtu, args.output, args.quick, not args.no_plot,
                          args.ext == "on", args.beside_stock)

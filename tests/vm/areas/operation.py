@@ -99,12 +99,10 @@ def serves(peer: Peer, pid: str) -> None:
                     "NRestarts": "0"}, f"{UNIT}: {state}, not process {pid}")
 
 
-def journal(peer: Peer, match: str, pid: str = "") -> list[dict[str, Any]]:
-    """The lines of the unit that match, or those of a process: when it has ended, journald cannot
-    tell any more of which unit its last ones were."""
+def journal(peer: Peer, *matches: str) -> list[dict[str, Any]]:
+    """The lines of the unit that match."""
     peer.run("journalctl --sync", timeout=60)
-    whose = f"_PID={pid}" if pid else f"-u {UNIT}"
-    text = peer.out(f"journalctl -b {whose} '{match}' -o json --no-pager -q")
+    text = peer.out(["journalctl", "-b", "-u", UNIT, *matches, "-o", "json", "--no-pager", "-q"])
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -235,7 +233,7 @@ def goes_on(context: Context) -> None:
           f"its end: {ended}")
     left = peer.out(f"pgrep -a manad; ls -A {SOCKETS} 2>/dev/null; true").strip()
     check(not left, f"left behind: {left}")
-    for pid, event in ((first, "upgrade start"), (first, "hand over"), (second, "reload"),
-                       (second, "manad stop")):
-        lines = journal(peer, f"OPENMANA_EVENT={event}", pid)
-        check(len(lines) == 1, f"the journal has of process {pid} {event}: {lines}")
+    for pid, match in ((first, "OPENMANA_EVENT=upgrade start"), (first, "OPENMANA_EVENT=hand over"),
+                       (second, "OPENMANA_EVENT=reload"), (second, "MESSAGE=manad stop")):
+        lines = journal(peer, f"_PID={pid}", match)
+        check(len(lines) == 1, f"the journal has of process {pid} {match}: {lines}")

@@ -30,6 +30,7 @@ UNIT = "manad@lab.service"
 PACKAGED = "/usr/lib/systemd/system/manad@.service"
 CONFIG = "/etc/manad/lab.conf"
 SYSTEMD = "/usr/lib/systemd/systemd"
+GENERATORS = b"/usr/lib/systemd/system-generators"
 UNITS = "/run/units"
 PLACE = "/run/manad/lab"
 LOGS = "/var/log/manad/lab"
@@ -61,7 +62,9 @@ def write(path: str, text: str) -> None:
 def boot() -> None:
     """Becomes process 1 of the namespaces."""
     libc = ctypes.CDLL(None, use_errno=True)
-    for kind, where in ((b"proc", b"/proc"), (b"tmpfs", b"/run"), (b"cgroup2", b"/sys/fs/cgroup")):
+    # What would make units of others, and tell the kernel's log of each, is hidden.
+    for kind, where in ((b"proc", b"/proc"), (b"tmpfs", b"/run"), (b"tmpfs", GENERATORS),
+                        (b"cgroup2", b"/sys/fs/cgroup")):
         os.makedirs(where, exist_ok=True)
         if kind == b"cgroup2":  # nothing is mounted on itself
             libc.umount2(where, 2)

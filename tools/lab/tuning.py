@@ -261,7 +261,8 @@ def run(specs: list[GuestSpec], mtu: int | None, output: Path, quick: bool, ext:
                     with way.applied(labs[way.huge]):
                         results["rounds"][-1][way.name] = figures(routes[way.huge],
                                                                   4 if quick else 1)
-    (output / "tuning.json").write_text(json.dumps(results, indent=2) + "\n")
+            # What there is stays if the rest does not come to its end.
+            (output / "tuning.json").write_text(json.dumps(results, indent=2) + "\n")
     print(table(results))
     say(f"saved in {output / 'tuning.json'}")
     return 0

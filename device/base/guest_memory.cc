@@ -251,6 +251,15 @@ bool GuestMemory::is_hole(GuestAddr address) const {
     return range != nullptr && range->host == nullptr;
 }
 
+bool GuestMemory::has_range(GuestAddr address, const FileMapping::Part& part,
+                            bool has_memory) const {
+    return std::ranges::any_of(ranges_, [&](const Range& range) {
+        return range.address == address.value() && range.length == part.length &&
+               (range.host != nullptr) == has_memory &&
+               (!has_memory || (range.offset == part.offset && range.writable == part.writable));
+    });
+}
+
 std::span<std::byte> GuestMemory::find(GuestAddr address, std::uint64_t length,
                                        Access access) const {
     const Range* range = range_of(address.value());

@@ -54,6 +54,9 @@ public:
     Result<Lent> map_file(GuestAddr address, const UniqueFd& fd, const FileMapping::Part& part);
     /// Adds what map_file() has mapped. Fails on overlap.
     Result<void> add(GuestAddr address, const FileMapping::Part& part, Lent lent);
+    /// A file whose descriptor another process kept that has ended: what is mapped of it next has
+    /// this one. The caller keeps it until then.
+    Result<LentFiles::File> adopt_file(UniqueFd fd) { return files_.adopt(std::move(fd)); }
     /// Both.
     Result<void> map_fd(GuestAddr address, std::uint64_t length, const UniqueFd& fd,
                         std::uint64_t offset, bool readable, bool writable);
@@ -74,6 +77,14 @@ public:
     /// Maps them as map_file() and map_hole() do, at most `most`, where nothing is mapped yet.
     /// Memory of the caller's (map_host) is refused.
     void load(StateReader& in, std::size_t most);
+    /// Calls `f(address, part, file)` for each range; `file` is null for one without memory.
+    template <typename F>
+    void each_range(F&& f) const {
+        for (const Range& range : ranges_)
+            f(GuestAddr(range.address),
+              FileMapping::Part{range.offset, range.length, range.readable, range.writable},
+              range.lent.file.get());
+    }
     /// What a log of the pages that are written to needs: the step that needs no exclusion.
     /// kExhausted: the client has lent more than can be logged.
     [[nodiscard]] Result<std::vector<PageLog>> make_logs() const;
@@ -104,6 +115,9 @@ public:
 
     /// Whether the address is known, but has no memory behind it.
     [[nodiscard]] bool is_hole(GuestAddr address) const;
+    /// Whether exactly this range is there, whether it can be reached or not.
+    [[nodiscard]] bool has_range(GuestAddr address, const FileMapping::Part& part,
+                                 bool has_memory) const;
     /// Host memory of `[address, address + length)`, which must lie in one range with the right
     /// access; else empty.
     [[nodiscard]] std::span<std::byte> find(GuestAddr address, std::uint64_t length,

@@ -8,12 +8,16 @@
 
 namespace openmana::base {
 
-Result<LentFiles::File> LentFiles::find(const UniqueFd& fd) {
+Result<LentFiles::Id> LentFiles::id_of(const UniqueFd& fd) {
     struct stat status {};
     const int flags = ::fcntl(fd.get(), F_GETFL);
     if (flags < 0 || ::fstat(fd.get(), &status) != 0)
         return fail(ErrorCode::kIo, "cannot examine the memory file", static_cast<unsigned>(errno));
-    const Id id{status.st_dev, status.st_ino, flags & O_ACCMODE};
+    return Id{status.st_dev, status.st_ino, flags & O_ACCMODE};
+}
+
+Result<LentFiles::File> LentFiles::find(const UniqueFd& fd) {
+    TRY(const Id id, id_of(fd));
     if (const auto known = files_.find(id); known != files_.end())
         if (File file = known->second.lock()) return file;
     std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
@@ -24,6 +28,13 @@ Result<LentFiles::File> LentFiles::find(const UniqueFd& fd) {
         return fail(ErrorCode::kIo, "cannot keep the memory file", static_cast<unsigned>(errno));
     auto file = std::make_shared<const UniqueFd>(std::move(copy));
     files_.emplace(id, file);
+    return file;
+}
+
+Result<LentFiles::File> LentFiles::adopt(UniqueFd fd) {
+    TRY(const Id id, id_of(fd));
+    auto file = std::make_shared<const UniqueFd>(std::move(fd));
+    files_.insert_or_assign(id, file);
     return file;
 }
 

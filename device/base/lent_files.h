@@ -24,6 +24,8 @@ public:
     /// The one that `fd`, a file of memory (FileMapping), is open on; a copy of `fd` if there was
     /// none. kExhausted if there are too many.
     Result<File> find(const UniqueFd& fd);
+    /// `fd` itself is the one from now on.
+    Result<File> adopt(UniqueFd fd);
 
 private:
     struct Id {
@@ -32,6 +34,7 @@ private:
         int access = 0;
         auto operator<=>(const Id&) const = default;
     };
+    static Result<Id> id_of(const UniqueFd& fd);
     std::map<Id, std::weak_ptr<const UniqueFd>> files_;
 };
 

@@ -182,6 +182,12 @@ void CompletionQueue::waited() {
     }
 }
 
+void CompletionQueue::go_on_at(std::uint64_t producer) {
+    const std::lock_guard lock(mutex_);
+    OM_CHECK(producer >= entries_ && !has_record());
+    producer_ = notified_ = producer;
+}
+
 bool CompletionQueue::ring_doorbell(std::uint32_t index, bool arm) {
     // Without arm the index is a hint that nothing here needs: there is no flow control (RNIC 4.3).
     if (!arm || has_record()) return true;

@@ -71,6 +71,8 @@ public:
     /// armed. `solicited`: also if armed only for such.
     void post(std::span<const std::byte> data, std::uint32_t queue_id, bool is_sq,
               bool solicited = true);
+    /// Before anything is posted: the next CQE goes there. Without a record.
+    void go_on_at(std::uint64_t producer);
     /// CQ doorbell: index mod 8N and the arm bit, by the rule of RNIC 4.4. An index that only
     /// counts on from the last arming may be ahead of what was read: then an entry that had no
     /// event has one now, too. False if the consumer had more unread entries than the ring holds

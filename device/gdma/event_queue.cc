@@ -78,6 +78,12 @@ void EventQueue::post(EqeType type, std::array<std::uint32_t, 3> data) {
     }
 }
 
+void EventQueue::go_on_at(std::uint64_t producer) {
+    const std::lock_guard lock(mutex_);
+    OM_CHECK(producer >= entries_);
+    producer_ = consumer_ = producer;
+}
+
 void EventQueue::ring_doorbell(std::uint32_t index, bool arm) {
     const auto ring_again = [&] {
         const std::lock_guard lock(mutex_);

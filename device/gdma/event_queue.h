@@ -24,6 +24,7 @@ enum class EqeType : std::uint8_t {
     kHwcInitDone = 131,
     kReconfigData = 133,
     kSocService = 134,
+    kHwcResetRequest = 135,
     kQpFatal = 176,
 };
 
@@ -41,6 +42,8 @@ public:
     /// Appends an EQE, or holds it back while the consumer has left no free slot; then interrupts
     /// if armed.
     void post(EqeType type, std::array<std::uint32_t, 3> data);
+    /// Before anything is posted: the next EQE goes there, armed, and nothing waits to be read.
+    void go_on_at(std::uint64_t producer);
     /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are
     /// pending.
     void ring_doorbell(std::uint32_t index, bool arm);

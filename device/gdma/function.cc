@@ -7,12 +7,14 @@
 #include <mana/gdma.h>
 #include <mana/queue.h>
 
+#include "base/endian.h"
 #include "base/log.h"
 #include "gdma/commands.h"
 #include "gdma/devices.h"
 #include "gdma/doorbells.h"
 #include "gdma/hwc.h"
 #include "gdma/registers.h"
+#include "gdma/stale_hwc.h"
 
 namespace openmana::gdma {
 
@@ -53,6 +55,11 @@ struct Function::Impl final : ShmHandler {
     void reset();
     void reset_objects();
     void tell_unshared();
+    void recover();
+    [[nodiscard]] bool stale_doorbell(std::uint64_t offset, std::span<const std::byte> data);
+    [[nodiscard]] Hwc::Parts hwc_parts() {
+        return {tables, commands, gate, memory, config, counters, ledger};
+    }
 
     base::Executor& executor;
     base::GuestMemory& memory;
@@ -67,15 +74,17 @@ struct Function::Impl final : ShmHandler {
     Doorbells doorbells;
     Registers registers;
     std::unique_ptr<Hwc> hwc;
+    std::unique_ptr<StaleHwc> stale;  // of before a crash, until the driver resets the function
+    ChannelLedger* ledger = nullptr;
     bool unshared_told = false;  // said once: a guest can ask for it often
 };
 
 std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
     if (rings.vector >= irq.vector_count()) return 2;
     // A driver that was killed (kexec) establishes again without a destroy.
-    if (hwc) reset();
+    if (hwc || stale) reset();
     const base::Gate::Exclusion exclusion(gate, {"HWC set-up"});
-    auto created = Hwc::create({tables, commands, gate, memory, config, counters}, rings);
+    auto created = Hwc::create(hwc_parts(), rings);
     if (!created) {
         OM_DEBUG("hwc create failed: nic={} reason=\"{}\" detail={:#x}", config.name,
                  created.error().text, created.error().detail);
@@ -95,6 +104,10 @@ std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
 
 void Function::Impl::reset_objects() {
     hwc.reset();
+    if (stale) {
+        stale.reset();
+        ledger->channel.set({});
+    }
     doorbells.expect(false);
     devices.reset();
     tables.reset();
@@ -126,14 +139,29 @@ void Function::Impl::load(base::StateReader& in) {
     in.begin("GDMA", 1);
     bool has_hwc = false;
     in(registers, unshared_told, has_hwc);
+    registers.note_shm();
     base::load_counters(in, counters);
     tables.load(in);
-    if (has_hwc && in.ok()) hwc = Hwc::load({tables, commands, gate, memory, config, counters}, in);
+    if (has_hwc && in.ok()) hwc = Hwc::load(hwc_parts(), in);
     if (in.ok()) devices.load(in);
     if (in.ok()) devices.load_clients(in);
     in.end();
     if (in.ok()) tables.finish_load(in);
     doorbells.expect(hwc != nullptr);
+}
+
+void Function::Impl::recover() {
+    registers.recover();
+    if (!ledger->channel.get().there) return;
+    stale = std::make_unique<StaleHwc>(StaleHwc::Parts{executor, memory, irq, config, counters},
+                                       *ledger);
+    doorbells.expect(true);
+}
+
+bool Function::Impl::stale_doorbell(std::uint64_t offset, std::span<const std::byte> data) {
+    return stale && offset >= Registers::kDoorbellOffset && data.size() == sizeof(std::uint64_t) &&
+           stale->ring(offset - Registers::kDoorbellOffset,
+                       base::load_le<std::uint64_t>(data.data()));
 }
 
 void Function::Impl::tell_unshared() {
@@ -162,10 +190,24 @@ void Function::bar0_read(std::uint64_t offset, std::span<std::byte> data) {
     impl_->registers.read(offset, data);
 }
 void Function::bar0_write(std::uint64_t offset, std::span<const std::byte> data) {
-    impl_->registers.write(offset, data);
+    if (!impl_->stale_doorbell(offset, data)) impl_->registers.write(offset, data);
 }
 void Function::bar0_writes(std::span<const base::BarWrite> writes) {
-    impl_->registers.write_all(writes);
+    if (!impl_->stale) [[likely]] {
+        impl_->registers.write_all(writes);
+        return;
+    }
+    for (const base::BarWrite& write : writes) bar0_write(write.offset, write.data);
+}
+void Function::use_ledger(ChannelLedger& ledger) {
+    impl_->ledger = &ledger;
+    impl_->registers.use_ledger(ledger);
+}
+void Function::recover() {
+    impl_->recover();
+}
+void Function::request_reset() {
+    if (impl_->stale) impl_->stale->request_reset();
 }
 void Function::reset() {
     impl_->reset();

@@ -8,6 +8,7 @@
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/memory_account.h"
+#include "gdma/channel_ledger.h"
 #include "gdma/command.h"
 #include "gdma/config.h"
 #include "gdma/tables.h"
@@ -43,6 +44,15 @@ public:
     /// Into one that is as after a reset, and whose guest memory is mapped. If it is refused, the
     /// function is reset.
     base::Result<void> load(base::StateReader& in);
+
+    /// From now on what is needed to reach the driver without all the rest is written down there,
+    /// in memory that may outlive the process. At set-up only.
+    void use_ledger(ChannelLedger& ledger);
+    /// Goes on behind what a process that has ended wrote down there: as after a reset, but what
+    /// the driver commands is refused until it resets the function. Guest memory is mapped.
+    void recover();
+    /// Asks a driver for that which has a channel from before (GDMA 4.8; 7.2 acts on it).
+    void request_reset();
 
     // For the clients. On the executor unless stated.
     [[nodiscard]] base::Executor& executor() const;

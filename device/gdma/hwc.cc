@@ -76,8 +76,46 @@ Result<std::unique_ptr<Hwc>> Hwc::create(const Parts& parts, const Rings& rings)
     TRY(hwc->sq_id_, tables.sqs.allocate(1, 1));
     TRY(hwc->rq_id_, tables.rqs.allocate(1, 1));
     hwc->connect();
+    hwc->note_channel();
     hwc->announce();
     return hwc;
+}
+
+Hwc::~Hwc() {
+    if (parts_.ledger != nullptr) parts_.ledger->channel.set({});
+}
+
+/// Where another process finds the channel, and by which numbers its driver knows it.
+void Hwc::note_channel() {
+    if (parts_.ledger == nullptr) return;
+    const auto page_of = [](const Ring& ring) {
+        return ring.region().extents()[0].address.value();
+    };
+    note_done(cq_->posted());
+    receives_posted(rq_posted_);
+    parts_.ledger->channel.set({.eq = page_of(eq_->ring()),
+                                .cq = page_of(cq_->ring()),
+                                .rq = page_of(rq_),
+                                .sq = page_of(sq_),
+                                .vector = eq_->vector(),
+                                .eqn = eq_->id().value(),
+                                .cqn = cq_->id().value(),
+                                .rqn = rq_id_.first().value(),
+                                .sqn = sq_id_.first().value(),
+                                .page = page_->page.value(),
+                                .key = key_.value(),
+                                .there = true});
+}
+
+/// Requests up to here are done when the CQ has had so many entries.
+void Hwc::note_done(std::uint64_t completions) {
+    if (parts_.ledger != nullptr) parts_.ledger->set_done(completions, sq_done_, rq_done_);
+}
+
+void Hwc::receives_posted(std::uint32_t position) {
+    rq_posted_ = position;
+    if (parts_.ledger != nullptr)
+        parts_.ledger->rq_posted.store(position, std::memory_order_release);
 }
 
 void Hwc::connect() {
@@ -125,6 +163,7 @@ std::unique_ptr<Hwc> Hwc::load(const Parts& parts, base::StateReader& in) {
     if (!in.ok()) return nullptr;
     hwc->connect();
     in(tables.sqs.position(sqn), tables.rqs.position(rqn));
+    hwc->note_channel();
     return hwc;
 }
 
@@ -155,10 +194,13 @@ void Hwc::requests_posted(std::uint32_t position) {
             parts_.counters.hwc_malformed.add();
             OM_DEBUG("hwc_req malformed: nic={} position={:#x}", parts_.config.name, sq_done_);
             sq_done_ = position;
+            note_done(cq_->posted());
             return;
         }
         sq_done_ += wqe->size();
-        if (!handle_request(*wqe)) parts_.counters.hwc_malformed.add();
+        if (handle_request(*wqe)) continue;
+        parts_.counters.hwc_malformed.add();
+        note_done(cq_->posted());
     }
 }
 
@@ -243,6 +285,7 @@ void Hwc::answer(const HwcRequest& request, HwcReply& reply, const Wqe& receive,
     cqe.rq_wqe_offset = receive.position();
     cqe.length = static_cast<std::uint32_t>(size);
     rq_done_ += receive.size();
+    note_done(cq_->posted() + 1);
     cq_->post(std::as_bytes(std::span(&cqe, 1)), rq_id_.first().value(), false);
     if (const auto test_eq = parts_.handler.take_test_eq())
         test_eq->post(EqeType::kTest, {0, 0, 0});

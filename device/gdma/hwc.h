@@ -7,6 +7,7 @@
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/result.h"
+#include "gdma/channel_ledger.h"
 #include "gdma/command.h"
 #include "gdma/config.h"
 #include "gdma/doorbell_target.h"
@@ -43,10 +44,12 @@ public:
         const base::GuestMemory& memory;
         const FunctionConfig& config;
         FunctionCounters& counters;
+        ChannelLedger* ledger;  ///< or null
     };
     /// Creates the queues and writes the init events. On failure the caller drops all objects of
     /// the function: there are no others yet.
     static base::Result<std::unique_ptr<Hwc>> create(const Parts& parts, const Rings& rings);
+    ~Hwc();
     Hwc(const Hwc&) = delete;
     Hwc& operator=(const Hwc&) = delete;
 
@@ -65,7 +68,7 @@ private:
     };
     struct ReceiveTarget final : DoorbellTarget {
         explicit ReceiveTarget(Hwc& hwc_in) : hwc(hwc_in) {}
-        void ring(std::uint32_t position) override { hwc.rq_posted_ = position; }
+        void ring(std::uint32_t position) override { hwc.receives_posted(position); }
         Hwc& hwc;
     };
 
@@ -73,6 +76,9 @@ private:
     void connect();
     void announce();
     void requests_posted(std::uint32_t position);
+    void receives_posted(std::uint32_t position);
+    void note_channel();
+    void note_done(std::uint64_t completions);
     [[nodiscard]] bool handle_request(const Wqe& wqe);
     void answer(const HwcRequest& request, HwcReply& reply, const Wqe& receive,
                 const SpanList& buffer);

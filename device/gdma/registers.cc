@@ -106,6 +106,18 @@ void Registers::write_all(std::span<const base::BarWrite> writes) {
 void Registers::write_shm(std::uint32_t index, std::uint32_t value) {
     shm_[index] = value;
     if (index == MANA_HW_SHM_WORDS - 1) shm_request();
+    note_shm();
+}
+
+void Registers::note_shm() {
+    if (ledger_ == nullptr) return;
+    for (std::size_t i = 0; i < shm_.size(); ++i)
+        ledger_->shm[i].store(shm_[i], std::memory_order_release);
+}
+
+void Registers::recover() {
+    for (std::size_t i = 0; i < shm_.size(); ++i)
+        shm_[i] = ledger_->shm[i].load(std::memory_order_acquire);
 }
 
 void Registers::shm_request() {

@@ -8,6 +8,7 @@
 
 #include <mana/gdma.h>
 
+#include "gdma/channel_ledger.h"
 #include "gdma/config.h"
 #include "gdma/doorbells.h"
 #include "gdma/hwc.h"
@@ -39,7 +40,15 @@ public:
     void read(std::uint64_t offset, std::span<std::byte> data) const;
     void write(std::uint64_t offset, std::span<const std::byte> data);
     void write_all(std::span<const base::BarWrite> writes);
-    void clear_shm() { shm_.fill(0); }
+    void clear_shm() {
+        shm_.fill(0);
+        note_shm();
+    }
+    /// From now on what is in the aperture is written down there.
+    void use_ledger(ChannelLedger& ledger) { ledger_ = &ledger; }
+    void note_shm();
+    /// What a process that has ended wrote down.
+    void recover();
     template <typename Archive, typename Self>
     static void fields(Archive& a, Self& self) {
         a(self.shm_);
@@ -56,6 +65,7 @@ private:
     const FunctionConfig& config_;
     FunctionCounters& counters_;
     std::array<std::uint32_t, MANA_HW_SHM_WORDS> shm_{};
+    ChannelLedger* ledger_ = nullptr;
 };
 
 }  // namespace openmana::gdma

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "base/activity.h"
@@ -57,6 +59,73 @@ void Endpoint::attach(FunctionModel& model, base::Gate& gate) {
     space_.emplace(identity);
 }
 
+void Endpoint::use_ledger(EndpointLedger& ledger) {
+    ledger_ = &ledger;
+    vectors_.use_ledger(ledger);
+}
+
+/// The registers first, for interrupts are raised as soon as there is an eventfd.
+Result<void> Endpoint::recover() {
+    EndpointLedger& ledger = *ledger_;
+    if (const auto& registers = ledger.registers.get(); registers.length != 0) {
+        TRY(auto in, base::StateReader::open(std::span(registers.bytes).first(registers.length),
+                                             base::TimePoint()));
+        load(in);
+        TRY_VOID(in.result());
+    }
+    std::map<int, base::LentFiles::File> files;
+    Result<void> recovered;
+    ledger.each_range([&](EndpointLedger::Range& range) {
+        if (!recovered) return;
+        const base::FileMapping::Part part{range.offset, range.length, range.readable != 0,
+                                           range.writable != 0};
+        const int number = range.file.number();
+        if (number < 0) {
+            recovered = memory_.map_hole(GuestAddr(range.address), range.length);
+            return;
+        }
+        if (!files.contains(number)) {
+            auto file = memory_.adopt_file(UniqueFd(number));
+            if (!file) {
+                recovered = tl::unexpected(file.error());
+                return;
+            }
+            files.emplace(number, std::move(*file));
+        }
+        recovered = memory_.map_fd(GuestAddr(range.address), part.length, *files.at(number),
+                                   part.offset, part.readable, part.writable);
+    });
+    TRY_VOID(recovered);
+    return vectors_.recover_eventfds();
+}
+
+/// A range that there is, with the descriptor by which it is kept.
+void Endpoint::note_range(const vfio_user::DmaRange& range, const UniqueFd* file) {
+    if (ledger_ == nullptr) return;
+    EndpointLedger::Range* const entry = ledger_->free_range();
+    OM_CHECK(entry != nullptr);
+    entry->address = range.address;
+    entry->length = range.size;
+    entry->offset = range.offset;
+    entry->readable = range.readable ? 1 : 0;
+    entry->writable = range.writable ? 1 : 0;
+    entry->file.forget();
+    if (file != nullptr) entry->file.hold(file->get());
+    entry->used.store(1, std::memory_order_release);
+}
+
+void Endpoint::note_registers() {
+    if (ledger_ == nullptr) return;
+    base::StateWriter out{base::TimePoint()};
+    save(out);
+    const auto state = std::move(out).finish();
+    auto registers = std::make_unique<EndpointLedger::Registers>();
+    OM_CHECK(state.size() <= registers->bytes.size());
+    registers->length = static_cast<std::uint32_t>(state.size());
+    std::copy(state.begin(), state.end(), registers->bytes.begin());
+    ledger_->registers.set(*registers);
+}
+
 Region Endpoint::region(unsigned index) const {
     OM_CHECK(model_ != nullptr);
     switch (index) {
@@ -104,6 +173,7 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
             return {};
         case kMsixRegion:
             msix_write(offset, data);
+            note_registers();
             return {};
         case vfio_user::kRegionConfig:
             if (space_->write(offset, data)) {
@@ -112,6 +182,7 @@ Result<void> Endpoint::region_write(unsigned index, std::uint64_t offset,
                 reset();
             }
             follow_bus_master();
+            note_registers();
             return {};
         default:
             return fail(ErrorCode::kInvalidArgument, "no such region", index);
@@ -165,7 +236,9 @@ Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueF
     // map.
     if (!fd || !(range.readable || range.writable)) {
         const base::Gate::Exclusion alone(*gate_, {"DMA map"});
-        return memory_.map_hole(address, range.size);
+        TRY_VOID(memory_.map_hole(address, range.size));
+        note_range(range, nullptr);
+        return {};
     }
     const base::FileMapping::Part part{range.offset, range.size, range.readable, range.writable};
     auto mapping = memory_.map_file(address, fd, part);
@@ -177,8 +250,17 @@ Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueF
         }
         return tl::unexpected(mapping.error());
     }
+    const base::LentFiles::File file = mapping->file;
     const base::Gate::Exclusion alone(*gate_, {"DMA map"});
-    return memory_.add(address, part, std::move(*mapping));
+    TRY_VOID(memory_.add(address, part, std::move(*mapping)));
+    note_range(range, file.get());
+    return {};
+}
+
+bool Endpoint::has_range(const vfio_user::DmaRange& range, bool with_fd) const {
+    const base::FileMapping::Part part{range.offset, range.size, range.readable, range.writable};
+    return memory_.has_range(GuestAddr(range.address), part,
+                             with_fd && (range.readable || range.writable));
 }
 
 Result<void> Endpoint::dma_map(const vfio_user::DmaRange& range, const UniqueFd& fd) {
@@ -195,6 +277,10 @@ Result<void> Endpoint::dma_unmap(std::uint64_t address, std::uint64_t size) {
         const base::Gate::Exclusion alone(*gate_, {"DMA unmap"});
         return memory_.unmap(GuestAddr(address), size);
     }();
+    if (removed && ledger_ != nullptr)
+        ledger_->each_range([&](EndpointLedger::Range& range) {
+            if (range.address - address < size) range.used.store(0, std::memory_order_release);
+        });
     if (removed && removed->bytes == 0)
         removed = fail(ErrorCode::kNotFound, "no such DMA range", address, size);
     (removed ? counters_.dma_unmapped : counters_.dma_refused).add();
@@ -210,6 +296,9 @@ void Endpoint::dma_unmap_all() {
         const base::Gate::Exclusion alone(*gate_, {"DMA unmap"});
         removed = memory_.unmap_all();
     }
+    if (ledger_ != nullptr)
+        ledger_->each_range(
+            [](EndpointLedger::Range& range) { range.used.store(0, std::memory_order_release); });
     counters_.dma_unmapped.add();
 }
 
@@ -223,11 +312,15 @@ void Endpoint::irq_trigger(unsigned kind, std::uint32_t vector) {
 }
 
 void Endpoint::irq_mask(unsigned kind, std::uint32_t vector, bool masked) {
-    if (kind == vfio_user::kIrqMsix) vectors_.mask(vector, masked);
+    if (kind != vfio_user::kIrqMsix) return;
+    vectors_.mask(vector, masked);
+    note_registers();
 }
 
 void Endpoint::irq_disable(unsigned kind) {
-    if (kind == vfio_user::kIrqMsix) vectors_.disable();
+    if (kind != vfio_user::kIrqMsix) return;
+    vectors_.disable();
+    note_registers();
 }
 
 void Endpoint::device_reset() {
@@ -240,6 +333,7 @@ void Endpoint::forget() {
     reset();
     space_->forget_bus();
     follow_bus_master();
+    note_registers();
 }
 
 void Endpoint::stop() {
@@ -260,6 +354,7 @@ void Endpoint::give_back() {
         vectors_.disable();
         removed = memory_.unmap_all();
     }
+    if (ledger_ != nullptr) ledger_->forget_client();
     counters_.dma_lost.add(memory_.take_losses());
 }
 
@@ -275,6 +370,8 @@ void Endpoint::client_gone() {
     }
     space_->forget_bus();
     follow_bus_master();
+    if (ledger_ != nullptr) ledger_->forget_client();
+    note_registers();
     warned_ = false;
     counters_.dma_lost.add(memory_.take_losses());
 }
@@ -321,6 +418,7 @@ void Endpoint::load(base::StateReader& in) {
     follow_bus_master();
     vectors_.load(in);
     in.end();
+    if (in.ok()) note_registers();
 }
 
 void Endpoint::save_lent(base::StateWriter& out) const {
@@ -333,6 +431,15 @@ void Endpoint::save_lent(base::StateWriter& out) const {
 void Endpoint::load_lent(base::StateReader& in) {
     in.begin("LENT", 1);
     memory_.load(in, config_.max_dma_ranges);
+    memory_.each_range(
+        [this](GuestAddr address, const base::FileMapping::Part& part, const UniqueFd* file) {
+            note_range({.address = address.value(),
+                        .size = part.length,
+                        .offset = part.offset,
+                        .readable = part.readable,
+                        .writable = part.writable},
+                       file);
+        });
     vectors_.load_eventfds(in);
     in.end();
 }

@@ -14,6 +14,7 @@
 #include "base/state.h"
 #include "pci/config_space.h"
 #include "pci/counters.h"
+#include "pci/endpoint_ledger.h"
 #include "pci/function_model.h"
 #include "pci/irq_vectors.h"
 #include "vfio_user/device_backend.h"
@@ -42,6 +43,14 @@ public:
     /// Once. Both stay until the last client is gone; `gate` keeps visitors of the NIC away from
     /// changes of its memory.
     void attach(FunctionModel& model, base::Gate& gate);
+    /// From now on what the client lends and sets is written down there, in memory that may outlive
+    /// the process. Behind attach(), before there is a client.
+    void use_ledger(EndpointLedger& ledger);
+    /// Goes on with what a process that has ended wrote down there. Behind use_ledger(). After an
+    /// error it is good for client_gone().
+    base::Result<void> recover();
+    /// Each vector that has an eventfd is raised once: nobody knows what was on its way.
+    void raise_all() { vectors_.raise_assigned(); }
 
     [[nodiscard]] Counters& counters() { return counters_; }
 
@@ -78,6 +87,7 @@ public:
                                     std::span<const std::byte> data) override;
     void bar0_writes(std::span<const base::BarWrite> writes) override;
     base::Result<void> dma_map(const vfio_user::DmaRange& range, const base::UniqueFd& fd) override;
+    [[nodiscard]] bool has_range(const vfio_user::DmaRange& range, bool with_fd) const override;
     base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size) override;
     void dma_unmap_all() override;
     base::Result<void> irq_assign(unsigned kind, std::uint32_t vector,
@@ -90,6 +100,8 @@ public:
 
 private:
     base::Result<void> map_range(const vfio_user::DmaRange& range, const base::UniqueFd& fd);
+    void note_range(const vfio_user::DmaRange& range, const base::UniqueFd* file);
+    void note_registers();
     void msix_read(std::uint64_t offset, std::span<std::byte> data) const;
     void msix_write(std::uint64_t offset, std::span<const std::byte> data);
     void reset();
@@ -106,6 +118,7 @@ private:
     std::vector<std::byte> table_;  // the client emulates the table and seldom asks for this copy
     FunctionModel* model_ = nullptr;
     base::Gate* gate_ = nullptr;
+    EndpointLedger* ledger_ = nullptr;
     std::uint64_t bar0_size_ = 0;
     std::optional<ConfigSpace> space_;
     bool masters_bus_ = true;

@@ -37,6 +37,34 @@ IrqVectors::IrqVectors(unsigned count, Counters& counters)
       signal_(base::EventSignal::shared()),
       vectors_(std::make_unique<Vector[]>(count)) {}
 
+void IrqVectors::use_ledger(EndpointLedger& ledger) {
+    OM_CHECK(count_ <= EndpointLedger::kMaxVectors);
+    ledger_ = &ledger;
+}
+
+Result<void> IrqVectors::recover_eventfds() {
+    for (unsigned i = 0; i < count_; ++i) {
+        const int number = ledger_->vectors[i].number();
+        if (number < 0) continue;
+        // Until it is a vector's nobody closes it: the ledger still names it.
+        if (!is_eventfd(number)) {
+            ledger_->vectors[i].forget();
+            continue;
+        }
+        TRY_VOID(assign(i, UniqueFd(number)));
+    }
+    return {};
+}
+
+/// Before what was there is closed.
+void IrqVectors::note_locked(unsigned number, const UniqueFd& eventfd) {
+    if (ledger_ == nullptr) return;
+    if (eventfd)
+        ledger_->vectors[number].hold(eventfd.get());
+    else
+        ledger_->vectors[number].forget();
+}
+
 void IrqVectors::fire_locked(Vector& vector) {
     if (!vector.eventfd || vector.masked || vector.held) {
         vector.pending = true;
@@ -87,6 +115,7 @@ Result<void> IrqVectors::assign(unsigned vector, UniqueFd eventfd) {
     {
         const std::lock_guard lock(target.mutex);
         std::swap(target.eventfd, eventfd);
+        note_locked(vector, target.eventfd);
         release_locked(target);
     }
     return {};  // the old one is closed here, outside the lock
@@ -117,6 +146,7 @@ bool IrqVectors::pending(unsigned vector) const {
 void IrqVectors::disable() {
     for (unsigned i = 0; i < count_; ++i) {
         const std::lock_guard lock(vectors_[i].mutex);
+        note_locked(i, {});
         vectors_[i].eventfd.reset();
         vectors_[i].masked = false;
     }

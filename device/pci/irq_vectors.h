@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/state.h"
 #include "pci/counters.h"
+#include "pci/endpoint_ledger.h"
 
 namespace openmana::pci {
 
@@ -21,6 +22,11 @@ namespace openmana::pci {
 class IrqVectors {
 public:
     IrqVectors(unsigned count, Counters& counters);
+    /// From now on the eventfds are written down there. Before there are any.
+    void use_ledger(EndpointLedger& ledger);
+    /// Those that a process that has ended wrote down there. Behind load() and hold(), as
+    /// load_eventfds().
+    base::Result<void> recover_eventfds();
 
     [[nodiscard]] unsigned count() const { return count_; }
     void raise(unsigned vector);
@@ -56,6 +62,7 @@ private:
         bool masked = false;
         bool held = false;
     };
+    void note_locked(unsigned number, const base::UniqueFd& eventfd);
     void release_locked(Vector& vector);
     void fire_locked(Vector& vector);
 
@@ -63,6 +70,7 @@ private:
     Counters& counters_;
     base::EventSignal& signal_;
     std::unique_ptr<Vector[]> vectors_;
+    EndpointLedger* ledger_ = nullptr;
 };
 
 }  // namespace openmana::pci

@@ -61,6 +61,8 @@ public:
 
     /// Without an fd the range exists but its memory cannot be reached. kBusy: overlaps a range.
     virtual base::Result<void> dma_map(const DmaRange& range, const base::UniqueFd& fd) = 0;
+    /// Whether exactly this range is there, with memory or without.
+    [[nodiscard]] virtual bool has_range(const DmaRange& range, bool with_memory) const = 0;
     /// When this returns nothing touches the memory any more. kNotFound: no such range.
     virtual base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size) = 0;
     virtual void dma_unmap_all() = 0;

@@ -4,9 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/log.h"
@@ -21,41 +19,25 @@ using base::UniqueFd;
 
 namespace {
 
-/// Fds of one receive, at most kMaxFds.
-struct FdBatch {
-    std::array<UniqueFd, kMaxFds> fds;
-    std::size_t count = 0;
-    bool overflow = false;
-};
-
-void collect_fds(msghdr& header, FdBatch& batch) {
-    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr;
-         part = CMSG_NXTHDR(&header, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-        const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < count; ++i) {
-            int fd = -1;
-            std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-            UniqueFd owner(fd);
-            if (batch.count < batch.fds.size()) {
-                batch.fds[batch.count++] = std::move(owner);
-            } else {
-                batch.overflow = true;
-            }
-        }
-    }
-    // The kernel closed what did not fit, or had no descriptor left for it.
-    if ((header.msg_flags & MSG_CTRUNC) != 0) batch.overflow = true;
-}
+/// A client whose messages end the process is not served for ever: so often in a row.
+constexpr std::uint32_t kMostEndsAtWork = 3;
 
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBackend& backend,
                                                const base::SocketPlace& place, std::string name,
-                                               Moving moving) {
-    TRY(auto acceptor, base::Acceptor::create(loop, place, "vfio_user accept: nic=" + name));
+                                               Moving moving, ServerLedger* ledger) {
+    TRY(auto listener, base::UnixListener::create(place));
+    return adopt(loop, backend, std::move(listener), std::move(name), moving, ledger);
+}
+
+Result<std::unique_ptr<Server>> Server::adopt(base::EventLoop& loop, DeviceBackend& backend,
+                                              base::UnixListener listener, std::string name,
+                                              Moving moving, ServerLedger* ledger) {
+    TRY(auto acceptor,
+        base::Acceptor::create(loop, std::move(listener), "vfio_user accept: nic=" + name));
     std::unique_ptr<Server> server(
-        new Server(loop, backend, std::move(acceptor), std::move(name), moving));
+        new Server(loop, backend, std::move(acceptor), std::move(name), moving, ledger));
     server->acceptor_->start(
         [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
     return server;
@@ -63,17 +45,13 @@ Result<std::unique_ptr<Server>> Server::create(base::EventLoop& loop, DeviceBack
 
 Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceBackend& backend,
                                                   base::StateReader& in, const std::string& path,
-                                                  std::string name, Moving moving) {
+                                                  std::string name, Moving moving,
+                                                  ServerLedger* ledger) {
     in.begin("VFIO", 1);
     UniqueFd socket = in.descriptor();
     TRY_VOID(in.result());
     TRY(auto listener, base::UnixListener::adopt(std::move(socket), path));
-    TRY(auto acceptor,
-        base::Acceptor::create(loop, std::move(listener), "vfio_user accept: nic=" + name));
-    std::unique_ptr<Server> server(
-        new Server(loop, backend, std::move(acceptor), std::move(name), moving));
-    server->acceptor_->start(
-        [self = server.get()](UniqueFd client) { self->accept(std::move(client)); });
+    TRY(auto server, adopt(loop, backend, std::move(listener), std::move(name), moving, ledger));
     server->pause();
     server->load(in);
     in.end();
@@ -81,18 +59,36 @@ Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceB
     return server;
 }
 
+Result<std::unique_ptr<Server>> Server::recover(base::EventLoop& loop, DeviceBackend& backend,
+                                                ServerLedger& ledger, const std::string& path,
+                                                std::string name, Moving moving) {
+    auto listener = base::UnixListener::adopt(UniqueFd(ledger.listener.number()), path);
+    if (!listener) {
+        ledger.listener.forget();
+        return tl::unexpected(listener.error());
+    }
+    TRY(auto server, adopt(loop, backend, std::move(*listener), std::move(name), moving, &ledger));
+    server->pause();
+    if (ledger.client.number() >= 0) server->recover_client();
+    return server;
+}
+
 Server::Server(base::EventLoop& loop, DeviceBackend& backend,
-               std::unique_ptr<base::Acceptor> acceptor, std::string name, Moving moving)
+               std::unique_ptr<base::Acceptor> acceptor, std::string name, Moving moving,
+               ServerLedger* ledger)
     : loop_(loop),
       backend_(backend),
       moving_(moving),
+      ledger_(ledger),
       name_(std::move(name)),
       acceptor_(std::move(acceptor)),
       patience_(loop, [this] {
           OM_INFO("client retain end: nic={}", name_);
           counters_.retains_ended.add();
           forget_device();
-      }) {}
+      }) {
+    if (ledger_ != nullptr) ledger_->listener.hold(acceptor_->listener().fd());
+}
 
 Server::~Server() {
     if (paused_) {
@@ -103,9 +99,11 @@ Server::~Server() {
     } else if (retained_) {
         forget_device();
     }
+    if (ledger_ != nullptr) ledger_->listener.forget();
 }
 
 void Server::accept(UniqueFd client) {
+    note_client(client);
     if (const auto adopted = adopt(std::move(client), EPOLLIN); !adopted) {
         OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, adopted.error().text,
                 adopted.error().detail);
@@ -115,11 +113,22 @@ void Server::accept(UniqueFd client) {
     OM_INFO("client connect: nic={}", name_);
 }
 
+void Server::note_client(const UniqueFd& client) {
+    if (ledger_ == nullptr) return;
+    ledger_->begin_session();
+    ledger_->client.hold(client.get());
+}
+
 Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
-    TRY_VOID(loop_.add(client.get(), events, [this](std::uint32_t) { on_client(); }));
+    const auto watched = loop_.add(client.get(), events, [this](std::uint32_t) { on_client(); });
+    if (!watched) {
+        if (ledger_ != nullptr) ledger_->client.forget();
+        return watched;
+    }
     client_ = std::move(client);
     patience_.cancel();
-    session_.emplace(backend_, counters_, name_, moving_.device, std::exchange(retained_, false));
+    session_.emplace(backend_, counters_, name_, moving_.device, std::exchange(retained_, false),
+                     ledger_);
     connected_.store(true, std::memory_order_relaxed);
     if (const auto process = base::peer_process(client_.get())) follower_.emplace(*process);
     blocked_ = false;
@@ -160,6 +169,7 @@ void Server::load(base::StateReader& in) {
     if (!client) return;
     in.require(base::is_unix_stream(client, false), "not a client's socket");
     if (!in.ok()) return;
+    note_client(client);
     if (const auto adopted = adopt(std::move(client), 0); !adopted) {
         in.refuse(adopted.error());
         return;
@@ -168,7 +178,23 @@ void Server::load(base::StateReader& in) {
     blocked_ = session_->backlog() || !session_->output().empty();
 }
 
+/// Nothing that went wrong with it keeps the server from the next client.
+void Server::recover_client() {
+    if (const auto adopted = adopt(UniqueFd(ledger_->client.number()), 0); !adopted) {
+        OM_ERROR("client drop: nic={} reason=\"{}\" errno={}", name_, adopted.error().text,
+                 adopted.error().detail);
+        forget_device();
+        return;
+    }
+    blocked_ = true;  // so that what is there is handled before more is received
+    if (ledger_->at_work.exchange(0, std::memory_order_relaxed) != 0 &&
+        ledger_->ends_at_work.fetch_add(1, std::memory_order_relaxed) + 1 >= kMostEndsAtWork)
+        unwanted_ = "manad has ended each time that it served it";
+    if (const auto recovered = session_->recover(); !recovered) unwanted_ = recovered.error().text;
+}
+
 void Server::leave_client() {
+    if (ledger_ != nullptr) ledger_->client.forget();
     loop_.remove(client_.get());
     session_.reset();
     connected_.store(false, std::memory_order_relaxed);
@@ -214,7 +240,13 @@ void Server::drop_client(const char* reason) {
 void Server::on_client() {
     // That the client has gone is known even now. It waits.
     if (paused_) return;
+    if (ledger_ != nullptr) ledger_->at_work.store(1, std::memory_order_relaxed);
     const auto served = serve();
+    if (ledger_ != nullptr) {
+        ledger_->at_work.store(0, std::memory_order_relaxed);
+        if (ledger_->ends_at_work.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            ledger_->ends_at_work.store(0, std::memory_order_relaxed);
+    }
     if (served) [[likely]] {
         if (follower_) follower_->served(loop_.sleeps(), loop_.clock());
         return;
@@ -252,47 +284,37 @@ Result<void> Server::serve() {
 }
 
 Result<void> Server::receive() {
-    const auto room = session_->receive_room();
-    iovec vector{.iov_base = room.data(), .iov_len = room.size()};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * kMaxFds)> control;
-    msghdr header{};
-    header.msg_iov = &vector;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    const ssize_t bytes = ::recvmsg(client_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (bytes < 0) {
+    ServerLedger::Transfer& transfer = session_->next_receive();
+    if (::recvmmsg(client_.get(), &transfer.message, 1, MSG_DONTWAIT | MSG_CMSG_CLOEXEC, nullptr) <
+        0) {
         if (errno == EAGAIN || errno == EINTR) return {};
         if (errno == ECONNRESET) return fail(ErrorCode::kClosed, "connection reset");
         return fail(ErrorCode::kIo, "cannot receive", static_cast<unsigned>(errno));
     }
+    const std::size_t bytes = transfer.message.msg_len;
     if (bytes == 0) return fail(ErrorCode::kClosed, "connection closed");
-    if (header.msg_controllen == 0) [[likely]]
-        return session_->receive(static_cast<std::size_t>(bytes), {});
-    FdBatch batch;
-    collect_fds(header, batch);
+    if (transfer.message.msg_hdr.msg_controllen == 0) [[likely]]
+        return session_->receive(bytes, {});
+    FdBatch batch = transfer.take_fds();
     if (batch.overflow)
         return fail(ErrorCode::kProtocol, "more fds than can be taken", batch.count);
-    return session_->receive(static_cast<std::size_t>(bytes),
-                             std::span(batch.fds).first(batch.count));
+    return session_->receive(bytes, std::span(batch.fds).first(batch.count));
 }
 
 /// True if nothing is left to send.
 Result<bool> Server::flush() {
-    for (;;) {
-        const auto output = session_->output();
-        if (output.empty()) return true;
-        const ssize_t bytes =
-            ::send(client_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (bytes < 0) {
+    while (!session_->output().empty()) {
+        ServerLedger::Transfer& transfer = session_->next_send();
+        if (::sendmmsg(client_.get(), &transfer.message, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) return false;
             if (errno == EPIPE || errno == ECONNRESET)
                 return fail(ErrorCode::kClosed, "connection closed");
             return fail(ErrorCode::kIo, "cannot send", static_cast<unsigned>(errno));
         }
-        session_->sent(static_cast<std::size_t>(bytes));
+        session_->sent(transfer.message.msg_len);
     }
+    return true;
 }
 
 }  // namespace openmana::vfio_user

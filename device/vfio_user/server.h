@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "base/state.h"
+#include "base/unix_socket.h"
 #include "vfio_user/counters.h"
 #include "vfio_user/device_backend.h"
 #include "vfio_user/session.h"
@@ -37,20 +38,32 @@ struct Moving {
 /// either this server ends while it pauses, and the other one resumes; or the other ends, and this
 /// one resumes. Both have all descriptors meanwhile; who ends in a pause leaves client, backend and
 /// socket as they are.
+///
+/// A server with a ledger of its owner's can also be gone on for when its process has ended at any
+/// instruction, by one that has the descriptors and that memory: recover().
 class Server {
 public:
     /// `name` is the NIC in log lines. `moving.device` is the device too.
     static base::Result<std::unique_ptr<Server>> create(base::EventLoop& loop,
                                                         DeviceBackend& backend,
                                                         const base::SocketPlace& place,
-                                                        std::string name, Moving moving = {});
+                                                        std::string name, Moving moving = {},
+                                                        ServerLedger* ledger = nullptr);
     /// The server whose state `in` has, in a pause; the backend's was read before. `path` is that
     /// of the socket.
     static base::Result<std::unique_ptr<Server>> take_over(base::EventLoop& loop,
                                                            DeviceBackend& backend,
                                                            base::StateReader& in,
                                                            const std::string& path,
-                                                           std::string name, Moving moving = {});
+                                                           std::string name, Moving moving = {},
+                                                           ServerLedger* ledger = nullptr);
+    /// The server that `ledger` is of, in a pause; the backend has recovered before. What had no
+    /// answer is handled after it.
+    static base::Result<std::unique_ptr<Server>> recover(base::EventLoop& loop,
+                                                         DeviceBackend& backend,
+                                                         ServerLedger& ledger,
+                                                         const std::string& path, std::string name,
+                                                         Moving moving = {});
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -69,8 +82,16 @@ public:
 
 private:
     Server(base::EventLoop& loop, DeviceBackend& backend, std::unique_ptr<base::Acceptor> acceptor,
-           std::string name, Moving moving);
+           std::string name, Moving moving, ServerLedger* ledger);
+    /// Of a socket that listens.
+    static base::Result<std::unique_ptr<Server>> adopt(base::EventLoop& loop,
+                                                       DeviceBackend& backend,
+                                                       base::UnixListener listener,
+                                                       std::string name, Moving moving,
+                                                       ServerLedger* ledger);
     void load(base::StateReader& in);
+    void recover_client();
+    void note_client(const base::UniqueFd& client);
     void accept(base::UniqueFd client);
     base::Result<void> adopt(base::UniqueFd client, std::uint32_t events);
     void on_client();
@@ -85,6 +106,7 @@ private:
     base::EventLoop& loop_;
     DeviceBackend& backend_;
     const Moving moving_;
+    ServerLedger* const ledger_;  // or null: the session has its own
     const std::string name_;
     Counters counters_;
     std::unique_ptr<base::Acceptor> acceptor_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio_user/session.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -22,11 +24,12 @@ using base::UniqueFd;
 
 namespace {
 
-/// Room for the largest message and, behind a part of it, for a good batch of doorbells.
-constexpr std::size_t kInputSize = kMaxMessage + 65536;
-/// Handling stops above this until the client has taken its replies: requests of 32 bytes can ask
-/// for 1 MiB each.
-constexpr std::size_t kOutputLimit = 256 * 1024;
+constexpr std::size_t kInputSize = ServerLedger::kInputSize;
+/// Of input that is not handled: the largest message and, behind a part of it, a good batch of
+/// doorbells.
+constexpr std::size_t kMostUnhandled = kMaxMessage + 65536;
+static_assert(kInputSize >= kMaxMessage + kMostUnhandled);
+constexpr std::size_t kOutputLimit = ServerLedger::kOutputLimit;
 
 tl::unexpected<Error> bad_size(std::size_t size) {
     return fail(ErrorCode::kInvalidArgument, "payload has the wrong size", size);
@@ -51,11 +54,12 @@ bool wants_fds(Command command) {
 }  // namespace
 
 Session::Session(DeviceBackend& backend, Counters& counters, std::string name,
-                 MovableDevice* movable, bool retained)
+                 MovableDevice* movable, bool retained, ServerLedger* ledger)
     : backend_(backend),
       counters_(counters),
       name_(std::move(name)),
-      input_(std::make_unique_for_overwrite<std::byte[]>(kInputSize)) {
+      own_ledger_(ledger == nullptr ? std::make_unique_for_overwrite<ServerLedger>() : nullptr),
+      ledger_(ledger == nullptr ? *own_ledger_ : *ledger) {
     if (movable != nullptr) features_.emplace(*movable, counters_, name_, retained);
     for (unsigned i = 0; i < kRegionCount; ++i) regions_[i] = backend_.region(i);
     first_fds_.reserve(kMaxFds);
@@ -63,61 +67,62 @@ Session::Session(DeviceBackend& backend, Counters& counters, std::string name,
 }
 
 std::span<std::byte> Session::receive_room() {
-    return {input_.get() + end_, kInputSize - end_};
+    const std::size_t unhandled = state_.end - state_.begin;
+    return std::span(ledger_.input)
+        .subspan(state_.end, std::min(kInputSize - state_.end, kMostUnhandled - unhandled));
 }
 
 Result<void> Session::receive(std::size_t bytes, FdSpan fds) {
-    OM_CHECK(!backlog_ && bytes <= kInputSize - end_);
-    end_ += bytes;
+    OM_CHECK(!backlog_ && bytes <= kInputSize - state_.end);
+    state_.end += static_cast<std::uint32_t>(bytes);
     std::move(fds.begin(), fds.end(), std::back_inserter(last_fds_));
+    // The next transfer has moved nothing yet when the ledger says that it is the next.
+    ledger_.receives[++state_.received % 2].message.msg_len = 0;
     counters_.batches.add();
     return handle_all();
-}
-
-void Session::sent(std::size_t bytes) {
-    output_sent_ += bytes;
-    OM_CHECK(output_sent_ <= output_.size());
-    if (output_sent_ == output_.size()) {
-        output_.clear();
-        output_sent_ = 0;
-    }
 }
 
 Result<void> Session::handle_all() {
     backlog_ = false;
     const auto handled = handle_messages();
     write_gathered();
-    if (!handled || backlog_) return handled;
-    // The rest is the beginning of one message, whose fds are those of this batch and of earlier
-    // ones.
-    std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
-    last_fds_.clear();
-    if (first_fds_.size() > kMaxFds) {
-        return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
+    if (handled && !backlog_) {
+        // The rest is the beginning of one message, whose fds are those of this batch and of
+        // earlier ones.
+        std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
+        last_fds_.clear();
+        if (first_fds_.size() > kMaxFds) {
+            return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
+        }
+        if (state_.begin == state_.end) state_.begin = state_.end = 0;
     }
-    if (begin_ > 0) {
-        std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
-        end_ -= begin_;
-        begin_ = 0;
-    }
-    return {};
+    commit();
+    compact();
+    return handled;
+}
+
+/// Writes that have no answer: as they can be done twice, many are one step of the ledger.
+bool Session::posts_writes(const Header& header) const {
+    return !header.wants_reply() && (header.command == Command::kRegionWrite ||
+                                     header.command == Command::kRegionWriteMulti);
 }
 
 /// All that are whole; with `backlog_`, as many as there is room for the replies of.
 Result<void> Session::handle_messages() {
     for (;;) {
-        TRY(const auto message, first_message({input_.get() + begin_, end_ - begin_}));
+        TRY(const auto message,
+            first_message({ledger_.input + state_.begin, std::size_t{state_.end} - state_.begin}));
         if (!message) return {};
-        if (output_.size() - output_sent_ > kOutputLimit) {
+        if (output().size() > kOutputLimit) {
             backlog_ = true;
             return {};
         }
-        if (!negotiated_ && message->header.command != Command::kVersion) {
+        if (!state_.negotiated && message->header.command != Command::kVersion) {
             return fail(ErrorCode::kProtocol, "command before version negotiation",
                         static_cast<std::uint64_t>(message->header.command));
         }
-        begin_ += message->header.size;
-        if (begin_ == end_ && !last_fds_.empty()) {
+        const bool last = message->header.size == state_.end - state_.begin;
+        if (last && !last_fds_.empty()) {
             std::move(last_fds_.begin(), last_fds_.end(), std::back_inserter(first_fds_));
             last_fds_.clear();
         }
@@ -125,7 +130,8 @@ Result<void> Session::handle_messages() {
             return fail(ErrorCode::kProtocol, "too many fds with a message", first_fds_.size());
         }
         handle(*message, first_fds_);
-        first_fds_.clear();
+        state_.begin += message->header.size;
+        if (!posts_writes(message->header) || !first_fds_.empty()) complete_message();
     }
 }
 
@@ -133,14 +139,13 @@ void Session::handle(const Message& message, FdSpan fds) {
     counters_.messages.add();
     const Header& header = message.header;
     if (!fds.empty() && !wants_fds(header.command)) drop_fds(fds);
-    // The reply is built in place behind room for its header.
-    const std::size_t start = output_.size();
     const bool posted_write = header.command == Command::kRegionWrite && !header.wants_reply();
     Result<void> done;
     if (posted_write) [[likely]] {
         done = on_region_write(Reader(message.payload), true);
     } else {
-        output_.resize(start + sizeof(Header));
+        // The reply is built in place behind room for its header.
+        reply_.resize(sizeof(Header));
         done = dispatch(message, fds);
     }
     if (!done) [[unlikely]] {
@@ -148,20 +153,18 @@ void Session::handle(const Message& message, FdSpan fds) {
                  static_cast<unsigned>(header.command), done.error().text, done.error().detail);
         (header.wants_reply() ? counters_.refused : counters_.posted_refused).add();
     }
-    if (!header.wants_reply()) {
-        output_.resize(start);
-        return;
-    }
+    if (!header.wants_reply()) return;
     Header reply{
         .id = header.id, .command = header.command, .size = 0, .flags = kTypeReply, .error = 0};
     if (!done) {
-        output_.resize(start + sizeof(Header));  // an error reply has no payload
+        reply_.resize(sizeof(Header));  // an error reply has no payload
         reply.flags |= kFlagError;
         reply.error = errno_of(done.error());
         if (header.command == Command::kDmaMap && reply.error == EBUSY) reply.error = EEXIST;
     }
-    reply.size = static_cast<std::uint32_t>(output_.size() - start);
-    base::store_le(output_.data() + start, reply);
+    reply.size = static_cast<std::uint32_t>(reply_.size());
+    base::store_le(reply_.data(), reply);
+    put_reply();
 }
 
 Result<void> Session::dispatch(const Message& message, FdSpan fds) {
@@ -175,7 +178,7 @@ Result<void> Session::dispatch(const Message& message, FdSpan fds) {
             return on_region_read(reader);
         case Command::kRegionWrite: {
             TRY_VOID(on_region_write(reader, posted));
-            Writer(output_).put_bytes(message.payload.first(sizeof(RegionAccess)));
+            Writer(reply_).put_bytes(message.payload.first(sizeof(RegionAccess)));
             return {};
         }
         case Command::kRegionWriteMulti:
@@ -213,22 +216,23 @@ Result<void> Session::dispatch(const Message& message, FdSpan fds) {
 }
 
 Result<void> Session::on_version(Reader reader) {
-    if (negotiated_) return fail(ErrorCode::kInvalidArgument, "version was negotiated before");
+    if (state_.negotiated)
+        return fail(ErrorCode::kInvalidArgument, "version was negotiated before");
     const auto proposed = reader.take<VersionHead>();
     if (!proposed) return bad_size(reader.rest().size());
     if (proposed->major != kVersionMajor) {
         return fail(ErrorCode::kUnsupported, "major version is not spoken", proposed->major);
     }
     TRY(const Capabilities theirs, parse_capabilities(reader.rest()));
-    max_read_ = std::min<std::uint64_t>(kMaxDataTransfer, theirs.max_data_xfer_size);
-    Writer writer(output_);
+    state_.max_read = std::min<std::uint64_t>(kMaxDataTransfer, theirs.max_data_xfer_size);
+    Writer writer(reply_);
     writer.put(
         VersionHead{.major = kVersionMajor, .minor = std::min(kVersionMinor, proposed->minor)});
     const std::string text = format_capabilities({.max_msg_fds = kMaxFds,
                                                   .max_data_xfer_size = kMaxDataTransfer,
                                                   .write_multiple = theirs.write_multiple});
     writer.put_bytes(std::as_bytes(std::span(text.c_str(), text.size() + 1)));
-    negotiated_ = true;
+    state_.negotiated = true;
     return {};
 }
 
@@ -246,7 +250,11 @@ Result<void> Session::on_dma_map(Reader reader, FdSpan fds) {
                          .offset = request.offset,
                          .readable = (request.flags & kDmaReadable) != 0,
                          .writable = (request.flags & kDmaWritable) != 0};
-    return backend_.dma_map(range, fds.empty() ? UniqueFd() : std::move(fds.front()));
+    static const UniqueFd kNone;
+    const UniqueFd& fd = fds.empty() ? kNone : fds.front();
+    const auto mapped = backend_.dma_map(range, fd);
+    if (!mapped && again_ && backend_.has_range(range, static_cast<bool>(fd))) return {};
+    return mapped;
 }
 
 Result<void> Session::on_dma_unmap(Reader reader) {
@@ -264,20 +272,22 @@ Result<void> Session::on_dma_unmap(Reader reader) {
         }
         backend_.dma_unmap_all();
     } else {
-        TRY_VOID(backend_.dma_unmap(request.address, request.size));
+        const auto unmapped = backend_.dma_unmap(request.address, request.size);
+        if (!unmapped && !(again_ && unmapped.error().code == ErrorCode::kNotFound))
+            return unmapped;
     }
     DmaUnmapRequest reply = request;
     reply.argsz = sizeof reply;
-    Writer(output_).put(reply);
+    Writer(reply_).put(reply);
     return {};
 }
 
 Result<void> Session::on_device_info(Reader reader) {
     TRY_VOID(take_with_reply<DeviceInfo>(reader));
-    Writer(output_).put(DeviceInfo{.argsz = sizeof(DeviceInfo),
-                                   .flags = kDeviceFlagReset | kDeviceFlagPci,
-                                   .region_count = kRegionCount,
-                                   .irq_count = kIrqKindCount});
+    Writer(reply_).put(DeviceInfo{.argsz = sizeof(DeviceInfo),
+                                  .flags = kDeviceFlagReset | kDeviceFlagPci,
+                                  .region_count = kRegionCount,
+                                  .irq_count = kIrqKindCount});
     return {};
 }
 
@@ -286,7 +296,7 @@ Result<void> Session::on_region_info(Reader reader) {
     if (request.index >= kRegionCount)
         return fail(ErrorCode::kInvalidArgument, "no such region", request.index);
     const Region& region = regions_[request.index];
-    Writer(output_).put(RegionInfoMessage{
+    Writer(reply_).put(RegionInfoMessage{
         .argsz = sizeof(RegionInfoMessage),
         .flags = (region.readable ? kRegionFlagRead : 0) | (region.writable ? kRegionFlagWrite : 0),
         .index = request.index,
@@ -303,10 +313,10 @@ Result<void> Session::on_irq_info(Reader reader) {
     const std::uint32_t count = backend_.irq_count(request.index);
     // Masks are taken but not announced: QEMU masks MSI-X vectors itself and then needs no message
     // for it. Not announcing "no resize" makes QEMU change one vector at a time.
-    Writer(output_).put(IrqInfoMessage{.argsz = sizeof(IrqInfoMessage),
-                                       .flags = count > 0 ? kIrqFlagEventfd : 0,
-                                       .index = request.index,
-                                       .count = count});
+    Writer(reply_).put(IrqInfoMessage{.argsz = sizeof(IrqInfoMessage),
+                                      .flags = count > 0 ? kIrqFlagEventfd : 0,
+                                      .index = request.index,
+                                      .count = count});
     return {};
 }
 
@@ -357,8 +367,15 @@ Result<void> Session::set_eventfds(const IrqSet& request, FdSpan fds) {
         return fail(ErrorCode::kInvalidArgument, "number of eventfds", fds.size(), request.count);
     }
     for (std::uint32_t i = 0; i < request.count; ++i) {
-        TRY_VOID(backend_.irq_assign(request.index, request.start + i,
-                                     fds.empty() ? UniqueFd() : std::move(fds[i])));
+        // A copy: the one that came is the message's until that is complete.
+        UniqueFd eventfd;
+        if (!fds.empty()) {
+            eventfd = UniqueFd(::fcntl(fds[i].get(), F_DUPFD_CLOEXEC, 0));
+            if (!eventfd)
+                return fail(ErrorCode::kExhausted, "no descriptor for an eventfd",
+                            static_cast<unsigned>(errno));
+        }
+        TRY_VOID(backend_.irq_assign(request.index, request.start + i, std::move(eventfd)));
     }
     return {};
 }
@@ -366,7 +383,7 @@ Result<void> Session::set_eventfds(const IrqSet& request, FdSpan fds) {
 Result<void> Session::on_region_read(Reader reader) {
     const auto access = reader.take<RegionAccess>();
     if (!access || !reader.rest().empty()) return bad_size(reader.rest().size());
-    if (access->count > max_read_)
+    if (access->count > state_.max_read)
         return fail(ErrorCode::kInvalidArgument, "read too long", access->count);
     if (access->region >= kRegionCount)
         return fail(ErrorCode::kInvalidArgument, "no such region", access->region);
@@ -377,7 +394,7 @@ Result<void> Session::on_region_read(Reader reader) {
         return fail(ErrorCode::kOutOfRange, "read outside the region", access->offset,
                     access->count);
     }
-    Writer writer(output_);
+    Writer writer(reply_);
     writer.put(*access);
     return backend_.region_read(access->region, access->offset, writer.room(access->count));
 }
@@ -446,20 +463,21 @@ Result<void> Session::on_write_multi(Reader reader, bool posted) {
     }
     if (done == 0) TRY_VOID(first_error);
     if (!first_error) counters_.posted_refused.add(*count - done);
-    Writer(output_).put(done);
+    Writer(reply_).put(done);
     return {};
 }
 
 Result<void> Session::on_feature(Command command, Reader reader) {
-    const Writer reply(output_);
-    if (command == Command::kMigDataRead) return features_->on_data_read(reader, reply, max_read_);
+    const Writer reply(reply_);
+    if (command == Command::kMigDataRead)
+        return features_->on_data_read(reader, reply, state_.max_read);
     if (command == Command::kMigDataWrite) return features_->on_data_write(reader);
-    return features_->on_device_feature(reader, reply, max_read_);
+    return features_->on_device_feature(reader, reply, state_.max_read);
 }
 
+/// They are closed with the message.
 void Session::drop_fds(FdSpan fds) {
     counters_.fds_dropped.add(fds.size());
-    for (UniqueFd& fd : fds) fd.reset();
 }
 
 bool Session::retainable() const {
@@ -467,7 +485,7 @@ bool Session::retainable() const {
     switch (features_->migration().state()) {
         case DeviceState::kRunning:
         case DeviceState::kRunningP2p:
-            return negotiated_;
+            return state_.negotiated;
         case DeviceState::kStop:
             return true;
         default:
@@ -482,8 +500,8 @@ void Session::save(base::StateWriter& out) const {
         for (const UniqueFd& fd : fds) out.descriptor(fd.get());
     };
     out.begin("SESS", 1);
-    out(negotiated_, max_read_, backlog_);
-    out.bytes({input_.get() + begin_, end_ - begin_});
+    out(state_.negotiated, state_.max_read, backlog_);
+    out.bytes({ledger_.input + state_.begin, std::size_t{state_.end} - state_.begin});
     put_fds(first_fds_);
     put_fds(last_fds_);
     out.bytes(output());
@@ -500,8 +518,8 @@ void Session::load(base::StateReader& in) {
         }
     };
     in.begin("SESS", 1);
-    in(negotiated_, max_read_, backlog_);
-    in.require(max_read_ <= kMaxDataTransfer, "longer reads than are offered");
+    in(state_.negotiated, state_.max_read, backlog_);
+    in.require(state_.max_read <= kMaxDataTransfer, "longer reads than are offered");
     const auto input = in.bytes();
     take_fds(first_fds_);
     take_fds(last_fds_);
@@ -510,13 +528,17 @@ void Session::load(base::StateReader& in) {
     // A backlog is handled from the start. Without one there is no whole message, and there is room
     // for the rest of the one that has begun.
     const auto next = first_message(input);
-    in.require(input.size() <= kInputSize && (backlog_ || (next && !*next && last_fds_.empty())),
-               "messages that are not handled");
-    in.require(output.size() <= kOutputLimit + kMaxMessage, "more replies than there may be");
+    in.require(
+        input.size() <= kMostUnhandled && (backlog_ || (next && !*next && last_fds_.empty())),
+        "messages that are not handled");
+    in.require(output.size() <= kOutputLimit + ServerLedger::kMaxReply,
+               "more replies than there may be");
     if (!in.ok()) return;
-    end_ = input.size();
-    std::copy(input.begin(), input.end(), input_.get());
-    output_.assign(output.begin(), output.end());
+    state_.end = static_cast<std::uint32_t>(input.size());
+    std::copy(input.begin(), input.end(), ledger_.input);
+    state_.output_end = static_cast<std::uint32_t>(output.size());
+    std::copy(output.begin(), output.end(), ledger_.output);
+    commit();
 }
 
 }  // namespace openmana::vfio_user

@@ -17,6 +17,7 @@
 #include "vfio_user/device_backend.h"
 #include "vfio_user/features.h"
 #include "vfio_user/message.h"
+#include "vfio_user/server_ledger.h"
 
 namespace openmana::vfio_user {
 
@@ -30,11 +31,17 @@ namespace openmana::vfio_user {
 /// output buffer grows.
 ///
 /// An error of `receive` or `resume` ends the conversation: the client broke the framing.
+///
+/// All that it knows is in its ledger, if that is the owner's, whenever the process ends. A message
+/// is handled and answered in one step of the ledger: one that had no answer is handled again, and
+/// no answer is given twice. So whatever a message does may be done twice (docs/manad.md).
 class Session {
 public:
-    /// `movable`, if any, is the device too, which another client may have left.
+    /// `movable`, if any, is the device too, which another client may have left. `ledger`: one
+    /// whose session has begun, or null.
     Session(DeviceBackend& backend, Counters& counters, std::string name,
-            MovableDevice* movable = nullptr, bool retained = false);
+            MovableDevice* movable = nullptr, bool retained = false,
+            ServerLedger* ledger = nullptr);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -47,7 +54,8 @@ public:
     [[nodiscard]] bool backlog() const { return backlog_; }
 
     [[nodiscard]] std::span<const std::byte> output() const {
-        return std::span(output_).subspan(output_sent_);
+        return std::span(ledger_.output)
+            .subspan(state_.output_begin, state_.output_end - state_.output_begin);
     }
     void sent(std::size_t bytes);
 
@@ -55,17 +63,29 @@ public:
     /// had something to do with it, and has not moved it.
     [[nodiscard]] bool retainable() const;
 
+    /// For the next call of receive() and of sent(), into the room and from the output.
+    [[nodiscard]] ServerLedger::Transfer& next_receive();
+    [[nodiscard]] ServerLedger::Transfer& next_send();
+
     /// Between two calls of the others: what was negotiated, and what is on its way in and out, for
     /// another process of this host.
     void save(base::StateWriter& out) const;
     /// Of a fresh session. Good for nothing after a refusal.
     void load(base::StateReader& in);
+    /// Goes on, with a backlog, where the process has ended that wrote the ledger. Of a fresh
+    /// session.
+    base::Result<void> recover();
 
 private:
     using FdSpan = std::span<base::UniqueFd>;
 
     base::Result<void> handle_all();
     base::Result<void> handle_messages();
+    void compact();
+    void put_reply();
+    void complete_message();
+    void commit();
+    [[nodiscard]] bool posts_writes(const Header& header) const;
     void handle(const Message& message, FdSpan fds);
     base::Result<void> dispatch(const Message& message, FdSpan fds);
     base::Result<void> on_version(Reader reader);
@@ -90,18 +110,17 @@ private:
     const std::string name_;
     std::optional<Features> features_;  // of a device that can move
     std::array<Region, kRegionCount> regions_;
-    bool negotiated_ = false;
-    std::uint64_t max_read_ = kMaxDataTransfer;
 
-    // Input: [begin_, end_) is not handled yet. `first_fds_` came with earlier bytes of the message
-    // at begin_, until that is handled; `last_fds_` belong to the message that ends at or behind
-    // end_.
-    std::unique_ptr<std::byte[]> input_;
-    std::size_t begin_ = 0;
-    std::size_t end_ = 0;
+    // `state_` is what the ledger gets next. Of the input, `first_fds_` came with earlier bytes of
+    // the message at the begin, until that is handled; `last_fds_` belong to the message that ends
+    // at or behind the end.
+    const std::unique_ptr<ServerLedger> own_ledger_;  // or null
+    ServerLedger& ledger_;
+    ServerLedger::State state_;
     std::vector<base::UniqueFd> first_fds_;
     std::vector<base::UniqueFd> last_fds_;
     bool backlog_ = false;
+    bool again_ = false;  // the next message that has an answer may have been handled before
 
     // Writes to BAR0 that nobody waits for, until something else comes or there are enough. Their
     // data are in the input. So the device sees what else is on its way.
@@ -109,8 +128,7 @@ private:
     std::array<base::BarWrite, kMaxGathered> gathered_;
     std::size_t gathered_count_ = 0;
 
-    std::vector<std::byte> output_;
-    std::size_t output_sent_ = 0;
+    std::vector<std::byte> reply_;  // to one message
 };
 
 }  // namespace openmana::vfio_user

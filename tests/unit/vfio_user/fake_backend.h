@@ -23,6 +23,7 @@ public:
     std::vector<std::byte> bar = std::vector<std::byte>(kBarSize);
     std::optional<base::Error> next_error;  ///< the answer to the next call that can fail
     std::vector<base::UniqueFd> eventfds;   ///< as given
+    bool has = false;                       ///< the answer of has_range()
     std::vector<std::size_t> runs;          ///< of writes to BAR0 that came together
 
     static constexpr std::size_t kBarSize = 2U << 20;
@@ -74,6 +75,11 @@ public:
     base::Result<void> dma_unmap(std::uint64_t address, std::uint64_t size) override {
         calls.push_back(fmt::format("unmap {:#x} {:#x}", address, size));
         return answer();
+    }
+    bool has_range(const DmaRange& range, bool with_fd) const override {
+        (void)range;
+        (void)with_fd;
+        return has;
     }
     void dma_unmap_all() override { calls.push_back("unmap all"); }
     base::Result<void> irq_assign(unsigned kind, std::uint32_t vector,

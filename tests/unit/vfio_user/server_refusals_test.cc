@@ -86,7 +86,7 @@ TEST_F(ServerRefusalsTest, AClientThatCannotBeWatchedIsLetGo) {
 TEST_F(ServerRefusalsTest, AnInterruptedReceiveIsTriedAgain) {
     const base::UniqueFd client = connected();
     ask(client);
-    const FaultyCalls faults("recvmsg", EINTR);
+    const FaultyCalls faults("recvmmsg", EINTR);
     turn();
     EXPECT_TRUE(server->connected());
     turn();
@@ -98,7 +98,7 @@ TEST_F(ServerRefusalsTest, AReceiveThatFailsEndsTheConversation) {
         const base::UniqueFd client = connected();
         ask(client);
         {
-            const FaultyCalls faults("recvmsg", error);
+            const FaultyCalls faults("recvmmsg", error);
             turn();
         }
         expect_end(client);
@@ -109,7 +109,7 @@ TEST_F(ServerRefusalsTest, AReceiveThatFailsEndsTheConversation) {
 TEST_F(ServerRefusalsTest, AnInterruptedSendIsTriedAgain) {
     const base::UniqueFd client = connected();
     ask(client);
-    const FaultyCalls faults("send", EINTR);
+    const FaultyCalls faults("sendmmsg", EINTR);
     turn();
     EXPECT_EQ(faults.failed(), 1U);
     EXPECT_GT(answer(client), 0);
@@ -120,7 +120,7 @@ TEST_F(ServerRefusalsTest, ASendThatFailsEndsTheConversation) {
         const base::UniqueFd client = connected();
         ask(client);
         {
-            const FaultyCalls faults("send", error);
+            const FaultyCalls faults("sendmmsg", error);
             turn();
         }
         expect_end(client);
@@ -132,7 +132,7 @@ TEST_F(ServerRefusalsTest, AClientWhoseRepliesCannotBeWaitedForIsLetGo) {
     const base::UniqueFd client = connected();
     ask(client);
     {
-        FaultyCalls faults("send", EAGAIN);
+        FaultyCalls faults("sendmmsg", EAGAIN);
         faults.fail("epoll_ctl", ENOMEM);
         turn();
         EXPECT_EQ(faults.failed(), 2U);
@@ -144,7 +144,7 @@ TEST_F(ServerRefusalsTest, AClientThatCannotBeReadAgainIsLetGo) {
     const base::UniqueFd client = connected();
     ask(client);
     {
-        FaultyCalls faults("send", EAGAIN);
+        FaultyCalls faults("sendmmsg", EAGAIN);
         // First it waits for the client to take the reply, then for its next message.
         faults.fail("epoll_ctl", ENOMEM, {.after = 1});
         turn();

@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t kMaxBytes = 64U << 20;
 
 /// Options that a file may have once.
-constexpr std::array<std::string_view, 9> kScalars = {
-    "control", "control-access", "socket-access", "user",  "seccomp",
+constexpr std::array<std::string_view, 10> kScalars = {
+    "control", "control-access", "socket-access", "user",  "seccomp", "monitor",
     "log",     "log-format",     "pcap",          "format"};
 
 /// The texts of one file.

@@ -47,7 +47,8 @@ std::string has_client(const std::string& nic) {
 }  // namespace
 
 base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::string& subject,
-                                                     base::Duration patience, TakeOver* taken) {
+                                                     base::Duration patience, TakeOver* taken,
+                                                     Ledger* ledger) {
     Options options = given;
     if (taken != nullptr) {
         subject = "--take-over";
@@ -57,6 +58,7 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
     TRY(auto loop, base::EventLoop::create());
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
     if (taken != nullptr) daemon->from_ = taken->handed().pid;
+    daemon->ledger_ = ledger;
     const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
     std::vector<std::string> cut;
     const auto find_once = [&known = daemon->path_mtus_](const fabric::UplinkConfig& uplink) {
@@ -75,7 +77,8 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
                                                handed->state.descriptors));
         }
         TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience,
-                                           state ? &*state : nullptr));
+                                           state ? &*state : nullptr,
+                                           ledger != nullptr ? ledger->claim(nic) : nullptr));
         if (handed != nullptr) {
             server->set_handed_over(handed->paused);
             handed->state = {};  // whose memory the next one gets
@@ -139,7 +142,14 @@ std::vector<std::string> Daemon::sockets() const {
     return sockets_;
 }
 
+/// Those of NICs may have changed.
+void Daemon::note_policies() {
+    if (ledger_ == nullptr) return;
+    for (const auto& nic : nics_) nic->note_policy(network_.wishes_of(*nic).policy);
+}
+
 base::Result<void> Daemon::start() {
+    note_policies();
     serves_.store(true, std::memory_order_relaxed);
     // What another process has handed over is this one's now.
     if (control_) control_->listener().keep_path(false);
@@ -203,7 +213,8 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
     std::string subject;
     const auto network = network_.network_for(nic.network);
     if (!network) return tl::unexpected(in_words(nic.network, network.error()));
-    auto server = NicServer::create(made, **network, patience_);
+    auto server = NicServer::create(made, **network, patience_, nullptr,
+                                    ledger_ != nullptr ? ledger_->claim(made) : NicLedgerClaim());
     if (!server) return tl::unexpected(in_words(nic.socket, server.error()));
     nics_.push_back(std::move(*server));
     auto ready = policy ? network_.set_up_policy(*policy, subject) : base::Result<void>();
@@ -344,6 +355,7 @@ Parsed<std::string> Daemon::reload() {
     options_.faults = wanted.faults;
     options_.log_level = wanted.log_level;
     base::set_log_level(wanted.log_level);
+    note_policies();
     return fmt::format("{} NICs added, {} removed, {} with another policy or other faults",
                        added->size(), *removed, changed);
 }
@@ -384,8 +396,15 @@ json Daemon::handle(const json& request) {
     const auto text = [&](const char* key) { return text_of(request, key); };
     const std::string command = text("command");
     const std::string name = text("nic");
-    if (auto answer = network_.handle(command, request)) return std::move(*answer);
-    if (command == "nic") return change_nics(request);
+    if (auto answer = network_.handle(command, request)) {
+        note_policies();
+        return std::move(*answer);
+    }
+    if (command == "nic") {
+        json answer = change_nics(request);
+        note_policies();
+        return answer;
+    }
     if (command == "upgrade") return upgrade(request);
     if (command == "reload") {
         const auto done = reload();

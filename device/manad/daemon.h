@@ -42,10 +42,12 @@ class Daemon {
 public:
     /// Creates every socket. The error's text names what could not be had; `subject` gets the
     /// option or path meant. `patience` is how long requests wait for a NIC's thread. `taken`: what
-    /// another process has handed over, which this goes on with.
+    /// another process has handed over, which this goes on with. `ledger`: where the NICs write
+    /// down what a process needs that goes on when this one has ended, and find it; outlives this.
     static base::Result<std::unique_ptr<Daemon>> create(
         const Options& options, std::string& subject,
-        base::Duration patience = LoopThread::kPatience, TakeOver* taken = nullptr);
+        base::Duration patience = LoopThread::kPatience, TakeOver* taken = nullptr,
+        Ledger* ledger = nullptr);
     ~Daemon();
 
     /// Starts its threads.
@@ -97,10 +99,11 @@ private:
           networks_(clock_, options),
           network_(*loop_, networks_, nics_),
           watchdog_(clock_) {}
-    nlohmann::json hand_over(int connection);
+    nlohmann::json hand_over(int connection, pid_t main);
     base::Result<void> send_all(HandOver& other);
     nlohmann::json upgrade(const nlohmann::json& request);
     void end();
+    void note_policies();
     void add_socket(const std::string& path);
     /// Once it has left: waits for those that are at work with it, and ends it.
     void let_go(std::unique_ptr<NicServer> nic);
@@ -125,7 +128,8 @@ private:
     std::function<void(pid_t)> on_handed_over_;
     std::unique_ptr<Upgrade> upgrade_;  // or null
     pid_t from_ = 0;                    // the process that this one has taken the place of
-    Options options_;                   // with NICs that came, without those that left
+    Ledger* ledger_ = nullptr;
+    Options options_;  // with NICs that came, without those that left
     std::map<std::string, std::optional<fabric::UplinkMtu>> path_mtus_;  // of uplinks, by name
     std::shared_ptr<LoopWatch> watch_;                                   // of the main thread
     std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed

@@ -85,12 +85,13 @@ json Daemon::handle(const json& request, int connection) {
     if (text_of(request, "command") != "take-over") return handle(request);
     if (request.value("format", json()) != json(HandedOver::kFormat))
         return failure("it hands over in another format than is asked for");
-    return hand_over(connection);
+    const json main = request.value("main", json());
+    return hand_over(connection, main.is_number_integer() ? main.get<pid_t>() : 0);
 }
 
 /// Nothing of what is here may change meanwhile, and nothing that is done is the last of it before
 /// the other process says that it has all: so this one can go on if it does not.
-json Daemon::hand_over(int connection) {
+json Daemon::hand_over(int connection, pid_t main) {
     if (!leaving_.empty()) return failure("a NIC that was removed is not gone yet");
     if (const auto bond = network_.find_bond()) return failure(*bond);
     OM_INFO("hand over: nics={}", nics_.size());
@@ -114,8 +115,8 @@ json Daemon::hand_over(int connection) {
     if (handed) handed = other.wait();
     if (handed) {
         OM_INFO("manad stop: reason=\"another process goes on\"");
-        if (const auto next = base::peer_process(connection); next && on_handed_over_)
-            on_handed_over_(*next);
+        const auto next = main > 0 ? main : base::peer_process(connection);
+        if (next && on_handed_over_) on_handed_over_(*next);
         other.end();
         // Nothing is let go of: all of it is the other's, and so are the paths of the sockets.
         ::_exit(0);

@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "manad/daemon.h"
 #include "manad/in_words.h"
+#include "manad/ledger.h"
+#include "manad/monitor.h"
 #include "manad/open_ends.h"
 #include "manad/options.h"
 #include "manad/privileges.h"
@@ -41,6 +43,45 @@ base::Result<std::unique_ptr<manad::Starter>> make_starter(int argc, char** argv
     });
     if (options.control.empty() || bound) return nullptr;
     return manad::Starter::start({argv, argv + argc}, options.control);
+}
+
+/// NICs that may come while it runs.
+constexpr std::size_t kMoreNics = 64;
+
+/// Where this process is to write down what another one needs, and which one it is.
+struct Life {
+    std::unique_ptr<manad::Ledger> ledger;  // null: without a monitor
+    unsigned number = 1;
+};
+
+/// With a monitor this returns in another process, and once more for each that goes on. `options`
+/// then are what the one before had.
+base::Result<Life> begin_life(manad::Options& options) {
+    Life life;
+    if (!options.monitor) return life;
+    TRY(life.ledger, manad::Ledger::create(options.nics.size() + kMoreNics));
+    const auto kept = manad::open_descriptors();
+    TRY(life.number, manad::start_monitor(*life.ledger));
+    if (life.number == 1) return life;
+    const std::size_t closed = life.ledger->recover(options, kept);
+    OM_WARN("manad recover: process={} nics={} closed={}", life.number, options.nics.size(),
+            closed);
+    return life;
+}
+
+/// What another process hands over, if this one is to take its place. `subject` gets what an error
+/// is about.
+base::Result<std::unique_ptr<manad::TakeOver>> ask_for_place(const manad::Options& options,
+                                                             const Life& life,
+                                                             std::string& subject) {
+    // Who goes on behind a crash has taken that place before.
+    if (options.take_over.empty() || life.number != 1) return nullptr;
+    std::string why;
+    const pid_t main = life.ledger ? ::getppid() : ::getpid();
+    auto asked = manad::TakeOver::ask(options.take_over, main, why);
+    subject = "--take-over " +
+              (why.empty() ? options.take_over : fmt::format("{}: {}", options.take_over, why));
+    return asked;
 }
 
 /// First for the threads of a daemon that is to end, then for everything else, such as files that
@@ -76,6 +117,10 @@ int main(int argc, char** argv) {
         !started)
         return give_up(options.user ? "--user" : "privileges", started.error());
 
+    const auto life = begin_life(options);
+    if (!life) return give_up("--monitor", life.error());
+    manad::Ledger* const ledger = life->ledger.get();
+
     auto signals = manad::prepare_signals();
     if (!signals) return give_up("signals", signals.error());
     if (auto guarded = base::BusGuard::install(); !guarded)
@@ -85,24 +130,16 @@ int main(int argc, char** argv) {
                 safe.error().text, safe.error().detail);
 
     std::string subject;
-    std::unique_ptr<manad::TakeOver> taken;
-    if (!options.take_over.empty()) {
-        std::string why;
-        auto asked = manad::TakeOver::ask(options.take_over, why);
-        if (!asked) {
-            const std::string with =
-                why.empty() ? options.take_over : fmt::format("{}: {}", options.take_over, why);
-            return give_up("--take-over " + with, asked.error());
-        }
-        taken = std::move(*asked);
-    }
+    auto asked = ask_for_place(options, *life, subject);
+    if (!asked) return give_up(subject, asked.error());
+    std::unique_ptr<manad::TakeOver> taken = std::move(*asked);
     // The other process is told why this one does not go on in its place.
     const auto fail = [&taken](const std::string& subject, const base::Error& error) {
         if (taken) taken->refuse(manad::in_words(subject, error));
         return give_up(subject, error);
     };
     auto created =
-        manad::Daemon::create(options, subject, manad::LoopThread::kPatience, taken.get());
+        manad::Daemon::create(options, subject, manad::LoopThread::kPatience, taken.get(), ledger);
     if (!created) return fail(subject, created.error());
     // Before any thread starts: each has capabilities of its own.
     if (auto dropped = manad::drop_privileges(); !dropped)
@@ -129,8 +166,11 @@ int main(int argc, char** argv) {
     if (auto started = daemon.start(); !started) return give_up("threads", started.error());
     taken.reset();  // guests are served, so what it gives back may take its time
     for (const std::string& line : manad::open_ends(options)) OM_INFO("open: {}", line);
-    std::puts("ready");
-    std::fflush(stdout);
+    if (ledger != nullptr) ledger->set_ready();
+    if (life->number == 1) {
+        std::puts("ready");
+        std::fflush(stdout);
+    }
     notice.tell("READY=1");
     daemon.run();
     notice.tell("STOPPING=1");

@@ -28,8 +28,10 @@ pci::EndpointConfig endpoint_config(const NicOptions& options) {
 }  // namespace
 
 NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
-                     std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network)
-    : socket_(options.socket),
+                     std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network,
+                     NicLedgerClaim ledger)
+    : ledger_(std::move(ledger)),
+      socket_(options.socket),
       max_dma_ranges_(options.max_dma_ranges),
       network_(options.network),
       thread_(std::move(thread)),
@@ -40,25 +42,33 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
       nic_(std::make_unique<fabric::Nic>(executor_, *memory_, *endpoint_, network, options.nic)),
       mover_(std::make_unique<NicMover>(executor_, *memory_, *endpoint_, *nic_)) {
     endpoint_->attach(nic_->function(), nic_->function().gate());
+    if (ledger_) {
+        endpoint_->use_ledger(ledger_->endpoint);
+        nic_->function().use_ledger(ledger_->channel);
+    }
 }
 
 base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& options,
                                                            fabric::Switch& network,
                                                            base::Duration patience,
-                                                           base::StateReader* state) {
+                                                           base::StateReader* state,
+                                                           NicLedgerClaim ledger) {
     const std::string& name = options.nic.name;
     TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name, patience));
     TRY(auto loss, base::MemoryLoss::create());
     NicOptions own = options;
     TRY(own.nic.seed, base::random_seed());
-    std::unique_ptr<NicServer> nic(new NicServer(own, std::move(thread), std::move(loss), network));
+    std::unique_ptr<NicServer> nic(
+        new NicServer(own, std::move(thread), std::move(loss), network, std::move(ledger)));
     base::EventLoop& loop = nic->thread_->loop();
-    if (state == nullptr) {
+    if (state != nullptr) {
+        TRY_VOID(nic->load(*state, options));
+    } else if (nic->ledger_ && nic->ledger_->server.listener.number() >= 0) {
+        TRY_VOID(nic->recover(options));
+    } else {
         TRY(nic->server_,
             vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name,
-                                      nic->offered(options)));
-    } else {
-        TRY_VOID(nic->load(*state, options));
+                                      nic->offered(options), nic->server_ledger()));
     }
     TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
                       [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
@@ -78,9 +88,30 @@ base::Result<void> NicServer::load(base::StateReader& in, const NicOptions& opti
     TRY_VOID(in.result());
     TRY_VOID(nic_->load(in));
     TRY(server_, vfio_user::Server::take_over(thread_->loop(), *endpoint_, in, socket_, name(),
-                                              offered(options)));
+                                              offered(options), server_ledger()));
     in.end();
     return in.result();
+}
+
+/// As load(), of what a process has left that has ended. What the function was is gone.
+base::Result<void> NicServer::recover(const NicOptions& options) {
+    vfio_user::ServerLedger& server = ledger_->server;
+    if (server.client.number() >= 0) {
+        const auto recovered = endpoint_->recover();
+        if (recovered) {
+            nic_->function().recover();
+            recovered_ = true;
+        } else {
+            OM_ERROR("client drop: nic={} reason=\"{}\" detail={:#x}", name(),
+                     recovered.error().text, recovered.error().detail);
+            const base::UniqueFd client(server.client.number());
+            server.client.forget();
+            endpoint_->client_gone();
+        }
+    }
+    TRY(server_, vfio_user::Server::recover(thread_->loop(), *endpoint_, server, socket_, name(),
+                                            offered(options)));
+    return {};
 }
 
 void NicServer::save(base::StateWriter& out) const {
@@ -123,6 +154,10 @@ base::Result<void> NicServer::start() {
             to_string(nic_->config().mac), socket_);
     OM_PROBE(nic_start, name().c_str(), network_.c_str());
     return thread_->start([this] {
+        if (recovered_) {
+            nic_->function().request_reset();
+            endpoint_->raise_all();
+        }
         server_->resume();
         if (handed_over_)
             blackout_.store(thread_->loop().clock().now() - paused_at_, std::memory_order_relaxed);
@@ -142,6 +177,7 @@ NicServer::Status NicServer::status() const {
 }
 
 void NicServer::leave() {
+    if (ledger_) ledger_->state.store(NicLedger::kLeaving, std::memory_order_release);
     server_.reset();
     reset();
     nic_->leave();

@@ -13,6 +13,7 @@
 #include "fabric/nic.h"
 #include "fabric/switch.h"
 #include "gdma/function.h"
+#include "manad/ledger.h"
 #include "manad/loop_thread.h"
 #include "manad/nic_mover.h"
 #include "manad/options.h"
@@ -26,10 +27,12 @@ namespace openmana::manad {
 class NicServer {
 public:
     /// `patience` is that of `call`. `state`: what save() has written in another process, whose
-    /// guest this one then has; it is in a pause.
+    /// guest this one then has; it is in a pause. `ledger`: what it writes down for a process that
+    /// goes on when this one has ended, and what such a one has; may be null.
     static base::Result<std::unique_ptr<NicServer>> create(
         const NicOptions& options, fabric::Switch& network,
-        base::Duration patience = LoopThread::kPatience, base::StateReader* state = nullptr);
+        base::Duration patience = LoopThread::kPatience, base::StateReader* state = nullptr,
+        NicLedgerClaim ledger = nullptr);
     ~NicServer();
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
@@ -80,6 +83,11 @@ public:
     }
     /// It was handed over, and nobody serves its guest yet. Any thread.
     [[nodiscard]] bool waits_to_serve() const { return handed_over_ && blackout().count() == 0; }
+    /// The policy that it has, for a process that goes on when this one has ended. On the main
+    /// thread.
+    void note_policy(const std::string& text) {
+        if (ledger_) ledger_->policy.set(text);
+    }
     /// Its client is at moving the guest elsewhere, or has gone and may come again (retain=):
     /// nothing of that is in save(). On its thread.
     [[nodiscard]] bool moving() const { return mover_->busy(); }
@@ -105,11 +113,17 @@ public:
 
 private:
     NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thread,
-              std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network);
+              std::unique_ptr<base::MemoryLoss> loss, fabric::Switch& network,
+              NicLedgerClaim ledger);
+    [[nodiscard]] vfio_user::ServerLedger* server_ledger() const {
+        return ledger_ ? &ledger_->server : nullptr;
+    }
     base::Result<void> load(base::StateReader& in, const NicOptions& options);
+    base::Result<void> recover(const NicOptions& options);
     vfio_user::Moving offered(const NicOptions& options);
     void on_memory_loss();
 
+    NicLedgerClaim ledger_;  // or null; all others write to it
     const std::string socket_;
     const std::size_t max_dma_ranges_;
     const std::string network_;
@@ -123,6 +137,7 @@ private:
     std::unique_ptr<vfio_user::Server> server_;
     base::TimePoint paused_at_{};
     bool handed_over_ = false;
+    bool recovered_ = false;                  // the guest of a process that has ended
     std::atomic<base::Duration> blackout_{};  // of itself alone, so relaxed
 };
 

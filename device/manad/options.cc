@@ -75,6 +75,7 @@ struct Texts {
     std::string control_access;
     std::string user;
     std::string seccomp;
+    std::string monitor;
     std::string level;
     std::string format;
 };
@@ -138,6 +139,9 @@ void declare(CLI::App& app, Texts& texts) {
     app.add_option("--seccomp", texts.seccomp,
                    "What a system call that manad never needs comes to once it is ready: kill (of "
                    "manad, the default), log, or off, as it always is in builds with sanitizers");
+    app.add_option("--monitor", texts.monitor,
+                   "on: when manad crashes another process goes on with its guests, whose drivers "
+                   "are asked for a reset (docs/manad.md); off, the default: it ends");
     app.add_option(
         "--log", texts.level,
         "Least severe line to log: trace, debug, info (the default), warn, error or off");
@@ -207,6 +211,11 @@ std::optional<BadOption> read_scalars(const std::map<std::string, OptionText>& s
         return BadOption{
             fmt::format("{}: '{}' is not kill, log or off", seccomp.where, seccomp.text)};
     options.seccomp = *action;
+    const OptionText monitor = find("monitor", "off");
+    const auto monitored = one_of<bool>(monitor.text, {{"on", true}, {"off", false}});
+    if (!monitored)
+        return BadOption{fmt::format("{}: '{}' is not on or off", monitor.where, monitor.text)};
+    options.monitor = *monitored;
     const OptionText log = find("log", "info");
     const auto level = base::log_level_of(log.text);
     if (!level)
@@ -285,8 +294,8 @@ Parsed<ConfigTexts> with_file(const CLI::App& app, const Texts& typed) {
          {std::pair{"--pcap", &typed.pcap}, std::pair{"--control", &typed.control},
           std::pair{"--socket-access", &typed.socket_access},
           std::pair{"--control-access", &typed.control_access}, std::pair{"--user", &typed.user},
-          std::pair{"--seccomp", &typed.seccomp}, std::pair{"--log", &typed.level},
-          std::pair{"--log-format", &typed.format}})
+          std::pair{"--seccomp", &typed.seccomp}, std::pair{"--monitor", &typed.monitor},
+          std::pair{"--log", &typed.level}, std::pair{"--log-format", &typed.format}})
         if (app.count(option) != 0)
             all.scalars.insert_or_assign(option + 2, OptionText{*text, option});
     return all;
@@ -414,6 +423,10 @@ std::optional<std::string> find_conflict(const Options& options) {
                                to_string(nic.nic.mac));
     }
     if (auto conflict = find_vxlan_conflict(options.uplinks)) return conflict;
+    if (options.monitor && std::ranges::any_of(options.uplinks, [](const auto& uplink) {
+            return uplink.kind == fabric::UplinkConfig::Kind::kXdp;
+        }))
+        return std::string("--monitor: an XDP uplink is made once, and no other process has it");
     std::set<std::string> interfaces;
     for (const fabric::UplinkConfig& uplink : options.uplinks)
         if (uplink.kind == fabric::UplinkConfig::Kind::kXdp &&

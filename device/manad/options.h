@@ -54,6 +54,7 @@ struct Options {
     base::SocketAccess socket_access;  ///< of NICs and uplinks that say nothing else
     std::optional<Account> user;       ///< whom to become
     Seccomp seccomp = Seccomp::kKill;
+    bool monitor = false;  ///< another process goes on when the one that serves has ended
     base::LogLevel log_level = base::LogLevel::kInfo;
     base::LogFormat log_format = base::LogFormat::kAuto;
 };

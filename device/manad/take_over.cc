@@ -74,14 +74,16 @@ Result<json> answer_to(int socket, const json& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<TakeOver>> TakeOver::ask(const std::string& control, std::string& why) {
+Result<std::unique_ptr<TakeOver>> TakeOver::ask(const std::string& control, pid_t main,
+                                                std::string& why) {
     TRY(auto connection, base::connect_unix(control));
     std::unique_ptr<TakeOver> self(new TakeOver(std::move(connection)));
     const int socket = self->connection_.get();
     TRY(const json about, answer_to(socket, {{"command", "upgrade"}, {"action", "show"}}));
     self->heap_.emplace(about.value("heap_bytes", std::size_t{0}));
     TRY(const json answer,
-        answer_to(socket, {{"command", "take-over"}, {"format", HandedOver::kFormat}}));
+        answer_to(socket,
+                  {{"command", "take-over"}, {"format", HandedOver::kFormat}, {"main", main}}));
     if (const auto ok = answer.find("ok"); ok == answer.end() || *ok != json(true)) {
         why = text_of(answer, "error");
         return fail(ErrorCode::kPermission, "it does not hand over");

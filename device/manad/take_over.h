@@ -56,8 +56,9 @@ struct HandedOver {
 class TakeOver {
 public:
     /// Asks the daemon with this control socket for all that it has. The error's text is for who
-    /// has started this process; `why` has what the other one said, if it has refused.
-    static base::Result<std::unique_ptr<TakeOver>> ask(const std::string& control,
+    /// has started this process; `why` has what the other one said, if it has refused. `main`: the
+    /// process that a service manager is to know as the one that goes on.
+    static base::Result<std::unique_ptr<TakeOver>> ask(const std::string& control, pid_t main,
                                                        std::string& why);
 
     [[nodiscard]] HandedOver& handed() { return handed_; }

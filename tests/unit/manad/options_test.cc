@@ -128,6 +128,22 @@ TEST(Options, TheSandboxIsOnUnlessToldOtherwise) {
               std::string::npos);
 }
 
+TEST(Options, AMonitorIsThereIfItIsAskedFor) {
+    const auto monitored = [](std::vector<const char*> more) {
+        more.insert(more.begin(), {"--nic", "id=a,socket=/tmp/a"});
+        return parse(std::move(more)).options.monitor;
+    };
+    EXPECT_FALSE(monitored({}));
+    EXPECT_TRUE(monitored({"--monitor", "on"}));
+    EXPECT_FALSE(monitored({"--monitor", "off"}));
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--monitor", "yes"}).find("--monitor"),
+              std::string::npos);
+    // No other process can go on with its rings.
+    EXPECT_NE(refusal({"--nic", "id=a,socket=/tmp/a", "--monitor", "on", "--uplink", "xdp=eth0"})
+                  .find("XDP"),
+              std::string::npos);
+}
+
 TEST(Options, NameTheUserToBecome) {
     const auto parsed = parse({"--nic", "id=a,socket=/tmp/a", "--user", "nobody:0"});
     ASSERT_FALSE(parsed.exit) << parsed.text;

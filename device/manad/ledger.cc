@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/ledger.h"
+
+#include <dirent.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/unix_socket.h"
+
+namespace openmana::manad {
+namespace {
+
+constexpr std::size_t kHead = 4096;
+
+/// The NIC that a connection came to, if it came to one of these.
+NicLedger* accepted_by(int number, const std::vector<std::pair<NicLedger*, std::string>>& sockets) {
+    base::UniqueFd fd(number);
+    const bool connected = base::is_unix_stream(fd, false);
+    (void)fd.release();
+    if (!connected) return nullptr;
+    sockaddr_un address{};
+    socklen_t bytes = sizeof address;
+    if (::getsockname(number, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return nullptr;
+    const std::string path(address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path));
+    const auto found =
+        std::ranges::find_if(sockets, [&](const auto& entry) { return entry.second == path; });
+    return found == sockets.end() ? nullptr : found->first;
+}
+
+}  // namespace
+
+void LedgerText::set(std::string_view text) {
+    const std::uint32_t next = 1 - current_.load(std::memory_order_relaxed);
+    Copy& copy = copies_[next];
+    if (text.size() > kMost) text = {};
+    copy.length = static_cast<std::uint32_t>(text.size());
+    std::copy(text.begin(), text.end(), copy.bytes);
+    current_.store(next, std::memory_order_release);
+}
+
+std::string LedgerText::get() const {
+    const Copy& copy = copies_[current_.load(std::memory_order_acquire)];
+    return {copy.bytes, copy.length};
+}
+
+base::Result<std::unique_ptr<Ledger>> Ledger::create(std::size_t nics) {
+    const std::size_t bytes = kHead + nics * sizeof(NicLedger);
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return base::fail(base::ErrorCode::kIo, "no memory for a ledger",
+                          static_cast<unsigned>(errno));
+    return std::unique_ptr<Ledger>(new Ledger(memory, bytes, nics));
+}
+
+/// The memory is zeros, and has to stay untouched: a NIC's ledger is made when it is claimed first.
+Ledger::Ledger(void* memory, std::size_t bytes, std::size_t nics)
+    : memory_(memory),
+      bytes_(bytes),
+      ready_(new (memory) std::atomic<std::uint32_t>(0)),
+      nics_(reinterpret_cast<NicLedger*>(static_cast<std::byte*>(memory) + kHead), nics) {}
+
+Ledger::~Ledger() {
+    ::munmap(memory_, bytes_);
+}
+
+NicLedgerClaim Ledger::claim(const NicOptions& nic) {
+    for (NicLedger& there : nics_)
+        if (there.state.load(std::memory_order_acquire) == NicLedger::kTaken &&
+            there.options.get() == nic.text)
+            return NicLedgerClaim(&there);
+    for (NicLedger& free : nics_) {
+        if (free.state.load(std::memory_order_acquire) != NicLedger::kFree) continue;
+        NicLedger* const made = new (&free) NicLedger;
+        made->server.begin_session();
+        made->options.set(nic.text);
+        made->came_later.store(nic.came_later ? 1 : 0, std::memory_order_relaxed);
+        made->state.store(NicLedger::kTaken, std::memory_order_release);
+        return NicLedgerClaim(made);
+    }
+    return nullptr;
+}
+
+void Ledger::recover_nics(Options& options) {
+    std::vector<NicOptions> nics;
+    std::vector<PolicyOptions> policies;
+    for (NicLedger& there : nics_) {
+        if (there.state.load(std::memory_order_acquire) != NicLedger::kTaken) continue;
+        const std::string text = there.options.get();
+        const auto own = std::ranges::find(options.nics, text, &NicOptions::text);
+        auto parsed = own != options.nics.end() ? Parsed<NicOptions>(*own)
+                                                : parse_nic(text, options.socket_access);
+        if (!parsed) continue;
+        parsed->came_later = there.came_later.load(std::memory_order_relaxed) != 0;
+        if (const std::string wanted = there.policy.get(); !wanted.empty())
+            if (auto policy = parse_policy(wanted)) {
+                policy->nic = parsed->nic.name;
+                policies.push_back(std::move(*policy));
+            }
+        nics.push_back(std::move(*parsed));
+    }
+    options.nics = std::move(nics);
+    options.policies = std::move(policies);
+    std::erase_if(options.faults, [&](const FaultOptions& faults) {
+        return std::ranges::none_of(
+            options.nics, [&](const NicOptions& nic) { return nic.nic.name == faults.nic; });
+    });
+}
+
+std::size_t Ledger::recover(Options& options, std::span<const int> kept) {
+    recover_nics(options);
+    std::vector<int> named(kept.begin(), kept.end());
+    std::vector<std::pair<NicLedger*, std::string>> sockets;
+    const auto keep = [&](const std::vector<int>& more) {
+        named.insert(named.end(), more.begin(), more.end());
+    };
+    for (NicLedger& nic : nics_) {
+        const std::uint32_t state = nic.state.load(std::memory_order_acquire);
+        if (state == NicLedger::kLeaving) nic.state.store(NicLedger::kFree);
+        if (state != NicLedger::kTaken) continue;
+        keep(nic.server.descriptors());
+        if (nic.server.client.number() >= 0) {
+            keep(nic.endpoint.descriptors());
+        } else {
+            // It was just going to be as one without a client is.
+            nic.endpoint.forget_client();
+            nic.endpoint.registers.set({});
+            nic.channel.channel.set({});
+            for (auto& word : nic.channel.shm) word.store(0, std::memory_order_relaxed);
+        }
+        const std::string text = nic.options.get();
+        for (const NicOptions& own : options.nics)
+            if (own.text == text) sockets.emplace_back(&nic, own.socket);
+    }
+    std::ranges::sort(named);
+    std::size_t closed = 0;
+    for (const int number : open_descriptors()) {
+        if (std::ranges::binary_search(named, number)) continue;
+        // A client that was accepted, and whose NIC had not written that down.
+        NicLedger* const nic = accepted_by(number, sockets);
+        if (nic != nullptr && nic->server.client.number() < 0) {
+            nic->server.begin_session();
+            nic->server.client.hold(number);
+            continue;
+        }
+        ::close(number);
+        ++closed;
+    }
+    return closed;
+}
+
+std::vector<int> open_descriptors() {
+    std::vector<int> all;
+    DIR* const folder = ::opendir("/proc/self/fd");
+    if (folder == nullptr) return all;
+    while (const dirent* const entry = ::readdir(folder)) {
+        int number = -1;
+        const char* const end = entry->d_name + std::strlen(entry->d_name);
+        if (std::from_chars(entry->d_name, end, number).ptr == end && number != ::dirfd(folder))
+            all.push_back(number);
+    }
+    ::closedir(folder);
+    return all;
+}
+
+}  // namespace openmana::manad

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manad/monitor.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <deque>
+
+#include "base/log.h"
+
+namespace openmana::manad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Before the second, third, ... process of those that end one after the other.
+constexpr base::Duration kFirstDelay = std::chrono::milliseconds(25);
+
+/// As fork(), but the child shares the descriptors. The C library does not know, so it is told the
+/// one thing that it keeps about itself: the number of its thread.
+pid_t fork_sharing_descriptors() {
+    unsigned long flags = CLONE_FILES | SIGCHLD;
+    int* number = nullptr;
+#ifdef __x86_64__
+    if (::prctl(PR_GET_TID_ADDRESS, &number, 0, 0, 0) == 0 && number != nullptr)
+        flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+#endif
+    return static_cast<pid_t>(::syscall(SYS_clone, flags, nullptr, nullptr, number, 0UL));
+}
+
+class Monitor {
+public:
+    Monitor(const Ledger& ledger, CrashLimit limit) : ledger_(ledger), limit_(limit) {
+        sigemptyset(&signals_);
+        for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals_, number);
+        sigprocmask(SIG_BLOCK, &signals_, &before_);
+        (void)::prctl(PR_GET_NAME, name_.data(), 0, 0, 0);
+    }
+
+    base::Result<unsigned> run() {
+        const pid_t self = ::getpid();
+        for (unsigned life = 1;; ++life) {
+            child_ = fork_sharing_descriptors();
+            if (child_ < 0)
+                return base::fail(base::ErrorCode::kIo, "cannot start a process",
+                                  static_cast<unsigned>(errno));
+            if (child_ == 0) {
+                sigprocmask(SIG_SETMASK, &before_, nullptr);
+                (void)::prctl(PR_SET_NAME, name_.data(), 0, 0, 0);
+                (void)::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+                if (::getppid() != self) ::_exit(1);  // it has ended before that
+                return life;
+            }
+            if (life == 1) (void)::prctl(PR_SET_NAME, "manad-monitor");
+            after(wait());
+        }
+    }
+
+private:
+    /// Its wait status.
+    int wait() {
+        for (;;) {
+            const int number = ::sigwaitinfo(&signals_, nullptr);
+            if (number < 0) continue;
+            if (number != SIGCHLD) {
+                pass_on(number);
+                continue;
+            }
+            int status = 0;
+            if (::waitpid(child_, &status, WNOHANG) == child_) return status;
+        }
+    }
+
+    void pass_on(int number) {
+        ending_ = ending_ || number != SIGHUP;
+        (void)::kill(child_, number);
+    }
+
+    /// Returns if another one is to serve.
+    void after(int status) {
+        const bool exited = WIFEXITED(status);
+        if (exited && WEXITSTATUS(status) == 0) ::_exit(0);
+        if (ending_ || !ledger_.ready()) ::_exit(exited ? WEXITSTATUS(status) : 1);
+        if (exited)
+            OM_ERROR("manad crash: pid={} status={}", child_, WEXITSTATUS(status));
+        else
+            OM_ERROR("manad crash: pid={} signal={}", child_, WTERMSIG(status));
+        const auto now = Clock::now();
+        ends_.push_back(now);
+        while (now - ends_.front() > limit_.within) ends_.pop_front();
+        if (ends_.size() >= limit_.ends) {
+            OM_ERROR("manad stop: reason=\"it has ended {} times in {} s\"", ends_.size(),
+                     std::chrono::duration_cast<std::chrono::seconds>(limit_.within).count());
+            ::_exit(1);
+        }
+        pause();
+    }
+
+    /// One that ends at once shall not keep the host busy.
+    void pause() {
+        auto left = ends_.size() < 2 ? base::Duration::zero()
+                                     : kFirstDelay * (1 << std::min<std::size_t>(ends_.size(), 6));
+        const auto end = Clock::now() + left;
+        for (; left.count() > 0; left = end - Clock::now()) {
+            const auto ns = left.count();
+            const timespec time{.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+            const int number = ::sigtimedwait(&signals_, nullptr, &time);
+            if (number == SIGTERM || number == SIGINT) ::_exit(1);
+        }
+    }
+
+    const Ledger& ledger_;
+    const CrashLimit limit_;
+    sigset_t signals_{};
+    sigset_t before_{};
+    std::array<char, 16> name_{};         // of a process that serves
+    std::deque<Clock::time_point> ends_;  // within the time of the limit
+    pid_t child_ = -1;
+    bool ending_ = false;
+};
+
+}  // namespace
+
+base::Result<unsigned> start_monitor(const Ledger& ledger, CrashLimit limit) {
+    return Monitor(ledger, limit).run();
+}
+
+}  // namespace openmana::manad

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// A manad with a monitor, under clients in traffic: what their drivers see when it is killed, and
+// how monitor and daemon end.
+#include "monitored_manad.h"
+#include "take_over_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+class MonitorTest : public TakeOverTest {
+protected:
+    MonitorTest() { more_ = {"--monitor", "on"}; }
+    void start_monitored() {
+        monitored_ = std::make_unique<MonitoredManad>(words());
+        ASSERT_TRUE(monitored_->says_ready());
+    }
+    void TearDown() override {
+        a_.reset();
+        b_.reset();
+        if (monitored_) {
+            ::kill(monitored_->process().pid(), SIGTERM);
+            const auto status = monitored_->process().wait();
+            EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
+            EXPECT_FALSE(std::filesystem::exists(folder_ + "/a")) << "a socket is left";
+        }
+        TakeOverTest::TearDown();
+    }
+    /// The driver is told, as 7.2 wants to be.
+    static bool hears_of_reset(Client& client) {
+        for (int i = 0; i < 10000; ++i) {
+            while (const auto eqe = client.host->hwc().hwc_eq.poll())
+                if (eqe->type == 135) return true;
+            ::usleep(1000);
+        }
+        return false;
+    }
+    /// A driver that begins anew on its NIC, which still has its memory and its interrupts.
+    static void begin_anew(Client& client, std::uint8_t number) {
+        ASSERT_TRUE(client.host->hwc().shut_down());
+        client.host = std::make_unique<RdmaHost>(*client.nic, client.nic->ram(), client.nic->irq(),
+                                                 test_mac(number), ipv4_gid(number));
+        ASSERT_TRUE(client.host->bring_up());
+        client.send_cq = *client.host->create_cq();
+        client.recv_cq = *client.host->create_cq();
+        client.qp = client.host->create_rc(client.send_cq, client.recv_cq);
+        ASSERT_TRUE(client.qp);
+        client.mr = *client.host->hwc().create_mr(client.host->pd, client.buffer, kBuffer, 15);
+    }
+    void connect() {
+        ASSERT_TRUE(b_->host->connect(*b_->qp, 0x900, a_->as_peer(0x100), 1024));
+        ASSERT_TRUE(a_->host->connect(*a_->qp, 0x100, b_->as_peer(0x900), 1024));
+    }
+    void recover() {
+        ASSERT_TRUE(hears_of_reset(*a_) && hears_of_reset(*b_)) << "no reset request";
+        ASSERT_NO_FATAL_FAILURE(begin_anew(*a_, 1));
+        ASSERT_NO_FATAL_FAILURE(begin_anew(*b_, 2));
+        ASSERT_NO_FATAL_FAILURE(connect());
+        for (int i = 0; i < 10; ++i) ASSERT_NO_FATAL_FAILURE(exchange());
+    }
+
+    std::unique_ptr<MonitoredManad> monitored_;
+};
+
+TEST_F(MonitorTest, GuestsInTrafficAreAskedForAResetAndGoOn) {
+    start_monitored();
+    attach();
+    std::size_t files = 0;
+    for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 10; ++j) ASSERT_NO_FATAL_FAILURE(exchange());
+        ASSERT_GT(monitored_->kill(), 0);
+        ASSERT_NO_FATAL_FAILURE(recover());
+        if (i == 0) files = monitored_->open_files();
+    }
+    EXPECT_TRUE(monitored_->files_back_to(files)) << "each one leaves files open";
+}
+
+TEST_F(MonitorTest, ACommandThatNobodyAnsweredIsRefusedOnce) {
+    start_monitored();
+    attach();
+    for (int i = 0; i < 3; ++i) {
+        HwcDriver& hwc = a_->host->hwc();
+        // Nobody has told the process that it is there when it ends.
+        hwc.queue_request(Request(MANA_HW_LIST_DEVICES, 40, 4096));
+        ASSERT_GT(monitored_->kill(), 0);
+        ASSERT_TRUE(hears_of_reset(*a_));
+        hwc.ring_requests();
+        std::optional<Response> response;
+        for (int j = 0; !response && j < 10000; ++j) {
+            response = hwc.take_response();
+            if (!response) ::usleep(1000);
+        }
+        ASSERT_TRUE(response && response->arrived);
+        EXPECT_NE(response->status, 0U);
+        EXPECT_EQ(response->get<std::uint32_t>(4), MANA_HW_LIST_DEVICES);
+        ::usleep(50000);
+        EXPECT_FALSE(hwc.take_response()) << "it is answered twice";
+        ASSERT_NO_FATAL_FAILURE(begin_anew(*a_, 1));
+    }
+}
+
+TEST_F(MonitorTest, NicsAndPoliciesThatCameLaterAreThere) {
+    start_monitored();
+    attach();
+    const json added = ask({{"command", "nic"},
+                            {"action", "add"},
+                            {"options", "id=c,mac=02:00:00:00:00:03,socket=" + folder_ + "/c"},
+                            {"policy", "limit=2G"}});
+    ASSERT_EQ(added["ok"], true) << added;
+    ASSERT_EQ(ask({{"command", "policy"},
+                   {"action", "set"},
+                   {"nic", "a"},
+                   {"options", "limit=1G"}})["ok"],
+              true);
+    const auto policies = [&] { return ask({{"command", "policy"}, {"action", "show"}}); };
+    const json before = policies();
+    const Client late(folder_ + "/c", 3);
+    ASSERT_GT(monitored_->kill(), 0);
+    ASSERT_TRUE(hears_of_reset(*a_));
+    json status;
+    for (int i = 0; i < 5000 && !status.is_object(); ++i) {
+        status = ask({{"command", "status"}});
+        ::usleep(1000);
+    }
+    ASSERT_EQ(status["nics"].size(), 3) << status;
+    EXPECT_EQ(status["nics"][2]["nic"], "c");
+    EXPECT_EQ(status["nics"][2]["client"], true);
+    EXPECT_EQ(policies(), before);
+}
+
+TEST_F(MonitorTest, AnotherOneTakesItsPlaceWithAMonitorOfItsOwn) {
+    start_monitored();
+    attach();
+    auto all = words();
+    all.insert(all.end(), {"--take-over", folder_ + "/control"});
+    auto next = std::make_unique<MonitoredManad>(all);
+    while (monitored_->process().running() && next->process().running())
+        ASSERT_NO_FATAL_FAILURE(exchange());
+    ASSERT_TRUE(next->process().running()) << "the next manad has ended";
+    const auto status = monitored_->process().wait();
+    EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
+    monitored_ = std::move(next);
+    ASSERT_TRUE(monitored_->says_ready());
+    ASSERT_NO_FATAL_FAILURE(exchange());
+    ASSERT_GT(monitored_->kill(), 0);
+    ASSERT_NO_FATAL_FAILURE(recover());
+}
+
+TEST_F(MonitorTest, OneThatAlwaysEndsIsGivenUp) {
+    start_monitored();
+    attach();
+    pid_t serving = monitored_->serving();
+    for (int i = 0; i < 5 && serving > 0; ++i) {
+        ::kill(serving, SIGKILL);
+        if (i < 4) serving = monitored_->serving_after(serving);
+    }
+    const auto status = monitored_->process().wait();
+    EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 1);
+    EXPECT_TRUE(a_->nic->client().closed_by_server());
+    monitored_.reset();
+    killed_ = true;
+}
+
+TEST_F(MonitorTest, WhenTheMonitorEndsSoDoesTheDaemon) {
+    start_monitored();
+    attach();
+    ::kill(monitored_->process().pid(), SIGKILL);
+    (void)monitored_->process().wait();
+    EXPECT_TRUE(a_->nic->client().closed_by_server());
+    EXPECT_TRUE(b_->nic->client().closed_by_server());
+    monitored_.reset();
+    killed_ = true;
+}
+
+TEST_F(MonitorTest, WhatItCannotStartWithEndsBoth) {
+    more_ = {"--monitor", "on", "--nic", "id=c,socket=" + folder_ + "/none/c"};
+    MonitoredManad manad(words());
+    const auto status = manad.process().wait();
+    EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 1);
+}
+
+}  // namespace
+}  // namespace openmana::test

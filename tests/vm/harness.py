@@ -104,6 +104,7 @@ class Case:
 # Guests that cases need, in the order in which they run.
 LAYOUTS = {
     "pair": "two guests with a NIC each, on one manad",
+    "monitored": "the same, and manad has a monitor",
     "third": "manad has one more NIC, without a guest",
     "plug": "and the second has a free root port",
     "split": "each guest has a manad of its own, joined by UDP",

@@ -286,6 +286,8 @@ def run_layout(layout: str, areas: list[Area], arguments: argparse.Namespace, ta
         manad_args = [*arguments.manad_arg]
         if pcap is not None and layout not in OUTSIDE:  # there the wire is recorded
             manad_args += ["--pcap", str(pcap)]
+        if layout == "monitored":
+            manad_args += ["--monitor", "on"]
         if layout == "tap":
             ends = ((0, 0), (0, 0))
             manad_args += ["--uplink", "tap=omtap%d"]

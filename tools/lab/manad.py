@@ -149,6 +149,16 @@ class Manad:
         return self._process.pid
 
     @property
+    def serving_pid(self) -> int:
+        """The process that serves: with --monitor a child of the one that was started."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="ascii")
+        for child in children.split():
+            name = Path(f"/proc/{child}/comm")
+            if name.exists() and name.read_text(encoding="utf-8").strip() == "manad":
+                return int(child)
+        return self.pid
+
+    @property
     def status(self) -> int | None:
         """Exit status, None while it runs."""
         return None if self._process is None else self._process.poll()

@@ -120,7 +120,9 @@ class NicsTest(unittest.TestCase):
     def test_a_client_may_need_a_moment_to_go(self) -> None:
         self.manad.nics.append(self.nic)
         busy = LabError("manactl nic remove g1n0 failed (status 1): g1n0 has a client")
-        with mock.patch.object(self.manad, "ctl", side_effect=[busy, busy, ""]):
+        hangs = LabError("manactl nic remove g1n0 failed (status 1): NIC 'g1n0' does not answer: "
+                         "nothing was done; it is at: client end")
+        with mock.patch.object(self.manad, "ctl", side_effect=[busy, hangs, busy, ""]):
             self.manad.remove_nics([self.nic])
         self.assertEqual(self.manad.nics, [])
 

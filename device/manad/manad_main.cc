@@ -175,6 +175,6 @@ int main(int argc, char** argv) {
     daemon.run();
     notice.tell("STOPPING=1");
     thread->reset();
-    OM_INFO("manad stop");
+    OM_INFO("manad stop: reason=\"it was asked to\"");
     return 0;
 }

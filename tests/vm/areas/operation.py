@@ -234,6 +234,6 @@ def goes_on(context: Context) -> None:
     left = peer.out(f"pgrep -a manad; ls -A {SOCKETS} 2>/dev/null; true").strip()
     check(not left, f"left behind: {left}")
     for pid, match in ((first, "OPENMANA_EVENT=upgrade start"), (first, "OPENMANA_EVENT=hand over"),
-                       (second, "OPENMANA_EVENT=reload"), (second, "MESSAGE=manad stop")):
+                       (second, "OPENMANA_EVENT=reload"), (second, "OPENMANA_EVENT=manad stop")):
         lines = journal(peer, f"_PID={pid}", match)
         check(len(lines) == 1, f"the journal has of process {pid} {match}: {lines}")

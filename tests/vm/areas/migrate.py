@@ -261,15 +261,15 @@ def in_traffic(context: Context) -> None:
 def snapshots(context: Context) -> None:
     patched(context)
     sizes = []
-    traffic = Verified(context, context.a, "--seed 6 --rounds 300 --batch 8 --qps 4 --max 60000 "
-                       "--both")
     with tempfile.TemporaryDirectory(prefix="openmana-vm-") as folder:
         for _ in range(SNAPSHOTS):
+            traffic = Verified(context, context.a, "--seed 6 --rounds 400 --batch 8 --qps 4 "
+                               "--max 60000 --both")
             time.sleep(SETTLE)
             check(traffic.under_way, "the traffic has ended before")
             context.lab.snapshot(Path(folder))
             sizes += [path.stat().st_size for path in Path(folder).iterdir()]
-    traffic.ended()
+            traffic.ended()
     works(context)
     context.note(f"{SNAPSHOTS} times {len(context.lab.guests)} guests, {max(sizes) >> 20} MiB at "
                  "most")

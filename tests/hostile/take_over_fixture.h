@@ -164,6 +164,13 @@ protected:
         ASSERT_TRUE(manad_->running());
         for (int i = 0; i < 20; ++i) ASSERT_NO_FATAL_FAILURE(exchange());
     }
+    /// Sets one of NIC a, and gives all that there are then; null if it is refused.
+    json limit_a() const {
+        const json set =
+            ask({{"command", "policy"}, {"action", "set"}, {"nic", "a"}, {"options", "limit=1G"}});
+        return set.is_object() && set["ok"] == true ? policies() : json();
+    }
+    json policies() const { return ask({{"command", "policy"}, {"action", "show"}}); }
     json ask(const json& request) const {
         auto socket = base::connect_unix(folder_ + "/control");
         if (!socket) return nullptr;

@@ -54,13 +54,8 @@ TEST_F(TakeOverTest, ClientsThatCameLaterAndNobodysNicsGoAlong) {
 TEST_F(TakeOverTest, PoliciesAreWhatTheyWereLast) {
     start();
     attach();
-    ASSERT_EQ(ask({{"command", "policy"},
-                   {"action", "set"},
-                   {"nic", "a"},
-                   {"options", "limit=1G"}})["ok"],
-              true);
-    const auto policies = [&] { return ask({{"command", "policy"}, {"action", "show"}}); };
-    const json before = policies();
+    const json before = limit_a();
+    ASSERT_TRUE(before.is_object());
     ASSERT_NO_FATAL_FAILURE(take_over());
     EXPECT_EQ(policies(), before);
     EXPECT_NE(before.dump().find("limit=1G"), std::string::npos) << before;

@@ -45,6 +45,13 @@ def launch(qemu: Qemu, machine: Machine, log: Path) -> subprocess.Popen[bytes]:
                      env=qemu.environment())
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends one whose console nobody reads."""
+    end_group(process, grace=2.0)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
 def connect(process: subprocess.Popen[bytes], path: Path, name: str, log: Path) -> socket.socket:
     """Connects to a socket of it, which it may not have opened yet."""
     deadline = time.monotonic() + OPEN_TIMEOUT
@@ -148,9 +155,7 @@ class Arrival:
                  trace: TracebackType | None) -> None:
         if not self._keep:
             self.agent.close()
-            end_group(self.process, grace=2.0)
-            if self.process.stdout is not None:
-                self.process.stdout.close()
+            end(self.process)
 
     def stays(self) -> None:
         """The guest is here."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .bench import Route, commit, iperf, mana, perftest_row
+from .bench import Route, commit, iperf, mana
 from .build import ensure_manad
 from .errors import LabError
 from .guest import Guest, GuestSpec
@@ -23,6 +22,7 @@ from .paths import GUEST_FILES
 from .perftest import wait_listening
 from .progress import Step, say
 from .session import Lab
+from .two_hosts import middle, rdma
 
 ROUNDS = 5
 QUICK_ROUNDS = 3
@@ -163,19 +163,15 @@ def pingpong(route: Route, count: int) -> float:
 
 def figures(route: Route, part: int) -> dict[str, float | None]:
     """All of them once; `part` of the messages of a whole run."""
-    def rdma(column: int, factor: float, *options: str) -> float | None:
-        row = perftest_row(route, *options)
-        return None if row is None else row[column] * factor
-
     def count(whole: int) -> str:
         return str(whole // part)
 
-    values = (rdma(3, 1.0, "ib_write_bw", "-N", "--report_gbits", "-s", "65536", "-n",
-                   count(20000)),
-              rdma(4, 1e6, "ib_write_bw", "-N", "-s", "8", "-n", count(100000)),
+    values = (rdma(route, ("ib_write_bw", "-N", "--report_gbits", "-s", "65536", "-n",
+                           count(20000)), 3, 1.0),
+              rdma(route, ("ib_write_bw", "-N", "-s", "8", "-n", count(100000)), 4, 1e6),
               iperf(route, "-t", "3"),
-              rdma(4, 1.0, "ib_write_lat", "-s", "8", "-n", count(8000)),
-              rdma(4, 1.0, "ib_send_lat", "-e", "-s", "8", "-n", count(4000)),
+              rdma(route, ("ib_write_lat", "-s", "8", "-n", count(8000)), 4, 1.0),
+              rdma(route, ("ib_send_lat", "-e", "-s", "8", "-n", count(4000)), 4, 1.0),
               pingpong(route, 2000 // part))
     return dict(zip(FIGURES, values))
 
@@ -189,22 +185,14 @@ def ratios(rounds: list[dict[str, dict[str, float | None]]], way: str, figure: s
 
 def table(results: dict[str, Any]) -> str:
     """As Markdown."""
-    def spread(values: list[float], digits: int) -> str:
-        if not values:
-            return "-"
-        low, middle, high = (f"{value:,.{digits}f}" for value in
-                             (min(values), statistics.median(values), max(values)))
-        return f"{middle} ({low} to {high})"
-
     rounds = results["rounds"]
     lines = [f"| | {' | '.join(FIGURES)} |", "|---" * (len(FIGURES) + 1) + "|"]
     usual = [[value for one in rounds if (value := one[USUAL].get(name)) is not None]
              for name in FIGURES]
-    lines.append(f"| {USUAL} | " + " | ".join(
-        spread(values, 0 if values and min(values) >= 1000 else 2) for values in usual) + " |")
+    lines.append(f"| {USUAL} | " + " | ".join(map(middle, usual)) + " |")
     for way in results["ways"]:
         if way != USUAL:
-            lines.append(f"| {way} | " + " | ".join(spread(ratios(rounds, way, name), 2)
+            lines.append(f"| {way} | " + " | ".join(middle(ratios(rounds, way, name))
                                                     for name in FIGURES) + " |")
     return "\n".join(lines)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from areas.upgrade import perftest_pair
+from areas import upgrade
 from harness import Area, CaseFailed, Context, check
 from programs import ping, quick_rdma
 
@@ -25,17 +25,6 @@ GROWTH = 4  # descriptors by which chance may differ
 # destroy. What says that the kernel itself went wrong.
 MESSAGES = r".*"
 CRASHES = "BUG:|Oops|general protection|unable to handle|double fault|Kernel panic|KASAN|list_del"
-
-
-def histogram(times: list[float]) -> str:
-    """How many took how long, in words."""
-    edges = (0, *BINS)
-    counts = [sum(low <= value < high for value in times)
-              for low, high in zip(edges, (*BINS, float("inf")))]
-    names = [f"{low} to {high} s" for low, high in zip(edges, BINS)] + [f"from {BINS[-1]} s"]
-    ordered = sorted(times)
-    return (", ".join(f"{name}: {count}" for name, count in zip(names, counts) if count)
-            + f"; median {ordered[len(ordered) // 2]:.1f} s, max {ordered[-1]:.1f} s")
 
 
 def works_again(context: Context, begin: float) -> float:
@@ -58,7 +47,7 @@ def works_again(context: Context, begin: float) -> float:
 def one_round(context: Context) -> float:
     """Traffic, the kill, and traffic again; how long the guests had no NIC."""
     manad = context.lab.manad_of(context.a.index)
-    server, client = perftest_pair("ib_write_bw", "-s 65536", context)
+    server, client = upgrade.perftest_pair("ib_write_bw", "-s 65536", context)
     time.sleep(2)
     check(client.status is None, f"no traffic: {client.stdout[-300:]}")
     before = manad.serving_pid
@@ -95,7 +84,7 @@ def killed(context: Context) -> None:
             raise CaseFailed(f"round {number + 1} of {ROUNDS}: {error}") from error
         if number == 0:
             files = len(os.listdir(f"/proc/{manad.pid}/fd"))
-    context.note(f"{ROUNDS} kills; {histogram(times)}")
+    context.note(f"{ROUNDS} kills; {upgrade.histogram(times, BINS, 's')}")
     late = sum(took > PATIENCE_OF_MOST for took in times)
     check(late <= ROUNDS // 4, f"{late} of {ROUNDS} took longer than {PATIENCE_OF_MOST:.0f} s")
     last = len(os.listdir(f"/proc/{manad.pid}/fd"))

@@ -17,10 +17,9 @@ from typing import Any
 from harness import Area, CaseFailed, Context, Peer, check, skip
 from programs import ping, quick_rdma
 
-from lab.emulator import Arrival, Move, ask, connect, launch
+from lab.emulator import Arrival, Move, ask, connect, end, launch
 from lab.errors import LabError
 from lab.manad import Nic
-from lab.proc import end_group
 from lab.qemu import Machine
 
 AREA = Area("migrate", layout="move")
@@ -111,9 +110,7 @@ class Bare:
         return self
 
     def __exit__(self, *_: object) -> None:
-        end_group(self.process, grace=2.0)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        end(self.process)
 
     def _placed(self) -> Machine:
         """The machine with sockets that no QEMU has had."""

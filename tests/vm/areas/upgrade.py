@@ -25,15 +25,16 @@ BINS = (5, 10, 20, 50, 100)  # ms, of the histogram
 Start = Callable[[Context], tuple[Any, Any]]
 
 
-def histogram(blackouts: list[float]) -> str:
+def histogram(times: list[float], bins: tuple[int, ...] = BINS, unit: str = "ms") -> str:
     """How many took how long, in words."""
-    edges = (0, *BINS)
-    counts = [sum(low <= value < high for value in blackouts)
-              for low, high in zip(edges, (*BINS, float("inf")))]
-    names = [f"{low} to {high} ms" for low, high in zip(edges, BINS)] + [f"from {BINS[-1]} ms"]
-    ordered = sorted(blackouts)
+    edges = (0, *bins)
+    counts = [sum(low <= value < high for value in times)
+              for low, high in zip(edges, (*bins, float("inf")))]
+    names = [f"{low} to {high} {unit}" for low, high in zip(edges, bins)]
+    names.append(f"from {bins[-1]} {unit}")
+    ordered = sorted(times)
     return (", ".join(f"{name}: {count}" for name, count in zip(names, counts) if count)
-            + f"; median {ordered[len(ordered) // 2]:.1f} ms, max {ordered[-1]:.1f} ms")
+            + f"; median {ordered[len(ordered) // 2]:.1f} {unit}, max {ordered[-1]:.1f} {unit}")
 
 
 def perftest_pair(tool: str, options: str, context: Context) -> tuple[Any, Any]:

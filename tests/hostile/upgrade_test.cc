@@ -2,8 +2,10 @@
 // `manactl upgrade`: a manad has its program started anew, which goes on in its place; the service
 // manager is told.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <cstdlib>
@@ -76,8 +78,13 @@ protected:
         if (next_ > 0) {
             a_.reset();
             b_.reset();
+            // Its last socket goes some time after its first one, and only its end says that all
+            // are.
+            const base::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, next_, 0)));
             EXPECT_EQ(::kill(next_, SIGTERM), 0);
-            EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(folder_ + "/control"); }));
+            pollfd end{.fd = process.get(), .events = POLLIN, .revents = 0};
+            EXPECT_EQ(::poll(&end, 1, 60000), 1);
+            EXPECT_FALSE(std::filesystem::exists(folder_ + "/control"));
         }
         TakeOverTest::TearDown();
     }

@@ -12,8 +12,6 @@ namespace {
 constexpr std::uint32_t kAllRights =
     kLocalRead | kLocalWrite | kRemoteRead | kRemoteWrite | kRemoteAtomic | kBindWindow;
 constexpr std::size_t kFewSlots = 64;
-/// Of a region in a state, at least.
-constexpr std::size_t kLeastBytes = 40;
 
 bool known(std::uint32_t type) {
     switch (static_cast<MrType>(type)) {

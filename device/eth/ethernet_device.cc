@@ -14,6 +14,7 @@
 #include "eth/queue_commands.h"
 #include "eth/receiver.h"
 #include "eth/send_queue.h"
+#include "eth/stale_send_queues.h"
 #include "eth/statistics.h"
 #include "eth/steering.h"
 #include "eth/steering_commands.h"
@@ -71,7 +72,8 @@ struct EthernetDevice::Impl final : Transmitter {
     QueueCommands queue_commands;
     SteeringCommands steering_commands;
     Receiver receiver;
-    std::uint32_t clamp_mbps = 0;  // 0: none
+    std::unique_ptr<StaleSendQueues> stale;  // of before a crash, until the driver resets
+    std::uint32_t clamp_mbps = 0;            // 0: none
     /// The function's epoch in which the extension was negotiated: a reset forgets it.
     std::optional<std::uint64_t> packets_epoch;
     /// Tasks that we posted hold it weakly: they come to nothing when the device is gone.
@@ -229,6 +231,7 @@ void EthernetDevice::Impl::drop_all() {
     steering.clear();
     queues.clear();
     queue_commands.reset();
+    stale.reset();
     clamp_mbps = 0;
 }
 
@@ -287,6 +290,14 @@ void EthernetDevice::load(base::StateReader& in) {
     allow_packets(in.get<bool>());
     base::load_counters(in, device.counters);
     in.end();
+}
+
+void EthernetDevice::recover(gdma::FunctionLedger& ledger) {
+    impl_->stale = std::make_unique<StaleSendQueues>(impl_->function, ledger);
+}
+
+bool EthernetDevice::stale_doorbell(std::uint64_t offset, std::uint64_t value) {
+    return impl_->stale && impl_->stale->ring(offset, value);
 }
 
 void EthernetDevice::allow_packets(bool allowed) {

@@ -27,6 +27,8 @@ public:
     void reset() override;
     void save(base::StateWriter& out) const override;
     void load(base::StateReader& in) override;
+    void recover(gdma::FunctionLedger& ledger) override;
+    bool stale_doorbell(std::uint64_t offset, std::uint64_t value) override;
 
     /// A frame from the network for this vPort: filtered by destination MAC, steered by RSS,
     /// written to the guest. The caller visits the function's Gate (or is its executor).

@@ -17,6 +17,7 @@ void SendQueue::ring(std::uint32_t position) {
         return;
     }
     producer_ = position;
+    if (ledger_) ledger_->posted.store(position, std::memory_order_release);
     if (!resuming_) work();
 }
 
@@ -151,7 +152,18 @@ void SendQueue::complete(TxStatus status, std::uint32_t position) {
     mana_hw_eth_tx_cqe cqe{};
     cqe.type = status | MANA_HW_ETH_CQE_CLIENT;
     cqe.wqe_offset = static_cast<std::uint32_t>(position % ring_.bytes());
+    if (ledger_) ledger_->set_done(gdma::producer_of(*cq_) + 1, consumer_);
     cq_->post(std::as_bytes(std::span(&cqe, 1)), id_.value(), true);
+}
+
+void SendQueue::use_ledger(gdma::FunctionLedger& ledger) {
+    // Programs with packet queues are told that their device is gone, and wait for nothing.
+    if (user_ == SqUser::kPackets || cq_->eq() == nullptr) return;
+    ledger_ = ledger.claim({.ring = gdma::place_of(ring_),
+                            .cq = gdma::place_of(*cq_),
+                            .eq = gdma::place_of(*cq_->eq()),
+                            .id = id_.value()},
+                           gdma::producer_of(*cq_), consumer_, producer_);
 }
 
 void SendQueue::save(base::StateWriter& out) const {

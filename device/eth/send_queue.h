@@ -10,6 +10,7 @@
 #include "eth/transmit_offload.h"
 #include "gdma/completion_queue.h"
 #include "gdma/function.h"
+#include "gdma/function_ledger.h"
 #include "gdma/handle.h"
 #include "gdma/ring.h"
 #include "gdma/types.h"
@@ -65,6 +66,10 @@ public:
     void ring(std::uint32_t position) override;
     void resume();
 
+    /// From now on what is needed to complete what it has taken is written down there, if that is
+    /// about the interface.
+    void use_ledger(gdma::FunctionLedger& ledger);
+
     void save(base::StateWriter& out) const;
     /// Where it is, of one that was made of its parts (QueueParts). Goes on later if it was to.
     void load(base::StateReader& in);
@@ -90,7 +95,8 @@ private:
     Transmitter& transmitter_;
     EthernetCounters& counters_;
     const SqUser user_;
-    std::uint32_t producer_ = 0;  // running byte positions
+    gdma::SendQueueLedgerClaim ledger_;  // or null
+    std::uint32_t producer_ = 0;         // running byte positions
     std::uint32_t consumer_ = 0;
     bool resuming_ = false;  // a turn is posted
     bool failed_ = false;    // a WQE made no sense: where the next begins is unknown

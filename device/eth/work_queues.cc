@@ -22,6 +22,7 @@ base::Result<MadeQueue> WorkQueues::make_send(NewQueue parts) {
         gdma::Ring(function_.memory(), parts.wq_region.take(), parts.wq_bytes), std::move(cq),
         function_.keys(), transmitter_, counters_,
         parts.packets ? SqUser::kPackets : SqUser::kInterface);
+    if (gdma::FunctionLedger* const ledger = function_.ledger()) queue->use_ledger(*ledger);
     function_.sqs().connect(queue->id(), page, queue.get());
     sqs_.emplace(made.handle, std::move(queue));
     return made;

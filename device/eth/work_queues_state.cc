@@ -71,6 +71,7 @@ void WorkQueues::load_send(base::StateReader& in, gdma::DeviceType device) {
     function_.sqs().connect(queue->id(), page, queue.get());
     function_.sqs().position(queue->id()) = position;
     queue->load(in);
+    if (gdma::FunctionLedger* const ledger = function_.ledger()) queue->use_ledger(*ledger);
     sqs_.emplace(parts->handle, std::move(queue));
 }
 

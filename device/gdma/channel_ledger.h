@@ -8,6 +8,7 @@
 #include <mana/gdma.h>
 
 #include "base/twofold.h"
+#include "gdma/stale_rings.h"
 
 namespace openmana::gdma {
 
@@ -16,10 +17,10 @@ namespace openmana::gdma {
 struct ChannelLedger {
     /// Where its rings are, and by which numbers its driver knows it.
     struct Channel {
-        std::uint64_t eq = 0, cq = 0, rq = 0, sq = 0;
-        std::uint32_t vector = 0;
-        std::uint32_t eqn = 0, cqn = 0, rqn = 0, sqn = 0;
-        std::uint32_t page = 0;
+        EqPlace eq;
+        CqPlace cq;
+        RingPlace rq, sq;
+        std::uint32_t rqn = 0, sqn = 0;
         std::uint32_t key = 0;
         bool there = false;
     };

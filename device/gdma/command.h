@@ -107,6 +107,8 @@ private:
     std::uint16_t version_ = 0xffff;
 };
 
+struct FunctionLedger;
+
 /// A GDMA device on the function: 2 = Ethernet, 3 = RNIC (GDMA 0.2).
 class Client {
 public:
@@ -123,6 +125,16 @@ public:
     /// reset, and what it uses of the function is there. If it refuses, a reset follows.
     virtual void save(base::StateWriter& out) const { (void)out; }
     virtual void load(base::StateReader& in) { (void)in; }
+    /// Goes on behind what a process that has ended wrote down: its driver does not know yet that
+    /// all is gone, until it resets the function. On the executor's thread; guest memory is mapped,
+    /// nothing is written to it yet.
+    virtual void recover(FunctionLedger& ledger) { (void)ledger; }
+    /// A doorbell of 64 bits of that driver, at an offset from page 0 on. False if it is for
+    /// nothing of this device.
+    virtual bool stale_doorbell(std::uint64_t offset, std::uint64_t value) {
+        (void)offset, (void)value;
+        return false;
+    }
 };
 
 }  // namespace openmana::gdma

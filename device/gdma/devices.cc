@@ -110,6 +110,16 @@ void Devices::load_clients(base::StateReader& in) {
         if (in.ok()) device.client->load(in);
 }
 
+void Devices::recover_clients(FunctionLedger& ledger) {
+    for (const Device& device : devices_) device.client->recover(ledger);
+}
+
+bool Devices::stale_doorbell(std::uint64_t offset, std::uint64_t value) {
+    return std::ranges::any_of(devices_, [&](const Device& device) {
+        return device.client->stale_doorbell(offset, value);
+    });
+}
+
 void Devices::reset() {
     for (Device& device : devices_) {
         device.registered = false;

@@ -42,6 +42,9 @@ public:
     void load(base::StateReader& in);
     void save_clients(base::StateWriter& out) const;
     void load_clients(base::StateReader& in);
+    /// All clients go on behind a process that has ended; see Client.
+    void recover_clients(FunctionLedger& ledger);
+    bool stale_doorbell(std::uint64_t offset, std::uint64_t value);
 
 private:
     Tables& tables_;

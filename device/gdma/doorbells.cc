@@ -8,6 +8,7 @@
 #include "base/endian.h"
 #include "base/log.h"
 #include "base/probe.h"
+#include "gdma/doorbell_value.h"
 
 namespace openmana::gdma {
 
@@ -48,28 +49,23 @@ void Doorbells::ignore() {
 }
 
 bool Doorbells::ring64(DoorbellPage page, std::uint32_t offset, std::uint64_t value) {
-    const auto id = static_cast<std::uint32_t>(value & MANA_HW_DB_ID);
-    const auto high = static_cast<std::uint32_t>(value >> 32);
-    const auto index =
-        static_cast<std::uint32_t>((value & MANA_HW_DB_INDEX) >> MANA_HW_DB_INDEX_SHIFT);
-    const bool arm = (value & MANA_HW_DB_ARM) != 0;
+    const auto [id, eq_id, position, index, arm] = DoorbellValue(value);
     OM_PROBE(doorbell, page.value(), offset, id, value);
     switch (offset) {
         case MANA_HW_DB_SQ:
-            return tables_.sqs.ring(id, page, high, false);
+            return tables_.sqs.ring(id, page, position, false);
         case MANA_HW_DB_RQ:
-            return tables_.rqs.ring(id, page, high, false);
+            return tables_.rqs.ring(id, page, position, false);
         case MANA_HW_DB_CQ:
             return ring_cq(id, page, index, arm, false);
         case MANA_HW_DB_CQ_MODERATION:
             return tables_.cqs.moderate(id, page, value);
         case MANA_HW_DB_EQ:
-            return tables_.eqs.ring(static_cast<std::uint32_t>(value & MANA_HW_DB_EQ_ID), page,
-                                    index, arm, false);
+            return tables_.eqs.ring(eq_id, page, index, arm, false);
         case MANA_HW_DB_RQ_CLIENT:
             // Other codes than 1 beside the id mean something else (RNIC 3.8).
             return (value >> MANA_HW_DB_WQE_COUNT_SHIFT & 0xff) == 1 &&
-                   tables_.rqs.ring_client(id, page, high);
+                   tables_.rqs.ring_client(id, page, position);
         default:
             return false;
     }

@@ -58,7 +58,13 @@ struct Function::Impl final : ShmHandler {
     void recover();
     [[nodiscard]] bool stale_doorbell(std::uint64_t offset, std::span<const std::byte> data);
     [[nodiscard]] Hwc::Parts hwc_parts() {
-        return {tables, commands, gate, memory, config, counters, ledger};
+        return {tables,
+                commands,
+                gate,
+                memory,
+                config,
+                counters,
+                ledger != nullptr ? &ledger->channel : nullptr};
     }
 
     base::Executor& executor;
@@ -75,7 +81,7 @@ struct Function::Impl final : ShmHandler {
     Registers registers;
     std::unique_ptr<Hwc> hwc;
     std::unique_ptr<StaleHwc> stale;  // of before a crash, until the driver resets the function
-    ChannelLedger* ledger = nullptr;
+    FunctionLedger* ledger = nullptr;
     bool unshared_told = false;  // said once: a guest can ask for it often
 };
 
@@ -106,7 +112,7 @@ void Function::Impl::reset_objects() {
     hwc.reset();
     if (stale) {
         stale.reset();
-        ledger->channel.set({});
+        ledger->channel.channel.set({});
     }
     doorbells.expect(false);
     devices.reset();
@@ -152,16 +158,22 @@ void Function::Impl::load(base::StateReader& in) {
 
 void Function::Impl::recover() {
     registers.recover();
-    if (!ledger->channel.get().there) return;
+    if (!ledger->channel.channel.get().there) {
+        ledger->forget_send_queues();
+        return;
+    }
     stale = std::make_unique<StaleHwc>(StaleHwc::Parts{executor, memory, irq, config, counters},
-                                       *ledger);
+                                       ledger->channel);
+    devices.recover_clients(*ledger);
     doorbells.expect(true);
 }
 
 bool Function::Impl::stale_doorbell(std::uint64_t offset, std::span<const std::byte> data) {
-    return stale && offset >= Registers::kDoorbellOffset && data.size() == sizeof(std::uint64_t) &&
-           stale->ring(offset - Registers::kDoorbellOffset,
-                       base::load_le<std::uint64_t>(data.data()));
+    if (!stale || offset < Registers::kDoorbellOffset || data.size() != sizeof(std::uint64_t))
+        return false;
+    const std::uint64_t place = offset - Registers::kDoorbellOffset;
+    const auto value = base::load_le<std::uint64_t>(data.data());
+    return stale->ring(place, value) || devices.stale_doorbell(place, value);
 }
 
 void Function::Impl::tell_unshared() {
@@ -199,9 +211,9 @@ void Function::bar0_writes(std::span<const base::BarWrite> writes) {
     }
     for (const base::BarWrite& write : writes) bar0_write(write.offset, write.data);
 }
-void Function::use_ledger(ChannelLedger& ledger) {
+void Function::use_ledger(FunctionLedger& ledger) {
     impl_->ledger = &ledger;
-    impl_->registers.use_ledger(ledger);
+    impl_->registers.use_ledger(ledger.channel);
 }
 void Function::recover() {
     impl_->recover();
@@ -232,6 +244,12 @@ base::GuestMemory& Function::memory() const {
 }
 base::Gate& Function::gate() {
     return impl_->gate;
+}
+pci::IrqSink& Function::irq() const {
+    return impl_->irq;
+}
+FunctionLedger* Function::ledger() const {
+    return impl_->ledger;
 }
 const FunctionConfig& Function::config() const {
     return impl_->config;

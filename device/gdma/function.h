@@ -8,9 +8,9 @@
 #include "base/gate.h"
 #include "base/guest_memory.h"
 #include "base/memory_account.h"
-#include "gdma/channel_ledger.h"
 #include "gdma/command.h"
 #include "gdma/config.h"
+#include "gdma/function_ledger.h"
 #include "gdma/tables.h"
 #include "gdma/types.h"
 #include "pci/function_model.h"
@@ -47,7 +47,7 @@ public:
 
     /// From now on what is needed to reach the driver without all the rest is written down there,
     /// in memory that may outlive the process. At set-up only.
-    void use_ledger(ChannelLedger& ledger);
+    void use_ledger(FunctionLedger& ledger);
     /// Goes on behind what a process that has ended wrote down there: as after a reset, but what
     /// the driver commands is refused until it resets the function. Guest memory is mapped.
     void recover();
@@ -57,6 +57,9 @@ public:
     // For the clients. On the executor unless stated.
     [[nodiscard]] base::Executor& executor() const;
     [[nodiscard]] base::GuestMemory& memory() const;
+    [[nodiscard]] pci::IrqSink& irq() const;
+    /// Null: nobody goes on after this process.
+    [[nodiscard]] FunctionLedger* ledger() const;
     [[nodiscard]] base::Gate& gate();
     [[nodiscard]] const FunctionConfig& config() const;
     [[nodiscard]] FunctionCounters& counters();

@@ -88,21 +88,14 @@ Hwc::~Hwc() {
 /// Where another process finds the channel, and by which numbers its driver knows it.
 void Hwc::note_channel() {
     if (parts_.ledger == nullptr) return;
-    const auto page_of = [](const Ring& ring) {
-        return ring.region().extents()[0].address.value();
-    };
     note_done(cq_->posted());
     receives_posted(rq_posted_);
-    parts_.ledger->channel.set({.eq = page_of(eq_->ring()),
-                                .cq = page_of(cq_->ring()),
-                                .rq = page_of(rq_),
-                                .sq = page_of(sq_),
-                                .vector = eq_->vector(),
-                                .eqn = eq_->id().value(),
-                                .cqn = cq_->id().value(),
+    parts_.ledger->channel.set({.eq = place_of(*eq_),
+                                .cq = place_of(*cq_),
+                                .rq = place_of(rq_),
+                                .sq = place_of(sq_),
                                 .rqn = rq_id_.first().value(),
                                 .sqn = sq_id_.first().value(),
-                                .page = page_->page.value(),
                                 .key = key_.value(),
                                 .there = true});
 }

@@ -90,6 +90,8 @@ public:
          std::uint64_t bytes, std::uint64_t offset = 0);
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] const DmaRegion& region() const { return *region_; }
+    /// Where it is, if its region is in one piece.
+    [[nodiscard]] const std::optional<GuestAddr>& start() const { return start_; }
     /// Copies out, wrapping at the end. False if the guest took the memory away.
     [[nodiscard]] bool read(std::uint64_t position, std::span<std::byte> target) const;
     /// A hint: `[position, position + length)` is read soon. The first part of it, since from there

@@ -9,60 +9,20 @@
 #include <mana/queue.h>
 
 #include "base/log.h"
+#include "gdma/doorbell_value.h"
+#include "gdma/stale_rings.h"
 
 namespace openmana::gdma {
-namespace {
-
-constexpr std::uint64_t kQueueBytes = MANA_HW_HWC_QUEUE_BYTES;
-
-std::unique_ptr<DmaRegion> one_page(std::uint64_t address) {
-    return std::make_unique<DmaRegion>(kQueueBytes, 0, MANA_HW_PAGE_SHIFT, std::span(&address, 1));
-}
-
-Ring ring_at(const base::GuestMemory& memory, std::uint64_t address) {
-    return {memory, one_page(address), kQueueBytes};
-}
-
-Handle<PageGrant> page_of(std::uint32_t page) {
-    return make_handle<PageGrant>(DoorbellPage(page), kHwcDevice, false);
-}
-
-/// Where the next entry of a ring goes, modulo its eight laps: the owner bits of a lap end where
-/// those of the lap before begin (GDMA 3.7). The last word of an entry has them in its highest
-/// bits. A ring of zeros is as good as behind its eighth lap: it is where the first one begins.
-std::uint64_t producer_of(const Ring& ring, std::size_t entry) {
-    const std::uint64_t entries = ring.bytes() / entry;
-    const auto owner_of = [&](std::uint64_t index) {
-        std::uint32_t word = 0;
-        (void)ring.read((index + 1) * entry - sizeof word,
-                        std::as_writable_bytes(std::span(&word, 1)));
-        return word >> MANA_HW_OWNER_SHIFT;
-    };
-    const std::uint32_t first = owner_of(0);
-    std::uint64_t index = 1;
-    while (index < entries && owner_of(index) == first) ++index;
-    return (first == 0 ? 8U : first) * entries + index;
-}
-
-}  // namespace
 
 StaleHwc::StaleHwc(const Parts& parts, const ChannelLedger& ledger)
     : parts_(parts),
       channel_(ledger.channel.get()),
       sq_(ring_at(parts.memory, channel_.sq)),
       rq_(ring_at(parts.memory, channel_.rq)),
+      eq_(stale_eq(parts.memory, parts.irq, channel_.eq)),
+      cq_(stale_cq(parts.memory, channel_.cq, eq_)),
       quiet_(parts.executor, [this] { answer_all(); }) {
-    const auto page = page_of(channel_.page);
-    Ring eq = ring_at(parts.memory, channel_.eq);
-    Ring cq = ring_at(parts.memory, channel_.cq);
-    const std::uint64_t eq_producer = producer_of(eq, sizeof(mana_hw_eqe));
-    const std::uint64_t cq_producer = producer_of(cq, sizeof(mana_hw_cqe));
-    eq_ =
-        make_handle<EventQueue>(Eqn(channel_.eqn), page, std::move(eq), parts.irq, channel_.vector);
-    eq_->go_on_at(eq_producer);
-    cq_ = make_handle<CompletionQueue>(Cqn(channel_.cqn), page, std::move(cq), eq_, true);
-    cq_->go_on_at(cq_producer);
-    const std::uint64_t done = ledger.done[cq_producer % 2].load(std::memory_order_acquire);
+    const std::uint64_t done = ledger.done[producer_of(*cq_) % 2].load(std::memory_order_acquire);
     sq_done_ = sq_posted_ = static_cast<std::uint32_t>(done);
     rq_done_ = static_cast<std::uint32_t>(done >> 32);
     rq_posted_ = ledger.rq_posted.load(std::memory_order_acquire);
@@ -70,35 +30,31 @@ StaleHwc::StaleHwc(const Parts& parts, const ChannelLedger& ledger)
 
 /// The interrupt comes whether the driver has armed the EQ or not: nobody knows.
 void StaleHwc::request_reset() {
-    OM_INFO("reset request: nic={} eq={:#x} vector={}", parts_.config.name, channel_.eqn,
-            channel_.vector);
+    OM_INFO("reset request: nic={} eq={:#x} vector={}", parts_.config.name, channel_.eq.id,
+            channel_.eq.vector);
     eq_->post(EqeType::kHwcResetRequest, {0, 0, 0});
 }
 
 bool StaleHwc::ring(std::uint64_t offset, std::uint64_t value) {
-    if (offset / MANA_HW_PAGE_BYTES != channel_.page) return false;
-    const auto id = static_cast<std::uint32_t>(value & MANA_HW_DB_ID);
-    const auto high = static_cast<std::uint32_t>(value >> 32);
-    const auto index =
-        static_cast<std::uint32_t>((value & MANA_HW_DB_INDEX) >> MANA_HW_DB_INDEX_SHIFT);
-    const bool arm = (value & MANA_HW_DB_ARM) != 0;
+    if (offset / MANA_HW_PAGE_BYTES != channel_.cq.page) return false;
+    const DoorbellValue doorbell(value);
     switch (offset % MANA_HW_PAGE_BYTES) {
         case MANA_HW_DB_SQ:
-            if (id != channel_.sqn) return false;
-            sq_posted_ = high;
+            if (doorbell.id != channel_.sqn) return false;
+            sq_posted_ = doorbell.position;
             quiet_.arm(kQuiet);
             return true;
         case MANA_HW_DB_RQ:
-            if (id != channel_.rqn) return false;
-            rq_posted_ = high;
+            if (doorbell.id != channel_.rqn) return false;
+            rq_posted_ = doorbell.position;
             return true;
         case MANA_HW_DB_CQ:
-            if (id != channel_.cqn) return false;
-            (void)cq_->ring_doorbell(index, arm);
+            if (doorbell.id != channel_.cq.id) return false;
+            (void)cq_->ring_doorbell(doorbell.index, doorbell.arm);
             return true;
         case MANA_HW_DB_EQ:
-            if ((value & MANA_HW_DB_EQ_ID) != channel_.eqn) return false;
-            eq_->ring_doorbell(index, arm);
+            if (doorbell.eq_id != channel_.eq.id) return false;
+            eq_->ring_doorbell(doorbell.index, doorbell.arm);
             return true;
         default:
             return false;

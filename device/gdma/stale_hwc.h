@@ -50,10 +50,10 @@ private:
 
     const Parts parts_;
     const ChannelLedger::Channel channel_;
-    Ring sq_;
-    Ring rq_;
-    Handle<EventQueue> eq_;
-    Handle<CompletionQueue> cq_;
+    const Ring sq_;
+    const Ring rq_;
+    const Handle<EventQueue> eq_;
+    const Handle<CompletionQueue> cq_;
     std::uint32_t sq_posted_ = 0;
     std::uint32_t sq_done_ = 0;
     std::uint32_t rq_posted_ = 0;

@@ -136,8 +136,7 @@ std::size_t Ledger::recover(Options& options, std::span<const int> kept) {
             // It was just going to be as one without a client is.
             nic.endpoint.forget_client();
             nic.endpoint.registers.set({});
-            nic.channel.channel.set({});
-            for (auto& word : nic.channel.shm) word.store(0, std::memory_order_relaxed);
+            nic.function.forget_driver();
         }
         const std::string text = nic.options.get();
         for (const NicOptions& own : options.nics)

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "gdma/channel_ledger.h"
+#include "gdma/function_ledger.h"
 #include "manad/options.h"
 #include "pci/endpoint_ledger.h"
 #include "vfio_user/server_ledger.h"
@@ -44,7 +44,7 @@ struct NicLedger {
     LedgerText policy;   ///< as PolicyOptions has it; empty: none
     vfio_user::ServerLedger server;
     pci::EndpointLedger endpoint;
-    gdma::ChannelLedger channel;
+    gdma::FunctionLedger function;
 };
 
 /// Gives it back.

@@ -44,7 +44,7 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
     endpoint_->attach(nic_->function(), nic_->function().gate());
     if (ledger_) {
         endpoint_->use_ledger(ledger_->endpoint);
-        nic_->function().use_ledger(ledger_->channel);
+        nic_->function().use_ledger(ledger_->function);
     }
 }
 

@@ -31,6 +31,7 @@ from lab.evidence import CLOSING, Recorder  # noqa: E402
 from lab.image import making_seconds  # noqa: E402
 
 CASE_TIMEOUT = 180.0
+MOST_NOTED = 12  # lines of a kernel's log
 CLEAN_PATIENCE = 10.0
 MOST_WORDS = 300  # of a case in the evidence
 
@@ -663,8 +664,11 @@ class Runner:
         wrong += [f"{name}: kernel: {line}" for name, line in self._warnings if line not in told]
         self._warnings = []
         self.context.expected = []
-        for line in sorted(self._kernel_log.harmless):
+        harmless = sorted(self._kernel_log.harmless)
+        for line in harmless[:MOST_NOTED]:
             self.context.note(f"harmless: {line}")
+        if len(harmless) > MOST_NOTED:  # those of a trace, say
+            self.context.note(f"harmless: {len(harmless) - MOST_NOTED} more kinds of lines")
         self._kernel_log.harmless.clear()
         for relay in lab.relays:
             self.context.note("the path so far: " + ", ".join(

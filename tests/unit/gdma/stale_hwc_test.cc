@@ -77,8 +77,8 @@ protected:
     base::GuestMemory memory;
     test::GuestRam ram{memory};
     test::FakeIrq irq;
-    ChannelLedger ledger;
-    ChannelLedger left;
+    FunctionLedger ledger;
+    FunctionLedger left;
     Function first{executor, memory, irq, FunctionConfig()};
     std::optional<Function> second;
     Served served;
@@ -153,7 +153,7 @@ TEST_F(StaleHwcTest, AfterTheResetNothingIsWritten) {
     ASSERT_TRUE(driver->shut_down());
     world.advance(std::chrono::seconds(1));
     EXPECT_FALSE(driver->take_response());
-    EXPECT_FALSE(left.channel.get().there);
+    EXPECT_FALSE(left.channel.channel.get().there);
     ASSERT_TRUE(driver->bring_up());
     command(3);
 }

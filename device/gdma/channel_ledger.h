@@ -30,6 +30,7 @@ struct ChannelLedger {
     /// whether a request was answered is asked of the CQ itself.
     std::array<std::atomic<std::uint64_t>, 2> done{};
     std::atomic<std::uint32_t> rq_posted{0};
+    std::atomic<std::uint64_t> driver_caps{0};  ///< flags 1 that the driver has told (GDMA 5.2)
     std::array<std::atomic<std::uint32_t>, MANA_HW_SHM_WORDS> shm{};
 
     void set_done(std::uint64_t cq_producer, std::uint32_t sq, std::uint32_t rq) {

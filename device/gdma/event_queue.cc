@@ -84,6 +84,16 @@ void EventQueue::go_on_at(std::uint64_t producer) {
     producer_ = consumer_ = producer;
 }
 
+std::uint64_t EventQueue::producer() const {
+    const std::lock_guard lock(mutex_);
+    return producer_;
+}
+
+std::uint64_t EventQueue::consumer() const {
+    const std::lock_guard lock(mutex_);
+    return consumer_;
+}
+
 void EventQueue::ring_doorbell(std::uint32_t index, bool arm) {
     const auto ring_again = [&] {
         const std::lock_guard lock(mutex_);

@@ -44,6 +44,9 @@ public:
     void post(EqeType type, std::array<std::uint32_t, 3> data);
     /// Before anything is posted: the next EQE goes there, armed, and nothing waits to be read.
     void go_on_at(std::uint64_t producer);
+    /// Running numbers of the next entry, and of the first that its consumer has not taken.
+    [[nodiscard]] std::uint64_t producer() const;
+    [[nodiscard]] std::uint64_t consumer() const;
     /// EQ doorbell: consumer index mod 8N and the arm bit; interrupts at once if entries are
     /// pending.
     void ring_doorbell(std::uint32_t index, bool arm);

@@ -131,7 +131,7 @@ void Function::Impl::reset() {
 }
 
 void Function::Impl::save(base::StateWriter& out) const {
-    out.begin("GDMA", 1);
+    out.begin("GDMA", 2);
     out(registers, unshared_told, hwc != nullptr);
     base::save_counters(out, counters);
     tables.save(out);
@@ -142,13 +142,13 @@ void Function::Impl::save(base::StateWriter& out) const {
 }
 
 void Function::Impl::load(base::StateReader& in) {
-    in.begin("GDMA", 1);
+    const auto version = in.begin("GDMA", 2);
     bool has_hwc = false;
     in(registers, unshared_told, has_hwc);
     registers.note_shm();
     base::load_counters(in, counters);
     tables.load(in);
-    if (has_hwc && in.ok()) hwc = Hwc::load(hwc_parts(), in);
+    if (has_hwc && in.ok()) hwc = Hwc::load(hwc_parts(), in, version);
     if (in.ok()) devices.load(in);
     if (in.ok()) devices.load_clients(in);
     in.end();
@@ -162,8 +162,8 @@ void Function::Impl::recover() {
         ledger->forget_send_queues();
         return;
     }
-    stale = std::make_unique<StaleHwc>(StaleHwc::Parts{executor, memory, irq, config, counters},
-                                       ledger->channel);
+    stale =
+        std::make_unique<StaleHwc>(StaleHwc::Parts{memory, irq, config, counters}, ledger->channel);
     devices.recover_clients(*ledger);
     doorbells.expect(true);
 }
@@ -217,6 +217,9 @@ void Function::use_ledger(FunctionLedger& ledger) {
 }
 void Function::recover() {
     impl_->recover();
+}
+bool Function::waits_for_reset() const {
+    return impl_->stale != nullptr;
 }
 void Function::request_reset() {
     if (impl_->stale) impl_->stale->request_reset();

@@ -90,6 +90,7 @@ void Hwc::note_channel() {
     if (parts_.ledger == nullptr) return;
     note_done(cq_->posted());
     receives_posted(rq_posted_);
+    note_driver(driver_caps_);
     parts_.ledger->channel.set({.eq = place_of(*eq_),
                                 .cq = place_of(*cq_),
                                 .rq = place_of(rq_),
@@ -103,6 +104,12 @@ void Hwc::note_channel() {
 /// Requests up to here are done when the CQ has had so many entries.
 void Hwc::note_done(std::uint64_t completions) {
     if (parts_.ledger != nullptr) parts_.ledger->set_done(completions, sq_done_, rq_done_);
+}
+
+/// Whether it acts on what a process would ask of it that goes on behind a crash.
+void Hwc::note_driver(std::uint64_t caps) {
+    driver_caps_ = caps;
+    if (parts_.ledger != nullptr) parts_.ledger->driver_caps.store(caps, std::memory_order_release);
 }
 
 void Hwc::receives_posted(std::uint32_t position) {
@@ -121,10 +128,10 @@ void Hwc::save(base::StateWriter& out) const {
     Tables& tables = parts_.tables;
     out(sq_.region().extents()[0].address, rq_.region().extents()[0].address, page_->page, pd_->id,
         eq_->id(), cq_->id(), key_, sq_id_.first(), rq_id_.first(), sq_done_, rq_posted_, rq_done_,
-        tables.sqs.position(sq_id_.first()), tables.rqs.position(rq_id_.first()));
+        tables.sqs.position(sq_id_.first()), tables.rqs.position(rq_id_.first()), driver_caps_);
 }
 
-std::unique_ptr<Hwc> Hwc::load(const Parts& parts, base::StateReader& in) {
+std::unique_ptr<Hwc> Hwc::load(const Parts& parts, base::StateReader& in, std::uint16_t version) {
     Tables& tables = parts.tables;
     GuestAddr sq;
     GuestAddr rq;
@@ -156,6 +163,9 @@ std::unique_ptr<Hwc> Hwc::load(const Parts& parts, base::StateReader& in) {
     if (!in.ok()) return nullptr;
     hwc->connect();
     in(tables.sqs.position(sqn), tables.rqs.position(rqn));
+    // Of a driver of which nobody knows the harmless is assumed: it may wait longer for an answer.
+    hwc->driver_caps_ = MANA_HW_CAP_SELF_RESET;
+    if (version >= 2) in(hwc->driver_caps_);
     hwc->note_channel();
     return hwc;
 }
@@ -243,6 +253,8 @@ bool Hwc::handle_request(const Wqe& wqe) {
         parts_.handler.command(request, reply);
         OM_PROBE(command_end, parts_.config.name.c_str(), request.opcode(), reply.status());
     }
+    if (request.opcode() == MANA_HW_VERIFY_DRIVER_VERSION && reply.status() == kHwcSuccess)
+        note_driver(request.as<mana_hw_verify_version_req>().driver_caps[0]);
     answer(request, reply, *receive, pieces);
     return true;
 }

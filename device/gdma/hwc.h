@@ -54,7 +54,9 @@ public:
     Hwc& operator=(const Hwc&) = delete;
 
     /// One that is as a state says; its objects are in the tables by then. Null if it is refused.
-    static std::unique_ptr<Hwc> load(const Parts& parts, base::StateReader& in);
+    /// `version`: of the function's part.
+    static std::unique_ptr<Hwc> load(const Parts& parts, base::StateReader& in,
+                                     std::uint16_t version);
     void save(base::StateWriter& out) const;
     [[nodiscard]] EventQueue& eq() { return *eq_; }
     /// The driver has seen the init events: it posts receives after them.
@@ -79,6 +81,7 @@ private:
     void receives_posted(std::uint32_t position);
     void note_channel();
     void note_done(std::uint64_t completions);
+    void note_driver(std::uint64_t caps);
     [[nodiscard]] bool handle_request(const Wqe& wqe);
     void answer(const HwcRequest& request, HwcReply& reply, const Wqe& receive,
                 const SpanList& buffer);
@@ -100,6 +103,7 @@ private:
     std::uint32_t sq_done_ = 0;
     std::uint32_t rq_posted_ = 0;
     std::uint32_t rq_done_ = 0;
+    std::uint64_t driver_caps_ = 0;  // flags 1
 };
 
 }  // namespace openmana::gdma

@@ -14,14 +14,16 @@
 
 namespace openmana::gdma {
 
-StaleHwc::StaleHwc(const Parts& parts, const ChannelLedger& ledger)
+StaleHwc::StaleHwc(const Parts& parts, ChannelLedger& ledger)
     : parts_(parts),
+      ledger_(ledger),
       channel_(ledger.channel.get()),
+      resets_itself_(
+          (ledger.driver_caps.load(std::memory_order_acquire) & MANA_HW_CAP_SELF_RESET) != 0),
       sq_(ring_at(parts.memory, channel_.sq)),
       rq_(ring_at(parts.memory, channel_.rq)),
       eq_(stale_eq(parts.memory, parts.irq, channel_.eq)),
-      cq_(stale_cq(parts.memory, channel_.cq, eq_)),
-      quiet_(parts.executor, [this] { answer_all(); }) {
+      cq_(stale_cq(parts.memory, channel_.cq, eq_)) {
     const std::uint64_t done = ledger.done[producer_of(*cq_) % 2].load(std::memory_order_acquire);
     sq_done_ = sq_posted_ = static_cast<std::uint32_t>(done);
     rq_done_ = static_cast<std::uint32_t>(done >> 32);
@@ -33,6 +35,27 @@ void StaleHwc::request_reset() {
     OM_INFO("reset request: nic={} eq={:#x} vector={}", parts_.config.name, channel_.eq.id,
             channel_.eq.vector);
     eq_->post(EqeType::kHwcResetRequest, {0, 0, 0});
+    asked_at_ = eq_->producer();
+}
+
+/// Requests up to here are done when the CQ has had so many more entries.
+void StaleHwc::note_done(std::uint64_t more) {
+    ledger_.set_done(producer_of(*cq_) + more, sq_done_, rq_done_);
+}
+
+void StaleHwc::requests_posted(std::uint32_t position) {
+    sq_posted_ = position;
+    if (!resets_itself_ || !heard_) {
+        answer_all();
+        return;
+    }
+    sq_done_ = sq_posted_;
+    note_done(0);
+}
+
+void StaleHwc::eq_rung(std::uint32_t index, bool arm) {
+    eq_->ring_doorbell(index, arm);
+    heard_ = heard_ || (asked_at_ != 0 && eq_->consumer() >= asked_at_);
 }
 
 bool StaleHwc::ring(std::uint64_t offset, std::uint64_t value) {
@@ -41,12 +64,12 @@ bool StaleHwc::ring(std::uint64_t offset, std::uint64_t value) {
     switch (offset % MANA_HW_PAGE_BYTES) {
         case MANA_HW_DB_SQ:
             if (doorbell.id != channel_.sqn) return false;
-            sq_posted_ = doorbell.position;
-            quiet_.arm(kQuiet);
+            requests_posted(doorbell.position);
             return true;
         case MANA_HW_DB_RQ:
             if (doorbell.id != channel_.rqn) return false;
             rq_posted_ = doorbell.position;
+            ledger_.rq_posted.store(rq_posted_, std::memory_order_release);
             return true;
         case MANA_HW_DB_CQ:
             if (doorbell.id != channel_.cq.id) return false;
@@ -54,7 +77,7 @@ bool StaleHwc::ring(std::uint64_t offset, std::uint64_t value) {
             return true;
         case MANA_HW_DB_EQ:
             if (doorbell.eq_id != channel_.eq.id) return false;
-            eq_->ring_doorbell(doorbell.index, doorbell.arm);
+            eq_rung(doorbell.index, doorbell.arm);
             return true;
         default:
             return false;
@@ -69,10 +92,13 @@ void StaleHwc::answer_all() {
         if (left > sq_.bytes() || !wqe) {
             parts_.counters.hwc_malformed.add();
             sq_done_ = sq_posted_;
+            note_done(0);
             return;
         }
         sq_done_ += wqe->size();
-        if (!refuse(*wqe)) parts_.counters.hwc_malformed.add();
+        if (refuse(*wqe)) continue;
+        parts_.counters.hwc_malformed.add();
+        note_done(0);
     }
 }
 
@@ -109,6 +135,7 @@ bool StaleHwc::refuse(const Wqe& wqe) {
     cqe.rq_wqe_offset = receive->position();
     cqe.length = sizeof answer;
     rq_done_ += receive->size();
+    note_done(1);
     cq_->post(std::as_bytes(std::span(&cqe, 1)), channel_.rqn, false);
     return true;
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 
-#include "base/executor.h"
 #include "base/guest_memory.h"
 #include "base/result.h"
 #include "gdma/channel_ledger.h"
@@ -21,35 +20,37 @@ namespace openmana::gdma {
 /// asks the driver for a reset (GDMA 4.8), and refuses what it commands until the reset has come.
 /// On the executor.
 ///
-/// A driver that hears of the reset does not wait for answers any more, and gives the next command
-/// at once; what it then has no more use for could be written into memory that it uses for
-/// something else. So a command is answered only when no other has come for a while: then there is
-/// somebody who waits.
+/// A driver that resets itself waits for no answer any more from when it has heard of that, and
+/// gives one command after the other in buffers of its stack: an answer that comes late is written
+/// to where a buffer was. So such a driver is answered what it has commanded before it heard, and
+/// nothing then. Others wait for each answer.
 class StaleHwc {
 public:
-    static constexpr base::Duration kQuiet = std::chrono::milliseconds(20);
-
     /// All outlive it.
     struct Parts {
-        base::Executor& executor;
         const base::GuestMemory& memory;
         pci::IrqSink& irq;
         const FunctionConfig& config;
         FunctionCounters& counters;
     };
     /// Goes on behind what `ledger` says, which its rings complete.
-    StaleHwc(const Parts& parts, const ChannelLedger& ledger);
+    StaleHwc(const Parts& parts, ChannelLedger& ledger);
     void request_reset();
     /// A doorbell of 64 bits. False if it is none of the channel's.
     bool ring(std::uint64_t offset, std::uint64_t value);
 
 private:
+    void requests_posted(std::uint32_t position);
+    void eq_rung(std::uint32_t index, bool arm);
     void answer_all();
+    void note_done(std::uint64_t more);
     [[nodiscard]] bool refuse(const Wqe& wqe);
     [[nodiscard]] bool is_readable(const Wqe& wqe) const;
 
     const Parts parts_;
+    ChannelLedger& ledger_;
     const ChannelLedger::Channel channel_;
+    const bool resets_itself_;
     const Ring sq_;
     const Ring rq_;
     const Handle<EventQueue> eq_;
@@ -58,7 +59,8 @@ private:
     std::uint32_t sq_done_ = 0;
     std::uint32_t rq_posted_ = 0;
     std::uint32_t rq_done_ = 0;
-    base::Timer quiet_;
+    std::uint64_t asked_at_ = 0;  // the number of the entry behind the request; 0: there is none
+    bool heard_ = false;          // the driver has taken the request
 };
 
 }  // namespace openmana::gdma

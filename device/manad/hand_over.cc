@@ -104,11 +104,14 @@ json Daemon::hand_over(int connection, pid_t main) {
         [of](const LoopThread& thread) { of(thread, [](NicServer& nic) { nic.pause(); }); },
         [of](const LoopThread& thread) { of(thread, [](NicServer& nic) { nic.resume(); }); });
     if (!rest) return failure(rest.error().text);
-    for (const auto& nic : nics_)
+    for (const auto& nic : nics_) {
+        const std::string name = "NIC '" + nic->name() + "'";
+        if (nic->waits_for_reset())
+            return failure("the driver of " + name + " has yet to reset it after a crash");
         if (nic->moving())
-            return failure(nic->has_client()
-                               ? "the guest of NIC '" + nic->name() + "' is being moved"
-                               : "NIC '" + nic->name() + "' is kept for a client that has gone");
+            return failure(nic->has_client() ? "the guest of " + name + " is being moved"
+                                             : name + " is kept for a client that has gone");
+    }
     const WarmHeap heap;  // for one state after the other
     HandOver other(connection);
     auto handed = send_all(other);

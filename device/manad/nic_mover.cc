@@ -33,6 +33,8 @@ void NicMover::start() {
 
 Result<std::vector<std::byte>> NicMover::save() {
     const base::Activity::Scope doing("save of the state");
+    if (nic_.function().waits_for_reset())
+        return fail(ErrorCode::kBusy, "the driver has yet to reset the NIC after a crash");
     base::StateWriter out(executor_.now());
     out.begin("MOVE", 1);
     endpoint_.save(out);

@@ -91,6 +91,8 @@ public:
     /// Its client is at moving the guest elsewhere, or has gone and may come again (retain=):
     /// nothing of that is in save(). On its thread.
     [[nodiscard]] bool moving() const { return mover_->busy(); }
+    /// Its driver has yet to reset it after a crash. In a pause as well.
+    [[nodiscard]] bool waits_for_reset() const { return nic_->function().waits_for_reset(); }
     /// All that another process needs to go on with the guest. In a pause, while its thread rests.
     void save(base::StateWriter& out) const;
     /// What policy and faults have seen (fabric::Nic::save_stages), for one that has the same.

@@ -63,6 +63,7 @@ MANA_HW_AT(struct mana_hw_verify_version_resp, device_caps, 40);
 /* Capability flags 1; the driver's and the device's share the numbering. */
 #define MANA_HW_CAP_HWC_TIMEOUT (1ULL << 3)
 #define MANA_HW_CAP_BIG_PAGES (1ULL << 4) /* DMA regions of 4 MiB, 1 GiB and 2 GiB pages */
+#define MANA_HW_CAP_SELF_RESET (1ULL << 14) /* of a driver: on EQE 135 */
 #define MANA_HW_CAP_MODERATION (1ULL << 15) /* of CQs: MANA_HW_DB_CQ_MODERATION */
 
 /* QUERY_MAX_RESOURCES (GDMA 5.4); the request is the bare header */

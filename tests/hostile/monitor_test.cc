@@ -122,6 +122,24 @@ TEST_F(MonitorTest, NicsAndPoliciesThatCameLaterAreThere) {
     EXPECT_EQ(policies(), before);
 }
 
+/// There is no state of such a NIC: the next process would know nothing of its driver.
+TEST_F(MonitorTest, NobodyTakesItsPlaceBeforeTheDriversHaveReset) {
+    start_monitored();
+    attach();
+    ASSERT_GT(monitored_->kill(), 0);
+    ASSERT_TRUE(hears_of_reset(*a_) && hears_of_reset(*b_));
+    ASSERT_NO_FATAL_FAILURE(begin_anew(*a_, 1));
+    auto all = words();
+    all.insert(all.end(), {"--take-over", folder_ + "/control"});
+    Process next(all);
+    const auto status = next.wait();
+    ASSERT_TRUE(status && WIFEXITED(*status));
+    EXPECT_EQ(WEXITSTATUS(*status), 1);
+    ASSERT_NO_FATAL_FAILURE(begin_anew(*b_, 2));
+    ASSERT_NO_FATAL_FAILURE(connect());
+    for (int i = 0; i < 10; ++i) ASSERT_NO_FATAL_FAILURE(exchange());
+}
+
 TEST_F(MonitorTest, AnotherOneTakesItsPlaceWithAMonitorOfItsOwn) {
     start_monitored();
     attach();

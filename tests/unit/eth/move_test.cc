@@ -13,6 +13,7 @@
 #include "eth/receive_queue.h"
 #include "eth/send_queue.h"
 #include "fixture.h"
+#include "support/current_function.h"
 #include "support/hex.h"
 #include "support/state_damage.h"
 
@@ -27,20 +28,6 @@ using openmana::test::Request;
 using openmana::test::Response;
 using openmana::test::RxConfig;
 using openmana::test::Written;
-
-/// Where the guest's registers are now.
-class Elsewhere final : public pci::FunctionModel {
-public:
-    [[nodiscard]] std::uint64_t bar0_size() const override { return function->bar0_size(); }
-    void bar0_read(std::uint64_t offset, std::span<std::byte> data) override {
-        function->bar0_read(offset, data);
-    }
-    void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override {
-        function->bar0_write(offset, data);
-    }
-    void reset() override { function->reset(); }
-    gdma::Function* function = nullptr;
-};
 
 class EthMove : public testing::Test {
 protected:
@@ -161,7 +148,7 @@ protected:
     base::GuestMemory of_driver;
     openmana::test::GuestRam ram{of_driver};
     openmana::test::FakeIrq irq;
-    Elsewhere registers;
+    openmana::test::CurrentFunction registers;
     std::unique_ptr<Nic> nic = std::make_unique<Nic>(*this);
     std::unique_ptr<openmana::test::HwcDriver> driver;
     std::unique_ptr<openmana::test::EthGuest> guest;

@@ -11,28 +11,13 @@
 
 #include "fixture.h"
 #include "gdma/function_ledger.h"
+#include "support/current_function.h"
 
 namespace openmana::eth::test {
 namespace {
 
 using openmana::test::EthTx;
 using openmana::test::TxDone;
-
-/// The function that serves now.
-class Serving final : public pci::FunctionModel {
-public:
-    [[nodiscard]] std::uint64_t bar0_size() const override { return function->bar0_size(); }
-    void bar0_read(std::uint64_t offset, std::span<std::byte> data) override {
-        function->bar0_read(offset, data);
-    }
-    void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override {
-        if (lost > 0 && --lost == 0) return;
-        function->bar0_write(offset, data);
-    }
-    void reset() override { function->reset(); }
-    gdma::Function* function = nullptr;
-    int lost = 0;  // the write that comes after so many less one reaches nobody
-};
 
 class StaleSendQueuesTest : public testing::Test {
 protected:
@@ -112,7 +97,7 @@ protected:
     openmana::test::FakeIrq irq;
     std::vector<std::unique_ptr<gdma::FunctionLedger>> ledgers;
     std::unique_ptr<Life> life;
-    Serving serving;
+    openmana::test::CurrentFunction serving;
     std::optional<openmana::test::HwcDriver> driver;
     std::optional<openmana::test::EthGuest> guest;
 };
@@ -132,7 +117,7 @@ TEST_F(StaleSendQueuesTest, FramesAreCompletedAndGoNowhere) {
 TEST_F(StaleSendQueuesTest, AFrameWhoseDoorbellNobodyTookIsCompletedWithTheNextOne) {
     send();
     EXPECT_EQ(completions(), 1);
-    serving.lost = 1;
+    serving.lose_next = true;
     send();
     crash();
     EXPECT_EQ(completions(), 0);

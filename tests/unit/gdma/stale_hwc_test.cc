@@ -3,27 +3,13 @@
 // what it commands until then is refused.
 #include <cstring>
 
+#include "support/current_function.h"
 #include "unit/gdma/fixture.h"
 
 #include <mana/gdma.h>
 
 namespace openmana::gdma {
 namespace {
-
-/// The function that serves now.
-struct Served final : pci::FunctionModel {
-    Function* function = nullptr;
-    [[nodiscard]] std::uint64_t bar0_size() const override { return function->bar0_size(); }
-    void bar0_read(std::uint64_t offset, std::span<std::byte> data) override {
-        function->bar0_read(offset, data);
-    }
-    void bar0_write(std::uint64_t offset, std::span<const std::byte> data) override {
-        // As doorbells come, of which nobody waits for an answer.
-        const base::BarWrite write{offset, data};
-        function->bar0_writes(std::span(&write, 1));
-    }
-    void reset() override { function->reset(); }
-};
 
 class StaleHwcTest : public testing::Test {
 protected:
@@ -45,11 +31,21 @@ protected:
         second->recover();
         second->request_reset();
     }
+    void crash_again() {
+        std::memcpy(static_cast<void*>(&left_again), &left, sizeof left);
+        third.emplace(executor, memory, irq, FunctionConfig());
+        third->use_ledger(left_again);
+        served.function = &*third;
+        third->recover();
+        third->request_reset();
+    }
     void command(int times) {
         for (int i = 0; i < times; ++i)
             ASSERT_TRUE(driver->call(test::Request(MANA_HW_LIST_DEVICES, 40, 4096)).ok());
     }
     void request() { driver->queue_request(test::Request(MANA_HW_LIST_DEVICES, 40, 4096)); }
+    /// Without a look at the EQ.
+    void ring() { driver->hwc_sq.doorbell(); }
     /// The reset request, which is the only event: 7.2 warns of one about a CQ without entries.
     void expect_reset_request() {
         bool asked = false;
@@ -62,7 +58,6 @@ protected:
         driver->hwc_eq.arm();
     }
     void expect_refusal() {
-        world.advance(kQuiet);
         const auto response = driver->take_response();
         ASSERT_TRUE(response);
         EXPECT_EQ(response->status, MANA_HW_STATUS_BUSY);
@@ -70,7 +65,15 @@ protected:
         EXPECT_FALSE(driver->hwc_cq.ring.overflowed());
         driver->post_receive();
     }
-    static constexpr base::Duration kQuiet = std::chrono::milliseconds(20);
+    /// As 7.2, which acts on reset requests, says of itself.
+    void resets_itself() {
+        ASSERT_TRUE(driver
+                        ->call(test::Request(MANA_HW_VERIFY_DRIVER_VERSION, 640, 72)
+                                   .put<std::uint64_t>(40, MANA_HW_PROTOCOL_VERSION)
+                                   .put<std::uint64_t>(48, MANA_HW_PROTOCOL_VERSION)
+                                   .put<std::uint64_t>(56, 0x27e686d))
+                        .ok());
+    }
 
     test::SimWorld world;
     test::SimExecutor executor{world};
@@ -78,10 +81,10 @@ protected:
     test::GuestRam ram{memory};
     test::FakeIrq irq;
     FunctionLedger ledger;
-    FunctionLedger left;
+    FunctionLedger left, left_again;
     Function first{executor, memory, irq, FunctionConfig()};
-    std::optional<Function> second;
-    Served served;
+    std::optional<Function> second, third;
+    test::CurrentFunction served;
     std::optional<test::HwcDriver> driver;
     std::uint64_t interrupts = 0;
 };
@@ -134,23 +137,83 @@ TEST_F(StaleHwcTest, ARequestThatNobodyHasSeenIsRefused) {
     expect_refusal();
 }
 
-TEST_F(StaleHwcTest, ItIsRefusedWhenNoOtherHasComeForAWhile) {
+TEST_F(StaleHwcTest, OneThatResetsItselfIsAnsweredUntilItHasHeard) {
+    resets_itself();
     crash();
-    request();
-    driver->ring_requests();
-    world.advance(kQuiet - std::chrono::milliseconds(1));
-    EXPECT_FALSE(driver->take_response());
-    request();
-    driver->ring_requests();
-    world.advance(kQuiet - std::chrono::milliseconds(1));
-    EXPECT_FALSE(driver->take_response()) << "its driver does not wait";
+    for (int i = 0; i < 2; ++i) {
+        request();
+        ring();
+        expect_refusal();
+    }
+    (void)driver->hwc_eq.drain();
+    driver->hwc_eq.arm();
+    for (int i = 0; i < 3; ++i) {
+        request();
+        ring();
+        world.advance(std::chrono::seconds(10));
+        ASSERT_FALSE(driver->take_response()) << "where its buffer was is something else";
+    }
+}
+
+TEST_F(StaleHwcTest, OneThatDoesNotResetItselfIsAnsweredAfterThatToo) {
+    crash();
+    expect_reset_request();
+    for (int i = 0; i < 3; ++i) {
+        request();
+        driver->ring_requests();
+        expect_refusal();
+    }
+}
+
+/// Whether it is answered, or not: the next process knows.
+TEST_F(StaleHwcTest, NothingIsAnsweredByTheProcessAfterThat) {
+    for (const bool hears : {false, true}) {
+        SCOPED_TRACE(hears);
+        resets_itself();
+        crash();
+        if (hears) expect_reset_request();
+        for (int i = 0; i < 3; ++i) {
+            request();
+            ring();
+            if (!hears) expect_refusal();
+        }
+        crash_again();
+        ring();
+        EXPECT_FALSE(driver->take_response());
+        request();
+        ring();
+        expect_refusal();
+        ASSERT_TRUE(driver->shut_down());
+        third.reset();
+        second.reset();
+        served.function = &first;
+        ASSERT_TRUE(driver->bring_up());
+    }
+}
+
+TEST_F(StaleHwcTest, WhatItsDriverIsGoesWithTheState) {
+    resets_itself();
+    base::StateWriter out(world.now());
+    first.save(out);
+    const std::vector<std::byte> state = std::move(out).finish();
+    Function other{executor, memory, irq, FunctionConfig()};
+    FunctionLedger of_other;
+    other.use_ledger(of_other);
+    auto in = base::StateReader::open(state, world.now());
+    ASSERT_TRUE(in);
+    const auto loaded = other.load(*in);
+    ASSERT_TRUE(loaded) << loaded.error().text;
+    EXPECT_EQ(of_other.channel.driver_caps, 0x27e686dU);
 }
 
 TEST_F(StaleHwcTest, AfterTheResetNothingIsWritten) {
+    EXPECT_FALSE(first.waits_for_reset());
     crash();
+    EXPECT_TRUE(second->waits_for_reset());
     request();
-    driver->ring_requests();
     ASSERT_TRUE(driver->shut_down());
+    driver->ring_requests();
+    EXPECT_FALSE(second->waits_for_reset());
     world.advance(std::chrono::seconds(1));
     EXPECT_FALSE(driver->take_response());
     EXPECT_FALSE(left.channel.channel.get().there);

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from areas import upgrade
 from areas.lifecycle import address
 from harness import Area, CaseFailed, Context, check
 from programs import configure, ping, quick_rdma
+
+from lab.errors import CommandTimeout
 
 AREA = Area("crash", layout="monitored")
 ROUNDS = int(os.environ.get("OPENMANA_VM_ROUNDS", "3"))
@@ -76,6 +79,17 @@ def endless_tcp(context: Context) -> tuple[Any, Any]:
     return sink, context.b.spawn(f"exec socat -u OPEN:/dev/zero TCP4:{context.a.ip()}:{port}")
 
 
+def wait_told(watchers: Iterable[Any]) -> None:
+    """Programs that wait for events have been told that their device is gone."""
+    for watcher in watchers:
+        try:
+            watcher.wait_output("event_type", PATIENCE)
+        except CommandTimeout:
+            check(False, "no event came to a program that waits for one")
+        check(re.search(r"event_type (.*\()?8\b", watcher.stdout),
+              f"it has heard of something else: {watcher.stdout[-300:]}")
+
+
 def one_round(context: Context, itself: bool) -> float:
     """Traffic, the kill, and traffic again; how long the guests had no NIC."""
     manad = context.lab.manad_of(context.a.index)
@@ -85,14 +99,18 @@ def one_round(context: Context, itself: bool) -> float:
     check(client.status is None, f"no traffic: {client.stdout[-300:]}")
     before = manad.serving_pid
     check(before != manad.pid, "manad has no monitor")
+    watchers = []
     for peer in context.peers:
         peer.run(f"{IDENTITY} >/tmp/crash-device")
+        watchers.append(peer.spawn(f"exec stdbuf -oL ibv_asyncwatch -d {peer.rdma}"))
+        watchers[-1].wait_output("async event FD", 20)
     begin = time.monotonic()
     os.kill(before, signal.SIGKILL)
     took = works_again(context, begin, itself)
     check(took <= PATIENCE, f"a working NIC only {took:.1f} s after the kill")
     check(manad.serving_pid not in (before, manad.pid), "the killed process still serves")
-    for program in (client, server, *tcp):  # what it has is gone, and it may never see that
+    wait_told(watchers)
+    for program in (client, server, *tcp, *watchers):  # what it has is gone, and it need not end
         program.kill()
     for peer in context.peers:
         peer.until("! pidof ib_write_bw >/dev/null", "ib_write_bw does not end", 30)

@@ -52,8 +52,10 @@ def of_the_unit(file: Path) -> list[str]:
     elsewhere."""
     options = re.search(r"MANAD_OPTIONS=(--config) \S+:", EXAMPLE.read_text())
     start = re.search(r"^ExecStart=/usr/bin/manad (.*) \$MANAD_OPTIONS$", UNIT.read_text(), re.M)
-    assert options and start, "unit or example are others"
-    return [*start[1].replace("%i", NAME).split(), options[1], str(file)]
+    monitor = re.search(r"^Environment=MANAD_MONITOR=(on|off)$", UNIT.read_text(), re.M)
+    assert options and start and monitor, "unit or example are others"
+    words = start[1].replace("%i", NAME).replace("${MANAD_MONITOR}", monitor[1])
+    return [*words.split(), options[1], str(file)]
 
 
 class CommandLineTest(unittest.TestCase):

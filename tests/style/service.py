@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether manad's systemd unit is as tight as docs/security.md says: service.py.
 
-Its exposure, as systemd-analyze counts it, is below 2.0, with each drop-in too but for one that
-gives more. It grants no capability; each drop-in names those that it grants. The documents that it
-names are in the package. What the sandbox of manad allows, the unit allows too. Exits 1 if
-something is wrong, 77 if systemd-analyze is not there. tests/vm/areas/service.py runs it.
+Its exposure, as systemd-analyze counts it, is below 2.0, with a drop-in below what stands here. It
+grants no capability; each drop-in names those that it grants. The documents that it names are in
+the package. What the sandbox of manad allows, the unit allows too. It has a monitor, and hears the
+process that serves beside it, but where an uplink can have none. Exits 1 if something is wrong, 77
+if systemd-analyze is not there. tests/vm/areas/service.py runs it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ PACKAGED = ROOT / "debian" / "manad.docs"
 RULES = ROOT / "debian" / "rules"
 SANDBOX = ROOT / "device" / "manad" / "sandbox.cc"
 LIMIT = 2.0
-LIMITS = {"xdp.conf": 2.6}  # it gives what opens an interface to the process that does
+# With a monitor more than the main process may tell systemd something: 0.2 of these. That of XDP
+# has none, and gives what opens an interface to the process that does.
+LIMITS = {"low-port.conf": 2.2, "tap.conf": 2.2, "xdp.conf": 2.6}
 # What each drop-in grants.
 GRANTS = {"tap.conf": "CAP_NET_ADMIN", "low-port.conf": "CAP_NET_BIND_SERVICE",
           "xdp.conf": "CAP_NET_ADMIN CAP_NET_RAW CAP_BPF"}
@@ -32,10 +35,16 @@ GRANTS = {"tap.conf": "CAP_NET_ADMIN", "low-port.conf": "CAP_NET_BIND_SERVICE",
 STARTING = {"capget", "capset", "prctl", "fchmod", "umask", "fchownat", "seccomp", "io_setup",
             "signalfd4", "epoll_create1", "eventfd2", "inotify_init1",
             "inotify_add_watch", "bind", "listen", "setsockopt", "execve",
-            "clone", "wait4", "pidfd_open", "pipe2", "dup3", "close_range"}  # manad-starter
+            "clone", "wait4", "pidfd_open", "pipe2", "dup3", "close_range",  # manad-starter
+            "rt_sigprocmask", "rt_sigtimedwait", "kill", "getppid"}  # manad-monitor
 SKIPPED = 77
 # What stays writable with ProtectSystem=strict and PrivateDevices=yes.
 SHARED = "-/dev/shm -/dev/mqueue"
+# How the monitor is there, and the process that serves may tell systemd what it does.
+MONITOR = {"Type": "notify", "NotifyAccess": "all", "Environment": "MANAD_MONITOR=on",
+           "OOMPolicy": "continue"}
+UNMONITORED = "xdp.conf"
+WITHOUT = {"Environment": "MANAD_MONITOR=off", "NotifyAccess": "main"}
 
 
 def analyze(*words: str) -> str:
@@ -102,9 +111,23 @@ def check_unit(text: str, level: float) -> list[str]:
     return wrong + ([f"SystemCallFilter lacks {' '.join(missing)}"] if missing else [])
 
 
+def check_monitor(text: str) -> list[str]:
+    wrong = [f"{name} is not {value}" for name, value in MONITOR.items()
+             if settings(text, name) != [value]]
+    if not any(" --monitor ${MANAD_MONITOR} " in line for line in settings(text, "ExecStart")):
+        wrong.append("ExecStart does not heed MANAD_MONITOR")
+    for name in GRANTS:
+        drop_in = (EXAMPLES / name).read_text()
+        for setting, value in WITHOUT.items():
+            wanted = [value] if name == UNMONITORED else []
+            if settings(drop_in, setting) != wanted:
+                wrong.append(f"{name}: {setting} is not {' '.join(wanted) or 'that of the unit'}")
+    return wrong
+
+
 def check_drop_in(path: Path, level: float) -> list[str]:
     text = path.read_text()
-    limit = LIMITS.get(path.name, LIMIT)
+    limit = LIMITS[path.name]
     wrong = [] if level < limit else [f"{path.name}: exposure {level}, not below {limit}"]
     return wrong + [f"{path.name}: {name} is not {GRANTS[path.name]}"
             for name in ("CapabilityBoundingSet", "AmbientCapabilities")
@@ -119,7 +142,7 @@ def main() -> int:
     drop_ins = [EXAMPLES / name for name in sorted(GRANTS)]
     with tempfile.TemporaryDirectory() as temp:
         level = exposure(Path(temp))
-        wrong = check_unit(text, level) + check_documents(text)
+        wrong = check_unit(text, level) + check_monitor(text) + check_documents(text)
         levels = {path.name: exposure(Path(temp), path) for path in drop_ins}
     for path in drop_ins:
         wrong += check_drop_in(path, levels[path.name])

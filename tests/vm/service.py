@@ -6,8 +6,15 @@
 
 FOLDER has the drop-ins of debian/examples. A systemd is started in namespaces of its own, with the
 units that manad@.service names and no others, since the guest itself has none. manad is served as
-installed, then with each drop-in. Prints a line of JSON for each: what /proc says of its threads,
-and what its clients saw. Ends with 1 and words if something does not work at all.
+installed, then with each drop-in. Prints a line of JSON for each: what /proc says of its monitor
+and of the threads that serve, and what its clients saw. Ends with 1 and words if something does not
+work at all.
+
+    service.py --client SOCKET
+    service.py --stay SOCKET
+
+is a client that says which device it sees; and one that stays and asks again and again until its
+standard input ends, and then prints how often and the longest that it waited for an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ import ctypes
 import glob
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -154,8 +162,14 @@ def call(stream: socket.socket, command: int, payload: bytes, fd: int = -1) -> b
     return rest
 
 
-def client(path: str) -> None:
-    """What QEMU does first: memory for the device, and who it is."""
+def device(stream: socket.socket) -> str:
+    """Who it is, in its configuration space."""
+    answer = call(stream, 9, struct.pack("<QII", 0, 7, 4))
+    return "%04x:%04x" % struct.unpack("<HH", answer[16:20])
+
+
+def attach(path: str) -> socket.socket:
+    """What QEMU does first: memory for the device."""
     stream = socket.socket(socket.AF_UNIX)
     stream.settimeout(30)
     stream.connect(path)
@@ -164,21 +178,54 @@ def client(path: str) -> None:
     memory = os.memfd_create("ram")
     os.ftruncate(memory, size)
     call(stream, 2, struct.pack("<IIQQQ", 32, 3, 0, 1 << 32, size), memory)
-    answer = call(stream, 9, struct.pack("<QII", 0, 7, 4))
-    print("%04x:%04x" % struct.unpack("<HH", answer[16:20]))
+    return stream
+
+
+def client(path: str) -> None:
+    """Says what it sees."""
+    print(device(attach(path)))
+
+
+def stay(path: str) -> None:
+    """Asks until its input ends."""
+    stream = attach(path)
+    first = device(stream)
+    print(f"stays at {first}", flush=True)
+    asked, longest = 0, 0.0
+    while not select.select([sys.stdin], [], [], 0.005)[0]:
+        begin = time.monotonic()
+        if device(stream) != first:
+            fail("it is another device now")
+        asked, longest = asked + 1, max(longest, time.monotonic() - begin)
+    print(f"asked={asked} longest_ms={longest * 1000:.1f}")
 
 
 def as_user(user: int, group: str, *words: str) -> list[str]:
     return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", *words]
 
 
+def serving(systemd: Systemd, monitor: int) -> int:
+    """The child of the main process that serves; the others have names of their own."""
+    place = f"{systemd.root}/proc"
+    with open(f"{place}/{monitor}/task/{monitor}/children", encoding="ascii") as file:
+        children = file.read().split()
+    for child in children:
+        with open(f"{place}/{child}/comm", encoding="ascii") as file:
+            if file.read() == "manad\n":
+                return int(child)
+    fail(f"the main process {monitor} has no child that serves, but {children}")
+
+
 def observe(systemd: Systemd) -> dict[str, object]:
     """What is to be known of a manad that serves."""
     shown = systemd.run("systemctl", "show", UNIT, "-p", "MainPID,ActiveState,NRestarts")
     facts = dict(line.split("=", 1) for line in shown.splitlines())
-    pid = int(facts["MainPID"])
+    main = int(facts["MainPID"])
     log = until(lambda: "sandbox" in (text := systemd.log()) and
                 glob.glob(f"{systemd.root}{PLACE}/*.sock") and text, "manad is not ready")
+    with open(f"{systemd.root}/proc/{main}/status", encoding="utf-8") as file:
+        monitor = "".join(line for line in file if line.startswith(RIGHTS))
+    pid = serving(systemd, main)
     threads = []
     for path in glob.glob(f"{systemd.root}/proc/{pid}/task/*/status"):
         with open(path, encoding="utf-8") as file:
@@ -195,7 +242,7 @@ def observe(systemd: Systemd) -> dict[str, object]:
     systemd.run(*manactl, "capture", "stop", "a")
     outside = systemd.run(*manactl, "capture", "start", "a", "/etc/manad/a.pcap", check=False)
     files = systemd.run("stat", "-L", "-c", "%n %U %a", f"{LOGS}/a.pcap")
-    return {"threads": threads, "log": log, "clients": kvm, "stranger": other,
+    return {"monitor": monitor, "threads": threads, "log": log, "clients": kvm, "stranger": other,
             "control": control, "nics": [nic["nic"] for nic in json.loads(status)["nics"]],
             "uplinks": [row["uplink"] for row in json.loads(uplinks)["uplinks"]],
             "outside": outside, "files": files, "facts": facts}
@@ -225,9 +272,9 @@ def serve(systemd: Systemd, drop_in: str, options: str, folder: str) -> dict[str
 def main() -> None:
     if sys.argv[1:] == ["--boot"]:
         boot()
-    if sys.argv[1:2] == ["--client"]:
+    if sys.argv[1:2] in (["--client"], ["--stay"]):
         try:
-            client(sys.argv[2])
+            (client if sys.argv[1] == "--client" else stay)(sys.argv[2])
         except OSError as error:
             fail(f"{sys.argv[2]}: {error.strerror}")
         return

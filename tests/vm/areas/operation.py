@@ -2,7 +2,8 @@
 """manad's Debian package in a guest that a systemd has booted, with its journal: the unit started
 from the configuration that it ships, two clients in traffic (traffic_client), and beside them all
 that an operator does: NICs that come and go, a policy that changes by reload, an upgrade of the
-package with needrestart after it, and then of the program."""
+package with needrestart after it, and then of the program. And what befalls a service: the process
+that serves is killed, for whatever reason, and so is the monitor."""
 
 from __future__ import annotations
 
@@ -92,11 +93,71 @@ def shown(peer: Peer) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
-def serves(peer: Peer, pid: str) -> None:
-    """The unit is up, with this process, and was never restarted."""
+def serves(peer: Peer, main: str) -> str:
+    """The unit is up, with this main process, and was never restarted. The process that serves."""
     state = shown(peer)
-    check(state == {"MainPID": pid, "ActiveState": "active", "SubState": "running",
-                    "NRestarts": "0"}, f"{UNIT}: {state}, not process {pid}")
+    check(state == {"MainPID": main, "ActiveState": "active", "SubState": "running",
+                    "NRestarts": "0"}, f"{UNIT}: {state}, not process {main}")
+    pids = peer.out(f"pgrep -x -P {main} manad").split()
+    check(len(pids) == 1, f"{UNIT}: the processes {pids} serve")
+    return pids[0]
+
+
+def ends(peer: Peer) -> None:
+    """The unit, when it is asked to, with all that it was."""
+    peer.run(f"systemctl stop {UNIT}", timeout=90)
+    ended = peer.out(f"systemctl show {UNIT} -p Result,ExecMainStatus,ActiveState").split()
+    check(sorted(ended) == ["ActiveState=inactive", "ExecMainStatus=0", "Result=success"],
+          f"its end: {ended}")
+    left = peer.out(f"pgrep -a manad; ls -A {SOCKETS} 2>/dev/null; true").strip()
+    check(not left, f"left behind: {left}")
+
+
+@contextlib.contextmanager
+def staying(context: Context, peer: Peer, limit: float) -> Iterator[None]:
+    """A client that asks all the time, and waits for no answer longer than so many seconds."""
+    started = peer.spawn(f"exec python3 -B {service.FOLDER}/{service.PROGRAM} --stay "
+                         f"{SOCKETS}/a.sock", stdin=True)
+    started.wait_output(f"stays at {service.DEVICE}", 60)
+    yield
+    check(started.status is None, f"the client ended: {started.stdout}{started.stderr}")
+    started.close_stdin()
+    peer.finish(started, 60)
+    found = re.search(r"asked=(\d+) longest_ms=([\d.]+)", started.stdout)
+    check(found, f"the client says {started.stdout}")
+    asked, longest = found.groups()  # type: ignore[union-attr]
+    check(float(longest) < limit * 1000, f"the client waited {longest} ms for an answer")
+    context.note(f"{asked} answers to a client that stayed, the longest behind {longest} ms")
+
+
+def killed(peer: Peer, main: str) -> str:
+    """The process that serves is killed. The next one."""
+    before = serves(peer, main)
+    peer.run(f"kill -9 {before}")
+    peer.until(f"pid=$(pgrep -x -P {main} manad) && [ $pid != {before} ] && "
+               f"{MANACTL} status >/dev/null", "nobody goes on", 20)
+    return serves(peer, main)
+
+
+def crashes(peer: Peer, monitor: str) -> list[str]:
+    """What a monitor says of them in the journal."""
+    return [line["MESSAGE"]
+            for line in journal(peer, f"_PID={monitor}", "OPENMANA_EVENT=manad crash")]
+
+
+def going_on(peer: Peer, main: str) -> str:
+    """`manactl upgrade`: who is served by the main process is by another one then. That."""
+    before = serves(peer, main)
+    said = peer.out(f"{MANACTL} upgrade", timeout=60).strip()
+    found = re.match(rf"manad {before} goes on as (\d+): ", said)
+    check(found, f"manactl upgrade: {said}")
+    peer.until(f"[ $(systemctl show -P MainPID {UNIT}) != {main} ]",
+               "systemd does not know the new process", 20)
+    after = shown(peer)["MainPID"]
+    check(serves(peer, after) == found[1], f"{said}, and it is not the unit's")  # type: ignore
+    for pid in (before, main):
+        peer.until(f"! test -e /proc/{pid}", f"the old process {pid} stays", 20)
+    return after
 
 
 def journal(peer: Peer, *matches: str) -> list[dict[str, Any]]:
@@ -119,12 +180,14 @@ def allow(peer: Peer, address: str) -> None:
 
 def upgrade_package(peer: Peer, pid: str) -> None:
     """Another version of the package, installed while that process serves."""
+    serving = serves(peer, pid)
     _, newer = packages(peer.suite, service.PACKAGE, service.PARTS)
     place = f"{service.FOLDER}/{newer.name}"
     peer.guest.put(newer, place)
     peer.run(["dpkg", "--install", "--force-depends", place], timeout=180)
-    serves(peer, pid)
-    check(program(peer, pid) == "/usr/bin/manad (deleted)", "its program is the same")
+    check(serves(peer, pid) == serving, "another process serves")
+    for one in (pid, serving):
+        check(program(peer, one) == "/usr/bin/manad (deleted)", "its program is the same")
 
 
 def program(peer: Peer, pid: str) -> str:
@@ -212,28 +275,78 @@ def goes_on(context: Context) -> None:
     peer = context.a
     ready(peer)
     first = shown(peer)["MainPID"]
+    serving = [serves(peer, first)]
     with traffic(context, peer):
         upgrade_package(peer, first)
-        said = peer.out(f"{MANACTL} upgrade", timeout=60).strip()
-        found = re.match(rf"manad {first} goes on as (\d+): ", said)
-        check(found, f"manactl upgrade: {said}")
-        second = found[1]  # type: ignore[index]
-        peer.until(f"[ $(systemctl show -P MainPID {UNIT}) = {second} ]",
-                   "systemd does not know the new process", 20)
-        serves(peer, second)
-        check(program(peer, second) == "/usr/bin/manad", "the new process has the old program")
-        peer.until(f"! test -e /proc/{first}", "the old process stays", 20)
+        second = going_on(peer, first)
+        serving.append(serves(peer, second))
+        for pid in (second, serving[1]):
+            check(program(peer, pid) == "/usr/bin/manad", "the new process has the old program")
         allow(peer, "10.0.0.9")
         check(nics(peer) == ["a", "b"], f"NICs: {nics(peer)}")
-        serves(peer, second)
-    context.note(said)
-    peer.run(f"systemctl stop {UNIT}", timeout=90)
-    ended = peer.out(f"systemctl show {UNIT} -p Result,ExecMainStatus,ActiveState").split()
-    check(sorted(ended) == ["ActiveState=inactive", "ExecMainStatus=0", "Result=success"],
-          f"its end: {ended}")
-    left = peer.out(f"pgrep -a manad; ls -A {SOCKETS} 2>/dev/null; true").strip()
-    check(not left, f"left behind: {left}")
-    for pid, match in ((first, "OPENMANA_EVENT=upgrade start"), (first, "OPENMANA_EVENT=hand over"),
-                       (second, "OPENMANA_EVENT=reload"), (second, "OPENMANA_EVENT=manad stop")):
-        lines = journal(peer, f"_PID={pid}", match)
+        check(serves(peer, second) == serving[1], "another process serves")
+    context.note(peer.out(f"{MANACTL} upgrade --last").strip())
+    ends(peer)
+    for pid, match in ((serving[0], "upgrade start"), (serving[0], "hand over"),
+                       (serving[1], "reload"), (serving[1], "manad stop")):
+        lines = journal(peer, f"_PID={pid}", f"OPENMANA_EVENT={match}")
         check(len(lines) == 1, f"the journal has of process {pid} {match}: {lines}")
+
+
+@AREA.case("kill -9 of the process that serves: the unit stays, and another one serves within 1 s",
+           timeout=TIMEOUT, long=True)
+def crash(context: Context) -> None:
+    peer = context.a
+    ready(peer)
+    first = shown(peer)["MainPID"]
+    with staying(context, peer, 1.0):
+        pids = [serves(peer, first)]
+        for _ in range(3):
+            pids.append(killed(peer, first))
+        # Nor does the next program mind, of which the same is true.
+        second = going_on(peer, first)
+        pids.append(serves(peer, second))
+        pids.append(killed(peer, second))
+    said = [*crashes(peer, first), *crashes(peer, second)]
+    wanted = [f"manad crash: pid={pid} signal=9" for pid in (*pids[:3], pids[4])]
+    check(said == wanted, f"the journal has of the monitors {said}, not {wanted}")
+    for pid in (*pids[1:4], pids[5]):
+        lines = journal(peer, f"_PID={pid}", "OPENMANA_EVENT=manad recover")
+        check(len(lines) == 1, f"the journal has of process {pid}: {lines}")
+    ends(peer)
+
+
+@AREA.case("the kernel ends a process of the unit to have memory: the unit stays",
+           timeout=TIMEOUT, long=True)
+def out_of_memory(context: Context) -> None:
+    peer = context.a
+    ready(peer)
+    main = shown(peer)["MainPID"]
+    group = f"/sys/fs/cgroup{peer.out(f'systemctl show -P ControlGroup {UNIT}').strip()}"
+    with staying(context, peer, 10.0):
+        before = serves(peer, main)
+        peer.run(f"systemctl set-property --runtime {UNIT} MemoryMax=256M MemorySwapMax=0")
+        # One that asks for all of it, beside manad, and is the first to go.
+        peer.run(f"echo $$ >{group}/cgroup.procs && echo 1000 >/proc/self/oom_score_adj && "
+                 "tail /dev/zero", check=False)
+        peer.until(f"grep -q '^oom_kill [1-9]' {group}/memory.events", "nothing was ended")
+        peer.until(f"journalctl -b -u {UNIT} -q | grep -q 'by the OOM killer'",
+                   "systemd does not notice", 20)
+        check(serves(peer, main) == before, "another process serves")
+    ends(peer)
+    peer.run(f"systemctl revert {UNIT}")
+
+
+@AREA.case("kill -9 of the monitor: the unit starts anew", timeout=TIMEOUT, long=True)
+def monitor_gone(context: Context) -> None:
+    peer = context.a
+    ready(peer)
+    first = shown(peer)["MainPID"]
+    serving = serves(peer, first)
+    peer.run(f"kill -9 {first}")
+    peer.until(f"[ $(systemctl show -P NRestarts {UNIT}) = 1 ] && {MANACTL} status >/dev/null",
+               "it does not start anew", 60)
+    check(peer.run(f"test -e /proc/{serving}", check=False).status != 0, "the old process stays")
+    check(peer.out(f"python3 -B {service.FOLDER}/{service.PROGRAM} --client {SOCKETS}/a.sock"
+                   ).strip() == service.DEVICE, "its NIC does not answer")
+    ends(peer)

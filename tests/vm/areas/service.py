@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """manad as its Debian package installs it: the unit manad@ under a systemd, in a guest, as it is
-and with each of its drop-ins. It serves its clients and nobody else, without a capability."""
+and with each of its drop-ins. It serves its clients and nobody else, without a capability; its
+monitor has those that it takes to serve anew."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from harness import ROOT, Area, Context, Peer, check
 
 from lab import extras
 from lab.image import get_image
-from lab.rights import User, wrong_rights
+from lab.rights import CAPABILITIES, SETS, User, wrong_rights
 from lab.roots import get_root
 
 AREA = Area("service")
@@ -73,6 +74,13 @@ def judge(facts: dict[str, Any]) -> None:
     for status in facts["threads"]:
         wrong = wrong_rights(status, wanted)
         right(not wrong, f"thread {status.split()[1]}: {'; '.join(wrong)}")
+    # The monitor has a filter as well, systemd's.
+    kept = "".join(f"{1 << CAPABILITIES[name]:016x}" for name in wanted.capabilities)
+    wrong = wrong_rights(facts["monitor"], wanted)
+    right(facts["monitor"].startswith("Name:\tmanad-monitor\n"), f"its main process: "
+          f"{facts['monitor']}")
+    right(wrong == [f"{name} is {kept}, not {0:016x}" for name in SETS if kept],
+          f"its monitor: {'; '.join(wrong)}")
     right("sandbox: action=kill" in facts["log"], f"its log: {facts['log']}")
     right(facts["clients"] == [DEVICE] * 2, f"clients of the group kvm saw {facts['clients']}")
     for name in ("stranger", "control"):

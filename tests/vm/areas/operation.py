@@ -41,6 +41,9 @@ NOT_THE_AGENT = "$nrconf{override_rc}{qr(^manalab-agent)} = 0;\n"
 # A service that nothing protects, of a program that is another one by then.
 PLAIN = "plain.service"
 PLAIN_UNIT = "[Service]\nExecStart=/usr/local/bin/plain infinity\n"
+# Warnings of the kernel, but for its report of a process that it has ended for memory.
+OTHER_WARNINGS = ("dmesg -f kern -l emerg,alert,crit,err,warn | "
+                  "sed '/ invoked oom-killer/,/ Memory cgroup out of memory/d'")
 
 
 def client(folder: Path) -> Path:
@@ -323,6 +326,7 @@ def out_of_memory(context: Context) -> None:
     ready(peer)
     main = shown(peer)["MainPID"]
     group = f"/sys/fs/cgroup{peer.out(f'systemctl show -P ControlGroup {UNIT}').strip()}"
+    warnings = peer.out(OTHER_WARNINGS)
     with staying(context, peer, 10.0):
         before = serves(peer, main)
         peer.run(f"systemctl set-property --runtime {UNIT} MemoryMax=256M MemorySwapMax=0")
@@ -335,6 +339,8 @@ def out_of_memory(context: Context) -> None:
         check(serves(peer, main) == before, "another process serves")
     ends(peer)
     peer.run(f"systemctl revert {UNIT}")
+    check(peer.out(OTHER_WARNINGS) == warnings, "the kernel warns of something else")
+    peer.run("dmesg --clear")
 
 
 @AREA.case("kill -9 of the monitor: the unit starts anew", timeout=TIMEOUT, long=True)

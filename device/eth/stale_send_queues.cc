@@ -15,15 +15,11 @@
 namespace openmana::eth {
 
 StaleSendQueues::StaleSendQueues(gdma::Function& function, gdma::FunctionLedger& ledger)
-    : function_(function), ledger_(ledger), turn_(function.executor(), [this] { work(); }) {
+    : function_(function), turn_(function.executor(), [this] { work(); }) {
     for (gdma::SendQueueLedger& queue : ledger.send_queues)
         if (queue.queue.get().there) adopt(queue);
     // The guest hears of it when the executor works, and not before.
     if (!queues_.empty()) turn_.arm({});
-}
-
-StaleSendQueues::~StaleSendQueues() {
-    ledger_.forget_send_queues();
 }
 
 gdma::Handle<gdma::EventQueue> StaleSendQueues::eq_at(const gdma::EqPlace& place) {

@@ -25,8 +25,6 @@ public:
 
     /// Goes on behind what the ledger says, which the rings complete. Both outlive it.
     StaleSendQueues(gdma::Function& function, gdma::FunctionLedger& ledger);
-    /// The driver has reset the function: there are none any more.
-    ~StaleSendQueues();
     StaleSendQueues(const StaleSendQueues&) = delete;
     StaleSendQueues& operator=(const StaleSendQueues&) = delete;
 
@@ -49,7 +47,6 @@ private:
     static void complete_next(Queue& queue);
 
     gdma::Function& function_;
-    gdma::FunctionLedger& ledger_;
     std::vector<gdma::Handle<gdma::EventQueue>> eqs_;
     std::vector<Queue> queues_;
     base::Timer turn_;

@@ -110,9 +110,11 @@ std::uint32_t Function::Impl::establish(const Hwc::Rings& rings) {
 
 void Function::Impl::reset_objects() {
     hwc.reset();
-    if (stale) {
-        stale.reset();
+    stale.reset();
+    // What it says, too, of a process that has ended, and that nobody has gone on with yet.
+    if (ledger != nullptr) {
         ledger->channel.channel.set({});
+        ledger->forget_send_queues();
     }
     doorbells.expect(false);
     devices.reset();
@@ -217,9 +219,6 @@ void Function::use_ledger(FunctionLedger& ledger) {
 }
 void Function::recover() {
     impl_->recover();
-}
-bool Function::waits_for_reset() const {
-    return impl_->stale != nullptr;
 }
 void Function::request_reset() {
     if (impl_->stale) impl_->stale->request_reset();

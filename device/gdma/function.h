@@ -51,9 +51,6 @@ public:
     /// Goes on behind what a process that has ended wrote down there: as after a reset, but what
     /// the driver commands is refused until it resets the function. Guest memory is mapped.
     void recover();
-    /// Its driver knows it from before a crash, and has not reset it yet. Such a function has no
-    /// state that another one could go on with.
-    [[nodiscard]] bool waits_for_reset() const;
     /// Asks a driver for that which has a channel from before (GDMA 4.8; 7.2 acts on it).
     void request_reset();
 

@@ -135,8 +135,7 @@ std::size_t Ledger::recover(Options& options, std::span<const int> kept) {
         } else {
             // It was just going to be as one without a client is.
             nic.endpoint.forget_client();
-            nic.endpoint.registers.set({});
-            nic.function.forget_driver();
+            if (nic.server.retained.load(std::memory_order_relaxed) == 0) nic.forget_guest();
         }
         const std::string text = nic.options.get();
         for (const NicOptions& own : options.nics)

@@ -45,6 +45,12 @@ struct NicLedger {
     vfio_user::ServerLedger server;
     pci::EndpointLedger endpoint;
     gdma::FunctionLedger function;
+
+    /// As after a reset.
+    void forget_guest() {
+        endpoint.registers.set({});
+        function.forget_driver();
+    }
 };
 
 /// Gives it back.

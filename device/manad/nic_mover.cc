@@ -28,13 +28,24 @@ void NicMover::start() {
     stopped_ = false;
     executor_.resume();
     nic_.start();
+    // Of a channel that there still is: it needs the guest's memory.
+    if (std::exchange(asks_, false)) {
+        nic_.function().recover();
+        nic_.function().request_reset();
+    }
     endpoint_.start(std::exchange(moved_, false));
+}
+
+void NicMover::stop_lost() {
+    stop();
+    moved_ = asks_ = true;
 }
 
 Result<std::vector<std::byte>> NicMover::save() {
     const base::Activity::Scope doing("save of the state");
-    if (nic_.function().waits_for_reset())
-        return fail(ErrorCode::kBusy, "the driver has yet to reset the NIC after a crash");
+    if (lost())
+        return fail(ErrorCode::kInvalidArgument,
+                    "what the NIC was went with a process: its driver has to reset it first");
     base::StateWriter out(executor_.now());
     out.begin("MOVE", 1);
     endpoint_.save(out);
@@ -64,7 +75,7 @@ Result<void> NicMover::read(std::span<const std::byte> state) {
 
 void NicMover::forget() {
     endpoint_.forget();
-    moved_ = false;
+    moved_ = asks_ = false;
 }
 
 /// Objects are written shorter than they are kept.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,14 @@ public:
     /// It is stopped, or notes what it writes to: for a client that is about to move its guest.
     [[nodiscard]] bool busy() const { return stopped_ || memory_.logs_writes(); }
 
+    /// All that the driver had made went with another process: before its next reset nothing of the
+    /// function is a state to go on with elsewhere.
+    void lose() { lost_at_ = nic_.function().epoch(); }
+    [[nodiscard]] bool lost() const { return lost_at_ == nic_.function().epoch(); }
+    /// And the NIC was not to run: it stops, until another client or this one starts it. Then the
+    /// driver is asked for that reset.
+    void stop_lost();
+
     void stop() override;
     void start() override;
     base::Result<std::vector<std::byte>> save() override;
@@ -51,6 +60,8 @@ private:
     fabric::Nic& nic_;
     bool stopped_ = false;
     bool moved_ = false;  // since it was stopped, to here or to another client
+    bool asks_ = false;   // its driver for a reset, when it starts
+    std::optional<std::uint64_t> lost_at_;
 };
 
 }  // namespace openmana::manad

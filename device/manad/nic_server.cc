@@ -93,19 +93,24 @@ base::Result<void> NicServer::load(base::StateReader& in, const NicOptions& opti
     return in.result();
 }
 
-/// As load(), of what a process has left that has ended. What the function was is gone.
+/// As load(), of what a process has left that has ended. What the function was is gone. The memory
+/// of a guest whose client has gone is not there, so its channel waits for that.
 base::Result<void> NicServer::recover(const NicOptions& options) {
+    using vfio_user::DeviceState;
     vfio_user::ServerLedger& server = ledger_->server;
-    if (server.client.number() >= 0) {
+    const DeviceState left = server.device_left();
+    if (server.client.number() >= 0 || left == DeviceState::kStop) {
         const auto recovered = endpoint_->recover();
         if (recovered) {
-            nic_->function().recover();
-            recovered_ = true;
+            recovered_ = left == DeviceState::kRunning;
+            if (ledger_->function.channel.channel.get().there) mover_->lose();
+            if (recovered_) nic_->function().recover();
         } else {
             OM_ERROR("client drop: nic={} reason=\"{}\" detail={:#x}", name(),
                      recovered.error().text, recovered.error().detail);
             const base::UniqueFd client(server.client.number());
             server.client.forget();
+            server.retained.store(0, std::memory_order_relaxed);
             endpoint_->client_gone();
         }
     }
@@ -154,6 +159,8 @@ base::Result<void> NicServer::start() {
             to_string(nic_->config().mac), socket_);
     OM_PROBE(nic_start, name().c_str(), network_.c_str());
     return thread_->start([this] {
+        if (ledger_ && ledger_->server.device_left() != vfio_user::DeviceState::kRunning)
+            mover_->stop_lost();
         if (recovered_) {
             nic_->function().request_reset();
             endpoint_->raise_all();

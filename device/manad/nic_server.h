@@ -92,7 +92,7 @@ public:
     /// nothing of that is in save(). On its thread.
     [[nodiscard]] bool moving() const { return mover_->busy(); }
     /// Its driver has yet to reset it after a crash. In a pause as well.
-    [[nodiscard]] bool waits_for_reset() const { return nic_->function().waits_for_reset(); }
+    [[nodiscard]] bool waits_for_reset() const { return mover_->lost(); }
     /// All that another process needs to go on with the guest. In a pause, while its thread rests.
     void save(base::StateWriter& out) const;
     /// What policy and faults have seen (fabric::Nic::save_stages), for one that has the same.
@@ -139,7 +139,7 @@ private:
     std::unique_ptr<vfio_user::Server> server_;
     base::TimePoint paused_at_{};
     bool handed_over_ = false;
-    bool recovered_ = false;                  // the guest of a process that has ended
+    bool recovered_ = false;                  // the guest of a process that has ended, which runs
     std::atomic<base::Duration> blackout_{};  // of itself alone, so relaxed
 };
 

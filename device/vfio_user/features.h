@@ -16,8 +16,8 @@ namespace openmana::vfio_user {
 /// has it, unless said otherwise.
 class Features {
 public:
-    Features(MovableDevice& device, Counters& counters, const std::string& name, bool retained)
-        : device_(device), migration_(device, counters, name, retained) {}
+    Features(MovableDevice& device, Counters& counters, const std::string& name, DeviceState state)
+        : device_(device), migration_(device, counters, name, state) {}
 
     /// These read a request's payload and append the reply's. `most`: data that the client takes in
     /// a reply.

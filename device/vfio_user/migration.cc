@@ -63,16 +63,26 @@ Result<void> Migration::step(DeviceState next) {
         device_.start();
         OM_INFO("migration start: nic={}", name_);
     } else if (next == DeviceState::kStopCopy) {
-        TRY(data_, device_.save());
-        at_ = 0;
-        counters_.states_saved.add();
-        OM_INFO("migration save: nic={} bytes={}", name_, data_.size());
+        TRY_VOID(save());
     } else if (state_ == DeviceState::kResuming) {
         TRY_VOID(load());
     } else {
         data_ = {};
     }
     state_ = next;
+    return {};
+}
+
+Result<void> Migration::save() {
+    auto saved = device_.save();
+    if (!saved) {
+        OM_WARN("migration refuse: nic={} reason=\"{}\"", name_, saved.error().text);
+        return tl::unexpected(saved.error());
+    }
+    data_ = std::move(*saved);
+    at_ = 0;
+    counters_.states_saved.add();
+    OM_INFO("migration save: nic={} bytes={}", name_, data_.size());
     return {};
 }
 

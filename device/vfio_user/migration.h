@@ -25,14 +25,11 @@ namespace openmana::vfio_user {
 ///                               \- RESUMING
 class Migration {
 public:
-    /// `name` is the NIC in log lines; all outlive it. The device runs, or is in STOP if another
-    /// client has left it (MovableDevice::retain).
+    /// `name` is the NIC in log lines; all outlive it. `state`: where another client or another
+    /// process has left the device, RUNNING, STOP or ERROR.
     Migration(MovableDevice& device, Counters& counters, const std::string& name,
-              bool retained = false)
-        : device_(device),
-          counters_(counters),
-          name_(name),
-          state_(retained ? DeviceState::kStop : DeviceState::kRunning) {}
+              DeviceState state = DeviceState::kRunning)
+        : device_(device), counters_(counters), name_(name), state_(state) {}
     Migration(const Migration&) = delete;
     Migration& operator=(const Migration&) = delete;
 
@@ -50,6 +47,7 @@ public:
 
 private:
     base::Result<void> step(DeviceState next);
+    base::Result<void> save();
     base::Result<void> load();
 
     MovableDevice& device_;

@@ -69,7 +69,10 @@ Result<std::unique_ptr<Server>> Server::recover(base::EventLoop& loop, DeviceBac
     }
     TRY(auto server, adopt(loop, backend, std::move(*listener), std::move(name), moving, &ledger));
     server->pause();
-    if (ledger.client.number() >= 0) server->recover_client();
+    if (ledger.client.number() >= 0)
+        server->recover_client();
+    else if (ledger.device_left() == DeviceState::kStop)
+        server->recover_retained();
     return server;
 }
 
@@ -104,7 +107,7 @@ Server::~Server() {
 
 void Server::accept(UniqueFd client) {
     note_client(client);
-    if (const auto adopted = adopt(std::move(client), EPOLLIN); !adopted) {
+    if (const auto adopted = adopt(std::move(client), EPOLLIN, device_left()); !adopted) {
         OM_WARN("vfio_user accept: nic={} reason=\"{}\" errno={}", name_, adopted.error().text,
                 adopted.error().detail);
         return;
@@ -119,7 +122,12 @@ void Server::note_client(const UniqueFd& client) {
     ledger_->client.hold(client.get());
 }
 
-Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
+void Server::note_retained(bool retained) {
+    retained_ = retained;
+    if (ledger_ != nullptr) ledger_->retained.store(retained ? 1 : 0, std::memory_order_relaxed);
+}
+
+Result<void> Server::adopt(UniqueFd client, std::uint32_t events, DeviceState device) {
     const auto watched = loop_.add(client.get(), events, [this](std::uint32_t) { on_client(); });
     if (!watched) {
         if (ledger_ != nullptr) ledger_->client.forget();
@@ -127,8 +135,8 @@ Result<void> Server::adopt(UniqueFd client, std::uint32_t events) {
     }
     client_ = std::move(client);
     patience_.cancel();
-    session_.emplace(backend_, counters_, name_, moving_.device, std::exchange(retained_, false),
-                     ledger_);
+    session_.emplace(backend_, counters_, name_, moving_.device, device, ledger_);
+    note_retained(false);
     connected_.store(true, std::memory_order_relaxed);
     if (const auto process = base::peer_process(client_.get())) follower_.emplace(*process);
     blocked_ = false;
@@ -147,6 +155,7 @@ void Server::resume() {
     paused_ = false;
     acceptor_->listener().keep_path(false);
     if (!client_) {
+        if (retained_ && !patience_.armed()) patience_.arm(moving_.retain);
         acceptor_->resume();
     } else if (const char* const reason = std::exchange(unwanted_, nullptr); reason != nullptr) {
         drop_client(reason);
@@ -170,7 +179,7 @@ void Server::load(base::StateReader& in) {
     in.require(base::is_unix_stream(client, false), "not a client's socket");
     if (!in.ok()) return;
     note_client(client);
-    if (const auto adopted = adopt(std::move(client), 0); !adopted) {
+    if (const auto adopted = adopt(std::move(client), 0, device_left()); !adopted) {
         in.refuse(adopted.error());
         return;
     }
@@ -178,9 +187,19 @@ void Server::load(base::StateReader& in) {
     blocked_ = session_->backlog() || !session_->output().empty();
 }
 
+/// As long as one that was left just now.
+void Server::recover_retained() {
+    OM_WARN("client retain lost: nic={} seconds={} reason=\"what the NIC was went with a process\"",
+            name_, std::chrono::duration_cast<std::chrono::seconds>(moving_.retain).count());
+    note_retained(true);
+}
+
 /// Nothing that went wrong with it keeps the server from the next client.
 void Server::recover_client() {
-    if (const auto adopted = adopt(UniqueFd(ledger_->client.number()), 0); !adopted) {
+    const DeviceState device = ledger_->device_left();
+    if (device != DeviceState::kRunning)
+        OM_WARN("migration lost: nic={} reason=\"what the NIC was went with a process\"", name_);
+    if (const auto adopted = adopt(UniqueFd(ledger_->client.number()), 0, device); !adopted) {
         OM_ERROR("client drop: nic={} reason=\"{}\" errno={}", name_, adopted.error().text,
                  adopted.error().detail);
         forget_device();
@@ -213,15 +232,15 @@ void Server::retain_device() {
     OM_INFO("client retain: nic={} seconds={}", name_,
             std::chrono::duration_cast<std::chrono::seconds>(moving_.retain).count());
     counters_.retains.add();
+    note_retained(true);
     leave_client();
     moving_.device->retain();
-    retained_ = true;
     patience_.arm(moving_.retain);
     acceptor_->resume();
 }
 
 void Server::forget_device() {
-    retained_ = false;
+    note_retained(false);
     patience_.cancel();
     backend_.client_gone();
     if (moving_.device != nullptr) moving_.device->client_gone();

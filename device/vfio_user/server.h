@@ -93,7 +93,12 @@ private:
     void recover_client();
     void note_client(const base::UniqueFd& client);
     void accept(base::UniqueFd client);
-    base::Result<void> adopt(base::UniqueFd client, std::uint32_t events);
+    base::Result<void> adopt(base::UniqueFd client, std::uint32_t events, DeviceState device);
+    [[nodiscard]] DeviceState device_left() const {
+        return retained_ ? DeviceState::kStop : DeviceState::kRunning;
+    }
+    void recover_retained();
+    void note_retained(bool retained);
     void on_client();
     base::Result<void> serve();
     base::Result<void> receive();

@@ -50,7 +50,25 @@ void ServerLedger::begin_session() {
     for (Transfer& transfer : sends) transfer.message.msg_len = 0;
     at_work.store(0, std::memory_order_relaxed);
     ends_at_work.store(0, std::memory_order_relaxed);
-    state.set({});
+    State fresh;
+    if (retained.load(std::memory_order_relaxed) != 0) fresh.device = DeviceState::kStop;
+    state.set(fresh);
+}
+
+DeviceState ServerLedger::device_left() const {
+    if (client.number() < 0)
+        return retained.load(std::memory_order_relaxed) != 0 ? DeviceState::kStop
+                                                             : DeviceState::kRunning;
+    switch (const DeviceState left = state.get().device; left) {
+        case DeviceState::kRunning:
+        case DeviceState::kRunningP2p:
+            return DeviceState::kRunning;
+        case DeviceState::kStop:
+        case DeviceState::kStopCopy:
+            return DeviceState::kStop;
+        default:
+            return DeviceState::kError;
+    }
 }
 
 std::vector<int> ServerLedger::descriptors_of_session() {

@@ -51,7 +51,8 @@ struct ServerLedger {
         std::uint32_t received = 0;  ///< transfers that are in `end`; modulo two, the next one
         std::uint32_t sent = 0;      ///< and in `output_begin`
         bool negotiated = false;
-        Fds first_fds, last_fds;  ///< Session's
+        DeviceState device = DeviceState::kRunning;  ///< Migration's
+        Fds first_fds, last_fds;                     ///< Session's
     };
     /// The arguments of a system call. What it has taken or sent the kernel writes to `message`
     /// before the call returns, so there is no moment in which nobody knows. Zero bytes are what a
@@ -70,6 +71,9 @@ struct ServerLedger {
 
     base::HeldFd listener;
     base::HeldFd client;
+    /// The device is as its client has left it, and waits for another one (MovableDevice::retain).
+    /// With a client it says nothing.
+    std::atomic<std::uint32_t> retained{0};
     /// Whether the client is being served, and how often in a row the process has ended in that.
     std::atomic<std::uint32_t> at_work{0};
     std::atomic<std::uint32_t> ends_at_work{0};
@@ -81,6 +85,9 @@ struct ServerLedger {
 
     /// Of a client that comes.
     void begin_session();
+    /// Where a process that goes on finds the device: it runs, or is stopped. What a client had
+    /// written of a state went with the process, and so did a device that was to have it.
+    [[nodiscard]] DeviceState device_left() const;
     /// Of a process that has ended: the descriptors that are named here. Those of messages that are
     /// not handled are the session's.
     [[nodiscard]] std::vector<int> descriptors();

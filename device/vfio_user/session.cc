@@ -54,13 +54,13 @@ bool wants_fds(Command command) {
 }  // namespace
 
 Session::Session(DeviceBackend& backend, Counters& counters, std::string name,
-                 MovableDevice* movable, bool retained, ServerLedger* ledger)
+                 MovableDevice* movable, DeviceState device, ServerLedger* ledger)
     : backend_(backend),
       counters_(counters),
       name_(std::move(name)),
       own_ledger_(ledger == nullptr ? std::make_unique_for_overwrite<ServerLedger>() : nullptr),
       ledger_(ledger == nullptr ? *own_ledger_ : *ledger) {
-    if (movable != nullptr) features_.emplace(*movable, counters_, name_, retained);
+    if (movable != nullptr) features_.emplace(*movable, counters_, name_, device);
     for (unsigned i = 0; i < kRegionCount; ++i) regions_[i] = backend_.region(i);
     first_fds_.reserve(kMaxFds);
     last_fds_.reserve(kMaxFds);

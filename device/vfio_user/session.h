@@ -37,10 +37,10 @@ namespace openmana::vfio_user {
 /// no answer is given twice. So whatever a message does may be done twice (docs/manad.md).
 class Session {
 public:
-    /// `movable`, if any, is the device too, which another client may have left. `ledger`: one
-    /// whose session has begun, or null.
+    /// `movable`, if any, is the device too, which another client may have left in `device`.
+    /// `ledger`: one whose session has begun, or null.
     Session(DeviceBackend& backend, Counters& counters, std::string name,
-            MovableDevice* movable = nullptr, bool retained = false,
+            MovableDevice* movable = nullptr, DeviceState device = DeviceState::kRunning,
             ServerLedger* ledger = nullptr);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;

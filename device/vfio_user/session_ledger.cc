@@ -43,6 +43,7 @@ void Session::commit() {
     };
     note(first_fds_, state_.first_fds);
     note(last_fds_, state_.last_fds);
+    if (features_) state_.device = features_->migration().state();
     ledger_.state.set(state_);
 }
 

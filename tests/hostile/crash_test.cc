@@ -150,6 +150,11 @@ std::vector<Case> cases_of_what_is_lent() {
             {"no eventfds", Command::kSetIrqs, bytes_of(disable), {}, anything}};
 }
 
+Bytes feature_message(std::uint32_t flags, vfio_user::Feature feature) {
+    return bytes_of(
+        vfio_user::FeatureHead{.argsz = 64, .flags = flags | static_cast<std::uint32_t>(feature)});
+}
+
 std::vector<Case> cases_of_registers() {
     using namespace vfio_user;
     const auto line_size_is_64 = [](VfioUserClient& client) {
@@ -192,8 +197,7 @@ std::vector<Case> cases_of_registers() {
          anything},
         {"feature",
          Command::kDeviceFeature,
-         bytes_of(FeatureHead{
-             .argsz = 64, .flags = kFeatureGet | static_cast<std::uint32_t>(Feature::kMigration)}),
+         feature_message(kFeatureGet, Feature::kMigration),
          {},
          anything},
         {"reset", Command::kDeviceReset, {}, {}, anything},
@@ -209,13 +213,56 @@ std::vector<Case> cases_of_registers() {
     };
 }
 
+/// Of a device that no driver uses, so that nothing is lost that could be moved.
+Bytes go_to(vfio_user::DeviceState state) {
+    Bytes payload = feature_message(vfio_user::kFeatureSet, vfio_user::Feature::kMigDeviceState);
+    const Bytes wanted = bytes_of(vfio_user::MigState{.state = state, .data_fd = 0});
+    payload.insert(payload.end(), wanted.begin(), wanted.end());
+    return payload;
+}
+
+vfio_user::DeviceState device_state(VfioUserClient& client) {
+    using namespace vfio_user;
+    const auto reply = client.call(Command::kDeviceFeature,
+                                   feature_message(kFeatureGet, Feature::kMigDeviceState));
+    if (!reply || reply->size() < sizeof(FeatureHead) + sizeof(MigState)) return {};
+    return base::load_le<MigState>(reply->data() + sizeof(FeatureHead)).state;
+}
+
+/// What the data of a move were went with the process, if it ended behind the message.
+std::vector<Case> cases_of_states() {
+    using vfio_user::DeviceState;
+    const auto runs = [](VfioUserClient& client) {
+        return device_state(client) == DeviceState::kRunning;
+    };
+    const auto is_stopped = [](VfioUserClient& client) {
+        return device_state(client) == DeviceState::kStop &&
+               client.call(Command::kDeviceFeature, go_to(DeviceState::kRunning)).has_value();
+    };
+    const auto can_be_copied = [](VfioUserClient& client) {
+        const DeviceState state = device_state(client);
+        return (state == DeviceState::kStop || state == DeviceState::kStopCopy) &&
+               client.call(Command::kDeviceFeature, go_to(DeviceState::kStopCopy)).has_value();
+    };
+    const auto resumes = [](VfioUserClient& client) {
+        const DeviceState state = device_state(client);
+        return (state == DeviceState::kResuming || state == DeviceState::kError) &&
+               client.reset().has_value() && device_state(client) == DeviceState::kRunning;
+    };
+    return {{"run", Command::kDeviceFeature, go_to(DeviceState::kRunning), {}, runs},
+            {"stop", Command::kDeviceFeature, go_to(DeviceState::kStop), {}, is_stopped},
+            {"copy", Command::kDeviceFeature, go_to(DeviceState::kStopCopy), {}, can_be_copied},
+            {"resume", Command::kDeviceFeature, go_to(DeviceState::kResuming), {}, resumes}};
+}
+
 std::vector<Case> cases() {
     std::vector<Case> all = cases_of_what_is_lent();
-    for (Case& test : cases_of_registers()) all.push_back(std::move(test));
+    for (auto more : {cases_of_registers(), cases_of_states()})
+        for (Case& test : more) all.push_back(std::move(test));
     return all;
 }
 
-class CrashTest : public testing::TestWithParam<std::size_t> {
+class CrashTest : public testing::Test {
 protected:
     void SetUp() override { ::signal(SIGPIPE, SIG_IGN); }
     void TearDown() override {
@@ -230,8 +277,9 @@ protected:
     }
     void start() {
         if (manad_) end();
-        manad_ = std::make_unique<MonitoredManad>(std::vector<std::string>{
-            OPENMANA_MANAD, "--monitor", "on", "--nic", "id=a,socket=" + socket_, "--log", "off"});
+        manad_ = std::make_unique<MonitoredManad>(
+            std::vector<std::string>{OPENMANA_MANAD, "--monitor", "on", "--nic",
+                                     "id=a,socket=" + socket_ + more_of_nic_, "--log", "off"});
         ASSERT_TRUE(manad_->says_ready());
         ends_ = 0;
         files_ = manad_->open_files();
@@ -303,13 +351,16 @@ protected:
 
     const TempDir temp_{"openmana-crash"};
     const std::string socket_ = temp_.path() + "/a";
+    std::string more_of_nic_;
     std::unique_ptr<MonitoredManad> manad_;
     std::unique_ptr<VfioUserClient> client_;
     unsigned ends_ = 0;
     std::size_t files_ = 0;
 };
 
-TEST_P(CrashTest, EachMessageHasOneAnswerWhereverManadEnds) {
+class MessageCrashTest : public CrashTest, public testing::WithParamInterface<std::size_t> {};
+
+TEST_P(MessageCrashTest, EachMessageHasOneAnswerWhereverManadEnds) {
     const Case test = cases()[GetParam()];
     unsigned stops = 0;
     for (bool killed = true; killed; ++stops) {
@@ -329,7 +380,63 @@ TEST_P(CrashTest, EachMessageHasOneAnswerWhereverManadEnds) {
     std::printf("%s: %u system call stops\n", test.name, stops - 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Messages, CrashTest, testing::Range<std::size_t>(0, cases().size()),
+/// A client that goes, wherever manad ends meanwhile.
+class RetainCrashTest : public CrashTest {
+protected:
+    RetainCrashTest() { more_of_nic_ = ",retain=600"; }
+    /// Whether the process was killed before it waited for the next client.
+    bool leave_at(unsigned stop) {
+        if (!manad_ || ends_ == kEndsOfOne) start();
+        auto client = VfioUserClient::connect(socket_);
+        if (!client || !(*client)->negotiate() || !(*client)->reset() ||
+            !(*client)->dma_map(kLent, kSize, lent_file().get()) ||
+            !(*client)->set_eventfd(0, eventfd(0))) {
+            ADD_FAILURE() << "no client";
+            return false;
+        }
+        const pid_t process = manad_->serving();
+        bool killed = false;
+        {
+            TracedThread thread(process, find_thread(process, "nic-a"));
+            if (!thread.attached()) {
+                ADD_FAILURE() << "the thread of the NIC cannot be traced";
+                return false;
+            }
+            client->reset();
+            killed = thread.run_to(stop, 0, [] { return true; });
+            if (killed) thread.kill();
+        }
+        if (killed) {
+            ++ends_;
+            if (manad_->serving_after(process) < 0) {
+                ADD_FAILURE() << "nobody goes on";
+                return false;
+            }
+        }
+        auto next = VfioUserClient::connect(socket_);
+        EXPECT_TRUE(next && (*next)->negotiate());
+        if (next) {
+            EXPECT_EQ(device_state(**next), vfio_user::DeviceState::kStop) << "it is not kept";
+            EXPECT_TRUE((*next)->reset());
+        }
+        return killed;
+    }
+};
+
+TEST_F(RetainCrashTest, WhatTheClientLeavesIsKeptWhereverManadEnds) {
+    unsigned stops = 0;
+    for (bool killed = true; killed; ++stops) {
+        SCOPED_TRACE("stop " + std::to_string(stops + 1));
+        killed = leave_at(stops + 1);
+        if (HasFailure()) return;
+        ASSERT_LT(stops, 500U) << "it never waits";
+    }
+    ASSERT_GT(stops, 4U);
+    // Nothing of those that went is left, but for the last one's end.
+    EXPECT_TRUE(manad_->files_back_to(files_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Messages, MessageCrashTest, testing::Range<std::size_t>(0, cases().size()),
                          [](const auto& info) {
                              std::string name = cases()[info.param].name;
                              std::ranges::replace(name, ' ', '_');

@@ -83,17 +83,18 @@ protected:
         EXPECT_TRUE(killed_ || !std::filesystem::exists(folder_ + "/a")) << "a socket is left";
     }
     [[nodiscard]] std::vector<std::string> words() const {
-        std::vector<std::string> all{first_word_,
-                                     "--nic",
-                                     "id=a,mac=02:00:00:00:00:01,socket=" + folder_ + "/a",
-                                     "--nic",
-                                     "id=b,mac=02:00:00:00:00:02,socket=" + folder_ + "/b",
-                                     "--control",
-                                     folder_ + "/control",
-                                     "--metrics",
-                                     folder_ + "/metrics",
-                                     "--log",
-                                     "error"};
+        std::vector<std::string> all{
+            first_word_,
+            "--nic",
+            "id=a,mac=02:00:00:00:00:01,socket=" + folder_ + "/a" + more_of_a_,
+            "--nic",
+            "id=b,mac=02:00:00:00:00:02,socket=" + folder_ + "/b",
+            "--control",
+            folder_ + "/control",
+            "--metrics",
+            folder_ + "/metrics",
+            "--log",
+            log_level_};
         all.insert(all.end(), more_.begin(), more_.end());
         return all;
     }
@@ -201,6 +202,8 @@ protected:
     bool killed_ = false;  // the one that served: it has left its sockets
     std::string first_word_ = OPENMANA_MANAD;
     std::vector<std::string> more_;
+    std::string more_of_a_;  // more keys of that NIC
+    std::string log_level_ = "error";
     std::unique_ptr<Process> manad_;
     std::unique_ptr<Client> a_, b_;
     std::uint64_t round_ = 1;

@@ -55,7 +55,8 @@ protected:
         begin();
     }
     void begin() {
-        session = std::make_unique<Session>(backend, counters, "nic", nullptr, false, &*ledger);
+        session = std::make_unique<Session>(backend, counters, "nic", nullptr,
+                                            DeviceState::kRunning, &*ledger);
     }
     /// The process ends: nothing of the session is undone, nor are its descriptors closed.
     void end() {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -108,6 +109,16 @@ struct Guest {
         wr.swap_add = 1;
         wr.sges = {sge(kBack + (which * 512 + end.added++) * 8, 8)};
         ext.post(end.qp, wr);
+    }
+    /// Writes that much of its own to a place of the peer's buffer.
+    void write(unsigned which, const Guest& peer, std::uint64_t offset, std::uint32_t length) {
+        ExtWr wr;
+        wr.opcode = MANA_HW_EXT_WQE_WRITE;
+        wr.remote_address = peer.buffer.value() + offset;
+        wr.rkey = peer.mr.rkey;
+        wr.sges = {sge(kOut, length)};
+        ext.post(ends[which].qp, wr);
+        ++ends[which].posted;
     }
     void poll() {
         while (const auto cqe = cq.poll_frame()) {
@@ -383,6 +394,58 @@ TEST_F(MigrationTest, AGuestMovesWithItsConnectionsAndTheMemoryThatTheLogNames) 
     traffic(10);
     expect_all_well();
     EXPECT_TRUE(mover->nic->alive());
+}
+
+// What others write is written by the thread of their NIC, if that is here, and by the one of the
+// NIC itself, if it comes by wire; meanwhile the client copies what it is told of.
+TEST_F(MigrationTest, EachPageThatPeersWriteIsNamedAndNoOther) {
+    open();
+    RawVfioUser source(mover->nic->client().fd());
+    ASSERT_TRUE(source.log(1ULL << 32, kRam));
+    ASSERT_TRUE(eventually([&] { return source.dirty(1ULL << 32, kRam).empty(); }));
+    const int memory = mover->nic->memory_file().get();
+    std::vector<std::byte> there(kRam), here(kRam);
+    ASSERT_EQ(::pread(memory, there.data(), kRam, 0), ssize_t{kRam});
+    const std::uint64_t visits = counter(*near_, "rnic.local.visits");
+    std::set<std::uint64_t> written, named;
+    const auto copy_round = [&] {
+        for (const std::uint64_t page : source.dirty(1ULL << 32, kRam)) {
+            named.insert(page);
+            const auto at = static_cast<off_t>(page * kPage);
+            ASSERT_EQ(::pread(memory, &there[page * kPage], kPage, at), ssize_t{kPage});
+        }
+    };
+    base::Random random(7);
+    for (unsigned round = 0; round < 30; ++round) {
+        for (auto& peer : peers) {
+            for (std::byte& byte : peer->host.ram().bytes(peer->buffer + kOut, kPage))
+                byte = static_cast<std::byte>(random.next());
+            for (unsigned i = 0; i < 6; ++i) {
+                const auto length = static_cast<std::uint32_t>(1 + random.next() % kPage);
+                const std::uint64_t at = random.next() % (kBufferBytes - kPage);
+                const std::uint64_t first = mover->buffer.value() - (1ULL << 32) + at;
+                for (std::uint64_t page = first / kPage; page <= (first + length - 1) / kPage;
+                     ++page)
+                    written.insert(page);
+                peer->write(0, *mover, at, length);
+            }
+        }
+        ASSERT_TRUE(eventually([&] {
+            copy_round();
+            for (auto& peer : peers) peer->poll();
+            return std::ranges::all_of(peers, [](const auto& peer) {
+                return peer->ends[0].sent.size() == peer->ends[0].posted;
+            });
+        }));
+    }
+    copy_round();
+    EXPECT_EQ(named, written);
+    ASSERT_EQ(::pread(memory, here.data(), kRam, 0), ssize_t{kRam});
+    for (std::uint64_t page = 0; page < kRam / kPage; ++page)
+        EXPECT_EQ(std::memcmp(&here[page * kPage], &there[page * kPage], kPage), 0) << page;
+    for (auto& peer : peers)
+        for (const auto& entry : peer->ends[0].sent) EXPECT_EQ(entry.status, 0);
+    EXPECT_GT(counter(*near_, "rnic.local.visits"), visits);
 }
 
 // The network learns where the guest is, though that says nothing.

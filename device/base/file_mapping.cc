@@ -63,6 +63,8 @@ Result<FileMapping> FileMapping::create(const UniqueFd& fd, const Part& part, Me
                          static_cast<off_t>(whole.offset));
     if (pages == MAP_FAILED)
         return fail(ErrorCode::kIo, "cannot map guest memory", static_cast<unsigned>(errno));
+    // Nobody should find a guest's secrets in a core dump, nor wait until all of it is written.
+    (void)::madvise(pages, whole.length, MADV_DONTDUMP);
     const auto guard = BusGuard::add({pages, whole.length, page}, loss);
     if (!guard) {
         ::munmap(pages, whole.length);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <deque>
+#include <utility>
 
 #include "base/log.h"
 
@@ -52,13 +53,15 @@ public:
                 return base::fail(base::ErrorCode::kIo, "cannot start a process",
                                   static_cast<unsigned>(errno));
             if (child_ == 0) {
-                sigprocmask(SIG_SETMASK, &before_, nullptr);
+                // A signal that it gets at once waits until it looks for signals.
+                if (owed_ == 0) sigprocmask(SIG_SETMASK, &before_, nullptr);
                 (void)::prctl(PR_SET_NAME, name_.data(), 0, 0, 0);
                 (void)::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
                 if (::getppid() != self) ::_exit(1);  // it has ended before that
                 return life;
             }
             if (life == 1) (void)::prctl(PR_SET_NAME, "manad-monitor");
+            if (owed_ != 0) (void)::kill(child_, std::exchange(owed_, 0));
             after(wait());
         }
     }
@@ -79,15 +82,23 @@ private:
     }
 
     void pass_on(int number) {
-        ending_ = ending_ || number != SIGHUP;
+        note(number);
         (void)::kill(child_, number);
+    }
+
+    void note(int number) { ending_ = ending_ || number != SIGHUP; }
+
+    /// One that came when nobody served. To end takes a process, too: it removes the sockets.
+    void owe(int number) {
+        note(number);
+        if (owed_ == 0 || number != SIGHUP) owed_ = number;
     }
 
     /// Returns if another one is to serve.
     void after(int status) {
         const bool exited = WIFEXITED(status);
         if (exited && WEXITSTATUS(status) == 0) ::_exit(0);
-        if (ending_ || !ledger_.ready()) ::_exit(exited ? WEXITSTATUS(status) : 1);
+        if (!ledger_.ready() || (ending_ && exited)) ::_exit(exited ? WEXITSTATUS(status) : 1);
         if (exited)
             OM_ERROR("manad crash: pid={} status={}", child_, WEXITSTATUS(status));
         else
@@ -100,6 +111,7 @@ private:
                      std::chrono::duration_cast<std::chrono::seconds>(limit_.within).count());
             ::_exit(1);
         }
+        if (ending_) owe(SIGTERM);
         pause();
     }
 
@@ -108,11 +120,11 @@ private:
         auto left = ends_.size() < 2 ? base::Duration::zero()
                                      : kFirstDelay * (1 << std::min<std::size_t>(ends_.size(), 6));
         const auto end = Clock::now() + left;
-        for (; left.count() > 0; left = end - Clock::now()) {
+        for (; left.count() > 0 && !ending_; left = end - Clock::now()) {
             const auto ns = left.count();
             const timespec time{.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
             const int number = ::sigtimedwait(&signals_, nullptr, &time);
-            if (number == SIGTERM || number == SIGINT) ::_exit(1);
+            if (number > 0 && number != SIGCHLD) owe(number);
         }
     }
 
@@ -123,6 +135,7 @@ private:
     std::array<char, 16> name_{};         // of a process that serves
     std::deque<Clock::time_point> ends_;  // within the time of the limit
     pid_t child_ = -1;
+    int owed_ = 0;  // a signal for the next process
     bool ending_ = false;
 };
 

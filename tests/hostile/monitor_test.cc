@@ -103,6 +103,23 @@ TEST_F(MonitorTest, AnotherOneTakesItsPlaceWithAMonitorOfItsOwn) {
     ASSERT_NO_FATAL_FAILURE(recover());
 }
 
+/// Whenever that is: nobody serves between two processes, for 100 ms behind the second crash.
+TEST_F(MonitorTest, AskedToEndBehindACrashItLeavesNoSocket) {
+    for (const int later_us : {0, 500, 2000, 20'000, 60'000}) {
+        SCOPED_TRACE(later_us);
+        start_monitored();
+        ASSERT_GT(monitored_->kill(), 0);
+        ::kill(monitored_->serving(), SIGKILL);
+        ::usleep(static_cast<useconds_t>(later_us));
+        ::kill(monitored_->process().pid(), SIGTERM);
+        const auto status = monitored_->process().wait();
+        EXPECT_TRUE(status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
+        for (const char* name : {"/a", "/b", "/control", "/metrics"})
+            EXPECT_FALSE(std::filesystem::exists(folder_ + name)) << name;
+        monitored_.reset();
+    }
+}
+
 TEST_F(MonitorTest, OneThatAlwaysEndsIsGivenUp) {
     start_monitored();
     attach();

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -41,6 +42,21 @@ std::size_t mappings_of_this_process() {
         std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
 }
 
+/// As the kernel has it of the mapping at an address: "rd", "wr", "dd", ... (proc(5), smaps).
+std::string flags_of_mapping(const void* address) {
+    std::ifstream maps("/proc/self/smaps");
+    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    bool here = false;
+    for (std::string line; std::getline(maps, line);) {
+        std::uintptr_t start = 0;
+        std::uintptr_t end = 0;
+        if (std::sscanf(line.c_str(), "%lx-%lx ", &start, &end) == 2)
+            here = wanted >= start && wanted < end;
+        if (here && line.starts_with("VmFlags:")) return line + " ";
+    }
+    return "";
+}
+
 class MemoryLossTest : public ::testing::Test {
 protected:
     void SetUp() override {
@@ -62,6 +78,16 @@ protected:
 private:
     struct sigaction before_ {};
 };
+
+TEST_F(MemoryLossTest, ACoreDumpHasNothingOfIt) {
+    GuestMemory memory(loss.get());
+    const UniqueFd fd = memory_file(kPage);
+    ASSERT_TRUE(memory.map_fd(GuestAddr(0), kPage, fd, 0, true, true));
+    const auto host = memory.find(GuestAddr(0), 1, Access::kRead);
+    ASSERT_FALSE(host.empty());
+    EXPECT_NE(flags_of_mapping(host.data()).find(" dd "), std::string::npos)
+        << flags_of_mapping(host.data());
+}
 
 TEST_F(MemoryLossTest, AFileThatShrinksLeavesZerosAndItsOwnerIsTold) {
     GuestMemory memory(loss.get());

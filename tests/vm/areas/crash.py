@@ -25,7 +25,7 @@ AREA = Area("crash", layout="monitored")
 ROUNDS = int(os.environ.get("OPENMANA_VM_ROUNDS", "3"))
 PATIENCE = 35.0  # from the kill on: a guest waits 10 s itself
 BINS = (5, 8, 11, 12, 13, 15, 20, 25, 30, 35)  # s, of the histogram
-PACE = 15.0  # s between two kills: the monitor gives up after five within a minute
+PACE = 20.0  # s between two kills: the monitor gives up after five within a minute
 GROWTH = 4  # descriptors by which chance may differ
 # Drivers and ib_core warn, with traces, of objects that a device without memory of them does not
 # destroy. What says that the kernel itself went wrong.

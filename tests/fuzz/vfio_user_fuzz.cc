@@ -99,8 +99,8 @@ struct Connection {
         endpoint.attach(model, gate);
         open();
     }
-    void open(bool retained = false) {
-        session.emplace(endpoint, counters, "fuzz", &movable, retained);
+    void open(vfio_user::DeviceState left = vfio_user::DeviceState::kRunning) {
+        session.emplace(endpoint, counters, "fuzz", &movable, left);
     }
     /// Each other client leaves the device for the next one.
     void end() {
@@ -115,7 +115,7 @@ struct Connection {
         }
         fuzz::require(memory.range_count() == 0,
                       "guest memory stays mapped after the client has gone");
-        open(retained);
+        open(retained ? vfio_user::DeviceState::kStop : vfio_user::DeviceState::kRunning);
     }
     void take_output(std::size_t limit) {
         const auto output = session->output().first(std::min(limit, session->output().size()));

@@ -13,7 +13,6 @@
 
 #include "base/unix_socket.h"
 #include "manad/control.h"
-#include "manad/thread.h"
 
 namespace openmana::manad {
 namespace {
@@ -74,49 +73,6 @@ Result<json> answer_to(int socket, const json& request) {
 }
 
 }  // namespace
-
-Arrivals::~Arrivals() {
-    if (!thread_.joinable()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        over_ = true;
-    }
-    changed_.notify_all();
-    ::shutdown(socket_, SHUT_RD);
-    thread_.join();
-}
-
-Result<void> Arrivals::start(int socket, std::size_t count) {
-    socket_ = socket;
-    left_ = count;
-    if (count == 0) return {};
-    TRY(thread_, start_thread("arrivals", [this, count] { receive(count); }));
-    return {};
-}
-
-void Arrivals::receive(std::size_t count) {
-    for (bool good = true; good && count > 0; --count) {
-        auto parcel = base::receive_parcel(socket_, HandedOver::kPatience);
-        good = parcel.has_value();
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return over_ || here_.size() < kAhead; });
-        if (over_) return;
-        here_.push_back(std::move(parcel));
-        changed_.notify_all();
-    }
-}
-
-Result<base::Parcel> Arrivals::next() {
-    OM_CHECK(left_ > 0);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !here_.empty(); });
-    auto parcel = std::move(here_.front());
-    here_.pop_front();
-    changed_.notify_all();
-    lock.unlock();
-    if (parcel && --left_ == 0) thread_.join();
-    return parcel;
-}
 
 Result<std::unique_ptr<TakeOver>> TakeOver::ask(const std::string& control, pid_t main,
                                                 std::string& why) {
@@ -180,7 +136,7 @@ Result<void> TakeOver::receive() {
         handed_.parcels[{text_of(entry, "kind"), text_of(entry, "name")}] =
             std::make_shared<base::Parcel>(std::move(parcel));
     }
-    return arrivals_.start(socket, handed_.nics.size());
+    return {};
 }
 
 Result<HandedOver::Nic*> TakeOver::nic(const std::string& name) {
@@ -188,7 +144,8 @@ Result<HandedOver::Nic*> TakeOver::nic(const std::string& name) {
     if (found == handed_.nics.end()) return nullptr;
     const auto wanted = static_cast<std::size_t>(found - handed_.nics.begin());
     for (; received_ <= wanted; ++received_) {
-        TRY(handed_.nics[received_].state, arrivals_.next());
+        TRY(handed_.nics[received_].state,
+            base::receive_parcel(connection_.get(), HandedOver::kPatience));
     }
     return &*found;
 }

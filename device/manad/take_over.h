@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
-#include <cstddef>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,35 +51,6 @@ struct HandedOver {
     }
 };
 
-/// States of NICs that come over a connection, in their order. A thread receives them, so that who
-/// writes them need not wait for who reads them; it ends with the last one.
-class Arrivals {
-public:
-    Arrivals() = default;
-    /// What did not come yet does not come any more.
-    ~Arrivals();
-    Arrivals(const Arrivals&) = delete;
-    Arrivals& operator=(const Arrivals&) = delete;
-
-    /// `socket` outlives this. Once.
-    base::Result<void> start(int socket, std::size_t count);
-    /// Waits for the next one. For `count` times, or until there is an error.
-    base::Result<base::Parcel> next();
-
-private:
-    /// States that wait to be read, so that few take memory.
-    static constexpr std::size_t kAhead = 4;
-    void receive(std::size_t count);
-
-    int socket_ = -1;
-    std::thread thread_;
-    std::size_t left_ = 0;  // that next() was not asked for yet
-    std::mutex mutex_;      // protects all below
-    std::condition_variable changed_;
-    std::deque<base::Result<base::Parcel>> here_;
-    bool over_ = false;
-};
-
 /// The side of the process that comes. While it lives the other one waits, and goes on if this ends
 /// without finish(). All memory that it will take it has before it asks: others wait from then on.
 class TakeOver {
@@ -113,7 +79,6 @@ private:
     base::UniqueFd process_;  // the other one, to see whether it has ended
     HandedOver handed_;
     std::size_t received_ = 0;  // states of NICs
-    Arrivals arrivals_;
     std::optional<WarmHeap> heap_;
 };
 

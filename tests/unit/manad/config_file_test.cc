@@ -129,9 +129,11 @@ TEST(ConfigFile, WhatIsNoTomlAtAllIsRefused) {
     EXPECT_THAT(refusal(std::string(48, '[') + "\0z3.3\1\0\0\00076777777799997777"s),
                 StartsWith("f:1: "));
     EXPECT_THAT(refusal("\n\0"s), StartsWith("f:2: "));
-    const std::string foreign = "a character that is not ASCII stands outside of quotes";
-    EXPECT_EQ(refusal("# caf\u00e9\n\u048a = 1"), "f:2: " + foreign);
-    EXPECT_EQ(refusal("control = \"/\\\"\u00e9\" \u00e9"), "f:1: " + foreign);
+    // And a letter near the spaces of its table was undefined behaviour, in a string or not.
+    EXPECT_THAT(refusal("# caf\u00e9\n\u048a = 1"), StartsWith("f:2: "));
+    EXPECT_THAT(refusal("a = 1 \u0382"), StartsWith("f:1: "));
+    EXPECT_THAT(refusal("+--ni=9=00(oo<\0\0\0oooso\"{\u0382\2cs(`d"s), StartsWith("f:1: "));
+    EXPECT_THAT(refusal("control = \"/\\\"\u00e9\" \u00e9"), StartsWith("f:1: "));
     EXPECT_EQ(read("control = \"/\u00e9\" # caf\u00e9").scalars.at("control").text, "/\u00e9");
     EXPECT_THAT(refusal(std::string(100000, '[')), StartsWith("f:1: "));
 }

@@ -4,32 +4,43 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "process.h"
+#include "support/eventually.h"
 
 namespace openmana::test {
 
 /// A manad with a monitor: the process that a test started, and the one that serves.
 class MonitoredManad {
 public:
-    explicit MonitoredManad(std::vector<std::string> words) : process_(std::move(words)) {}
+    explicit MonitoredManad(std::vector<std::string> words)
+        : has_starter_(std::ranges::find(words, "--control") != words.end()),
+          process_(std::move(words)) {}
 
-    [[nodiscard]] bool says_ready() const { return process_.says_ready(); }
+    /// On a busy machine the starter may not have said yet that it is called otherwise.
+    [[nodiscard]] bool says_ready() const {
+        return process_.says_ready() &&
+               (!has_starter_ || eventually([&] { return child("manad-starter") > 0; }));
+    }
     [[nodiscard]] Process& process() { return process_; }
-    /// Its number, or -1. The other children are not called manad.
-    [[nodiscard]] pid_t serving() const {
+    /// Its number, or -1.
+    [[nodiscard]] pid_t serving() const { return child("manad"); }
+    /// The first child of that name, or -1.
+    [[nodiscard]] pid_t child(std::string_view wanted) const {
         const std::string monitor = std::to_string(process_.pid());
         std::ifstream children("/proc/" + monitor + "/task/" + monitor + "/children");
-        for (pid_t child = -1; children >> child;) {
+        for (pid_t number = -1; children >> number;) {
             std::string name;
-            std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm"), name);
-            if (name == "manad") return child;
+            std::getline(std::ifstream("/proc/" + std::to_string(number) + "/comm"), name);
+            if (name == wanted) return number;
         }
         return -1;
     }
@@ -69,6 +80,7 @@ public:
     }
 
 private:
+    const bool has_starter_;
     Process process_;
 };
 

@@ -293,37 +293,43 @@ protected:
         ASSERT_TRUE(client_->dma_map(kLent, kSize, lent_file().get()));
         ASSERT_TRUE(client_->set_eventfd(0, eventfd(0)));
     }
-    /// Whether the process was killed: the message was not served before.
-    bool one(const Case& test, unsigned stop, unsigned instructions) {
-        if (!test.fresh) attach(test);
-        if (HasFatalFailure()) return false;
+    /// Kills the process where the NIC's thread makes its `stop`th system call from `act` on, or so
+    /// many instructions behind that, and waits for the next one. False if `done` says that all was
+    /// done before, or with a failure.
+    template <typename Act, typename Done>
+    bool killed_at(unsigned stop, unsigned instructions, Act&& act, Done&& done) {
         const pid_t process = manad_->serving();
-        bool killed = false;
         {
             TracedThread thread(process, find_thread(process, "nic-a"));
             if (!thread.attached()) {
                 ADD_FAILURE() << "the thread of the NIC cannot be traced";
                 return false;
             }
+            act();
+            if (HasFailure() || !thread.run_to(stop, instructions, done)) return false;
+            thread.kill();
+        }
+        ++ends_;
+        if (manad_->serving_after(process) >= 0) return true;
+        ADD_FAILURE() << "nobody goes on";
+        return false;
+    }
+    /// Whether the process was killed: the message was not served before.
+    bool one(const Case& test, unsigned stop, unsigned instructions) {
+        if (!test.fresh) attach(test);
+        if (HasFatalFailure()) return false;
+        const auto send = [&] {
             // One that comes while the thread is traced has to be accepted, too.
             if (test.fresh) attach(test);
-            if (HasFatalFailure()) return false;
+            if (HasFatalFailure()) return;
             EXPECT_TRUE(client_->send(test.command, test.payload, test.flags, test.fds));
-            const bool answered = test.flags == 0;
-            const auto has_answer = [&] {
-                pollfd entry{.fd = client_->fd(), .events = POLLIN, .revents = 0};
-                return !answered || ::poll(&entry, 1, 0) == 1;
-            };
-            killed = thread.run_to(stop, instructions, has_answer);
-            if (killed) thread.kill();
-        }
-        if (killed) {
-            ++ends_;
-            if (manad_->serving_after(process) < 0) {
-                ADD_FAILURE() << "nobody goes on";
-                return false;
-            }
-        }
+        };
+        const auto has_answer = [&] {
+            pollfd entry{.fd = client_->fd(), .events = POLLIN, .revents = 0};
+            return test.flags != 0 || ::poll(&entry, 1, 0) == 1;
+        };
+        const bool killed = killed_at(stop, instructions, send, has_answer);
+        if (HasFailure()) return false;
         if (test.flags == 0) {
             const auto reply = client_->receive();
             if (!reply) {
@@ -394,25 +400,9 @@ protected:
             ADD_FAILURE() << "no client";
             return false;
         }
-        const pid_t process = manad_->serving();
-        bool killed = false;
-        {
-            TracedThread thread(process, find_thread(process, "nic-a"));
-            if (!thread.attached()) {
-                ADD_FAILURE() << "the thread of the NIC cannot be traced";
-                return false;
-            }
-            client->reset();
-            killed = thread.run_to(stop, 0, [] { return true; });
-            if (killed) thread.kill();
-        }
-        if (killed) {
-            ++ends_;
-            if (manad_->serving_after(process) < 0) {
-                ADD_FAILURE() << "nobody goes on";
-                return false;
-            }
-        }
+        const bool killed = killed_at(
+            stop, 0, [&] { client->reset(); }, [] { return true; });
+        if (HasFailure()) return false;
         auto next = VfioUserClient::connect(socket_);
         EXPECT_TRUE(next && (*next)->negotiate());
         if (next) {

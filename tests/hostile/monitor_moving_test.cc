@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "monitor_fixture.h"
+#include "support/next_client.h"
 #include "support/raw_vfio_user.h"
 
 namespace openmana::test {
@@ -17,19 +18,10 @@ namespace {
 constexpr std::uint64_t kStart = 1ULL << 32;  // of a guest's memory
 constexpr std::uint64_t kRam = RemoteNic::kRamBytes;
 
-/// Another client of a guest: its memory, and eventfds of its own.
-struct Next {
+/// With a descriptor of its own of the guest's memory.
+struct Next : NextClient {
     Next(const std::string& socket, const base::UniqueFd& lent)
-        : client(socket), memory(::fcntl(lent.get(), F_DUPFD_CLOEXEC, 0)) {
-        for (auto& eventfd : eventfds) eventfd = make_eventfd();
-        good = client.ok() && client.map(kStart, kRam, memory.get());
-        for (unsigned i = 0; good && i < RemoteNic::kVectors; ++i)
-            good = client.set_vector(i, eventfds[i].get());
-    }
-    RawVfioUser client;
-    base::UniqueFd memory;
-    std::array<base::UniqueFd, RemoteNic::kVectors> eventfds;
-    bool good = false;
+        : NextClient(socket, base::UniqueFd(::fcntl(lent.get(), F_DUPFD_CLOEXEC, 0))) {}
 };
 
 class MonitorMovingTest : public MonitorTest {

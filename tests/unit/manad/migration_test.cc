@@ -23,6 +23,7 @@
 #include "manad/uplink_server.h"
 #include "support/eventually.h"
 #include "support/ext_host.h"
+#include "support/next_client.h"
 #include "support/raw_vfio_user.h"
 #include "support/remote_nic.h"
 #include "support/temp_dir.h"
@@ -286,18 +287,9 @@ protected:
     }
 
     /// The other QEMU: its own memory and eventfds, at the NIC that the guest is to go to.
-    struct Destination {
+    struct Destination : test::NextClient {
         explicit Destination(const NicServer& nic, base::UniqueFd lent = test::make_memfd(kRam))
-            : client(nic.socket()), memory(std::move(lent)) {
-            for (auto& eventfd : eventfds) eventfd = test::make_eventfd();
-            good = client.ok() && client.map(1ULL << 32, kRam, memory.get());
-            for (unsigned i = 0; good && i < RemoteNic::kVectors; ++i)
-                good = client.set_vector(i, eventfds[i].get());
-        }
-        RawVfioUser client;
-        base::UniqueFd memory;
-        std::array<base::UniqueFd, RemoteNic::kVectors> eventfds;
-        bool good = false;
+            : NextClient(nic.socket(), std::move(lent)) {}
     };
     void copy_page(const Destination& to, std::uint64_t page) {
         std::array<std::byte, kPage> bytes;

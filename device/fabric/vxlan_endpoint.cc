@@ -220,6 +220,15 @@ void VxlanEndpoint::hear_later(std::size_t sender) {
     }
 }
 
+/// Whether it is told later: the thread whose datagram was the first one too large has not come
+/// back from its call.
+bool VxlanEndpoint::tell_later(const base::NetworkError& error) {
+    constexpr base::Duration kPause = std::chrono::milliseconds(10);
+    if (!error.of_host || refused_.load(std::memory_order_relaxed) != 0) return false;
+    if (!std::exchange(untold_, error)) later_.arm(kPause);
+    return true;
+}
+
 /// One line for what may come as often as frames are sent.
 void VxlanEndpoint::tell(const base::NetworkError& error) {
     const bool too_large = error.error == EMSGSIZE;
@@ -232,7 +241,12 @@ void VxlanEndpoint::tell(const base::NetworkError& error) {
     const base::TimePoint now = loop_.clock().now();
     if (now < next) return;
     next = now + kRest;
-    if (!too_large) {
+    if (!too_large || !tell_later(error)) warn(error);
+}
+
+void VxlanEndpoint::warn(const base::NetworkError& error) {
+    const roce::Gid peer = ip_of(error.peer);
+    if (error.error != EMSGSIZE) {
         OM_WARN("vxlan unreachable: local={} peer={} reason=\"{}\"", local_.text(), ip_text(peer),
                 std::strerror(error.error));
         return;

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/counters.h"
@@ -104,6 +106,8 @@ private:
     void read_errors(std::size_t sender);
     void hear_later(std::size_t sender);
     void tell(const base::NetworkError& error);
+    [[nodiscard]] bool tell_later(const base::NetworkError& error);
+    void warn(const base::NetworkError& error);
 
     base::EventLoop& loop_;
     const base::SocketAddress local_;
@@ -126,7 +130,9 @@ private:
     std::array<std::atomic<base::TimePoint>, kSenders> hears_at_{};
     std::unordered_map<std::uint32_t, VxlanUplink*> uplinks_;
     VxlanEndpointCounters counters_;
-    std::atomic<std::size_t> refused_{0};  // bytes of the last datagram that was too large
+    std::atomic<std::size_t> refused_{0};       // bytes of the last datagram that was too large
+    std::optional<base::NetworkError> untold_;  // until it is known how large that was
+    base::Timer later_{loop_, [this] { warn(*std::exchange(untold_, std::nullopt)); }};
     /// When the next line about another end may come, each in the place that it shares with others.
     static constexpr base::Duration kRest = std::chrono::seconds(60);
     static constexpr std::size_t kPlaces = 64;

@@ -176,6 +176,11 @@ public:
         take(value);
         return value;
     }
+    /// Of a list with at most so many.
+    template <typename List>
+    void at_most(std::size_t most, List& values) {
+        list(values, most);
+    }
     template <typename Enum>
     void choice(Enum& value, Enum last) {
         const auto number = get<std::underlying_type_t<Enum>>();
@@ -248,11 +253,11 @@ private:
     }
     template <typename T, typename A>
     void take_object(std::vector<T, A>& values) {
-        list(values);
+        list(values, SIZE_MAX);
     }
     template <typename T>
     void take_object(std::deque<T>& values) {
-        list(values);
+        list(values, SIZE_MAX);
     }
     template <typename T>
     void take_object(std::optional<T>& value) {
@@ -263,9 +268,11 @@ private:
     requires Fielded<StateReader, T>
     void take_object(T& value) { T::fields(*this, value); }
     template <typename List>
-    void list(List& values) {
+    void list(List& values, std::size_t most) {
         values.clear();
-        for (std::size_t n = count(); n > 0 && ok(); --n) take(values.emplace_back());
+        const std::size_t number = count();
+        require(number <= most, "more than there can be");
+        for (std::size_t n = number; n > 0 && ok(); --n) take(values.emplace_back());
     }
 
     TimePoint now_;
@@ -288,8 +295,11 @@ void save_counters(StateWriter& out, const Counters& counters) {
 /// Into those of a layer that has counted nothing that has to stay.
 template <typename Counters>
 void load_counters(StateReader& in, Counters& counters) {
+    constexpr std::size_t kMost = 4096;  // no version has as many
     std::unordered_map<std::uint64_t, std::uint64_t> values;
-    for (std::size_t n = in.count(2 * sizeof(std::uint64_t)); n > 0 && in.ok(); --n) {
+    const std::size_t count = in.count(2 * sizeof(std::uint64_t));
+    in.require(count <= kMost, "more counters than there can be");
+    for (std::size_t n = count; n > 0 && in.ok(); --n) {
         const auto name = in.get<std::uint64_t>();
         values[name] = in.get<std::uint64_t>();
     }

@@ -83,6 +83,7 @@ void EqTable::save(base::StateWriter& out) const {
 
 void EqTable::load(base::StateReader& in, const DoorbellPages& pages) {
     ids_.load(in);
+    loaded_events_ = 0;
     const std::size_t count = in.count();
     in.require(count == ids_.used(), "EQs without a number");
     for (std::size_t i = 0; i < count && in.ok(); ++i) load_one(in, pages);
@@ -107,9 +108,16 @@ void EqTable::load_one(base::StateReader& in, const DoorbellPages& pages) {
     slot.charge = std::move(*charge);
     slot.eq = make_handle<EventQueue>(id, std::move(page), Ring(memory_, std::move(region), bytes),
                                       irq_, vector);
-    slot.eq->load(in);
+    // What there may be of them at all: who they are of comes later.
+    slot.eq->load(in, account_.limit() / EventQueue::held_cost() - loaded_events_);
+    loaded_events_ += slot.eq->held();
     if (id.value() >= slots_.size()) slots_.resize(id.value() + 1);
     slots_[id.value()] = std::move(slot);
+}
+
+void EqTable::finish_load(base::StateReader& in) {
+    in.require(loaded_events_ <= account_.used() / EventQueue::held_cost(),
+               "more events than there are objects for");
 }
 
 bool EqTable::fits(const DmaRegion& region, std::uint64_t bytes) {

@@ -45,6 +45,8 @@ public:
     void save(base::StateWriter& out) const;
     /// `pages` are there by then.
     void load(base::StateReader& in, const DoorbellPages& pages);
+    /// All objects are there by then: they pay for what is held back of theirs.
+    void finish_load(base::StateReader& in);
 
 private:
     struct Slot {
@@ -60,7 +62,8 @@ private:
     base::MemoryAccount& account_;
     const std::uint32_t max_eqs_;
     IdPool ids_;
-    std::vector<Slot> slots_;  // by id
+    std::vector<Slot> slots_;          // by id
+    std::uint64_t loaded_events_ = 0;  // that are held back, of a state
 };
 
 }  // namespace openmana::gdma

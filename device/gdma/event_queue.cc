@@ -134,12 +134,14 @@ void EventQueue::save(base::StateWriter& out) const {
     for (const Event& event : held_) out(static_cast<std::uint8_t>(event.type), event.data);
 }
 
-void EventQueue::load(base::StateReader& in) {
+void EventQueue::load(base::StateReader& in, std::uint64_t most) {
     const std::lock_guard lock(mutex_);
     in(producer_, consumer_, armed_);
     in.require(consumer_ <= producer_ && producer_ - consumer_ <= entries_ && consumer_ >= entries_,
                "positions of an EQ that cannot be");
-    for (std::size_t n = in.count(sizeof(Event::data)); n > 0 && in.ok(); --n) {
+    const std::size_t count = in.count(sizeof(Event::data));
+    in.require(count <= most, "more events than there are objects for");
+    for (std::size_t n = count; n > 0 && in.ok(); --n) {
         Event event{};
         event.type = static_cast<EqeType>(in.get<std::uint8_t>());
         in(event.data);
@@ -152,6 +154,11 @@ void EventQueue::load(base::StateReader& in) {
         held_.clear();
         names_.clear();
     }
+}
+
+std::uint64_t EventQueue::held() const {
+    const std::lock_guard lock(mutex_);
+    return held_.size();
 }
 
 void EventQueue::forget(EqeType type, std::uint32_t object, std::uint32_t number) {

@@ -55,7 +55,10 @@ public:
     void forget(EqeType type, std::uint32_t object, std::uint32_t number = 0);
     /// All but id, page, vector and ring, which it was made with.
     void save(base::StateWriter& out) const;
-    void load(base::StateReader& in);
+    /// With so many events that are held back at most.
+    void load(base::StateReader& in, std::uint64_t most);
+    /// Events that are held back.
+    [[nodiscard]] std::uint64_t held() const;
     [[nodiscard]] const Ring& ring() const { return ring_; }
     /// What one that is held back takes: who may have it posted pays for that beforehand.
     [[nodiscard]] static constexpr std::uint64_t held_cost() {

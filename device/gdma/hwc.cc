@@ -154,7 +154,8 @@ std::unique_ptr<Hwc> Hwc::load(const Parts& parts, base::StateReader& in, std::u
     const MemoryRegion* const key = tables.keys.find(hwc->key_);
     in.require(hwc->page_ && hwc->page_->owner == kHwcDevice && hwc->pd_ &&
                    hwc->pd_->owner == kHwcDevice && hwc->eq_ && hwc->cq_ &&
-                   hwc->cq_->eq() == hwc->eq_.get() && !hwc->cq_->has_record() && key != nullptr &&
+                   hwc->cq_->eq() == hwc->eq_.get() && !hwc->cq_->has_record() &&
+                   hwc->eq_->ring().start() && hwc->cq_->ring().start() && key != nullptr &&
                    key->pd == hwc->pd_ && key->type == MrType::kGpa,
                "HWC that cannot be");
     if (!in.ok()) return nullptr;

@@ -161,8 +161,7 @@ void RegionTable::load_one(base::StateReader& in) {
             account_.charge(base::heap_cost(shape.page_count * sizeof(std::uint64_t)));
         if (!pages_charge) in.refuse(pages_charge.error());
         std::vector<std::uint64_t> pages;
-        in(pages);
-        in.require(pages.size() < shape.page_count, "DMA region has all of its pages");
+        in.at_most(shape.page_count - 1, pages);
         if (!in.ok()) return;
         entry.pages_charge = std::move(*pages_charge);
         entry.pages.reserve(shape.page_count);

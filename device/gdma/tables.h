@@ -99,6 +99,7 @@ struct Tables {
     /// All who were to take of these what is theirs have done so.
     void finish_load(base::StateReader& in) {
         in.require(sqs.all_adopted() && rqs.all_adopted(), "ids of a queue that there is not");
+        eqs.finish_load(in);
         cqs.drop_restored();
     }
     [[nodiscard]] ObjectCounts counts() const {

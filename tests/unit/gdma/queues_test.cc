@@ -4,6 +4,9 @@
 #include <numeric>
 #include <thread>
 
+#include "gdma/doorbell_pages.h"
+#include "gdma/eq_table.h"
+#include "support/state_damage.h"
 #include "unit/gdma/fixture.h"
 
 namespace openmana::gdma {
@@ -28,6 +31,47 @@ protected:
     test::FakeIrq irq;
     test::RingMemory view;  // of the last make_ring
 };
+
+/// Event queues of two functions: one writes its state, the other one reads it.
+class EqStateTest : public QueueTest {
+protected:
+    EqStateTest() {
+        pages = pages_of.allocate(kGuest).value();
+        const std::uint64_t page = ram.alloc(4096).value();
+        eq = eqs.create(kGuest,
+                        RegionClaim(std::make_unique<DmaRegion>(4096, 0, 12, std::span(&page, 1))),
+                        4096, pages, 0)
+                 .value();
+    }
+    /// Into a function whose objects have taken so many bytes of so many.
+    base::Result<void> load(std::uint64_t limit, std::uint64_t used) {
+        const auto state = test::written({}, [&](base::StateWriter& out) { eqs.save(out); });
+        base::MemoryAccount account(limit);
+        const auto objects = account.charge(used).value();
+        EqTable other(memory, irq, account, 16);
+        return test::read_state(state, {}, [&](base::StateReader& in) {
+            other.load(in, pages_of);
+            other.finish_load(in);
+        });
+    }
+    DoorbellPages pages_of{4};
+    base::MemoryAccount unlimited;
+    EqTable eqs{memory, irq, unlimited, 16};
+    Handle<PageGrant> pages;
+    Handle<EventQueue> eq;
+};
+
+TEST_F(EqStateTest, EventsThatAreHeldBackAreThoseOfObjects) {
+    constexpr std::uint32_t kFits = 4096 / 16;
+    constexpr std::uint32_t kHeld = 1000;
+    for (std::uint32_t cq = 0; cq < kFits + kHeld; ++cq) eq->post(EqeType::kCompletion, {cq, 0, 0});
+    ASSERT_EQ(eq->held(), kHeld);
+    constexpr std::uint64_t kPaid = kHeld * EventQueue::held_cost();
+    const auto loaded = load(4 * kPaid, kPaid);
+    EXPECT_TRUE(loaded) << loaded.error().text;
+    EXPECT_FALSE(load(4 * kPaid, kPaid / 4)) << "no objects that have them posted";
+    EXPECT_FALSE(load(kPaid / 2, 0)) << "more than all objects together may take";
+}
 
 class EventQueueTest : public QueueTest {
 protected:

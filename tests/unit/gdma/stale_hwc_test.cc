@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hardware channel of a function whose process has ended: its driver is asked for a reset, and
 // what it commands until then is refused.
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
 
+#include "base/endian.h"
 #include "support/current_function.h"
+#include "support/state_damage.h"
 #include "unit/gdma/fixture.h"
 
 #include <mana/gdma.h>
@@ -73,6 +78,38 @@ protected:
                                    .put<std::uint64_t>(48, MANA_HW_PROTOCOL_VERSION)
                                    .put<std::uint64_t>(56, 0x27e686d))
                         .ok());
+    }
+
+    /// Reads a state of a channel that has the ring at this address in two pieces.
+    base::Result<void> load_split(std::vector<std::byte> state, std::uint64_t ring) {
+        constexpr std::uint64_t kBytes = MANA_HW_HWC_QUEUE_BYTES;
+        const auto place_of = [&](std::string_view bytes) {
+            const auto found = std::ranges::search(state, std::as_bytes(std::span(bytes)));
+            EXPECT_FALSE(found.empty());
+            return static_cast<std::size_t>(found.begin() - state.begin());
+        };
+        // The number of pieces, then address and length of each.
+        struct [[gnu::packed]] {
+            std::uint32_t pieces = 1;
+            std::uint64_t address, length;
+        } const whole{1, ring, kBytes};
+        const std::size_t at = place_of({reinterpret_cast<const char*>(&whole), sizeof whole});
+        base::store_le<std::uint32_t>(&state[at], 2);
+        base::store_le<std::uint64_t>(&state[at + 12], kBytes / 2);
+        std::array<std::byte, 16> second_piece;
+        base::store_le<std::uint64_t>(second_piece.data(), ring + kBytes / 2);
+        base::store_le<std::uint64_t>(&second_piece[8], kBytes / 2);
+        state.insert(state.begin() + static_cast<std::ptrdiff_t>(at + sizeof whole),
+                     second_piece.begin(), second_piece.end());
+        // The parts that it is in: a tag and a version, then their length.
+        for (const std::string_view tag : {"GDMA", "TABL"}) {
+            std::byte* const length = &state[place_of(tag) + 8];
+            base::store_le(length, base::load_le<std::uint64_t>(length) + second_piece.size());
+        }
+        Function other{executor, memory, irq, FunctionConfig()};
+        const auto body = test::with_head(std::span(state).subspan(24));
+        TRY(auto in, base::StateReader::open(body, world.now()));
+        return other.load(in);
     }
 
     test::SimWorld world;
@@ -204,6 +241,17 @@ TEST_F(StaleHwcTest, WhatItsDriverIsGoesWithTheState) {
     const auto loaded = other.load(*in);
     ASSERT_TRUE(loaded) << loaded.error().text;
     EXPECT_EQ(of_other.channel.driver_caps, 0x27e686dU);
+}
+
+/// A state that somebody made: whoever goes on behind a crash finds rings in one piece alone.
+TEST_F(StaleHwcTest, AChannelWhoseRingsAreInPiecesIsRefused) {
+    const auto state = test::written(world.now(), [&](base::StateWriter& out) { first.save(out); });
+    for (const std::uint64_t ring : {ledger.channel.channel.get().eq.ring.address,
+                                     ledger.channel.channel.get().cq.ring.address}) {
+        const auto loaded = load_split(state.bytes, ring);
+        ASSERT_FALSE(loaded);
+        EXPECT_STREQ(loaded.error().text, "HWC that cannot be");
+    }
 }
 
 TEST_F(StaleHwcTest, AfterTheResetNothingIsWritten) {

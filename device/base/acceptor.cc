@@ -64,6 +64,12 @@ void Acceptor::resume() {
 void Acceptor::accept() {
     // Another handler may have called `hold` after the loop had learnt of the client.
     if (held_) return;
+    if (mark_ != nullptr) mark_->store(1, std::memory_order_seq_cst);
+    take_client();
+    if (mark_ != nullptr) mark_->store(0, std::memory_order_seq_cst);
+}
+
+void Acceptor::take_client() {
     UniqueFd client = listener_.accept();
     if (!client) {
         const int error = errno;

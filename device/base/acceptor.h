@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,9 @@ public:
     Acceptor(const Acceptor&) = delete;
     Acceptor& operator=(const Acceptor&) = delete;
 
+    /// `mark` is 1 from before a client is taken until its callback has returned: for who goes on
+    /// behind a crash. Outlives this.
+    void mark_accepts(std::atomic<std::uint32_t>& mark) { mark_ = &mark; }
     /// Once.
     void start(OnClient on_client);
     /// Leaves who comes in the socket's queue until `resume`.
@@ -55,6 +59,7 @@ public:
 private:
     Acceptor(EventLoop& loop, UnixListener listener, std::string event);
     void accept();
+    void take_client();
     /// Neither can fail: changing what a watched descriptor is watched for takes no memory.
     void watch();
     void unwatch();
@@ -62,6 +67,7 @@ private:
     EventLoop& loop_;
     UnixListener listener_;
     const std::string event_;
+    std::atomic<std::uint32_t>* mark_ = nullptr;
     OnClient on_client_;
     Timer again_;
     bool held_ = true;

@@ -2,7 +2,9 @@
 #include "manad/ledger.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -17,25 +20,59 @@
 
 #include "base/log.h"
 #include "base/unix_socket.h"
+#include "manad/shared_fork.h"
 
 namespace openmana::manad {
 namespace {
 
 constexpr std::size_t kHead = 4096;
 
-/// The NIC that a connection came to, if it came to one of these.
-NicLedger* accepted_by(int number, const std::vector<std::pair<NicLedger*, std::string>>& sockets) {
+/// Whether it is a connection that came to this path. A client can make and send one that says so.
+bool came_to(int number, const std::string& path) {
     base::UniqueFd fd(number);
     const bool connected = base::is_unix_stream(fd, false);
     (void)fd.release();
-    if (!connected) return nullptr;
     sockaddr_un address{};
     socklen_t bytes = sizeof address;
-    if (::getsockname(number, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return nullptr;
-    const std::string path(address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path));
-    const auto found =
-        std::ranges::find_if(sockets, [&](const auto& entry) { return entry.second == path; });
-    return found == sockets.end() ? nullptr : found->first;
+    if (!connected || ::getsockname(number, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+        return false;
+    return path ==
+           std::string_view(address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path));
+}
+
+/// A client that was accepted, and whose NIC had not written that down; -1 if there was none. Among
+/// several nobody can tell which it is.
+int accepted_client(const vfio_user::ServerLedger& server, const std::string& path,
+                    std::span<const int> unnamed) {
+    if (server.accepting.load() == 0 || server.client.number() >= 0) return -1;
+    const auto fits = [&](int number) { return came_to(number, path); };
+    if (std::ranges::count_if(unnamed, fits) != 1) return -1;
+    return *std::ranges::find_if(unnamed, fits);
+}
+
+/// Nothing that a client sends can make that wait.
+bool closes_at_once(int number) {
+    if (::fcntl(number, F_GET_SEALS) >= 0) return true;
+    int domain = -1;
+    socklen_t bytes = sizeof domain;
+    return ::getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX;
+}
+
+/// A client says how long it takes to close some files: those of a file system of its own, sockets
+/// that wait for their other end. A process that shares the descriptors does it, and ends with this
+/// one: nothing closes a descriptor by a number that somebody else has by then. Where there can be
+/// no process they stay open.
+void close_aside(std::vector<int> numbers) {
+    if (numbers.empty()) return;
+    std::ranges::partition(numbers, closes_at_once);
+    const pid_t self = ::getpid();
+    const pid_t child = fork_sharing_descriptors(0);
+    if (child != 0) return;
+    (void)::prctl(PR_SET_NAME, "manad-close");
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (::getppid() == self)
+        for (const int number : numbers) ::close(number);
+    ::_exit(0);
 }
 
 }  // namespace
@@ -142,19 +179,18 @@ std::size_t Ledger::recover(Options& options, std::span<const int> kept) {
             if (own.text == text) sockets.emplace_back(&nic, own.socket);
     }
     std::ranges::sort(named);
-    std::size_t closed = 0;
-    for (const int number : open_descriptors()) {
-        if (std::ranges::binary_search(named, number)) continue;
-        // A client that was accepted, and whose NIC had not written that down.
-        NicLedger* const nic = accepted_by(number, sockets);
-        if (nic != nullptr && nic->server.client.number() < 0) {
-            nic->server.begin_session();
-            nic->server.client.hold(number);
-            continue;
-        }
-        ::close(number);
-        ++closed;
+    std::vector<int> unnamed = open_descriptors();
+    std::erase_if(unnamed, [&](int number) { return std::ranges::binary_search(named, number); });
+    for (const auto& [nic, path] : sockets) {
+        const int client = accepted_client(nic->server, path, unnamed);
+        nic->server.accepting.store(0);
+        if (client < 0) continue;
+        nic->server.begin_session();
+        nic->server.client.hold(client);
+        std::erase(unnamed, client);
     }
+    const std::size_t closed = unnamed.size();
+    close_aside(std::move(unnamed));
     return closed;
 }
 

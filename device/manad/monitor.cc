@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/monitor.h"
 
-#include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "manad/shared_fork.h"
 
 namespace openmana::manad {
 namespace {
@@ -23,18 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 /// Before the second, third, ... process of those that end one after the other.
 constexpr base::Duration kFirstDelay = std::chrono::milliseconds(25);
-
-/// As fork(), but the child shares the descriptors. The C library does not know, so it is told the
-/// one thing that it keeps about itself: the number of its thread.
-pid_t fork_sharing_descriptors() {
-    unsigned long flags = CLONE_FILES | SIGCHLD;
-    int* number = nullptr;
-#ifdef __x86_64__
-    if (::prctl(PR_GET_TID_ADDRESS, &number, 0, 0, 0) == 0 && number != nullptr)
-        flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-#endif
-    return static_cast<pid_t>(::syscall(SYS_clone, flags, nullptr, nullptr, number, 0UL));
-}
 
 class Monitor {
 public:
@@ -48,7 +35,7 @@ public:
     base::Result<unsigned> run() {
         const pid_t self = ::getpid();
         for (unsigned life = 1;; ++life) {
-            child_ = fork_sharing_descriptors();
+            child_ = fork_sharing_descriptors(SIGCHLD);
             if (child_ < 0)
                 return base::fail(base::ErrorCode::kIo, "cannot start a process",
                                   static_cast<unsigned>(errno));

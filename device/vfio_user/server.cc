@@ -90,7 +90,9 @@ Server::Server(base::EventLoop& loop, DeviceBackend& backend,
           counters_.retains_ended.add();
           forget_device();
       }) {
-    if (ledger_ != nullptr) ledger_->listener.hold(acceptor_->listener().fd());
+    if (ledger_ == nullptr) return;
+    ledger_->listener.hold(acceptor_->listener().fd());
+    acceptor_->mark_accepts(ledger_->accepting);
 }
 
 Server::~Server() {

@@ -71,6 +71,8 @@ struct ServerLedger {
 
     base::HeldFd listener;
     base::HeldFd client;
+    /// One is being accepted, and may have a descriptor that `client` does not name.
+    std::atomic<std::uint32_t> accepting{0};
     /// The device is as its client has left it, and waits for another one (MovableDevice::retain).
     /// With a client it says nothing.
     std::atomic<std::uint32_t> retained{0};

@@ -44,7 +44,8 @@ EnclosingPages enclosing_pages(std::uint64_t offset, std::uint64_t length, std::
     return {offset - skip, (skip + length + page - 1) & ~(page - 1), skip};
 }
 
-Result<FileMapping> FileMapping::create(const UniqueFd& fd, const Part& part, MemoryLoss* loss) {
+Result<FileMapping> FileMapping::create(const UniqueFd& fd, const Part& part, MemoryLoss* loss,
+                                        std::uint64_t most) {
     TRY(const std::uint64_t page, memory_page(fd));
     if (!std::has_single_bit(page))
         return fail(ErrorCode::kUnsupported, "page size of the memory file", page);
@@ -57,6 +58,8 @@ Result<FileMapping> FileMapping::create(const UniqueFd& fd, const Part& part, Me
         return fail(ErrorCode::kOutOfRange, "DMA map passes the end of its file", part.offset,
                     part.length);
     const EnclosingPages whole = enclosing_pages(part.offset, part.length, page);
+    if (whole.length > most)
+        return fail(ErrorCode::kExhausted, "DMA maps of too many bytes", whole.length, most);
     const int protection =
         (part.readable ? PROT_READ : 0) | (part.writable ? PROT_READ | PROT_WRITE : 0);
     void* pages = ::mmap(nullptr, whole.length, protection, MAP_SHARED, fd.get(),

@@ -45,10 +45,14 @@ public:
     /// Only files that are memory: memfd, tmpfs, hugetlbfs. A page fault on any other may wait for
     /// a disk, a network or, with FUSE, for the client itself. Keeps the file from shrinking where
     /// it can be sealed. `loss`, if any, is told when pages of the part go away, and outlives the
-    /// mapping. Takes the fd only for the time of the call.
-    static Result<FileMapping> create(const UniqueFd& fd, const Part& part, MemoryLoss* loss);
+    /// mapping. kExhausted: with the pages around the part it is more than `most` bytes. Takes the
+    /// fd only for the time of the call.
+    static Result<FileMapping> create(const UniqueFd& fd, const Part& part, MemoryLoss* loss,
+                                      std::uint64_t most = UINT64_MAX);
 
     [[nodiscard]] std::byte* data() const { return pages_ + skip_; }
+    /// With the pages around the part.
+    [[nodiscard]] std::uint64_t length() const { return pages_ == nullptr ? 0 : length_; }
     [[nodiscard]] explicit operator bool() const { return pages_ != nullptr; }
 
 private:

@@ -51,18 +51,19 @@ Result<void> GuestMemory::insert(Range range) {
         TRY(range.log, PageLog::create(range.length));
     }
     count_work(1 + static_cast<std::uint64_t>(ranges_.end() - after) / kSmallSteps);
+    mapped_bytes_ += range.lent.mapping.length();
     ranges_.insert(after, std::move(range));
     ranges_changed();
     return {};
 }
 
 Result<GuestMemory::Lent> GuestMemory::map_file(GuestAddr address, const UniqueFd& fd,
-                                                const FileMapping::Part& part) {
+                                                const FileMapping::Part& part, std::uint64_t most) {
     if (!sane(address.value(), part.length) || (address.value() & kPageMask) != 0 ||
         (part.length & kPageMask) != 0 || (part.offset & kPageMask) != 0)
         return fail(ErrorCode::kInvalidArgument, "DMA map is not page aligned", address.value(),
                     part.length);
-    TRY(auto mapping, FileMapping::create(fd, part, loss_));
+    TRY(auto mapping, FileMapping::create(fd, part, loss_, most));
     TRY(auto file, files_.find(fd));
     return Lent{std::move(mapping), std::move(file)};
 }
@@ -94,6 +95,12 @@ Result<void> GuestMemory::map_host(GuestAddr address, std::span<std::byte> memor
     return insert(Range{address.value(), memory.size(), memory.data(), true, writable});
 }
 
+void GuestMemory::give_back(Range& range, Unmapped& to) {
+    mapped_bytes_ -= range.lent.mapping.length();
+    if (range.lent.mapping) to.mappings.push_back(std::move(range.lent));
+    if (range.log) to.logs.push_back(std::move(range.log));
+}
+
 Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_t length) {
     if (!sane(address.value(), length))
         return fail(ErrorCode::kInvalidArgument, "DMA unmap is empty or wraps", address.value(),
@@ -112,7 +119,7 @@ Result<GuestMemory::Unmapped> GuestMemory::unmap(GuestAddr address, std::uint64_
     if (removed.bytes == 0) return removed;
     std::erase_if(ranges_, [&](Range& range) {
         const bool inside = range.address >= address.value() && range.address <= last;
-        if (inside && range.lent.mapping) removed.mappings.push_back(std::move(range.lent));
+        if (inside) give_back(range, removed);
         return inside;
     });
     ranges_changed();
@@ -125,7 +132,7 @@ GuestMemory::Unmapped GuestMemory::unmap_all() {
     removed.mappings.reserve(ranges_.size());
     for (Range& range : ranges_) {
         removed.bytes += range.length;
-        if (range.lent.mapping) removed.mappings.push_back(std::move(range.lent));
+        give_back(range, removed);
     }
     ranges_.clear();
     ranges_changed();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,6 +41,7 @@ public:
     struct Unmapped {
         std::uint64_t bytes = 0;
         std::vector<Lent> mappings;
+        std::vector<PageLog> logs;
     };
 
     /// `loss`, if any, is told when memory of a file goes away, and outlives this.
@@ -49,9 +51,10 @@ public:
 
     /// Maps the part of the file that `[address, address + length)` is to be: the step of a map
     /// that needs no exclusion. Fails on a zero or unaligned length, if the file is too short or
-    /// not of a kind that is taken (FileMapping), if it is one too many (LentFiles), or if the
-    /// system refuses. Keeps a copy of the fd.
-    Result<Lent> map_file(GuestAddr address, const UniqueFd& fd, const FileMapping::Part& part);
+    /// not of a kind that is taken (FileMapping), if it is one too many (LentFiles), if it takes
+    /// more than `most` bytes of address space, or if the system refuses. Keeps a copy of the fd.
+    Result<Lent> map_file(GuestAddr address, const UniqueFd& fd, const FileMapping::Part& part,
+                          std::uint64_t most = UINT64_MAX);
     /// Adds what map_file() has mapped. Fails on overlap.
     Result<void> add(GuestAddr address, const FileMapping::Part& part, Lent lent);
     /// A file whose descriptor another process kept that has ended: what is mapped of it next has
@@ -103,6 +106,19 @@ public:
         std::uint64_t unit = 0;
         std::span<std::byte> bits;
     };
+    /// Calls `f(address, length)` for all pieces of `[address, address + length)` that are logged,
+    /// each of `step` bytes at most.
+    template <typename F>
+    void each_logged(GuestAddr address, std::uint64_t length, std::uint64_t step, F&& f) const {
+        const std::uint64_t end = address.value() + (length - 1);
+        for (const Range& range : ranges_) {
+            const std::uint64_t last = std::min(end, range.address + (range.length - 1));
+            std::uint64_t at = std::max(address.value(), range.address);
+            if (!range.log || range.address > end || last < at) continue;
+            for (; last - at >= step; at += step) f(GuestAddr(at), step);
+            f(GuestAddr(at), last - at + 1);
+        }
+    }
     /// Sets the bits of those pages of `[address, address + length)` that were noted, and notes
     /// them no more. Whole pages; in an exclusion.
     void take_written(GuestAddr address, std::uint64_t length, const WriteReport& report);
@@ -112,6 +128,8 @@ public:
     /// Changes with every map and unmap; starts at 1, so that 0 can mean "never resolved".
     [[nodiscard]] std::uint64_t generation() const { return generation_; }
     [[nodiscard]] std::size_t range_count() const { return ranges_.size(); }
+    /// Bytes of this process's address space that files take.
+    [[nodiscard]] std::uint64_t mapped_bytes() const { return mapped_bytes_; }
 
     /// Whether the address is known, but has no memory behind it.
     [[nodiscard]] bool is_hole(GuestAddr address) const;
@@ -148,6 +166,7 @@ private:
         return access == Access::kRead ? range.readable : range.writable;
     }
     void ranges_changed();
+    void give_back(Range& range, Unmapped& to);
     void load_range(StateReader& in, std::span<const UniqueFd> files);
     Result<void> insert(Range range);
     [[nodiscard]] const Range* range_of(std::uint64_t address) const;
@@ -155,6 +174,7 @@ private:
     MemoryLoss* const loss_;
     LentFiles files_;
     std::vector<Range> ranges_;       // sorted by address, disjoint
+    std::uint64_t mapped_bytes_ = 0;  // of their files
     std::span<const Range> visible_;  // all of them, or none
     bool reachable_ = true;
     bool logs_ = false;

@@ -11,7 +11,7 @@
 
 #include "base/heap.h"
 #include "base/log.h"
-#include "manad/dma_ranges.h"
+#include "manad/dma_limits.h"
 #include "manad/in_words.h"
 #include "manad/nic_mtus.h"
 #include "manad/open_ends.h"
@@ -59,14 +59,14 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
     if (taken != nullptr) daemon->from_ = taken->handed().pid;
     daemon->ledger_ = ledger;
-    const std::size_t ranges = dma_ranges_of_each(options.nics.size(), mappings_of_a_process());
+    const pci::DmaLimits limits = dma_limits_of_each(options.nics.size(), mappings_of_a_process());
     std::vector<std::string> cut;
     const auto find_once = [&known = daemon->path_mtus_](const fabric::UplinkConfig& uplink) {
         return known.emplace(uplink.name, fabric::find_mtu(uplink)).first->second;
     };
     for (NicOptions& nic : with_mtus_of_paths(options, cut, find_once)) {
         subject = nic.socket;
-        nic.max_dma_ranges = ranges;
+        nic.dma = limits;
         HandedOver::Nic* handed = nullptr;
         if (taken != nullptr) {
             TRY(handed, taken->nic(nic.nic.name));
@@ -196,8 +196,11 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
     wanted.nics.push_back(nic);
     if (policy) wanted.policies.push_back(*policy);
     if (auto conflict = find_conflict(wanted)) return tl::unexpected(std::move(*conflict));
-    std::size_t promised = 0;
-    for (const auto& other : nics_) promised += other->max_dma_ranges();
+    pci::DmaLimits promised{.ranges = 0, .bytes = 0};
+    for (const auto& other : nics_) {
+        promised.ranges += other->dma_limits().ranges;
+        promised.bytes += other->dma_limits().bytes;
+    }
     Options alone = options_;
     alone.nics = {nic};
     std::vector<std::string> lines;
@@ -205,11 +208,11 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
         return path_mtus_.at(uplink.name);
     };
     NicOptions made = with_mtus_of_paths(alone, lines, known).front();
-    made.max_dma_ranges = dma_ranges_of_another(promised, mappings_of_a_process());
-    if (made.max_dma_ranges == 0)
+    made.dma = dma_limits_of_another(promised, mappings_of_a_process());
+    if (made.dma.ranges == 0)
         return tl::unexpected(std::string(
-            "the NICs that are there have all the mappings that the system gives a process "
-            "(vm.max_map_count)"));
+            "the NICs that are there have all the mappings (vm.max_map_count) or all the address "
+            "space that the system gives a process"));
     std::string subject;
     const auto network = network_.network_for(nic.network);
     if (!network) return tl::unexpected(in_words(nic.network, network.error()));

@@ -104,18 +104,17 @@ void NicMover::log_no_writes() {
 }
 
 /// Visitors note a page before they write to it: in an exclusion none is in between. Each step is
-/// bounded.
+/// bounded, and there are as many as what is logged has, however long what is asked for is.
 Result<void> NicMover::report_writes(std::uint64_t address, std::uint64_t length,
                                      std::uint64_t unit, std::span<std::byte> bits) {
-    constexpr std::uint64_t kStep = 2ULL << 30;
+    constexpr std::uint64_t kStep = 64ULL << 20;
     if (!memory_.logs_writes()) return fail(ErrorCode::kInvalidArgument, "no write log is kept");
     const base::GuestMemory::WriteReport report{base::GuestAddr(address), unit, bits};
-    for (std::uint64_t done = 0; done < length;) {
-        const std::uint64_t step = std::min(length - done, kStep);
-        const base::Gate::Exclusion alone(nic_.function().gate(), {"report of a write log"});
-        memory_.take_written(base::GuestAddr(address + done), step, report);
-        done += step;
-    }
+    memory_.each_logged(
+        base::GuestAddr(address), length, kStep, [&](base::GuestAddr at, std::uint64_t bytes) {
+            const base::Gate::Exclusion alone(nic_.function().gate(), {"report of a write log"});
+            memory_.take_written(at, bytes, report);
+        });
     return {};
 }
 

@@ -16,7 +16,7 @@ namespace {
 pci::EndpointConfig endpoint_config(const NicOptions& options) {
     pci::EndpointConfig config;
     config.name = options.nic.name;
-    config.max_dma_ranges = options.max_dma_ranges;
+    config.dma = options.dma;
     // EUI-64 of the MAC, as real adapters report it.
     const auto& mac = options.nic.mac;
     for (const std::uint8_t octet :
@@ -32,7 +32,7 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
                      NicLedgerClaim ledger)
     : ledger_(std::move(ledger)),
       socket_(options.socket),
-      max_dma_ranges_(options.max_dma_ranges),
+      dma_limits_(options.dma),
       network_(options.network),
       thread_(std::move(thread)),
       loss_(std::move(loss)),

@@ -52,7 +52,7 @@ public:
     [[nodiscard]] fabric::Nic& nic() { return *nic_; }
     [[nodiscard]] const std::string& name() const { return nic_->config().name; }
     [[nodiscard]] const std::string& socket() const { return socket_; }
-    [[nodiscard]] std::size_t max_dma_ranges() const { return max_dma_ranges_; }
+    [[nodiscard]] const pci::DmaLimits& dma_limits() const { return dma_limits_; }
     /// Name of the one that it is in.
     [[nodiscard]] const std::string& network() const { return network_; }
 
@@ -127,7 +127,7 @@ private:
 
     NicLedgerClaim ledger_;  // or null; all others write to it
     const std::string socket_;
-    const std::size_t max_dma_ranges_;
+    const pci::DmaLimits dma_limits_;
     const std::string network_;
     std::shared_ptr<LoopThread> thread_;
     std::unique_ptr<base::MemoryLoss> loss_;

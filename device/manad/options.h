@@ -34,7 +34,7 @@ struct NicOptions {
     bool mtu_given = false;   ///< nic.max_mtu was said, and does not follow from uplinks
     std::string text;         ///< as given, in the order of the keys
     bool came_later = false;  ///< and so is none of those that a reload is about
-    std::size_t max_dma_ranges = pci::EndpointConfig().max_dma_ranges;  ///< not an option
+    pci::DmaLimits dma{};     ///< not an option
 };
 
 struct Options {

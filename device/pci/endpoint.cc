@@ -73,29 +73,25 @@ Result<void> Endpoint::recover() {
         load(in);
         TRY_VOID(in.result());
     }
+    // In their order, so that none is put before others.
+    std::vector<EndpointLedger::Range*> ranges;
+    ledger.each_range([&](EndpointLedger::Range& range) { ranges.push_back(&range); });
+    std::ranges::sort(ranges, {}, &EndpointLedger::Range::address);
     std::map<int, base::LentFiles::File> files;
-    Result<void> recovered;
-    ledger.each_range([&](EndpointLedger::Range& range) {
-        if (!recovered) return;
-        const base::FileMapping::Part part{range.offset, range.length, range.readable != 0,
-                                           range.writable != 0};
-        const int number = range.file.number();
+    for (const EndpointLedger::Range* const range : ranges) {
+        const GuestAddr address(range->address);
+        const int number = range->file.number();
         if (number < 0) {
-            recovered = memory_.map_hole(GuestAddr(range.address), range.length);
-            return;
+            TRY_VOID(memory_.map_hole(address, range->length));
+            continue;
         }
         if (!files.contains(number)) {
-            auto file = memory_.adopt_file(UniqueFd(number));
-            if (!file) {
-                recovered = tl::unexpected(file.error());
-                return;
-            }
-            files.emplace(number, std::move(*file));
+            TRY(auto file, memory_.adopt_file(UniqueFd(number)));
+            files.emplace(number, std::move(file));
         }
-        recovered = memory_.map_fd(GuestAddr(range.address), part.length, *files.at(number),
-                                   part.offset, part.readable, part.writable);
-    });
-    TRY_VOID(recovered);
+        TRY_VOID(memory_.map_fd(address, range->length, *files.at(number), range->offset,
+                                range->readable != 0, range->writable != 0));
+    }
     return vectors_.recover_eventfds();
 }
 
@@ -229,8 +225,8 @@ void Endpoint::reset_table() {
 /// Mapping a file and unmapping it happen outside the exclusion: how long that takes, the client
 /// has a say in.
 Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueFd& fd) {
-    if (memory_.range_count() >= config_.max_dma_ranges)
-        return fail(ErrorCode::kExhausted, "too many DMA ranges", config_.max_dma_ranges);
+    if (memory_.range_count() >= config_.dma.ranges)
+        return fail(ErrorCode::kExhausted, "too many DMA ranges", config_.dma.ranges);
     const GuestAddr address(range.address);
     // Without an fd it is memory of another device, or ROM; without any access there is nothing to
     // map.
@@ -241,7 +237,9 @@ Result<void> Endpoint::map_range(const vfio_user::DmaRange& range, const UniqueF
         return {};
     }
     const base::FileMapping::Part part{range.offset, range.size, range.readable, range.writable};
-    auto mapping = memory_.map_file(address, fd, part);
+    const std::uint64_t left =
+        config_.dma.bytes - std::min(config_.dma.bytes, memory_.mapped_bytes());
+    auto mapping = memory_.map_file(address, fd, part, left);
     if (!mapping) {
         if (mapping.error().code == ErrorCode::kUnsupported) {
             counters_.dma_not_memory.add();
@@ -319,7 +317,7 @@ void Endpoint::irq_mask(unsigned kind, std::uint32_t vector, bool masked) {
 
 void Endpoint::irq_disable(unsigned kind) {
     if (kind != vfio_user::kIrqMsix) return;
-    vectors_.disable();
+    const auto eventfds = vectors_.disable();
     note_registers();
 }
 
@@ -348,10 +346,11 @@ void Endpoint::start(bool moved) {
 }
 
 void Endpoint::give_back() {
+    std::vector<UniqueFd> eventfds;
     base::GuestMemory::Unmapped removed;
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
-        vectors_.disable();
+        eventfds = vectors_.disable();
         removed = memory_.unmap_all();
     }
     if (ledger_ != nullptr) ledger_->forget_client();
@@ -361,10 +360,11 @@ void Endpoint::give_back() {
 void Endpoint::client_gone() {
     const base::Activity::Scope doing("client end");
     counters_.resets.add();
+    std::vector<UniqueFd> eventfds;
     base::GuestMemory::Unmapped removed;
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
-        vectors_.disable();
+        eventfds = vectors_.disable();
         reset();
         removed = memory_.unmap_all();
     }
@@ -430,7 +430,8 @@ void Endpoint::save_lent(base::StateWriter& out) const {
 
 void Endpoint::load_lent(base::StateReader& in) {
     in.begin("LENT", 1);
-    memory_.load(in, config_.max_dma_ranges);
+    // Of a process that may have given this NIC a larger share: fewer were there then.
+    memory_.load(in, DmaLimits().ranges);
     memory_.each_range(
         [this](GuestAddr address, const base::FileMapping::Part& part, const UniqueFd* file) {
             note_range({.address = address.value(),

@@ -21,12 +21,18 @@
 
 namespace openmana::pci {
 
+/// What a client may map of its memory. The process shares out what the system gives it: each range
+/// costs a mapping, and its bytes are of one address space (47 bits on x86).
+struct DmaLimits {
+    std::size_t ranges = 8192;
+    std::uint64_t bytes = 1ULL << 44;
+};
+
 struct EndpointConfig {
     std::string name = "nic";    ///< in log lines
     unsigned msix_vectors = 65;  ///< GDMA 1.4
     std::uint64_t serial = 0;    ///< device serial number (EUI-64), 0 for none
-    /// Each costs the process a mapping, which all of its NICs share.
-    std::size_t max_dma_ranges = 8192;
+    DmaLimits dma{};
 };
 
 /// A PCI Express function as its client sees it: config space, BAR0 (the model's), BAR4 (MSI-X

@@ -143,13 +143,15 @@ bool IrqVectors::pending(unsigned vector) const {
     return vectors_[vector].pending;
 }
 
-void IrqVectors::disable() {
+std::vector<UniqueFd> IrqVectors::disable() {
+    std::vector<UniqueFd> taken(count_);
     for (unsigned i = 0; i < count_; ++i) {
         const std::lock_guard lock(vectors_[i].mutex);
         note_locked(i, {});
-        vectors_[i].eventfd.reset();
+        taken[i] = std::move(vectors_[i].eventfd);
         vectors_[i].masked = false;
     }
+    return taken;
 }
 
 void IrqVectors::reset() {

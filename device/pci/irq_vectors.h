@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/event_signal.h"
 #include "base/fd.h"
@@ -38,9 +39,10 @@ public:
     /// All of them: what is raised meanwhile stays pending.
     void hold(bool held);
     [[nodiscard]] bool pending(unsigned vector) const;
-    /// Takes all eventfds. Pending interrupts stay: some clients disable all vectors and enable
-    /// them again to add one.
-    void disable();
+    /// Takes all eventfds, to be let go of where nobody waits: a file's watchers, which are the
+    /// client's, have a say in how long that takes. Pending interrupts stay: some clients disable
+    /// all vectors and enable them again to add one.
+    [[nodiscard]] std::vector<base::UniqueFd> disable();
     /// Forgets what is pending and unmasks, but for hold(). The eventfds stay, they are the
     /// client's.
     void reset();

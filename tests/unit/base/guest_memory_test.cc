@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "base/hold_meter.h"
 
@@ -117,6 +119,44 @@ TEST_F(GuestMemoryTest, PiecesInAnyOrderAreFoundInTheirRanges) {
     EXPECT_FALSE(pieces.add(GuestAddr(9 * kPage), 8)) << "a hole";
     EXPECT_FALSE(pieces.add(GuestAddr(3 * kPage - 4), 8)) << "nothing behind it";
     EXPECT_FALSE(pieces.add(GuestAddr(7 * kPage), 8)) << "nothing there";
+}
+
+/// A client may ask about all addresses that there are.
+TEST_F(GuestMemoryTest, OnlyWhatIsLoggedIsLookedAt) {
+    std::array<std::byte, 5 * kPage> low{};
+    std::array<std::byte, kPage> rom{};
+    std::array<std::byte, kPage> high{};
+    constexpr std::uint64_t kHigh = 1ULL << 62;
+    ASSERT_TRUE(memory.map_host(GuestAddr(kPage), low));
+    ASSERT_TRUE(memory.map_host(GuestAddr(16 * kPage), rom, false));
+    ASSERT_TRUE(memory.map_hole(GuestAddr(17 * kPage), 1ULL << 61));
+    ASSERT_TRUE(memory.map_host(GuestAddr(kHigh), high));
+    ASSERT_TRUE(memory.log_writes());
+    using Piece = std::pair<std::uint64_t, std::uint64_t>;
+    std::vector<Piece> pieces;
+    const auto look = [&](std::uint64_t address, std::uint64_t length) {
+        pieces.clear();
+        memory.each_logged(
+            GuestAddr(address), length, 2 * kPage,
+            [&](GuestAddr at, std::uint64_t bytes) { pieces.emplace_back(at.value(), bytes); });
+        return pieces;
+    };
+    const std::vector<Piece> all = {
+        {kPage, 2 * kPage}, {3 * kPage, 2 * kPage}, {5 * kPage, kPage}, {kHigh, kPage}};
+    EXPECT_EQ(look(0, UINT64_MAX - kPage + 1), all);
+    EXPECT_EQ(look(2 * kPage, kPage), (std::vector<Piece>{{2 * kPage, kPage}}));
+    EXPECT_EQ(look(4 * kPage, 1ULL << 61), (std::vector<Piece>{{4 * kPage, 2 * kPage}}));
+    EXPECT_TRUE(look(16 * kPage, 1ULL << 61).empty());
+}
+
+TEST_F(GuestMemoryTest, LogsGoWithWhatIsUnmapped) {
+    std::array<std::byte, kPage> ram{};
+    std::array<std::byte, kPage> more{};
+    ASSERT_TRUE(memory.map_host(GuestAddr(0), ram));
+    ASSERT_TRUE(memory.map_host(GuestAddr(kPage), more));
+    ASSERT_TRUE(memory.log_writes());
+    EXPECT_EQ(memory.unmap(GuestAddr(0), kPage).value().logs.size(), 1U);
+    EXPECT_EQ(memory.unmap_all().logs.size(), 1U);
 }
 
 TEST_F(GuestMemoryTest, UnmapTakesWholeRangesOnly) {

@@ -74,7 +74,7 @@ TEST_F(NicServerTest, ANicAtItsLimitsHarmsNoOther) {
     options.nic.name = "b";
     options.nic.mac = {2, 0, 0, 0, 0, 2};
     options.nic.memory = 16U << 20;
-    options.max_dma_ranges = 3;
+    options.dma.ranges = 3;
     const auto small = NicServer::create(options, network);
     ASSERT_TRUE(small);
     (*small)->start();

@@ -47,7 +47,7 @@ struct Nic {
     explicit Nic(std::uint64_t serial = 7, unsigned vectors = kVectors)
         : endpoint(
               memory,
-              {.name = "nic", .msix_vectors = vectors, .serial = serial, .max_dma_ranges = 8}) {
+              {.name = "nic", .msix_vectors = vectors, .serial = serial, .dma = {.ranges = 8}}) {
         endpoint.attach(model, gate);
     }
     template <typename T>

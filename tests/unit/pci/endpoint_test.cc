@@ -99,9 +99,11 @@ protected:
         visitor.join();
     }
 
+    static constexpr std::uint64_t kMostBytes = 64U << 20;
     base::GuestMemory memory_;
     base::Gate gate_;
-    Endpoint endpoint_{memory_, {.name = "nic", .serial = 7, .max_dma_ranges = 8}};
+    Endpoint endpoint_{memory_,
+                       {.name = "nic", .serial = 7, .dma = {.ranges = 8, .bytes = kMostBytes}}};
     FakeModel model_{endpoint_};
 };
 
@@ -265,6 +267,28 @@ TEST_F(EndpointTest, NumberOfRangesIsBounded) {
     EXPECT_EQ(refused.error().code, base::ErrorCode::kExhausted);
     endpoint_.dma_unmap_all();
     EXPECT_EQ(memory_.range_count(), 0U);
+}
+
+/// A file that takes no memory may be as long as it likes: what is mapped of it takes addresses of
+/// the process, which are for all of its NICs.
+TEST_F(EndpointTest, BytesOfRangesAreBounded) {
+    const auto file = make_memfd(64ULL << 40);
+    constexpr std::uint64_t kElsewhere = 1ULL << 40;
+    const auto map = [&](std::uint64_t address, std::uint64_t size) {
+        return endpoint_.dma_map({address, size, 0, true, true}, file);
+    };
+    ASSERT_TRUE(map(0, kMostBytes));
+    const auto refused = map(kElsewhere, 0x1000);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kExhausted);
+    EXPECT_TRUE(endpoint_.dma_map({kElsewhere, kElsewhere, 0, true, true}, UniqueFd()))
+        << "what has no memory takes no addresses";
+    ASSERT_TRUE(endpoint_.dma_unmap(0, kMostBytes));
+    EXPECT_TRUE(map(0, kMostBytes - 0x1000));
+    EXPECT_FALSE(map(kMostBytes, 0x2000));
+    EXPECT_TRUE(map(kMostBytes, 0x1000));
+    endpoint_.client_gone();
+    EXPECT_TRUE(map(0, kMostBytes));
 }
 
 TEST_F(EndpointTest, UnmapWaitsForVisitors) {

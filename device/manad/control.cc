@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/control.h"
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -105,9 +106,16 @@ bool ControlServer::receive(Client& client) {
 }
 
 void ControlServer::answer(Client& client, const std::string& line) {
-    const auto request = nlohmann::json::parse(line, nullptr, false);
+    bool deep = false;
+    const auto keep = [&deep](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+        deep = deep || depth > kMaxDepth;
+        return !deep;
+    };
+    const auto request = nlohmann::json::parse(line, keep, false);
     nlohmann::json reply;
-    if (!request.is_object())
+    if (deep)
+        reply = failure(fmt::format("a request is nested {} levels deep at most", kMaxDepth));
+    else if (!request.is_object())
         reply = failure("a request is one JSON object on a line");
     else
         reply = handler_(request, client.fd.get());

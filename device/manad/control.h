@@ -31,6 +31,8 @@ public:
     /// Connections at a time; they shall not take the descriptors that NICs need.
     static constexpr std::size_t kMaxClients = 64;
     static constexpr std::size_t kMaxUnread = 16U << 20;
+    /// How deep in a request anything may lie: whoever copies or compares it goes down as far.
+    static constexpr int kMaxDepth = 16;
 
     /// Gets a request (always an object) and gives the answer. May take its time, but blocks the
     /// other clients.

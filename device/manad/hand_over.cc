@@ -83,10 +83,12 @@ base::Result<void> take_options(Options& options, HandedOver& handed, std::strin
 
 json Daemon::handle(const json& request, int connection) {
     if (text_of(request, "command") != "take-over") return handle(request);
-    if (request.value("format", json()) != json(HandedOver::kFormat))
+    const auto format = request.find("format");
+    if (format == request.end() || *format != json(HandedOver::kFormat))
         return failure("it hands over in another format than is asked for");
-    const json main = request.value("main", json());
-    return hand_over(connection, main.is_number_integer() ? main.get<pid_t>() : 0);
+    const auto main = request.find("main");
+    const bool named = main != request.end() && main->is_number_integer();
+    return hand_over(connection, named ? main->get<pid_t>() : 0);
 }
 
 /// Nothing of what is here may change meanwhile, and nothing that is done is the last of it before

@@ -83,6 +83,21 @@ TEST_F(ControlServerTest, SaysWhatIsNoRequestAndGoesOn) {
     EXPECT_TRUE(json::parse(line(fd))["ok"].get<bool>());
 }
 
+/// Whoever copies a request goes down into it, a call for each level.
+TEST_F(ControlServerTest, WhatIsNestedTooDeeplyIsRefused) {
+    const auto nested = [](std::size_t levels) {
+        return "{\"a\":" + std::string(levels, '[') + std::string(levels, ']') + "}\n";
+    };
+    const auto fd = base::connect_unix(path).value();
+    send(fd, nested(ControlServer::kMaxDepth));
+    EXPECT_TRUE(json::parse(line(fd))["ok"].get<bool>());
+    send(fd, nested(ControlServer::kMaxDepth + 1));
+    EXPECT_EQ(json::parse(line(fd)).value("error", ""),
+              "a request is nested 16 levels deep at most");
+    send(fd, "{}\n");
+    EXPECT_TRUE(json::parse(line(fd))["ok"].get<bool>());
+}
+
 TEST_F(ControlServerTest, BytesThatAreNoTextDoNotEndIt) {
     const auto fd = base::connect_unix(path).value();
     send(fd, "{\"a\":\"\xff\xfe\"}\n{}\n");

@@ -71,7 +71,7 @@ Nic::Nic(base::Executor& executor, base::GuestMemory& memory, pci::IrqSink& irq,
       rdma_(function_, rnic_config(config_), *this),
       demultiplexer_(executor, function_, ethernet_, rdma_, config_.mac) {
     withdrawn_ = true;
-    if (!config_.incoming) appear();
+    if (!config_.incoming && !config_.apart) appear();
 }
 
 Nic::~Nic() {

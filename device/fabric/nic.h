@@ -41,6 +41,8 @@ struct NicConfig {
     /// It is in its network from the first frame of its guest on, or when a guest has come to it
     /// from another host: until then another NIC has its MAC address there.
     bool incoming = false;
+    /// It is in its network from appear() on, so that its owner may give up before that.
+    bool apart = false;
     bool congestion = true;  ///< RoCE congestion control: ECN, CNP, DCQCN
     base::Duration gather = std::chrono::microseconds(20);  ///< rnic::RnicConfig has it
     std::uint64_t memory = 1ULL << 30;                      ///< that the guest may have us allocate
@@ -105,6 +107,9 @@ public:
     /// Takes the link down, and the NIC from its network: nobody finds it any more. Who has found
     /// it goes on with it to the end of what it is at. For a function that was reset.
     void leave();
+    /// It is in its network from then on, if it is not yet; for one that has not left. On the
+    /// executor.
+    void appear();
     /// It stands still: it takes and sends nothing, nobody finds it in the network, and nobody is
     /// at it any more. Its executor has to stand still too. For a NIC that has not left.
     void stop();
@@ -168,7 +173,6 @@ private:
     };
     void detach();
     void withdraw();
-    void appear();
     void announce();
     bool give_mac(const base::MacAddr& mac, MacRight right);
     void take_mac(const base::MacAddr& mac, MacRight right);

@@ -208,6 +208,7 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
         return path_mtus_.at(uplink.name);
     };
     NicOptions made = with_mtus_of_paths(alone, lines, known).front();
+    made.nic.apart = true;  // while it can fail: threads of others are at work
     made.dma = dma_limits_of_another(promised, mappings_of_a_process());
     if (made.dma.ranges == 0)
         return tl::unexpected(std::string(

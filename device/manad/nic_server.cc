@@ -161,6 +161,7 @@ base::Result<void> NicServer::start() {
     return thread_->start([this] {
         if (ledger_ && ledger_->server.device_left() != vfio_user::DeviceState::kRunning)
             mover_->stop_lost();
+        if (nic_->config().apart && !nic_->config().incoming) nic_->appear();
         if (recovered_) {
             nic_->function().request_reset();
             endpoint_->raise_all();

@@ -37,6 +37,8 @@ public:
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
 
+    /// One that is `apart` (fabric::NicConfig) is in its network once its thread serves. Before
+    /// that nobody has found it, so that it may go at once.
     base::Result<void> start();
     void stop() { thread_->stop(); }
     [[nodiscard]] LoopThread& thread() { return *thread_; }

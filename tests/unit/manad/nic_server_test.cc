@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -14,6 +16,7 @@
 
 #include "base/bus_guard.h"
 #include "base/clock.h"
+#include "support/eventually.h"
 #include "support/remote_nic.h"
 
 namespace openmana::manad {
@@ -66,6 +69,33 @@ TEST_F(NicServerTest, NoTwoNicsHaveTheSameChance) {
     const auto other = NicServer::create(options, network);
     ASSERT_TRUE(other);
     EXPECT_NE((*other)->nic().config().seed, server->nic().config().seed);
+}
+
+/// Threads of others are at work with what they find in the network, and cannot be told to forget.
+TEST_F(NicServerTest, ANicThatComesLaterIsFoundOnceNothingOfItCanFail) {
+    NicOptions options;
+    options.socket = folder + "/b";
+    options.nic.name = "b";
+    options.nic.mac = {2, 0, 0, 0, 0, 2};
+    options.nic.apart = true;
+    const auto late = NicServer::create(options, network);
+    ASSERT_TRUE(late);
+    struct Sender final : fabric::Port {
+        void deliver(base::FrameViews) override {}
+    } sender;
+    network.attach(sender, nullptr);
+    const auto frames_for = [&](NicServer& nic) {
+        base::Frame frame(60);
+        std::fill_n(frame.begin(), sizeof(base::MacAddr), std::byte{0xff});
+        network.forward(sender, frame);
+        return nic.nic().counters().rx_frames.value();
+    };
+    EXPECT_EQ(frames_for(**late), 0U);
+    EXPECT_GE(frames_for(*server), 1U) << "all hear what is sent";
+    ASSERT_TRUE((*late)->start());
+    EXPECT_TRUE(test::eventually([&] { return frames_for(**late) != 0; }));
+    network.detach(sender);
+    (*late)->stop();
 }
 
 TEST_F(NicServerTest, ANicAtItsLimitsHarmsNoOther) {

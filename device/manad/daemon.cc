@@ -247,15 +247,15 @@ Parsed<void> Daemon::remove_nic(const std::string& name, bool force) {
         std::ranges::find_if(nics_, [&](const auto& nic) { return nic->name() == name; });
     if (found == nics_.end()) return tl::unexpected(fmt::format("there is no NIC '{}'", name));
     NicServer& nic = **found;
-    const auto left = nic.call("nic remove", [&nic, force] {
-        if (nic.status().client && !force) return false;
-        nic.leave();
-        return true;
-    });
+    if (!force) {
+        const auto client = nic.call("nic remove", [&nic] { return nic.status().client; });
+        if (!client) return tl::unexpected(nic.no_answer(client.error()));
+        if (*client) return tl::unexpected(has_client(name));
+    }
+    // Once it is begun it is done, whether that is waited for or not.
+    const auto left = nic.call("nic remove", [&nic] { nic.leave(); });
     if (!left && left.error().code != base::ErrorCode::kBusy)
         return tl::unexpected(nic.no_answer(left.error()));
-    if (left && !*left) return tl::unexpected(has_client(name));
-    if (!left && !force) return tl::unexpected(nic.no_answer(left.error()));
     OM_INFO("nic stop: nic={}", name);
     std::erase_if(options_.nics, [&](const NicOptions& other) { return other.nic.name == name; });
     std::erase_if(options_.policies, [&](const PolicyOptions& other) { return other.nic == name; });

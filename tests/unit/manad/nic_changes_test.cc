@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/endian.h"
+#include "base/gate.h"
 #include "daemon_fixture.h"
 #include "held_loop.h"
 #include "support/loopback.h"
@@ -226,6 +227,16 @@ TEST_F(NicChangesTest, ANicThatHangsStaysAsItIs) {
         EXPECT_THAT(names(), ElementsAre("a", "b", "c"));
     }
     EXPECT_TRUE(succeeds(removing("a")));
+    EXPECT_TRUE(all_gone());
+}
+
+/// It is leaving, and comes to the end of that; nothing can be asked of it by then.
+TEST_F(NicChangesTest, ANicThatTakesLongToLeaveIsRemovedAllTheSame) {
+    {
+        const base::Gate::Visit visit(nic("a").nic().function().gate());
+        ASSERT_EQ(error(removing("a")), "");
+        EXPECT_THAT(names(), ElementsAre("b", "c"));
+    }
     EXPECT_TRUE(all_gone());
 }
 

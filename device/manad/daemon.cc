@@ -59,9 +59,18 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
     if (taken != nullptr) daemon->from_ = taken->handed().pid;
     daemon->ledger_ = ledger;
+    if (auto made = daemon->make(options, subject, taken); !made) {
+        // As behind a crash: the next process finds all that is in the ledger.
+        if (ledger != nullptr && ledger->ready()) (void)daemon.release();
+        return tl::unexpected(made.error());
+    }
+    return daemon;
+}
+
+base::Result<void> Daemon::make(const Options& options, std::string& subject, TakeOver* taken) {
     const pci::DmaLimits limits = dma_limits_of_each(options.nics.size(), mappings_of_a_process());
     std::vector<std::string> cut;
-    const auto find_once = [&known = daemon->path_mtus_](const fabric::UplinkConfig& uplink) {
+    const auto find_once = [&known = path_mtus_](const fabric::UplinkConfig& uplink) {
         return known.emplace(uplink.name, fabric::find_mtu(uplink)).first->second;
     };
     for (NicOptions& nic : with_mtus_of_paths(options, cut, find_once)) {
@@ -73,54 +82,51 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
         }
         std::optional<base::StateReader> state;
         if (handed != nullptr) {
-            TRY(state, base::StateReader::open(handed->state.bytes, daemon->clock_.now(),
+            TRY(state, base::StateReader::open(handed->state.bytes, clock_.now(),
                                                handed->state.descriptors));
         }
-        TRY(auto server, NicServer::create(nic, daemon->networks_.of(nic.network), patience,
-                                           state ? &*state : nullptr,
-                                           ledger != nullptr ? ledger->claim(nic) : nullptr));
+        TRY(auto server,
+            NicServer::create(nic, networks_.of(nic.network), patience_, state ? &*state : nullptr,
+                              ledger_ != nullptr ? ledger_->claim(nic) : nullptr));
         if (handed != nullptr) {
             server->set_handed_over(handed->paused);
             handed->state = {};  // whose memory the next one gets
         }
-        daemon->nics_.push_back(std::move(server));
-        daemon->add_socket(nic.socket);
+        nics_.push_back(std::move(server));
+        add_socket(nic.socket);
     }
     for (const std::string& line : cut) OM_WARN("{}", line);
-    TRY_VOID(
-        daemon->network_.set_up(options, subject, taken != nullptr ? &taken->handed() : nullptr));
+    TRY_VOID(network_.set_up(options, subject, taken != nullptr ? &taken->handed() : nullptr));
     for (const fabric::UplinkConfig& uplink : options.uplinks)
-        if (uplink.listen) daemon->add_socket(uplink.path);
-    for (const auto& nic : daemon->nics_) daemon->threads_.add(nic->shared_thread());
-    for (const auto& thread : daemon->network_.threads()) daemon->threads_.add(thread);
+        if (uplink.listen) add_socket(uplink.path);
+    for (const auto& nic : nics_) threads_.add(nic->shared_thread());
+    for (const auto& thread : network_.threads()) threads_.add(thread);
     if (!options.control.empty()) {
         subject = options.control;
-        const auto handler = [raw = daemon.get()](const json& request, int connection) {
-            return raw->handle(request, connection);
+        const auto handler = [this](const json& request, int connection) {
+            return handle(request, connection);
         };
         base::UniqueFd listening;
         if (taken != nullptr) listening = std::move(taken->handed().control);
         auto control =
-            listening ? ControlServer::take_over(*daemon->loop_, std::move(listening),
-                                                 options.control, handler)
-                      : ControlServer::create(*daemon->loop_,
-                                              {options.control, options.control_access}, handler);
+            listening
+                ? ControlServer::take_over(*loop_, std::move(listening), options.control, handler)
+                : ControlServer::create(*loop_, {options.control, options.control_access}, handler);
         if (!control) return tl::unexpected(control.error());
-        daemon->control_ = std::move(*control);
-        daemon->add_socket(options.control);
+        control_ = std::move(*control);
+        add_socket(options.control);
     }
     for (const MetricsPlace& place : options.metrics) {
         subject = place.text;
         base::UniqueFd listening;
         if (taken != nullptr) listening = std::move(taken->handed().metrics[place.text]);
-        TRY(auto server, MetricsServer::create(
-                             *daemon->loop_, place,
-                             [raw = daemon.get()](bool open) { return raw->metrics(open); },
-                             std::move(listening)));
-        daemon->metrics_.push_back(std::move(server));
-        if (!place.path.empty()) daemon->add_socket(place.path);
+        TRY(auto server,
+            MetricsServer::create(
+                *loop_, place, [this](bool open) { return metrics(open); }, std::move(listening)));
+        metrics_.push_back(std::move(server));
+        if (!place.path.empty()) add_socket(place.path);
     }
-    return daemon;
+    return {};
 }
 
 Daemon::~Daemon() {

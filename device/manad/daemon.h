@@ -44,6 +44,7 @@ public:
     /// option or path meant. `patience` is how long requests wait for a NIC's thread. `taken`: what
     /// another process has handed over, which this goes on with. `ledger`: where the NICs write
     /// down what a process needs that goes on when this one has ended, and find it; outlives this.
+    /// If one that goes on fails, it has let go of nothing, and its process has to end without it.
     static base::Result<std::unique_ptr<Daemon>> create(
         const Options& options, std::string& subject,
         base::Duration patience = LoopThread::kPatience, TakeOver* taken = nullptr,
@@ -99,6 +100,8 @@ private:
           networks_(clock_, options),
           network_(*loop_, networks_, nics_),
           watchdog_(clock_) {}
+    /// All that it has.
+    base::Result<void> make(const Options& options, std::string& subject, TakeOver* taken);
     nlohmann::json hand_over(int connection, pid_t main);
     base::Result<void> send_all(HandOver& other);
     nlohmann::json upgrade(const nlohmann::json& request);

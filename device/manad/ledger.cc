@@ -116,7 +116,7 @@ NicLedgerClaim Ledger::claim(const NicOptions& nic) {
     for (NicLedger& there : nics_)
         if (there.state.load(std::memory_order_acquire) == NicLedger::kTaken &&
             there.options.get() == nic.text)
-            return NicLedgerClaim(&there);
+            return {&there, FreeNicLedger{.leaves = true}};
     for (NicLedger& free : nics_) {
         if (free.state.load(std::memory_order_acquire) != NicLedger::kFree) continue;
         NicLedger* const made = new (&free) NicLedger;

@@ -53,10 +53,12 @@ struct NicLedger {
     }
 };
 
-/// Gives it back.
+/// Gives it back. One that a process has left which has ended is left to the next, until its NIC is
+/// there.
 struct FreeNicLedger {
+    bool leaves = false;
     void operator()(NicLedger* nic) const {
-        nic->state.store(NicLedger::kFree, std::memory_order_release);
+        if (!leaves) nic->state.store(NicLedger::kFree, std::memory_order_release);
     }
 };
 using NicLedgerClaim = std::unique_ptr<NicLedger, FreeNicLedger>;

@@ -54,25 +54,33 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
                                                            base::StateReader* state,
                                                            NicLedgerClaim ledger) {
     const std::string& name = options.nic.name;
+    const bool left = ledger && ledger.get_deleter().leaves;
     TRY(auto thread, LoopThread::create("nic=" + name, "nic-" + name, patience));
     TRY(auto loss, base::MemoryLoss::create());
     NicOptions own = options;
     TRY(own.nic.seed, base::random_seed());
     std::unique_ptr<NicServer> nic(
         new NicServer(own, std::move(thread), std::move(loss), network, std::move(ledger)));
-    base::EventLoop& loop = nic->thread_->loop();
-    if (state != nullptr) {
-        TRY_VOID(nic->load(*state, options));
-    } else if (nic->ledger_ && nic->ledger_->server.listener.number() >= 0) {
-        TRY_VOID(nic->recover(options));
-    } else {
-        TRY(nic->server_,
-            vfio_user::Server::create(loop, *nic->endpoint_, {options.socket, options.access}, name,
-                                      nic->offered(options), nic->server_ledger()));
+    if (auto opened = nic->open(options, state); !opened) {
+        // The next process needs what it would close.
+        if (left) (void)nic.release();
+        return tl::unexpected(opened.error());
     }
-    TRY_VOID(loop.add(nic->loss_->fd(), EPOLLIN,
-                      [self = nic.get()](std::uint32_t) { self->on_memory_loss(); }));
+    nic->ledger_.get_deleter().leaves = false;
     return nic;
+}
+
+base::Result<void> NicServer::open(const NicOptions& options, base::StateReader* state) {
+    base::EventLoop& loop = thread_->loop();
+    if (state != nullptr) {
+        TRY_VOID(load(*state, options));
+    } else if (ledger_ && ledger_->server.listener.number() >= 0) {
+        TRY_VOID(recover(options));
+    } else {
+        TRY(server_, vfio_user::Server::create(loop, *endpoint_, {options.socket, options.access},
+                                               name(), offered(options), server_ledger()));
+    }
+    return loop.add(loss_->fd(), EPOLLIN, [this](std::uint32_t) { on_memory_loss(); });
 }
 
 vfio_user::Moving NicServer::offered(const NicOptions& options) {

@@ -28,7 +28,8 @@ class NicServer {
 public:
     /// `patience` is that of `call`. `state`: what save() has written in another process, whose
     /// guest this one then has; it is in a pause. `ledger`: what it writes down for a process that
-    /// goes on when this one has ended, and what such a one has; may be null.
+    /// goes on when this one has ended, and what such a one has; may be null. If the latter fails,
+    /// it has let go of nothing.
     static base::Result<std::unique_ptr<NicServer>> create(
         const NicOptions& options, fabric::Switch& network,
         base::Duration patience = LoopThread::kPatience, base::StateReader* state = nullptr,
@@ -122,6 +123,7 @@ private:
     [[nodiscard]] vfio_user::ServerLedger* server_ledger() const {
         return ledger_ ? &ledger_->server : nullptr;
     }
+    base::Result<void> open(const NicOptions& options, base::StateReader* state);
     base::Result<void> load(base::StateReader& in, const NicOptions& options);
     base::Result<void> recover(const NicOptions& options);
     vfio_user::Moving offered(const NicOptions& options);

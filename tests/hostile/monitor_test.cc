@@ -120,6 +120,21 @@ TEST_F(MonitorTest, AskedToEndBehindACrashItLeavesNoSocket) {
     }
 }
 
+/// What that one lacks may be there again for the next.
+TEST_F(MonitorTest, OneThatCannotStartLeavesTheGuestsToTheNext) {
+    start_monitored();
+    attach();
+    const std::string control = folder_ + "/control";
+    std::filesystem::remove(control);
+    std::filesystem::create_directory(control);  // no socket can be there
+    const pid_t second = monitored_->kill();
+    ASSERT_GT(second, 0);
+    ASSERT_GT(monitored_->serving_after(second), 0);
+    std::filesystem::remove(control);
+    ASSERT_NO_FATAL_FAILURE(recover());
+    EXPECT_TRUE(limit_a().is_object()) << "it can be asked";
+}
+
 TEST_F(MonitorTest, OneThatAlwaysEndsIsGivenUp) {
     start_monitored();
     attach();

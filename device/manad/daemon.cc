@@ -229,6 +229,7 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
     nics_.push_back(std::move(*server));
     auto ready = policy ? network_.set_up_policy(*policy, subject) : base::Result<void>();
     if (ready) {
+        note_policies();
         subject = "thread";
         ready = nics_.back()->start();
     }
@@ -336,6 +337,12 @@ Parsed<std::size_t> Daemon::remove_nics_not_of(const Options& wanted) {
 }
 
 Parsed<std::string> Daemon::reload() {
+    auto done = bring_to_read();
+    note_policies();  // what was done before it failed, too
+    return done;
+}
+
+Parsed<std::string> Daemon::bring_to_read() {
     if (!read_again_) return tl::unexpected(std::string("there is nothing to read again"));
     const ParsedOptions parsed = read_again_();
     if (parsed.exit) {
@@ -365,7 +372,6 @@ Parsed<std::string> Daemon::reload() {
     options_.faults = wanted.faults;
     options_.log_level = wanted.log_level;
     base::set_log_level(wanted.log_level);
-    note_policies();
     return fmt::format("{} NICs added, {} removed, {} with another policy or other faults",
                        added->size(), *removed, changed);
 }

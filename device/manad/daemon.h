@@ -113,6 +113,8 @@ private:
     void end_thread(const LoopThread& thread);
     /// What keeps the options from being these; nothing if they can be.
     [[nodiscard]] std::optional<std::string> find_obstacle(const Options& wanted);
+    /// reload(), but for what is written down of it.
+    Parsed<std::string> bring_to_read();
     /// NICs of these options that are not there yet are there then, or none of them. Their names.
     Parsed<std::vector<std::string>> add_nics_of(const Options& wanted);
     /// NICs that are not of these options are gone then. How many.

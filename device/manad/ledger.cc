@@ -138,13 +138,20 @@ void Ledger::recover_nics(Options& options) {
         const auto own = std::ranges::find(options.nics, text, &NicOptions::text);
         auto parsed = own != options.nics.end() ? Parsed<NicOptions>(*own)
                                                 : parse_nic(text, options.socket_access);
-        if (!parsed) continue;
+        const std::string wanted = there.policy.get();
+        auto policy = wanted.empty() ? Parsed<PolicyOptions>() : parse_policy(wanted);
+        if (!parsed || !policy) {
+            // Without its policy a guest could send what it must not.
+            OM_ERROR("nic recover: options=\"{}\" reason=\"{}\"", text,
+                     parsed ? "policy: " + policy.error() : parsed.error());
+            there.state.store(NicLedger::kLeaving, std::memory_order_release);
+            continue;
+        }
         parsed->came_later = there.came_later.load(std::memory_order_relaxed) != 0;
-        if (const std::string wanted = there.policy.get(); !wanted.empty())
-            if (auto policy = parse_policy(wanted)) {
-                policy->nic = parsed->nic.name;
-                policies.push_back(std::move(*policy));
-            }
+        if (!wanted.empty()) {
+            policy->nic = parsed->nic.name;
+            policies.push_back(std::move(*policy));
+        }
         nics.push_back(std::move(*parsed));
     }
     options.nics = std::move(nics);

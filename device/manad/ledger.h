@@ -22,7 +22,7 @@ namespace openmana::manad {
 /// A text that changes as a whole. One that does not fit is not kept.
 class LedgerText {
 public:
-    static constexpr std::size_t kMost = 256U << 10;
+    static constexpr std::size_t kMost = PolicyOptions::kMaxText;
     void set(std::string_view text);
     [[nodiscard]] std::string get() const;
 

@@ -393,6 +393,8 @@ Parsed<PolicyOptions> parse_policy(const std::string& text) {
     if (!keys) return tl::unexpected(keys.error());
     PolicyOptions options;
     options.text = in_order(*keys, "nic");
+    if (options.text.size() > PolicyOptions::kMaxText)
+        return tl::unexpected(fmt::format("is longer than {} KiB", PolicyOptions::kMaxText / 1024));
     fabric::PolicyConfig& policy = options.policy;
     for (const auto& [key, value] : *keys) {
         const char* failed = nullptr;

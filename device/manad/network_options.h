@@ -3,6 +3,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -58,6 +59,8 @@ struct FaultOptions {
 
 /// One `--policy`.
 struct PolicyOptions {
+    /// So that a Ledger has room for it.
+    static constexpr std::size_t kMaxText = 256U << 10;
     std::string nic;
     fabric::PolicyConfig policy;
     std::string text;

@@ -18,6 +18,7 @@
 
 #include "base/unix_socket.h"
 #include "manad/daemon.h"
+#include "manad/ledger.h"
 #include "support/eventually.h"
 #include "support/rdma_host.h"
 
@@ -47,7 +48,7 @@ protected:
         }
         configure(options);
         std::string subject;
-        auto created = Daemon::create(options, subject, kPatience);
+        auto created = Daemon::create(options, subject, kPatience, nullptr, ledger.get());
         ASSERT_TRUE(created) << subject << ": " << created.error().text;
         daemon = std::move(*created);
         ASSERT_TRUE(daemon->start());
@@ -91,6 +92,7 @@ protected:
     }
 
     std::filesystem::path directory;
+    std::unique_ptr<Ledger> ledger;  // null: the daemon writes nothing down
     std::unique_ptr<Daemon> daemon;
     std::thread thread;
     base::UniqueFd control;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "manad/options.h"
@@ -152,6 +153,14 @@ TEST(PolicyOption, SaysWhatIsWrong) {
                              "speed=1G",
                              "limit=1G,limit=2G"})
         EXPECT_FALSE(parse_policy(text).has_value()) << text;
+}
+
+TEST(PolicyOption, TakesNoMoreThanALedgerHasRoomFor) {
+    const std::string longest(PolicyOptions::kMaxText - std::string("flow-log=/").size(), 'x');
+    EXPECT_TRUE(parse_policy("nic=a,flow-log=/" + longest).has_value());
+    const auto longer = parse_policy("nic=a,flow-log=/x" + longest);
+    ASSERT_FALSE(longer.has_value());
+    EXPECT_EQ(longer.error(), "is longer than 256 KiB");
 }
 
 TEST(PolicyOption, WithNothingInItIsRefused) {

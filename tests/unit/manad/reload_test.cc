@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -155,6 +156,40 @@ TEST_F(ReloadTest, TheLevelOfTheLogChanges) {
     quiet.insert(quiet.end(), {"--log", "error"});
     EXPECT_EQ(reload(quiet)["ok"], true);
     EXPECT_EQ(reload(same)["ok"], true);
+}
+
+/// What a process that goes on behind a crash finds of the policies.
+class NotedPoliciesTest : public ReloadTest {
+protected:
+    void configure(Options& options) override {
+        ReloadTest::configure(options);
+        ledger = Ledger::create(8).value();
+    }
+    [[nodiscard]] NicOptions options_of(const std::string& name) const {
+        return parse_nic(nic_text(name), {}).value();
+    }
+    [[nodiscard]] std::string noted(const std::string& name) const {
+        return ledger->claim(options_of(name))->policy.get();
+    }
+};
+
+TEST_F(NotedPoliciesTest, WhatAReloadHasChangedIsNotedThoughItFails) {
+    EXPECT_EQ(noted("a"), "mac-check=on");
+    const json answer = reload({"--nic", nic_text("a"), "--nic", nic_text("b"), "--policy",
+                                "nic=a,ips=10.0.0.1", "--policy", "nic=b,flow-log=/nowhere/log"});
+    EXPECT_THAT(answer.value("error", ""), StartsWith("/nowhere/log: "));
+    EXPECT_THAT(policies(), ElementsAre("a: ips=10.0.0.1"));
+    EXPECT_EQ(noted("a"), "ips=10.0.0.1");
+}
+
+TEST_F(NotedPoliciesTest, ThatOfANicThatComesIsNotedBeforeItServes) {
+    std::promise<std::string> found;
+    daemon->loop().post([&] {
+        const auto policy = parse_policy("nic=c,mac-check=on");
+        EXPECT_TRUE(daemon->add_nic(options_of("c"), *policy));
+        found.set_value(noted("c"));
+    });
+    EXPECT_EQ(found.get_future().get(), "mac-check=on");
 }
 
 TEST_F(DaemonTest, WithoutACommandLineThereIsNothingToReadAgain) {

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -72,15 +73,17 @@ void ControlServer::drop(int fd) {
 void ControlServer::serve(int fd, std::uint32_t events) {
     Client& client = clients_.at(fd);
     bool alive = true;
-    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !client.finished)
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !client.finished && !client.asks())
         alive = receive(client);
+    if (alive && client.output.empty() && client.asks()) answer(client);
     if (alive) alive = send(client);
-    if (!alive || (client.finished && client.output.empty())) {
+    const bool asks = client.asks();
+    if (!alive || (client.finished && client.output.empty() && !asks)) {
         drop(fd);
         return;
     }
     const std::uint32_t wanted =
-        (client.finished ? 0U : EPOLLIN) | (client.output.empty() ? 0U : EPOLLOUT);
+        (client.finished || asks ? 0U : EPOLLIN) | (client.output.empty() && !asks ? 0U : EPOLLOUT);
     if (!loop_.modify(fd, wanted)) drop(fd);
 }
 
@@ -90,36 +93,36 @@ bool ControlServer::receive(Client& client) {
     if (n < 0) return errno == EAGAIN || errno == EINTR;
     if (n == 0) client.finished = true;
     client.input.append(buffer, static_cast<std::size_t>(n));
-    std::size_t start = 0;
-    // One packet may ask for more than a client may leave unread.
-    for (std::size_t end; client.output.size() <= kMaxUnread &&
-                          (end = client.input.find('\n', start)) != std::string::npos;
-         start = end + 1)
-        answer(client, client.input.substr(start, end - start));
-    client.input.erase(0, start);
-    if (client.input.size() > kMaxLine || client.output.size() > kMaxUnread) {
-        OM_DEBUG("control drop: reason=\"{}\"",
-                 client.input.size() > kMaxLine ? "line too long" : "answers not read");
+    if (std::min(client.input.find('\n'), client.input.size()) > kMaxLine) {
+        OM_DEBUG("control drop: reason=\"line too long\"");
         return false;
     }
     return true;
 }
 
-void ControlServer::answer(Client& client, const std::string& line) {
+nlohmann::json ControlServer::answer_to(const std::string& line, int connection) {
     bool deep = false;
     const auto keep = [&deep](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
         deep = deep || depth > kMaxDepth;
         return !deep;
     };
     const auto request = nlohmann::json::parse(line, keep, false);
-    nlohmann::json reply;
-    if (deep)
-        reply = failure(fmt::format("a request is nested {} levels deep at most", kMaxDepth));
-    else if (!request.is_object())
-        reply = failure("a request is one JSON object on a line");
-    else
-        reply = handler_(request, client.fd.get());
-    client.output += reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    if (deep) return failure(fmt::format("a request is nested {} levels deep at most", kMaxDepth));
+    if (!request.is_object()) return failure("a request is one JSON object on a line");
+    return handler_(request, connection);
+}
+
+void ControlServer::answer(Client& client) {
+    const std::size_t end = client.input.find('\n');
+    const std::string line = client.input.substr(0, end);
+    client.input.erase(0, end + 1);
+    const auto text = [](const nlohmann::json& reply) {
+        return reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    };
+    std::string reply = text(answer_to(line, client.fd.get()));
+    if (reply.size() > kMaxAnswer)
+        reply = text(failure(fmt::format("the answer has more than {} MiB", kMaxAnswer >> 20)));
+    client.output += reply;
     client.output += '\n';
 }
 

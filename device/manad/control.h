@@ -23,14 +23,15 @@ namespace openmana::manad {
 /// The control socket: one JSON object a line in, one a line out, in order (docs/manad.md). Lives
 /// on one EventLoop.
 ///
-/// A client that sends more than a line may hold, or does not read its answers, is dropped; others
-/// do not notice.
+/// A client has one request answered in a turn of the loop, and the next when it has taken that
+/// answer. One that sends more than a line may hold is dropped. Others do not notice.
 class ControlServer {
 public:
     static constexpr std::size_t kMaxLine = 256U << 10;  // the longest policy: 1,024 rules
     /// Connections at a time; they shall not take the descriptors that NICs need.
     static constexpr std::size_t kMaxClients = 64;
-    static constexpr std::size_t kMaxUnread = 16U << 20;
+    /// What is longer is an error.
+    static constexpr std::size_t kMaxAnswer = 16U << 20;
     /// How deep in a request anything may lie: whoever copies or compares it goes down as far.
     static constexpr int kMaxDepth = 16;
 
@@ -55,7 +56,8 @@ private:
         base::UniqueFd fd;
         std::string input;
         std::string output;
-        bool finished = false;  // no more requests will come; close when the output is gone
+        bool finished = false;  // no more bytes will come; close when all is answered
+        [[nodiscard]] bool asks() const { return input.find('\n') != std::string::npos; }
     };
     static std::unique_ptr<ControlServer> serve(base::EventLoop& loop,
                                                 std::unique_ptr<base::Acceptor> acceptor,
@@ -65,7 +67,8 @@ private:
     void adopt(base::UniqueFd fd);
     void serve(int fd, std::uint32_t events);
     bool receive(Client& client);
-    void answer(Client& client, const std::string& line);
+    void answer(Client& client);
+    [[nodiscard]] nlohmann::json answer_to(const std::string& line, int connection);
     bool send(Client& client);
     void drop(int fd);
 

@@ -15,6 +15,7 @@
 #include "manad/in_words.h"
 #include "manad/nic_mtus.h"
 #include "manad/open_ends.h"
+#include "manad/qp_rows.h"
 #include "manad/vlan_options.h"
 
 namespace openmana::manad {
@@ -526,7 +527,7 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
     for (NicServer* const nic : nics)
         answers.push_back(
             nic->thread().ask("status of QPs", [nic] { return nic->nic().rdma().qp_status(); }));
-    json rows = json::array();
+    QpRows rows;
     json silent = json::array();
     for (std::size_t i = 0; i < nics.size(); ++i) {
         NicServer& nic = *nics[i];
@@ -535,26 +536,11 @@ json Daemon::qps(const std::vector<NicServer*>& nics) {
             silent.push_back(nic.no_answer(qps.error()));
             continue;
         }
-        for (const rnic::QpStatus& qp : *qps)
-            rows.push_back({{"nic", nic.name()},
-                            {"qpn", qp.qpn},
-                            {"type", qp.type},
-                            {"state", qp.state},
-                            {"path", qp.path},
-                            {"remote_qpn", qp.remote_qpn},
-                            {"tx_messages", qp.tx_messages},
-                            {"tx_bytes", qp.tx_bytes},
-                            {"rx_messages", qp.rx_messages},
-                            {"rx_bytes", qp.rx_bytes},
-                            {"retries", qp.retries},
-                            {"rnr_retries", qp.rnr_retries},
-                            {"credit_waits", qp.credit_waits},
-                            {"errors", qp.errors},
-                            {"rate_mbps", qp.rate_mbps}});
+        rows.add(nic.name(), *qps);
     }
     if (!nics.empty() && silent.size() == nics.size())
         return failure(silent.front().get<std::string>());
-    return {{"ok", true}, {"qps", rows}, {"silent", silent}};
+    return {{"ok", true}, {"qps", rows.take()}, {"all", rows.all()}, {"silent", silent}};
 }
 
 }  // namespace openmana::manad

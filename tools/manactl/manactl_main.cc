@@ -308,6 +308,8 @@ int main(int argc, char** argv) {
         print_table({"nic", "qpn", "type", "state", "path", "remote_qpn", "tx_messages", "tx_bytes",
                      "rx_messages", "rx_bytes", "retries", "rnr_retries", "errors", "rate_mbps"},
                     reply["qps"]);
+        if (const auto all = reply.value("all", std::size_t{0}); all > reply["qps"].size())
+            std::fprintf(stderr, "manactl: %zu of %zu queue pairs\n", reply["qps"].size(), all);
         for (const auto& text : reply.value("silent", json::array()))
             std::fprintf(stderr, "manactl: %s\n", cell(text).c_str());
     } else if (stats->parsed()) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -22,6 +23,10 @@ using Clock = std::chrono::steady_clock;
 
 /// Before the second, third, ... process of those that end one after the other.
 constexpr base::Duration kFirstDelay = std::chrono::milliseconds(25);
+
+/// From being told to end: longer than a process gives itself, and then that it takes to be killed.
+constexpr base::Duration kToEnd = std::chrono::seconds(35);
+constexpr base::Duration kToBeKilled = std::chrono::seconds(5);
 
 class Monitor {
 public:
@@ -48,7 +53,9 @@ public:
                 return life;
             }
             if (life == 1) (void)::prctl(PR_SET_NAME, "manad-monitor");
-            if (owed_ != 0) (void)::kill(child_, std::exchange(owed_, 0));
+            deadline_.reset();
+            killed_ = false;
+            if (owed_ != 0) tell(std::exchange(owed_, 0));
             after(wait());
         }
     }
@@ -57,8 +64,12 @@ private:
     /// Its wait status.
     int wait() {
         for (;;) {
-            const int number = ::sigwaitinfo(&signals_, nullptr);
-            if (number < 0) continue;
+            const int number =
+                deadline_ ? wait_for_signal(*deadline_) : ::sigwaitinfo(&signals_, nullptr);
+            if (number < 0) {
+                if (deadline_ && Clock::now() >= *deadline_) overdue();
+                continue;
+            }
             if (number != SIGCHLD) {
                 pass_on(number);
                 continue;
@@ -68,9 +79,33 @@ private:
         }
     }
 
+    /// Less than zero if there is none before that.
+    int wait_for_signal(Clock::time_point until) {
+        const auto ns = std::max(until - Clock::now(), Clock::duration::zero()).count();
+        const timespec time{.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+        return ::sigtimedwait(&signals_, nullptr, &time);
+    }
+
+    /// One that is stopped, or waits in the kernel, hears no signal.
+    void overdue() {
+        if (killed_) {
+            OM_ERROR("manad stop: reason=\"a process cannot be ended\" pid={}", child_);
+            ::_exit(1);
+        }
+        OM_ERROR("manad kill: pid={} reason=\"it does not end\"", child_);
+        (void)::kill(child_, SIGKILL);
+        killed_ = true;
+        deadline_ = Clock::now() + kToBeKilled;
+    }
+
+    void tell(int number) {
+        (void)::kill(child_, number);
+        if (number != SIGHUP && !deadline_) deadline_ = Clock::now() + kToEnd;
+    }
+
     void pass_on(int number) {
         note(number);
-        (void)::kill(child_, number);
+        tell(number);
     }
 
     void note(int number) { ending_ = ending_ || number != SIGHUP; }
@@ -104,13 +139,12 @@ private:
 
     /// One that ends at once shall not keep the host busy.
     void pause() {
-        auto left = ends_.size() < 2 ? base::Duration::zero()
-                                     : kFirstDelay * (1 << std::min<std::size_t>(ends_.size(), 6));
-        const auto end = Clock::now() + left;
-        for (; left.count() > 0 && !ending_; left = end - Clock::now()) {
-            const auto ns = left.count();
-            const timespec time{.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-            const int number = ::sigtimedwait(&signals_, nullptr, &time);
+        const auto end =
+            Clock::now() + (ends_.size() < 2
+                                ? base::Duration::zero()
+                                : kFirstDelay * (1 << std::min<std::size_t>(ends_.size(), 6)));
+        while (!ending_ && Clock::now() < end) {
+            const int number = wait_for_signal(end);
             if (number > 0 && number != SIGCHLD) owe(number);
         }
     }
@@ -122,7 +156,9 @@ private:
     std::array<char, 16> name_{};         // of a process that serves
     std::deque<Clock::time_point> ends_;  // within the time of the limit
     pid_t child_ = -1;
-    int owed_ = 0;  // a signal for the next process
+    std::optional<Clock::time_point> deadline_;  // of one that was told to end
+    int owed_ = 0;                               // a signal for the next process
+    bool killed_ = false;                        // since it did not end
     bool ending_ = false;
 };
 

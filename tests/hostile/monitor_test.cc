@@ -135,6 +135,18 @@ TEST_F(MonitorTest, OneThatCannotStartLeavesTheGuestsToTheNext) {
     EXPECT_TRUE(limit_a().is_object()) << "it can be asked";
 }
 
+/// One that is stopped hears no SIGTERM. The next one removes its sockets.
+TEST_F(MonitorTest, OneThatDoesNotEndInTimeIsKilled) {
+    start_monitored();
+    const pid_t serving = monitored_->serving();
+    ASSERT_GT(serving, 0);
+    ASSERT_EQ(::kill(serving, SIGSTOP), 0);
+    ASSERT_EQ(::kill(monitored_->process().pid(), SIGTERM), 0);
+    const bool ended = eventually([&] { return !monitored_->process().running(); });
+    if (!ended) ::kill(serving, SIGCONT);
+    EXPECT_TRUE(ended);
+}
+
 TEST_F(MonitorTest, OneThatAlwaysEndsIsGivenUp) {
     start_monitored();
     attach();

@@ -54,6 +54,13 @@ struct Life {
     unsigned number = 1;
 };
 
+/// One that goes on behind a crash lets go of nothing that the next one needs.
+int give_up(const Life& life, const std::string& subject, const base::Error& error) {
+    const int status = give_up(subject, error);
+    if (life.number != 1) ::_exit(status);
+    return status;
+}
+
 /// With a monitor this returns in another process, and once more for each that goes on. `options`
 /// then are what the one before had.
 base::Result<Life> begin_life(manad::Options& options) {
@@ -121,27 +128,22 @@ int main(int argc, char** argv) {
     if (!life) return give_up("--monitor", life.error());
     manad::Ledger* const ledger = life->ledger.get();
 
-    // One that goes on behind a crash lets go of nothing that the next one needs.
-    const auto stop = [&life](const std::string& subject, const base::Error& error) {
-        const int status = give_up(subject, error);
-        if (life->number != 1) ::_exit(status);
-        return status;
-    };
     auto signals = manad::prepare_signals();
-    if (!signals) return stop("signals", signals.error());
-    if (auto guarded = base::BusGuard::install(); !guarded) return stop("signals", guarded.error());
+    if (!signals) return give_up(*life, "signals", signals.error());
+    if (auto guarded = base::BusGuard::install(); !guarded)
+        return give_up(*life, "signals", guarded.error());
     if (const auto& safe = base::EventSignal::shared().ready(); !safe)
         OM_WARN("interrupts unsafe: a client can stall its peers reason=\"{}\" errno={}",
                 safe.error().text, safe.error().detail);
 
     std::string subject;
     auto asked = ask_for_place(options, *life, subject);
-    if (!asked) return stop(subject, asked.error());
+    if (!asked) return give_up(*life, subject, asked.error());
     std::unique_ptr<manad::TakeOver> taken = std::move(*asked);
     // The other process is told why this one does not go on in its place.
-    const auto fail = [&taken, &stop](const std::string& subject, const base::Error& error) {
+    const auto fail = [&taken, &life](const std::string& subject, const base::Error& error) {
         if (taken) taken->refuse(manad::in_words(subject, error));
-        return stop(subject, error);
+        return give_up(*life, subject, error);
     };
     auto created =
         manad::Daemon::create(options, subject, manad::LoopThread::kPatience, taken.get(), ledger);
@@ -166,9 +168,9 @@ int main(int argc, char** argv) {
         return fail("--seccomp", entered.error());
     if (taken) {
         if (auto finished = taken->finish(); !finished)
-            return stop("--take-over", finished.error());
+            return give_up(*life, "--take-over", finished.error());
     }
-    if (auto started = daemon.start(); !started) return stop("threads", started.error());
+    if (auto started = daemon.start(); !started) return give_up(*life, "threads", started.error());
     taken.reset();  // guests are served, so what it gives back may take its time
     for (const std::string& line : manad::open_ends(options)) OM_INFO("open: {}", line);
     if (ledger != nullptr) ledger->set_ready();

@@ -2,6 +2,9 @@
 /* Requests of the adapter: limits, addresses, counters. */
 #include "hwc.h"
 
+/* What RDMA devices are known to have (RNIC 2.4). */
+#define MANA_IB_ETHERNET_PDS 16384
+
 /**
  * mana_ib_cmd_query_limits - asks the RDMA device what it can do
  * @dev: device
@@ -66,7 +69,8 @@ int mana_ib_cmd_query_ethernet_limits(struct mana_ib_dev *dev,
 	limits->max_cq = max.max_cqs;
 	limits->max_mr = max.max_keys;
 	limits->max_mw = max.max_keys;
-	limits->max_pd = max.max_keys;
+	/* It does not say how many. */
+	limits->max_pd = min_t(u32, max.max_keys, MANA_IB_ETHERNET_PDS);
 	limits->max_send_wr = SZ_4M / MANA_HW_SQ_WQE_MAX_BYTES;
 	limits->max_recv_wr = limits->max_send_wr;
 	limits->max_cqe = MANA_IB_STOCK_CQES;

@@ -257,6 +257,7 @@ static int mana_ib_identify(struct mana_ib_dev *dev)
 			ERR_PTR(err));
 		return err;
 	}
+	mana_ib_limit_pds(dev);
 	/* RDMA on each port only where the device says so. */
 	if (dev->raw || dev->limits.caps & MANA_HW_RNIC_CAP_MULTI_PORT)
 		dev->ports = mana_ib_parent_ports(dev);

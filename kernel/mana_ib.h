@@ -124,7 +124,9 @@ struct mana_ib_hook;
  * @activity: of the last request whose answer must not be another's
  * @hooks_lock: protects @hooks, and our entries in the parent's table of CQs
  * @hooks: which entries of that are ours, by CQ id; parent.c
- * @users_lock: protects @users, what each has taken, and @turns
+ * @users_lock: protects @max_pd, @users, what each has taken, and @turns
+ * @max_pd: protection domains that its devices take from: the least that one of them
+ *	knows of, 0: none has been asked
  * @users: users of the system who have contexts or requests
  * @turns: threads that wait for no turn; turn.c
  */
@@ -139,7 +141,8 @@ struct mana_ib_function {
 	u32 activity;
 	spinlock_t hooks_lock; /* hooks */
 	struct mana_ib_hook **hooks;
-	spinlock_t users_lock; /* users, what they have, turns */
+	spinlock_t users_lock; /* max_pd, users, what they have, turns */
+	u32 max_pd;
 	struct list_head users;
 	struct list_head turns;
 };

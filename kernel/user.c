@@ -11,6 +11,7 @@
 
 #include <linux/capability.h>
 #include <linux/cred.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/user_namespace.h>
 
@@ -28,7 +29,7 @@ static u64 mana_ib_most_of(const struct mana_ib_dev *dev,
 		return max_t(u64, MANA_IB_USER_CONTEXTS,
 			     dev->max_contexts / 2);
 	case MANA_IB_SHARE_PDS:
-		return max(1U, dev->limits.max_pd / 2);
+		return max(1U, READ_ONCE(dev->function->max_pd) / 2);
 	case MANA_IB_SHARE_KEYS:
 		return max(1U, dev->limits.max_mw / 2);
 	case MANA_IB_SHARE_DM:
@@ -45,6 +46,23 @@ static bool mana_ib_share_fits(const struct mana_ib_user *user,
 			       enum mana_ib_share share, u64 amount, u64 most)
 {
 	return user->used[share] < most && amount <= most - user->used[share];
+}
+
+/**
+ * mana_ib_limit_pds - users may have no more PDs than a device knows of
+ * @dev: device whose limits are known
+ *
+ * All devices of a function take from the same, but only that of RDMA is told how
+ * many these are.
+ */
+void mana_ib_limit_pds(struct mana_ib_dev *dev)
+{
+	struct mana_ib_function *function = dev->function;
+
+	spin_lock(&function->users_lock);
+	WRITE_ONCE(function->max_pd,
+		   min_not_zero(function->max_pd, dev->limits.max_pd));
+	spin_unlock(&function->users_lock);
 }
 
 /**

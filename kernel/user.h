@@ -38,6 +38,7 @@ struct mana_ib_user {
 	struct semaphore turns;
 };
 
+void mana_ib_limit_pds(struct mana_ib_dev *dev);
 struct mana_ib_user *mana_ib_get_account(struct mana_ib_dev *dev);
 void mana_ib_put_account(struct mana_ib_dev *dev, struct mana_ib_user *user);
 struct mana_ib_user *mana_ib_get_user(struct mana_ib_dev *dev);

@@ -15,6 +15,7 @@
  *   contexts 512 122
  *
  * Device memory is in MiB. With FILE it makes that file then, and keeps all until the file is gone.
+ * Of a device for raw packets, manae_N, it takes protection domains alone.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -176,6 +177,10 @@ int main(int argc, char** argv) {
     context = ibv_open_device(device);
     if (!context) {
         printf("contexts 0 %d\n", errno);
+        return 0;
+    }
+    if (!strncmp(argv[1], "manae", 5)) {
+        take_all("pds", take_pd, 0, most < 32768 ? most : 32768);
         return 0;
     }
     make_objects();

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from areas.lifecycle import works
-from harness import Area, Context, Peer, check
+from harness import Area, Context, Peer, check, skip
 
 AREA = Area("unprivileged", needs=("driver", "provider", "ext"))
 APART = "apart"  # a network namespace
@@ -158,6 +158,19 @@ def shares(context: Context) -> None:
     said = b.out([program, b.rdma, "nobody", "2"])
     check(taken(said) == everything, f"the user got {said} after all had been given back")
     context.note(f"{got['handles'][0]} handles")
+
+
+@AREA.case("protection domains of the device for raw packets: a user has half of the function's")
+def raw_shares(context: Context) -> None:
+    b = context.b
+    devices = b.out("ls /sys/class/infiniband").split()
+    raw = next((name for name in devices if name.startswith("manae")), None)
+    if raw is None:
+        skip(f"{b.suite} has one device for both")
+    program = context.program(b, "greedy.c")
+    got = taken(b.out([program, raw, "nobody", "32768"], timeout=120))
+    check(got == {"pds": (8192, errno.EDQUOT)}, f"of {raw} a user got {got}")
+    works(context)
 
 
 def beside(kind: str, context: Context) -> None:

@@ -316,13 +316,14 @@ struct mana_ib_spread {
 int mana_ib_cmd_create_wq_object(struct mana_ib_dev *dev,
 				 const struct mana_ib_wq_params *params,
 				 struct mana_ib_wq_result *result);
+void mana_ib_cmd_destroy_wq_object(struct mana_ib_dev *dev, bool send,
+				   u64 object);
 int mana_ib_cmd_steer(struct mana_ib_dev *dev, u64 vport, const u64 *table,
 		      u32 entries, u64 default_rq, const u8 *key);
+void mana_ib_cmd_stop_receiving(struct mana_ib_dev *dev, u64 vport);
 int mana_ib_cmd_create_packet_wq(struct mana_ib_dev *dev,
 				 const struct mana_ib_wq_params *params,
 				 struct mana_ib_wq_result *result);
-void mana_ib_cmd_destroy_packet_wq(struct mana_ib_dev *dev, bool send,
-				   u64 object);
 int mana_ib_cmd_add_flow(struct mana_ib_dev *dev, u64 rq,
 			 const struct mana_ib_flow_rule *rule, u64 *flow);
 void mana_ib_cmd_remove_flow(struct mana_ib_dev *dev, u64 flow);

@@ -57,6 +57,27 @@ int mana_ib_cmd_create_wq_object(struct mana_ib_dev *dev,
 }
 
 /**
+ * mana_ib_cmd_destroy_wq_object - ends a work queue of a port, or a packet queue, and its CQ
+ * @dev: device
+ * @send: it is a send queue
+ * @object: its handle
+ *
+ * GDMA 6.6. The parent could do it too, but does not say that there was no answer.
+ * Then the device, which may still write to the queues, has to be given up.
+ */
+void mana_ib_cmd_destroy_wq_object(struct mana_ib_dev *dev, bool send,
+				   u64 object)
+{
+	struct mana_hw_eth_destroy_wq_req request = {
+		.wq_type = mana_ib_wq_type(send),
+		.wq_object = object,
+	};
+
+	mana_ib_hwc_undo(dev, MANA_HW_ETH_DESTROY_WQ_OBJ, MANA_IB_TO_ETHERNET,
+			 &request, sizeof(request));
+}
+
+/**
  * mana_ib_cmd_steer - sets the receive steering of a port (GDMA 6.8)
  * @dev: device
  * @vport: the device's handle of the port
@@ -100,6 +121,29 @@ int mana_ib_cmd_steer(struct mana_ib_dev *dev, u64 vport, const u64 *table,
 }
 
 /**
+ * mana_ib_cmd_stop_receiving - receive queues of a port get no more frames (GDMA 6.8)
+ * @dev: device
+ * @vport: the device's handle of the port
+ *
+ * Not by the parent, for the reason of mana_ib_cmd_destroy_wq_object().
+ */
+void mana_ib_cmd_stop_receiving(struct mana_ib_dev *dev, u64 vport)
+{
+	struct {
+		struct mana_hw_eth_vport_rx_req base;
+		u64 table[MANA_UAPI_RSS_QUEUES]; /* not taken over */
+	} request = {
+		.base.vport = vport,
+		.base.table_entries = ARRAY_SIZE(request.table),
+		.base.table_offset = sizeof(request.base),
+	};
+
+	mana_ib_request_header(&request)->request.version = 2;
+	mana_ib_hwc_undo(dev, MANA_HW_ETH_CONFIG_VPORT_RX, MANA_IB_TO_ETHERNET,
+			 &request, sizeof(request));
+}
+
+/**
  * mana_ib_cmd_create_packet_wq - makes a packet queue and its CQ
  * @dev: device
  * @params: what to make
@@ -129,24 +173,6 @@ int mana_ib_cmd_create_packet_wq(struct mana_ib_dev *dev,
 	if (err)
 		return err;
 	return mana_ib_read_wq(&response, result);
-}
-
-/**
- * mana_ib_cmd_destroy_packet_wq - ends a packet queue and its CQ
- * @dev: device
- * @send: it is a send queue
- * @object: its handle
- */
-void mana_ib_cmd_destroy_packet_wq(struct mana_ib_dev *dev, bool send,
-				   u64 object)
-{
-	struct mana_hw_eth_destroy_wq_req request = {
-		.wq_type = mana_ib_wq_type(send),
-		.wq_object = object,
-	};
-
-	mana_ib_hwc_undo(dev, MANA_HW_ETH_DESTROY_WQ_OBJ, MANA_IB_TO_ETHERNET,
-			 &request, sizeof(request));
 }
 
 /**

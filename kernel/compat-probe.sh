@@ -127,6 +127,5 @@ done
 exported GDMA_REGISTER_DEVICE mana_gd_register_device
 exported GDMA_GIC mana_gd_get_gic
 exported PRIMARY_NETDEV mana_get_primary_netdev
-exported DISABLE_VPORT_RX mana_disable_vport_rx
 exported DEVICE_GET_NETDEV ib_device_get_netdev
 true

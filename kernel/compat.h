@@ -217,14 +217,6 @@ static inline int compat_configure_vport(struct mana_port_context *port,
 #endif
 }
 
-/* Older parents stop a port's receive side themselves only. */
-static inline void compat_disable_vport_rx(struct mana_port_context *port)
-{
-#ifdef HAVE_DISABLE_VPORT_RX
-	mana_disable_vport_rx(port);
-#endif
-}
-
 static inline struct ib_umem *compat_umem_get(struct ib_device *ibdev, u64 addr,
 					      size_t size, int access)
 {

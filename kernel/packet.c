@@ -176,7 +176,7 @@ static int mana_ib_start_packet_queue(struct mana_ib_dev *dev,
 	/* Both regions are the device's now. */
 	err = mana_ib_hook_cq(dev, &queue->cq);
 	if (err) {
-		mana_ib_cmd_destroy_packet_wq(dev, send, queue->object);
+		mana_ib_cmd_destroy_wq_object(dev, send, queue->object);
 		queue->object = MANA_IB_NO_HANDLE;
 		queue->cq.id = MANA_IB_NO_ID;
 	}
@@ -193,7 +193,7 @@ static void mana_ib_stop_packet_queue(struct mana_ib_dev *dev, bool send,
 				      struct mana_ib_packet_queue *queue)
 {
 	mana_ib_mute_cq(&queue->cq);
-	mana_ib_cmd_destroy_packet_wq(dev, send, queue->object);
+	mana_ib_cmd_destroy_wq_object(dev, send, queue->object);
 	mana_ib_unhook_cq(dev, &queue->cq);
 	queue->object = MANA_IB_NO_HANDLE;
 	queue->cq.id = MANA_IB_NO_ID;

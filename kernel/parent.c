@@ -548,24 +548,3 @@ void mana_ib_port_give(struct mana_port_context *port)
 {
 	mana_uncfg_vport(port);
 }
-
-/**
- * mana_ib_port_stop_receiving - receive queues of a port get no more frames
- * @port: port
- */
-void mana_ib_port_stop_receiving(struct mana_port_context *port)
-{
-	compat_disable_vport_rx(port);
-}
-
-/**
- * mana_ib_port_destroy_wq - ends a work queue of a port, and its CQ
- * @port: port
- * @send: it is a send queue
- * @object: its handle
- */
-void mana_ib_port_destroy_wq(struct mana_port_context *port, bool send,
-			     u64 object)
-{
-	mana_destroy_wq_obj(port, send ? GDMA_SQ : GDMA_RQ, object);
-}

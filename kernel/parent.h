@@ -58,8 +58,5 @@ bool mana_ib_port_is_running(const struct mana_port_context *port);
 int mana_ib_port_take(struct mana_port_context *port, u32 pd_id,
 		      u32 doorbell_page);
 void mana_ib_port_give(struct mana_port_context *port);
-void mana_ib_port_stop_receiving(struct mana_port_context *port);
-void mana_ib_port_destroy_wq(struct mana_port_context *port, bool send,
-			     u64 object);
 
 #endif

@@ -86,7 +86,7 @@ static int mana_ib_create_object(struct mana_ib_dev *dev,
 	/* Both regions are the device's now. */
 	err = mana_ib_hook_cq(dev, cq);
 	if (err) {
-		mana_ib_port_destroy_wq(port, send, *object);
+		mana_ib_cmd_destroy_wq_object(dev, send, *object);
 		WRITE_ONCE(cq->id, MANA_IB_NO_ID);
 	}
 	return err;
@@ -99,12 +99,11 @@ err_wq_region:
 }
 
 /* raw_lock is held. */
-static void mana_ib_destroy_object(struct mana_ib_dev *dev,
-				   struct mana_port_context *port, bool send,
+static void mana_ib_destroy_object(struct mana_ib_dev *dev, bool send,
 				   struct mana_ib_cq *cq, u64 object)
 {
 	mana_ib_mute_cq(cq);
-	mana_ib_port_destroy_wq(port, send, object);
+	mana_ib_cmd_destroy_wq_object(dev, send, object);
 	mana_ib_unhook_cq(dev, cq);
 	WRITE_ONCE(cq->id, MANA_IB_NO_ID);
 }
@@ -177,7 +176,7 @@ int mana_ib_create_raw_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 
 err_object:
 	mutex_lock(&dev->raw_lock);
-	mana_ib_destroy_object(dev, qp->raw.port, true, cq, qp->handle);
+	mana_ib_destroy_object(dev, true, cq, qp->handle);
 	mutex_unlock(&dev->raw_lock);
 err_umem:
 	mana_ib_release_umem(dev, qp->raw.umem);
@@ -197,8 +196,8 @@ void mana_ib_destroy_raw_qp(struct mana_ib_qp *qp)
 	struct mana_ib_dev *dev = to_mana_dev(qp->ibqp.device);
 
 	mutex_lock(&dev->raw_lock);
-	mana_ib_destroy_object(dev, qp->raw.port, true,
-			       to_mana_cq(qp->ibqp.send_cq), qp->handle);
+	mana_ib_destroy_object(dev, true, to_mana_cq(qp->ibqp.send_cq),
+			       qp->handle);
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_release_umem(dev, qp->raw.umem);
 	mana_ib_give_vport(to_mana_pd(qp->ibqp.pd));
@@ -304,15 +303,14 @@ int mana_ib_destroy_rwq_table(struct ib_rwq_ind_table *ibtable)
 }
 
 static void mana_ib_destroy_receive_queues(struct mana_ib_dev *dev,
-					   struct mana_port_context *port,
 					   struct ib_wq **wqs, u32 count)
 {
 	struct mana_ib_wq *wq;
 
 	while (count--) {
 		wq = to_mana_wq(wqs[count]);
-		mana_ib_destroy_object(dev, port, false,
-				       to_mana_cq(wq->ibwq.cq), wq->object);
+		mana_ib_destroy_object(dev, false, to_mana_cq(wq->ibwq.cq),
+				       wq->object);
 		wq->object = MANA_IB_NO_HANDLE;
 	}
 }
@@ -347,7 +345,7 @@ static int mana_ib_create_receive_queues(struct mana_ib_dev *dev,
 	return 0;
 
 err_destroy:
-	mana_ib_destroy_receive_queues(dev, port, wqs, i);
+	mana_ib_destroy_receive_queues(dev, wqs, i);
 	return err;
 }
 
@@ -450,9 +448,9 @@ int mana_ib_create_rss_qp(struct mana_ib_qp *qp, struct ib_qp_init_attr *attr,
 	return 0;
 
 err_disable:
-	mana_ib_port_stop_receiving(qp->rss.port);
+	mana_ib_cmd_stop_receiving(dev, mana_ib_port_vport(qp->rss.port));
 err_destroy:
-	mana_ib_destroy_receive_queues(dev, qp->rss.port, table->ind_tbl, count);
+	mana_ib_destroy_receive_queues(dev, table->ind_tbl, count);
 err_unlock:
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_give_receive_side(qp);
@@ -473,8 +471,8 @@ void mana_ib_destroy_rss_qp(struct mana_ib_qp *qp)
 	struct ib_rwq_ind_table *table = qp->ibqp.rwq_ind_tbl;
 
 	mutex_lock(&dev->raw_lock);
-	mana_ib_port_stop_receiving(qp->rss.port);
-	mana_ib_destroy_receive_queues(dev, qp->rss.port, table->ind_tbl,
+	mana_ib_cmd_stop_receiving(dev, mana_ib_port_vport(qp->rss.port));
+	mana_ib_destroy_receive_queues(dev, table->ind_tbl,
 				       1U << table->log_ind_tbl_size);
 	mutex_unlock(&dev->raw_lock);
 	mana_ib_give_receive_side(qp);

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from areas import dpdk
 from areas.lifecycle import address, works
 from areas.module import RECOVERY, RESET_MESSAGES, bring_back, device_number
 from harness import Area, Context, Peer, check, skip
@@ -22,6 +23,7 @@ RESET, ERR = 1 << 0, 1 << 6  # states of queue pairs
 MESSAGES = (r"given_up: .*|mana \S+: mana_ib: keeping memory that the device may use|"
             + RESET_MESSAGES)
 CUT = "cut off from memory"
+DESTROY_WQ = 0x20005  # MANA_HW_ETH_DESTROY_WQ_OBJ
 # The kernel's log since the module came.
 LOG = "dmesg | sed '/given_up: begun/h;//!H;$!d;x'"
 
@@ -126,6 +128,18 @@ def ends_meanwhile(context: Context, peer: Peer) -> None:
     peer.finish(asks, 60, check=False)
     peer.until(f"{LOG} | grep -q '{CUT}'", "the device is not cut off", 60)
     check("keeping memory" not in peer.out(LOG), "memory is kept")
+
+
+@given_up("memory of raw packet queues whose end has no answer is kept", False, dpdk.LIMIT)
+def raw_queues(context: Context, peer: Peer) -> None:
+    """Those of a process that is killed. The device answers other requests, so Ethernet goes on."""
+    dpdk.install(peer)
+    program = dpdk.Testpmd(context, peer, "rxonly", "--rxq=2", "--txq=2")
+    tell(peer, lose_opcode=DESTROY_WQ)
+    program.process.kill()
+    peer.finish(program.process, 60, check=False)
+    peer.run("echo 0 >/proc/sys/vm/nr_hugepages")
+    check("keeping memory" in peer.out(LOG), "the memory of raw packet queues is given back")
 
 
 @given_up("all devices of a silent function are given up", True)

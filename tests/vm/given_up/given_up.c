@@ -25,6 +25,9 @@ enum { BUFFER_BYTES = 4096, WAIT_MS = 30000 };
 static bool lose_all;
 module_param(lose_all, bool, 0644);
 MODULE_PARM_DESC(lose_all, "no request has an answer");
+static unsigned int lose_opcode;
+module_param(lose_opcode, uint, 0644);
+MODULE_PARM_DESC(lose_opcode, "no request of this opcode has an answer, whoever sends it");
 static unsigned int lose_states;
 module_param(lose_states, uint, 0644);
 MODULE_PARM_DESC(lose_states, "queue pairs' steps to these states have no answer, a bit each");
@@ -93,6 +96,10 @@ static noinline int send(struct gdma_context* gc, u32 length, const void* reques
     unsigned int state = state_of(header);
     int err;
 
+    if (lose_opcode && header->request.opcode == lose_opcode) {
+        msleep(lost_ms);
+        return -ETIMEDOUT;
+    }
     if (is_driver((unsigned long)__builtin_return_address(0))) {
         if (lose_all || state & lose_states) {
             msleep(lost_ms);

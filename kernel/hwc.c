@@ -8,6 +8,8 @@
 #include "trace.h"
 #include "turn.h"
 
+#include <linux/random.h>
+
 /* How often a request is sent that answers to earlier ones are taken for. */
 #define MANA_IB_TRIES 4
 
@@ -167,6 +169,7 @@ static struct mana_ib_function *mana_ib_make_function(struct mana_ib_dev *dev)
 		return NULL;
 	}
 	function->parent = dev->parent;
+	atomic_set(&function->activity, get_random_u32());
 	function->waiting = mana_ib_parent_waiting(dev);
 	/* Somebody else has given up already, or the parent does not say. */
 	if (function->waiting <= 1)
@@ -280,7 +283,22 @@ static void mana_ib_address(struct mana_ib_dev *dev,
 	header->device.instance = id.instance;
 }
 
-/* One request and its answer; who calls decides what it means that there is none. */
+/*
+ * Whether what came is the answer to a request. Parents give the number of a message
+ * that was not answered to the next one, so a late answer may come as that of another
+ * request; and a parent says no more than -EPROTO of one that is too long.
+ */
+static bool mana_ib_is_answer(const struct mana_hw_request *request,
+			      const struct mana_hw_response *answer)
+{
+	return answer->response.opcode == request->request.opcode &&
+	       answer->activity_id == request->activity_id;
+}
+
+/*
+ * One request and its answer; who calls decides what it means that there is none, or
+ * that it is another's, -EBADMSG.
+ */
 static int mana_ib_exchange(struct mana_ib_dev *dev, u32 opcode,
 			    enum mana_ib_hwc_target target, void *request,
 			    u32 request_bytes, void *response,
@@ -298,17 +316,27 @@ static int mana_ib_exchange(struct mana_ib_dev *dev, u32 opcode,
 		header->request.version = 1;
 	if (!header->response.version)
 		header->response.version = 1;
+	header->activity_id = atomic_inc_return(&dev->function->activity);
 	mana_ib_address(dev, target, header);
 
 	memset(response, 0, response_bytes);
 	err = mana_ib_parent_request(dev, request_bytes, request,
 				     response_bytes, response);
 	trace_hwc_req(dev, opcode, answer->status, err);
-	if (err == -ETIMEDOUT)
+	if (err == -ETIMEDOUT) {
 		dev_err(dev->parent, "mana_ib: request %#x: no answer\n",
 			opcode);
+		return err;
+	}
+	/* With another error it was not sent. */
+	if ((!err || err == -EPROTO || err == -EOPNOTSUPP) &&
+	    !mana_ib_is_answer(header, answer)) {
+		dev_err(dev->parent,
+			"mana_ib: request %#x: an answer to another\n", opcode);
+		return -EBADMSG;
+	}
 	/* Older parents say -EPROTO for each status; the answer tells more. */
-	if (err == -ETIMEDOUT || answer->status == MANA_HW_STATUS_MORE_ENTRIES)
+	if (answer->status == MANA_HW_STATUS_MORE_ENTRIES)
 		return err;
 	if (answer->status)
 		return mana_ib_status_errno(answer->status);
@@ -333,6 +361,9 @@ static int mana_ib_ask(struct mana_ib_dev *dev, bool undoes, u32 opcode,
 		err = mana_ib_exchange(dev, opcode, target, request,
 				       request_bytes, response,
 				       response_bytes);
+	/* Its own answer may come for the next one. */
+	if (err == -EBADMSG)
+		err = -ETIMEDOUT;
 	/* Before the next one has a turn: it would wait for an answer as well. */
 	if (err == -ETIMEDOUT) {
 		trace_device_lost(dev, opcode);
@@ -365,27 +396,21 @@ int mana_ib_hwc_send(struct mana_ib_dev *dev, u32 opcode,
 
 /*
  * Whether a device that was given up says that it has carried a request out, or
- * has no such object. Parents give the number of a message that was not answered
- * to the next one, so a late answer may come as that of this request; but it has
- * another activity. A device that refuses may do so with any status.
+ * has no such object. Answers to earlier requests may come first. A device that
+ * refuses may do so with any status.
  */
 static bool mana_ib_carries_out(struct mana_ib_dev *dev, u32 opcode,
 				enum mana_ib_hwc_target target, void *request,
 				u32 request_bytes)
 {
-	struct mana_hw_request *header = request;
 	struct mana_hw_response answer;
 	unsigned int i;
 	int err;
 
 	for (i = 0; i < MANA_IB_TRIES; i++) {
-		header->activity_id = ++dev->function->activity;
 		err = mana_ib_exchange(dev, opcode, target, request,
 				       request_bytes, &answer, sizeof(answer));
-		if (err == -ETIMEDOUT)
-			return false;
-		if (answer.response.opcode == opcode &&
-		    answer.activity_id == header->activity_id)
+		if (err != -EBADMSG)
 			return !err ||
 			       answer.status == MANA_HW_STATUS_NOT_FOUND;
 	}

@@ -6,6 +6,7 @@
 #ifndef MANA_IB_H
 #define MANA_IB_H
 
+#include <linux/atomic.h>
 #include <linux/auxiliary_bus.h>
 #include <linux/completion.h>
 #include <linux/idr.h>
@@ -112,6 +113,8 @@ struct mana_ib_hook;
  * struct mana_ib_function - what the IB devices of one function share
  * @entry: in the list of all functions
  * @parent: which it is
+ * @activity: of the last request. It begins anywhere, so that requests of the parent,
+ *	and of a driver that was there before, have others
  * @lock: protects what follows, and how long requests wait. It is held until a
  *	device that does not answer is known to be slow, or is cut off; nothing of
  *	ours is locked inside it
@@ -121,7 +124,6 @@ struct mana_ib_hook;
  *	devices are given up, and Ethernet waits no more
  * @keeps: memory was kept, and that was said
  * @waiting: how long requests waited when the first device came, in ms
- * @activity: of the last request whose answer must not be another's
  * @hooks_lock: protects @hooks, and our entries in the parent's table of CQs
  * @hooks: which entries of that are ours, by CQ id; parent.c
  * @users_lock: protects @max_pd, @users, what each has taken, and @turns
@@ -133,12 +135,12 @@ struct mana_ib_hook;
 struct mana_ib_function {
 	struct list_head entry;
 	struct device *parent;
+	atomic_t activity;
 	struct mutex lock; /* what follows, and how long requests wait */
 	struct list_head devices;
 	bool cut_off;
 	bool keeps;
 	u32 waiting;
-	u32 activity;
 	spinlock_t hooks_lock; /* hooks */
 	struct mana_ib_hook **hooks;
 	spinlock_t users_lock; /* max_pd, users, what they have, turns */

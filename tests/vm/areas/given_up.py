@@ -21,9 +21,11 @@ AREA = Area("given_up", needs=("driver",))
 FOLDER = "tests/vm/given_up"
 RESET, ERR = 1 << 0, 1 << 6  # states of queue pairs
 MESSAGES = (r"given_up: .*|mana \S+: mana_ib: keeping memory that the device may use|"
+            r"mana \S+: mana_ib: request 0x\w+: an answer to another|"
             + RESET_MESSAGES)
 CUT = "cut off from memory"
 DESTROY_WQ = 0x20005  # MANA_HW_ETH_DESTROY_WQ_OBJ
+TAKE_PAGE = 22  # MANA_HW_ALLOCATE_RESOURCE_RANGE
 # The kernel's log since the module came.
 LOG = "dmesg | sed '/given_up: begun/h;//!H;$!d;x'"
 
@@ -128,6 +130,16 @@ def ends_meanwhile(context: Context, peer: Peer) -> None:
     peer.finish(asks, 60, check=False)
     peer.until(f"{LOG} | grep -q '{CUT}'", "the device is not cut off", 60)
     check("keeping memory" not in peer.out(LOG), "memory is kept")
+
+
+@given_up("the answer to another request is none", False)
+def swapped(context: Context, peer: Peer) -> None:
+    """That by which a process gets a doorbell page: with another's it has a page of whoever."""
+    tell(peer, swap_opcode=TAKE_PAGE)
+    opened = peer.run(f"ibv_devinfo -d {peer.rdma}", check=False, timeout=60)
+    check(opened.status != 0, "a process has the doorbell page of another answer")
+    check("an answer to another" in peer.out(LOG), f"it fails otherwise: {opened.stderr}")
+    ping(context.a, peer.ip(), count=2)  # Ethernet goes on
 
 
 @given_up("memory of raw packet queues whose end has no answer is kept", False, dpdk.LIMIT)

@@ -28,6 +28,9 @@ MODULE_PARM_DESC(lose_all, "no request has an answer");
 static unsigned int lose_opcode;
 module_param(lose_opcode, uint, 0644);
 MODULE_PARM_DESC(lose_opcode, "no request of this opcode has an answer, whoever sends it");
+static unsigned int swap_opcode;
+module_param(swap_opcode, uint, 0644);
+MODULE_PARM_DESC(swap_opcode, "requests of this opcode find the answer to another, a success");
 static unsigned int lose_states;
 module_param(lose_states, uint, 0644);
 MODULE_PARM_DESC(lose_states, "queue pairs' steps to these states have no answer, a bit each");
@@ -104,6 +107,10 @@ static noinline int send(struct gdma_context* gc, u32 length, const void* reques
         if (lose_all || state & lose_states) {
             msleep(lost_ms);
             return -ETIMEDOUT;
+        }
+        if (swap_opcode && header->request.opcode == swap_opcode) {
+            fill(answer, header, header->activity_id - 1, MANA_HW_STATUS_SUCCESS);
+            return 0;
         }
         if (state & refuse_states) {
             fill(answer, header, header->activity_id, MANA_HW_STATUS_INVALID_PARAMETER);

@@ -258,10 +258,13 @@ static int mana_ib_identify(struct mana_ib_dev *dev)
 		return err;
 	}
 	mana_ib_limit_pds(dev);
+	dev->ports = mana_ib_parent_ports(dev);
+	if (!dev->ports) {
+		dev_err(dev->parent, "mana_ib: no port has an interface\n");
+		return -ENODEV;
+	}
 	/* RDMA on each port only where the device says so. */
-	if (dev->raw || dev->limits.caps & MANA_HW_RNIC_CAP_MULTI_PORT)
-		dev->ports = mana_ib_parent_ports(dev);
-	else
+	if (!dev->raw && !(dev->limits.caps & MANA_HW_RNIC_CAP_MULTI_PORT))
 		dev->ports = 1;
 	return 0;
 }

@@ -454,12 +454,19 @@ void mana_ib_parent_unhook_cq(struct mana_ib_dev *dev,
 }
 
 /**
- * mana_ib_parent_ports - how many Ethernet ports the function has
+ * mana_ib_parent_ports - how many Ethernet ports of the function have an interface
  * @dev: device
+ *
+ * The parent goes on without those from the first one on that it cannot start.
  */
 u32 mana_ib_parent_ports(const struct mana_ib_dev *dev)
 {
-	return dev->eth->num_ports;
+	const struct mana_context *ac = dev->eth;
+	u32 count = 0;
+
+	while (count < ac->num_ports && ac->ports[count])
+		count++;
+	return count;
 }
 
 /**
@@ -472,6 +479,8 @@ u32 mana_ib_parent_ports(const struct mana_ib_dev *dev)
 struct net_device *mana_ib_parent_netdev(const struct mana_ib_dev *dev,
 					 u32 port)
 {
+	if (port > mana_ib_parent_ports(dev))
+		return NULL;
 	return compat_port_netdev(dev->eth, port - 1);
 }
 
@@ -496,7 +505,7 @@ struct net_device *mana_ib_parent_lower(const struct mana_ib_dev *dev,
 struct mana_port_context *mana_ib_parent_port(const struct mana_ib_dev *dev,
 					      u32 port)
 {
-	if (!port || port > dev->eth->num_ports)
+	if (!port || port > mana_ib_parent_ports(dev))
 		return NULL;
 	return netdev_priv(dev->eth->ports[port - 1]);
 }

@@ -21,7 +21,8 @@ AREA = Area("given_up", needs=("driver",))
 FOLDER = "tests/vm/given_up"
 RESET, ERR = 1 << 0, 1 << 6  # states of queue pairs
 MESSAGES = (r"given_up: .*|mana \S+: mana_ib: keeping memory that the device may use|"
-            r"mana \S+: mana_ib: request 0x\w+: an answer to another|"
+            r"mana \S+: mana_ib: (request 0x\w+: an answer to another|"
+            r"no port has an interface)|"
             + RESET_MESSAGES)
 CUT = "cut off from memory"
 DESTROY_WQ = 0x20005  # MANA_HW_ETH_DESTROY_WQ_OBJ
@@ -181,3 +182,16 @@ def long_ring(_: Context, peer: Peer) -> None:
     tell(peer, entries=65536)
     seen = ended(peer)
     check(seen["status"] == 5, f"the receive was not flushed: {seen}")
+
+
+@given_up("a port whose interface the parent could not start is none", None)
+def no_interface(context: Context, peer: Peer) -> None:
+    peer.run("rmmod mana_ib", timeout=60)
+    tell(peer, hide_port=1)
+    peer.run("modprobe mana_ib", timeout=60)
+    devices = peer.out("ls /sys/class/infiniband").split()
+    peer.run("rmmod mana_ib", timeout=60)
+    tell(peer, hide_port=0)
+    peer.run("modprobe mana_ib", timeout=60)
+    check(not devices, f"without an interface there are {devices}")
+    works(context, peer)

@@ -3,7 +3,8 @@
  * A device that does not do what mana_ib asks for, and a kernel user that sees what becomes of its
  * buffers. This module stands between mana_ib and its parent: parameters say which requests have no
  * answer, which are refused, and how long both take. The device itself is a good one, so that what
- * it would write can be told from whether it was told to end, or is cut off from memory.
+ * it would write can be told from whether it was told to end, or is cut off from memory. It also
+ * hides the first port's interface, as of a parent that could not start it.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
@@ -17,7 +18,7 @@
 #include <linux/workqueue.h>
 #include <mana/hwc.h>
 #include <mana/rnic.h>
-#include <net/mana/gdma.h>
+#include <net/mana/mana.h>
 #include <rdma/ib_verbs.h>
 
 enum { BUFFER_BYTES = 4096, WAIT_MS = 30000 };
@@ -282,6 +283,33 @@ static int set_device(const char* value, const struct kernel_param* parameter) {
 static const struct kernel_param_ops device_ops = {.set = set_device};
 module_param_cb(device, &device_ops, NULL, 0200);
 MODULE_PARM_DESC(device, "a queue pair of it is made, and comes to its end");
+
+static struct net_device* hidden;  // interface of the first port
+
+/* The parent's table of interfaces; NULL if there is no function with a driver. */
+static struct net_device** get_ports(void) {
+    struct pci_dev* const function =
+        pci_get_device(MANA_HW_PCI_VENDOR, MANA_HW_PCI_DEVICE_VF, NULL);
+    struct gdma_context* const gc = function ? pci_get_drvdata(function) : NULL;
+    struct mana_context* const ethernet = gc ? gc->mana.driver_data : NULL;
+
+    pci_dev_put(function);
+    return ethernet ? ethernet->ports : NULL;
+}
+
+static int set_hide_port(const char* value, const struct kernel_param* parameter) {
+    struct net_device** const ports = get_ports();
+    bool hide;
+
+    if (!ports) return -ENODEV;
+    if (kstrtobool(value, &hide) || hide == !!hidden) return -EINVAL;
+    hidden = xchg(&ports[0], hidden);
+    return 0;
+}
+
+static const struct kernel_param_ops hide_port_ops = {.set = set_hide_port};
+module_param_cb(hide_port, &hide_port_ops, NULL, 0200);
+MODULE_PARM_DESC(hide_port, "the parent has no interface of its first port; mana_ib comes after");
 
 static void event(struct ib_event_handler* handler, struct ib_event* told) {
     unsigned long flags;

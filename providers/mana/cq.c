@@ -22,6 +22,27 @@ static void destroy_memory(struct mana_cq *cq, struct mana_context *ctx)
 	free(cq);
 }
 
+/* Of the ring; 0 if there is none. */
+static uint32_t entries_for(const struct mana_context *ctx, uint32_t cqe, bool extended)
+{
+	uint32_t entries;
+
+	if (!cqe || cqe > (extended ? mana_max_cqe(ctx) : MAX_ENTRIES))
+		return 0;
+	if (!extended && cqe >= MIN_ENTRIES && cqe < SMALL)
+		cqe += STOCK_SLACK;
+	entries = mana_round_up_power(cqe);
+	if (entries < MIN_ENTRIES)
+		entries = MIN_ENTRIES;
+	return extended ? MANA_EXT_CQ_RINGS * entries : entries;
+}
+
+/* What the application may fill of it. */
+static int cqe_of(uint32_t entries, bool extended)
+{
+	return (int)(extended ? entries / MANA_EXT_CQ_RINGS : entries);
+}
+
 static int create_hardware(struct mana_cq *cq, struct mana_context *ctx, uint32_t entries,
 			   bool extended, struct ibv_comp_channel *channel, int comp_vector)
 {
@@ -49,7 +70,7 @@ static int create_hardware(struct mana_cq *cq, struct mana_context *ctx, uint32_
 	cq->dp.id = cq->cq_id;
 	cq->dp.doorbell = ctx->doorbell;
 	cq->hardware = true;
-	cq->vcq.cq.cqe = entries;
+	cq->vcq.cq.cqe = cqe_of(entries, extended);
 	return 0;
 }
 
@@ -79,18 +100,6 @@ static int create_external(struct mana_cq *cq, struct mana_context *ctx, uint32_
 	cq->dp.overrun = true;
 	cq->vcq.cq.cqe = entries;
 	return 0;
-}
-
-static uint32_t entries_for(const struct mana_context *ctx, uint32_t cqe, bool extended)
-{
-	uint32_t entries;
-
-	if (!cqe || cqe > (extended ? ctx->caps.max_cqe : MAX_ENTRIES))
-		return 0;
-	if (!extended && cqe >= MIN_ENTRIES && cqe < SMALL)
-		cqe += STOCK_SLACK;
-	entries = mana_round_up_power(cqe);
-	return entries < MIN_ENTRIES ? MIN_ENTRIES : entries;
 }
 
 static struct mana_cq *create(struct ibv_context *context, uint32_t cqe,
@@ -185,7 +194,7 @@ int mana_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 		buffer = old;
 		mana_dp_cq_replace(&cq->dp, cq->buffer.address, entries, record,
 				   resp.drv_payload.consumer);
-		ibv_cq->cqe = entries;
+		ibv_cq->cqe = cqe_of(entries, true);
 	}
 	cq->paused = false;
 	mana_cq_unlock_all(cq);

@@ -18,6 +18,8 @@ int mana_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 	snprintf(attr->orig_attr.fw_ver, sizeof(attr->orig_attr.fw_ver), "%u.%u.%u",
 		 (unsigned int)(version >> 32 & 0xffff), (unsigned int)(version >> 16 & 0xffff),
 		 (unsigned int)(version & 0xffff));
+	if (to_mctx(context)->caps.features)
+		attr->orig_attr.max_cqe = (int)mana_max_cqe(to_mctx(context));
 	/* Who finds device memory here copies to and from it, which not every driver can. */
 	if (!(to_mctx(context)->caps.flags & MANA_UAPI_CONTEXT_DM_COPIES) &&
 	    attr_size >= offsetof(struct ibv_device_attr_ex, max_dm_size) +

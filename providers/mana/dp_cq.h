@@ -35,6 +35,7 @@ static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_comple
 			return 1;
 		if (MANA_UNLIKELY(cq->overrun))
 			return -1;
+		mana_dp_cq_go_on(cq);
 		cqe = mana_dp_cq_peek(cq, cq->consumer);
 		if (!cqe)
 			break;

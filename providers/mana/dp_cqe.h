@@ -115,6 +115,16 @@ static inline void mana_dp_cq_done(struct mana_dp_cq *cq)
 	}
 }
 
+/*
+ * Before the next CQE of a batch: what was read so far has finished sends and receives,
+ * in whose place others may be posted. The other half of the ring is for their CQEs.
+ */
+static inline void mana_dp_cq_go_on(struct mana_dp_cq *cq)
+{
+	if (cq->record && MANA_UNLIKELY(cq->consumer - cq->told_at >= cq->entries / 2))
+		mana_dp_cq_done(cq);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -206,6 +206,18 @@ struct mana_dm {
 	struct verbs_dm vdm;
 };
 
+/*
+ * The ring of an extended CQ is as big as so many of those asked for: the device learns
+ * in the middle of a long batch only what was taken, and may fill as much meanwhile.
+ */
+#define MANA_EXT_CQ_RINGS 2u
+
+/* Entries that an extended CQ may be asked for. */
+static inline uint32_t mana_max_cqe(const struct mana_context *ctx)
+{
+	return ctx->caps.max_cqe / MANA_EXT_CQ_RINGS;
+}
+
 static inline struct mana_context *to_mctx(struct ibv_context *context)
 {
 	return container_of(context, struct mana_context, ibv_ctx.context);

@@ -39,7 +39,7 @@ static int init_cq(struct ibv_cq *ibv_cq, struct manadv_cq *out)
 	struct mana_cq *cq = to_mcq(ibv_cq);
 
 	out->buf = cq->buffer.address;
-	out->count = (uint32_t)ibv_cq->cqe;
+	out->count = cq->hardware ? cq->dp.entries : (uint32_t)ibv_cq->cqe;
 	out->cq_id = cq->cq_id;
 	return 0;
 }

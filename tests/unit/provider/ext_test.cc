@@ -477,6 +477,30 @@ TEST_F(ExtTest, PollingNothingWritesNothing) {
     EXPECT_EQ(cq.dp.record->consumer, 66U);
 }
 
+/// Sends that were polled are posted again before the batch ends: as many as the CQ was made for,
+/// which is half of its ring, have room in it all the time.
+TEST_F(ExtTest, ABatchWithoutEndLeavesRoomForWhatItsSendsArePostedAgain) {
+    mana_ext_attr attr = attributes();
+    attr.max_send = cq.dp.entries / 2;
+    open(attr);
+    std::uint32_t written = cq.dp.entries;
+    const auto send_and_complete = [&] {
+        const std::uint32_t at = qp.sq_producer;
+        const auto send = wr(MANA_HW_EXT_WQE_SEND);
+        ASSERT_EQ(mana_ext_send(&qp, &send), 0);
+        // The device's rule (docs/extensions.md, Queues).
+        ASSERT_LT(written++ - cq.dp.record->consumer, cq.dp.entries);
+        done(at, MANA_HW_EXT_WQE_SEND);
+    };
+    for (std::uint32_t i = 0; i < attr.max_send; ++i) ASSERT_NO_FATAL_FAILURE(send_and_complete());
+    mana_completion c{};
+    for (std::uint64_t id = 1; id < 1000; ++id) {
+        ASSERT_EQ(mana_dp_cq_poll(&cq.dp, &c), 1);
+        ASSERT_EQ(c.wr_id, id);
+        ASSERT_NO_FATAL_FAILURE(send_and_complete());
+    }
+}
+
 TEST_F(ExtTest, ArmingIsASequence) {
     EXPECT_EQ(arm(true), 1U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT | MANA_HW_EXT_ARM_SOLICITED);
     EXPECT_EQ(arm(false), 2U << MANA_HW_EXT_ARM_SEQUENCE_SHIFT);

@@ -109,14 +109,37 @@ int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 	return ret;
 }
 
-static void move_to_error(struct mana_qp *qp)
+/* An error CQE came since the last RESET. */
+static bool has_named_error(struct mana_qp *qp)
+{
+	return mana_load_flag(&qp->stock.error_named);
+}
+
+/*
+ * Events are read late: one may be of a life before the last RESET. What the device has
+ * ended since then the driver tells, of RC and if it answers such queries at all.
+ */
+static bool may_be_in_error(struct mana_qp *qp)
+{
+	struct ibv_qp_init_attr init_attr = {};
+	struct ibv_qp_attr attr = {};
+	struct ibv_query_qp cmd = {};
+
+	return qp->dp.format != MANA_DP_RC ||
+	       ibv_cmd_query_qp(&qp->vqp.qp, &attr, IBV_QP_STATE, &init_attr, &cmd,
+				sizeof(cmd)) ||
+	       attr.qp_state == IBV_QPS_ERR;
+}
+
+/* `failed`: whether the QP is still the one that failed, which a RESET ends. */
+static void move_to_error(struct mana_qp *qp, bool (*failed)(struct mana_qp *qp))
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	struct ibv_modify_qp cmd = {};
 	struct ibv_qp *ibv_qp = &qp->vqp.qp;
 
 	pthread_mutex_lock(&qp->state_lock);
-	if (ibv_qp->state != IBV_QPS_RESET && ibv_qp->state != IBV_QPS_ERR &&
+	if (ibv_qp->state != IBV_QPS_RESET && ibv_qp->state != IBV_QPS_ERR && failed(qp) &&
 	    !ibv_cmd_modify_qp(ibv_qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
 		ibv_qp->state = IBV_QPS_ERR;
 		set_permissions(qp, IBV_QPS_ERR);
@@ -131,8 +154,7 @@ void mana_fail_qp(struct mana_context *ctx, uint32_t qpn)
 	if (!qp)
 		return;
 	/* The number may be another QP's by now, or this one was reset. */
-	if (mana_load_flag(&qp->stock.error_named))
-		move_to_error(qp);
+	move_to_error(qp, has_named_error);
 	mana_release_qp(qp, ctx);
 }
 
@@ -148,6 +170,6 @@ void mana_async_event(struct ibv_context *context, struct ibv_async_event *event
 	if (!qp)
 		return;
 	if (&qp->vqp.qp == event->element.qp)
-		move_to_error(qp);
+		move_to_error(qp, may_be_in_error);
 	mana_release_qp(qp, ctx);
 }

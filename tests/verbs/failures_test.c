@@ -4,6 +4,8 @@
  * does so runs what another thread might do meanwhile.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "verbs_test.h"
@@ -143,9 +145,79 @@ static void qps_in_reset_stay(void) {
     tear_down();
 }
 
+/* The first QP is left alone with its failure. */
+static void set_up_one(void) {
+    set_up();
+    for (uint32_t i = 1; i < QPS; ++i) {
+        CHECK(!mana_destroy_qp(qps[i]));
+        qps[i] = NULL;
+    }
+    on_modify = count;
+}
+
+static void* poll_one(void* none) {
+    struct ibv_wc wc;
+    CHECK(mana_poll_cq(cq, 1, &wc) == 1);
+    return none;
+}
+
+/* glibc: 2 tells that somebody waits. */
+static void wait_for_waiter(pthread_mutex_t* mutex) {
+    while (__atomic_load_n(&mutex->__data.__lock, __ATOMIC_RELAXED) != 2) sched_yield();
+}
+
+/* Who was about to move it to ERR finds it reset and connected anew, as modify QP does it. */
+static void life_after_reset_goes_on(void) {
+    pthread_t poller;
+    set_up_one();
+    struct mana_qp* qp = to_mqp(qps[0]);
+    pthread_mutex_lock(&qp->state_lock);
+    CHECK(!pthread_create(&poller, NULL, poll_one, NULL));
+    wait_for_waiter(&qp->state_lock);
+    mana_leave_cqs(qp);
+    mana_stock_reset(&qp->stock);
+    qps[0]->state = IBV_QPS_RTS;
+    pthread_mutex_unlock(&qp->state_lock);
+    CHECK(!pthread_join(poller, NULL));
+    on_modify = NULL;
+    CHECK(moved == 0);
+    tear_down();
+}
+
+/* An event that is read after the QP was reset says nothing of it, if the driver knows better. */
+static void late_event_ends_no_other_life(void) {
+    struct ibv_async_event event = {.event_type = IBV_EVENT_QP_FATAL};
+    set_up_one();
+    event.element.qp = qps[0];
+    state_of_qps = IBV_QPS_INIT;
+    mana_async_event(&ctx->ibv_ctx.context, &event);
+    CHECK(moved == 0 && qps[0]->state == IBV_QPS_INIT);
+    state_of_qps = IBV_QPS_ERR;
+    mana_async_event(&ctx->ibv_ctx.context, &event);
+    CHECK(moved == 1 && qps[0]->state == IBV_QPS_ERR);
+    on_modify = NULL;
+    tear_down();
+}
+
+/* Stock drivers know no such query; there the event is all there is. */
+static void event_is_believed_where_nobody_knows(void) {
+    struct ibv_async_event event = {.event_type = IBV_EVENT_QP_FATAL};
+    set_up_one();
+    event.element.qp = qps[0];
+    refuse_query = EOPNOTSUPP;
+    mana_async_event(&ctx->ibv_ctx.context, &event);
+    refuse_query = 0;
+    CHECK(moved == 1 && qps[0]->state == IBV_QPS_ERR);
+    on_modify = NULL;
+    tear_down();
+}
+
 void check_failures(void) {
     one_poll_moves_all();
     no_lock_is_held_over_the_command();
     another_qp_of_the_number_stays();
     qps_in_reset_stay();
+    life_after_reset_goes_on();
+    late_event_ends_no_other_life();
+    event_is_believed_where_nobody_knows();
 }

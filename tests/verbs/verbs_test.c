@@ -20,6 +20,8 @@ unsigned int failures;
 static int refuse_modify;
 uint32_t next_id = 0x100;
 void (*on_modify)(struct ibv_qp* qp, enum ibv_qp_state state);
+int refuse_query;
+enum ibv_qp_state state_of_qps;
 
 int ibv_cmd_alloc_pd(struct ibv_context* context, struct ibv_pd* pd, struct ibv_alloc_pd* cmd,
                      size_t cmd_size, struct ib_uverbs_alloc_pd_resp* resp, size_t resp_size) {
@@ -72,6 +74,13 @@ int ibv_cmd_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask,
     if (on_modify && (mask & IBV_QP_STATE)) on_modify(qp, attr->qp_state);
     if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
     return 0;
+}
+int ibv_cmd_query_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask,
+                     struct ibv_qp_init_attr* init_attr, struct ibv_query_qp* cmd,
+                     size_t cmd_size) {
+    (void)qp, (void)mask, (void)init_attr, (void)cmd, (void)cmd_size;
+    attr->qp_state = state_of_qps;
+    return refuse_query;
 }
 int ibv_cmd_create_srq(struct ibv_pd* pd, struct ibv_srq* srq, struct ibv_srq_init_attr* attr,
                        struct ibv_create_srq* cmd, size_t cmd_size,

@@ -30,6 +30,10 @@ void write_cqe(struct mana_dp_cq* cq, uint32_t number, const void* data, size_t 
 extern uint32_t next_id;
 extern void (*on_modify)(struct ibv_qp* qp, enum ibv_qp_state state);
 
+/* What the driver says when it is asked for the state of a QP: an errno, or the state. */
+extern int refuse_query;
+extern enum ibv_qp_state state_of_qps;
+
 /* failures_test.c: QPs that fail are moved to ERR. */
 void check_failures(void);
 

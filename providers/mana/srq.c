@@ -47,7 +47,8 @@ static struct mana_srq *prepare(struct ibv_pd *pd, const struct ibv_srq_attr *at
 	srq->parent = mana_enter_parent_of(pd);
 	srq->max_recv = attr->max_wr;
 	srq->max_sge = attr->max_sge;
-	mana_lock_init(&srq->lock, mana_single_threaded(srq->parent));
+	/* Whatever the parent domain says of who posts: who polls a CQ of its QPs takes it, too. */
+	mana_lock_init(&srq->lock, false);
 	ret = mana_buffer_alloc(&srq->buffer, srq->parent, layout->bytes, MANA_RES_SRQ);
 	if (!ret)
 		ret = mana_ext_srq_init(&srq->dp, attr->max_wr, attr->max_sge, layout,

@@ -305,6 +305,27 @@ static void parent_domain_outlives_its_queues(void) {
     free_context(ctx);
 }
 
+/* A thread domain speaks for who posts to its queues. The receives of an SRQ come back from the
+ * pollers of all CQs of its QPs, which may be of other threads. */
+static void srq_in_a_thread_domain_has_a_lock(void) {
+    struct mana_context* ctx = make_context(true);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_td_init_attr none = {};
+    struct ibv_td* td = mana_alloc_td(context, &none);
+    struct ibv_parent_domain_init_attr attr = {.pd = pd, .td = td};
+    struct ibv_pd* parent = mana_alloc_parent_domain(context, &attr);
+    struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 8, .max_sge = 1}};
+    struct ibv_srq* srq = mana_create_srq(parent, &srq_attr);
+    struct ibv_cq* cq = mana_create_cq(context, 16, NULL, 0);
+    struct ibv_qp* qp = make_qp(parent, cq, IBV_QPT_RC, 0);
+    CHECK(to_mqp(qp)->sq_lock.elided && to_mqp(qp)->rq_lock.elided);
+    CHECK(!to_msrq(srq)->lock.elided);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq) && !mana_destroy_srq(srq));
+    CHECK(!mana_dealloc_pd(parent) && !mana_dealloc_td(td) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
 /* Completions of datagrams in the public format say by which IP they came as long as all lkeys
  * are addresses: also after UCX has asked, with a bad descriptor, whether dma-bufs are there. */
 static void refused_dmabuf_leaves_memory_where_it_is(void) {
@@ -737,6 +758,7 @@ static void direct_verbs_of_pds(void) {
 
 int main(void) {
     parent_domain_outlives_its_queues();
+    srq_in_a_thread_domain_has_a_lock();
     refused_dmabuf_leaves_memory_where_it_is();
     parent_domain_outlives_its_objects();
     parent_domain_outlives_direct_queues();

@@ -3,6 +3,7 @@
 #define MANA_DP_STOCK_H
 
 #include "dp_ring.h"
+#include "lock.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,8 @@ struct mana_stock_side {
 	struct mana_stock_side *next;
 	struct mana_stock_side *next_failed;
 	struct mana_stock_side *next_error;
+	/* The caller's for posts, or NULL. It is taken within that of the polls. */
+	struct mana_lock *posts;
 	bool is_recv;
 	bool ready; /* in the CQ's list of QPs with something to report */
 	bool failed; /* an error CQE came: what is left gets error completions */

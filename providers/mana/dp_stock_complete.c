@@ -30,13 +30,26 @@ static void make_ready(struct mana_dp_cq *cq, struct mana_stock_side *side)
 	cq->ready_tail = &side->next;
 }
 
+/*
+ * The poll that learns of it flushes the post that is being made, too, and later ones are
+ * refused: for a post that crossed the error no event would come.
+ */
+static void refuse_posts(struct mana_stock_side *side)
+{
+	if (side->posts)
+		mana_lock(side->posts);
+	mana_store_flag(&side->failed, true);
+	if (side->posts)
+		mana_unlock(side->posts);
+}
+
 static void fail_side(struct mana_dp_cq *cq, struct mana_stock_side *side, uint32_t vendor_error)
 {
 	if (!side->failed) {
 		side->vendor_error = vendor_error;
 		side->next_failed = cq->failed;
 		cq->failed = side;
-		mana_store_flag(&side->failed, true);
+		refuse_posts(side);
 	}
 	make_ready(cq, side);
 	/* The other side's CQ may be polled at this moment; the QP is named once. */

@@ -170,6 +170,8 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 					 &qp->stock.sends.inline_slots);
 	if (ret)
 		return ret;
+	qp->stock.send_side.posts = &qp->sq_lock;
+	qp->stock.recv_side.posts = &qp->rq_lock;
 	if (stock.format == MANA_DP_UD) {
 		qp->stock.mtu = port_mtu(&ctx->ibv_ctx.context);
 		qp->stock.elsewhere = &ctx->elsewhere;
@@ -223,6 +225,18 @@ static int check_request(const struct ibv_qp_init_attr_ex *attr, bool extended)
 	return 0;
 }
 
+/*
+ * Whether posts need no lock. That of a stock queue is also for the poller of its CQ, so
+ * both have to be of one thread domain.
+ */
+static bool is_single_threaded(const struct mana_qp *qp, bool extended, struct ibv_cq *cq)
+{
+	const struct mana_pd *parent = to_mcq(cq)->parent;
+
+	return mana_single_threaded(qp->parent) &&
+	       (extended || (parent && parent->td == qp->parent->td));
+}
+
 static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct mana_context *ctx = to_mctx(context);
@@ -245,8 +259,8 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
 	pthread_mutex_init(&qp->state_lock, NULL);
-	mana_lock_init(&qp->sq_lock, mana_single_threaded(qp->parent));
-	mana_lock_init(&qp->rq_lock, mana_single_threaded(qp->parent));
+	mana_lock_init(&qp->sq_lock, is_single_threaded(qp, extended, attr->send_cq));
+	mana_lock_init(&qp->rq_lock, is_single_threaded(qp, extended, attr->recv_cq));
 	request.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
 	ret = extended ? create_extended(qp, ctx, &request) : create_stock(qp, ctx, &request);
 	if (!ret) {

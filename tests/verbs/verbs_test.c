@@ -326,6 +326,31 @@ static void srq_in_a_thread_domain_has_a_lock(void) {
     free_context(ctx);
 }
 
+/* Who polls the failure of a queue in the public format stops its posts, and may be of another
+ * thread. */
+static void stock_qp_in_a_thread_domain_may_have_locks(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_td_init_attr none = {};
+    struct ibv_td* td = mana_alloc_td(context, &none);
+    struct ibv_parent_domain_init_attr attr = {.pd = pd, .td = td};
+    struct ibv_pd* parent = mana_alloc_parent_domain(context, &attr);
+    struct ibv_cq_init_attr_ex cq_attr = {
+        .cqe = 16, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = parent};
+    struct ibv_cq* inside = ibv_cq_ex_to_cq(mana_create_cq_ex(context, &cq_attr));
+    struct ibv_cq* outside = mana_create_cq(context, 16, NULL, 0);
+    struct ibv_qp_init_attr qp_attr = {
+        .send_cq = inside, .recv_cq = outside, .cap = {8, 8, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp* qp = mana_create_qp(parent, &qp_attr);
+    CHECK(to_mqp(qp)->sq_lock.elided && !to_mqp(qp)->rq_lock.elided);
+    CHECK(to_mqp(qp)->stock.send_side.posts == &to_mqp(qp)->sq_lock);
+    CHECK(to_mqp(qp)->stock.recv_side.posts == &to_mqp(qp)->rq_lock);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(inside) && !mana_destroy_cq(outside));
+    CHECK(!mana_dealloc_pd(parent) && !mana_dealloc_td(td) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
 /* Completions of datagrams in the public format say by which IP they came as long as all lkeys
  * are addresses: also after UCX has asked, with a bad descriptor, whether dma-bufs are there. */
 static void refused_dmabuf_leaves_memory_where_it_is(void) {
@@ -759,6 +784,7 @@ static void direct_verbs_of_pds(void) {
 int main(void) {
     parent_domain_outlives_its_queues();
     srq_in_a_thread_domain_has_a_lock();
+    stock_qp_in_a_thread_domain_may_have_locks();
     refused_dmabuf_leaves_memory_where_it_is();
     parent_domain_outlives_its_objects();
     parent_domain_outlives_direct_queues();

@@ -117,6 +117,8 @@ public:
         qp.read.id = read_id;
         qp.receives.ring.id = qp.dp.qpn = recv_id;
         connect(qp.dp, sink);
+        qp.send_side.posts = &sends_lock_;
+        qp.recv_side.posts = &receives_lock_;
         qp.mtu = 1024;
         EXPECT_EQ(mana_dp_table_add(tables.sq.get(), sq_id, &qp.dp), 0);
         EXPECT_EQ(mana_dp_table_add(tables.rq.get(), recv_id, &qp.dp), 0);
@@ -128,14 +130,14 @@ public:
         av_.stock_address = 0x9000;
     }
     ~RigStockQp() override { mana_stock_free(&qp); }
-    bool post_send(std::uint64_t id) override {
+    bool post_send(std::uint64_t id) override { return post(rig_send(id)); }
+    [[nodiscard]] bool post_read(std::uint64_t id) {
         mana_dp_send wr = rig_send(id);
-        wr.av = &av_;
-        if (mana_stock_send(&qp, &wr) != 0) return false;
-        mana_stock_ring_send(&qp);
-        return true;
+        wr.opcode = MANA_HW_EXT_WQE_READ;
+        return post(wr);
     }
     bool post_recv(std::uint64_t id) override {
+        const Held held(receives_lock_);
         if (mana_stock_recv(&qp, id, &kRigSge, 1) != 0) return false;
         mana_stock_ring_recv(&qp, 1);
         return true;
@@ -181,9 +183,18 @@ public:
     mana_stock_qp qp{};
 
 private:
+    bool post(mana_dp_send wr) {
+        const Held held(sends_lock_);
+        wr.av = &av_;
+        if (mana_stock_send(&qp, &wr) != 0) return false;
+        mana_stock_ring_send(&qp);
+        return true;
+    }
     static constexpr std::uint32_t kPsn = 100;
     QueueMemory sq_, read_, rq_;
     mana_dp_av av_{};
+    struct mana_lock sends_lock_ {
+    }, receives_lock_{};
     std::uint32_t sent_ = 0, received_ = 0;
     bool sends_failed_ = false, recvs_failed_ = false;
 };

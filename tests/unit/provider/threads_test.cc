@@ -300,5 +300,36 @@ TEST(FailedQpsTest, EachIsNamedOnceToTheTwoPollers) {
     }
 }
 
+/// The device writes no CQE for a send that comes after the error, and sends no event. So a send
+/// that is being posted while the error is polled is flushed by that poll, and not by a later one.
+TEST(FailedQpsTest, APostDoesNotCrossTheFailure) {
+    DoorbellSink sink;
+    sink.forward = [](std::uint32_t, std::uint64_t) {};
+    Tables tables;
+    RigCq send(sink, tables, false), recv(sink, tables, false);
+    RigStockQp qp(MANA_DP_RC, 0, sink, tables, send, recv);
+    ASSERT_TRUE(qp.post_send(0));
+    qp.fail_sends();
+    std::size_t flushed = 0;
+    std::atomic<bool> polled = false;
+    std::thread poller;
+    // The scatter list of a READ is rung in the middle of its post.
+    sink.forward = [&](std::uint32_t offset, std::uint64_t) {
+        if (offset != MANA_HW_DB_RQ || poller.joinable()) return;
+        poller = std::thread([&] {
+            const Held held(send.poll_lock);
+            flushed = send.cq.poll().size();
+            polled = true;
+        });
+        for (int i = 0; i < 10000 && !polled; ++i) std::this_thread::yield();
+    };
+    const std::size_t accepted = qp.post_read(1) ? 2 : 1;
+    ASSERT_TRUE(poller.joinable());
+    poller.join();
+    EXPECT_EQ(flushed, accepted) << "by the poll of the error";
+    EXPECT_TRUE(send.cq.poll().empty());
+    EXPECT_FALSE(qp.post_send(2));
+}
+
 }  // namespace
 }  // namespace openmana::test

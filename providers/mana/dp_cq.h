@@ -60,7 +60,7 @@ static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_comple
 	}
 	if (MANA_UNLIKELY(cq->overrun))
 		return -1;
-	return MANA_UNLIKELY(cq->failed) && mana_stock_report_failed(cq, c) ? 1 : 0;
+	return MANA_UNLIKELY(mana_dp_cq_has_failed(cq)) && mana_stock_report_failed(cq, c) ? 1 : 0;
 }
 
 /* The CQ's own ring and those of raw packets take turns. */

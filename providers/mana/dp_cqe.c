@@ -66,6 +66,19 @@ static void arm_stock(struct mana_dp_cq *cq)
 		      mana_hw_entry_doorbell(cq->id, counter & counter_mask(cq), 1));
 }
 
+/* An arming that is behind the newest CQE has its event at once (RNIC 4.4). */
+void mana_dp_cq_wake(struct mana_dp_cq *cq)
+{
+	mana_lock(&cq->arm_lock);
+	if (!cq->record && cq->was_armed)
+		mana_doorbell(cq->doorbell, MANA_HW_DB_CQ,
+			      mana_hw_entry_doorbell(cq->id,
+						     (mana_load_relaxed(&cq->consumer) - 1) &
+							     counter_mask(cq),
+						     1));
+	mana_unlock(&cq->arm_lock);
+}
+
 /*
  * Between two armings for all completions the first may have had its event, which
  * lies unread, so the event that comes next may not be that of the second. One

@@ -49,6 +49,7 @@ struct mana_dp_cq {
 	struct mana_stock_side *ready;
 	struct mana_stock_side **ready_tail;
 	struct mana_stock_side *failed;
+	struct mana_stock_side *ended; /* will be failed; any thread adds to it, by an atomic */
 	struct mana_stock_side *errors; /* not yet fetched by mana_dp_cq_next_error */
 	struct mana_ext_qp *last; /* found for the extended CQE before this one */
 	struct mana_packet_side *packets; /* a circle: whose turn it is; NULL: none */
@@ -74,6 +75,12 @@ void mana_dp_cq_arm_ring(struct mana_dp_cq *cq, bool solicited);
 /* The application fetched an event. Needs no lock. */
 void mana_dp_cq_event(struct mana_dp_cq *cq);
 
+/*
+ * There is something to poll that no CQE tells of: whoever waits for the event of an
+ * arming has it now. Takes arm_lock. Extended CQs have no way to ask for it.
+ */
+void mana_dp_cq_wake(struct mana_dp_cq *cq);
+
 /* A stock CQ is rung at least every 4 laps (RNIC 8.2). Takes arm_lock. */
 #define MANA_DP_CQ_LAPS 4
 void mana_dp_cq_tell(struct mana_dp_cq *cq);
@@ -98,6 +105,12 @@ static inline const struct mana_hw_cqe *mana_dp_cq_peek(struct mana_dp_cq *cq, u
 static inline void mana_dp_cq_advance(struct mana_dp_cq *cq)
 {
 	mana_store_relaxed(&cq->consumer, cq->consumer + 1);
+}
+
+/* Whether stock QPs have failed that may still have something to flush. */
+static inline bool mana_dp_cq_has_failed(const struct mana_dp_cq *cq)
+{
+	return cq->failed || __atomic_load_n(&cq->ended, __ATOMIC_RELAXED);
 }
 
 /* After the last completion of a batch. */

@@ -66,6 +66,8 @@ void mana_stock_reset(struct mana_stock_qp *qp)
 	qp->acked = MANA_HW_RNIC_24BIT;
 	mana_store_flag(&qp->send_side.failed, false);
 	mana_store_flag(&qp->recv_side.failed, false);
+	mana_store_flag(&qp->send_side.ended, false);
+	mana_store_flag(&qp->recv_side.ended, false);
 	mana_store_flag(&qp->error_named, false);
 	if (qp->rollback) {
 		qp->rollback->left = 0;

@@ -19,18 +19,21 @@ struct mana_stock_qp;
 
 /*
  * One direction of a QP in the lists of its CQ, which the lock of that CQ's polls
- * protects. Only `failed` is looked at without it, by the poster.
+ * protects. Only `failed` is looked at without it, by the poster, and `ended` is set by
+ * whoever moves the QP to ERR.
  */
 struct mana_stock_side {
 	struct mana_stock_qp *qp;
 	struct mana_stock_side *next;
 	struct mana_stock_side *next_failed;
 	struct mana_stock_side *next_error;
+	struct mana_stock_side *next_ended;
 	/* The caller's for posts, or NULL. It is taken within that of the polls. */
 	struct mana_lock *posts;
 	bool is_recv;
 	bool ready; /* in the CQ's list of QPs with something to report */
 	bool failed; /* an error CQE came: what is left gets error completions */
+	bool ended; /* in the CQ's list of ended ones, or was; atomic */
 	uint32_t vendor_error; /* of the oldest one left; then MANA_HW_RNIC_VE_FLUSHED */
 };
 
@@ -135,6 +138,11 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 bool mana_stock_report(struct mana_dp_cq *cq, struct mana_completion *c);
 /* Posts that crossed an error are flushed too. */
 bool mana_stock_report_failed(struct mana_dp_cq *cq, struct mana_completion *c);
+/*
+ * UD in ERR: there are no error CQEs (RNIC 7.4), so the pollers flush what no CQE
+ * completes. Any thread calls this, under no lock of a CQ or with it.
+ */
+void mana_stock_end(struct mana_stock_qp *qp);
 /* Takes the QP out of the lists of this CQ. */
 void mana_stock_forget(struct mana_dp_cq *cq, struct mana_stock_qp *qp);
 

@@ -43,14 +43,20 @@ static void refuse_posts(struct mana_stock_side *side)
 		mana_unlock(side->posts);
 }
 
+/* What the ring's CQEs do not complete gets error completions. */
+static void begin_flush(struct mana_dp_cq *cq, struct mana_stock_side *side, uint32_t vendor_error)
+{
+	if (side->failed)
+		return;
+	side->vendor_error = vendor_error;
+	side->next_failed = cq->failed;
+	cq->failed = side;
+	refuse_posts(side);
+}
+
 static void fail_side(struct mana_dp_cq *cq, struct mana_stock_side *side, uint32_t vendor_error)
 {
-	if (!side->failed) {
-		side->vendor_error = vendor_error;
-		side->next_failed = cq->failed;
-		cq->failed = side;
-		refuse_posts(side);
-	}
+	begin_flush(cq, side, vendor_error);
 	make_ready(cq, side);
 	/* The other side's CQ may be polled at this moment; the QP is named once. */
 	if (!__atomic_exchange_n(&side->qp->error_named, true, __ATOMIC_RELAXED)) {
@@ -346,8 +352,37 @@ bool mana_stock_report(struct mana_dp_cq *cq, struct mana_completion *c)
 	return false;
 }
 
+static void end_side(struct mana_dp_cq *cq, struct mana_stock_side *side)
+{
+	if (__atomic_exchange_n(&side->ended, true, __ATOMIC_RELAXED))
+		return;
+	side->next_ended = __atomic_load_n(&cq->ended, __ATOMIC_RELAXED);
+	/* pairs with take_ended() */
+	while (!__atomic_compare_exchange_n(&cq->ended, &side->next_ended, side, true,
+					    __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+void mana_stock_end(struct mana_stock_qp *qp)
+{
+	end_side(qp->dp.send_cq, &qp->send_side);
+	end_side(qp->dp.recv_cq, &qp->recv_side);
+	mana_dp_cq_wake(qp->dp.send_cq);
+	if (qp->dp.recv_cq != qp->dp.send_cq)
+		mana_dp_cq_wake(qp->dp.recv_cq);
+}
+
+static void take_ended(struct mana_dp_cq *cq)
+{
+	struct mana_stock_side *side = __atomic_exchange_n(&cq->ended, NULL, __ATOMIC_ACQUIRE);
+
+	for (; side; side = side->next_ended)
+		begin_flush(cq, side, MANA_HW_RNIC_VE_FLUSHED);
+}
+
 bool mana_stock_report_failed(struct mana_dp_cq *cq, struct mana_completion *c)
 {
+	take_ended(cq);
 	for (struct mana_stock_side *side = cq->failed; side; side = side->next_failed)
 		if (report_side(side, c))
 			return true;
@@ -360,6 +395,7 @@ void mana_stock_forget(struct mana_dp_cq *cq, struct mana_stock_qp *qp)
 	struct mana_stock_side **failed = &cq->failed;
 	struct mana_stock_side **error = &cq->errors;
 
+	take_ended(cq);
 	while (*ready) {
 		struct mana_stock_side *side = *ready;
 

@@ -51,6 +51,14 @@ static void set_permissions(struct mana_qp *qp, enum ibv_qp_state state)
 	}
 }
 
+/* The device flushes all but datagrams in the stock format. */
+static void entered_error(struct mana_qp *qp)
+{
+	set_permissions(qp, IBV_QPS_ERR);
+	if (qp->dp.format == MANA_DP_UD)
+		mana_stock_end(&qp->stock);
+}
+
 static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	if (!mana_is_extended(qp) && (mask & IBV_QP_PATH_MTU))
@@ -64,7 +72,10 @@ static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, in
 		mana_stock_start(&qp->stock, attr->sq_psn);
 		mana_unlock(&qp->sq_lock);
 	}
-	set_permissions(qp, attr->qp_state);
+	if (attr->qp_state == IBV_QPS_ERR)
+		entered_error(qp);
+	else
+		set_permissions(qp, attr->qp_state);
 }
 
 /* The caller holds the lock of the state, so that no thread moves the QP to ERR meanwhile. */
@@ -142,7 +153,7 @@ static void move_to_error(struct mana_qp *qp, bool (*failed)(struct mana_qp *qp)
 	if (ibv_qp->state != IBV_QPS_RESET && ibv_qp->state != IBV_QPS_ERR && failed(qp) &&
 	    !ibv_cmd_modify_qp(ibv_qp, &attr, IBV_QP_STATE, &cmd, sizeof(cmd))) {
 		ibv_qp->state = IBV_QPS_ERR;
-		set_permissions(qp, IBV_QPS_ERR);
+		entered_error(qp);
 	}
 	pthread_mutex_unlock(&qp->state_lock);
 }

@@ -674,6 +674,32 @@ static void datagrams_say_which_ip_they_came_by(bool extended) {
     free_context(ctx);
 }
 
+/* Also for who moves it to ERR within a poll of its CQ. */
+static void stock_datagrams_are_flushed_in_err(void) {
+    struct mana_context* ctx = make_context(false);
+    struct ibv_context* context = &ctx->ibv_ctx.context;
+    ctx->caps.flags = MANA_UAPI_CONTEXT_USER_UD;
+    struct ibv_pd* pd = mana_alloc_pd(context);
+    struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16};
+    struct ibv_cq_ex* cq = mana_create_cq_ex(context, &cq_attr);
+    struct ibv_qp* qp = make_qp(pd, ibv_cq_ex_to_cq(cq), IBV_QPT_UD, 0);
+    const struct mana_hw_rnic_ud_recv_cqe received = {.type = MANA_HW_RNIC_CQE_UD};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+    struct ibv_poll_cq_attr none = {};
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    for (; wr.wr_id <= 2; ++wr.wr_id) CHECK(!mana_post_recv(qp, &wr, &bad));
+    write_cqe(&ex_to_mcq(cq)->dp, 0, &received, sizeof(received), qp->qp_num, false);
+    CHECK(!cq->start_poll(cq, &none) && cq->wr_id == 1 && cq->status == IBV_WC_SUCCESS);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
+    CHECK(!cq->next_poll(cq) && cq->wr_id == 2 && cq->status == IBV_WC_WR_FLUSH_ERR);
+    CHECK(cq->next_poll(cq) == ENOENT);
+    cq->end_poll(cq);
+    CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(ibv_cq_ex_to_cq(cq)) && !mana_dealloc_pd(pd));
+    free_context(ctx);
+}
+
 static void refused_reset_changes_nothing(void) {
     struct mana_context* ctx = make_context(false);
     struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
@@ -801,6 +827,7 @@ int main(void) {
     cq_is_armed_within_a_poll(true);
     datagrams_say_which_ip_they_came_by(false);
     datagrams_say_which_ip_they_came_by(true);
+    stock_datagrams_are_flushed_in_err();
     refused_reset_changes_nothing();
     inline_data_is_bounded();
     binds_are_refused(false);

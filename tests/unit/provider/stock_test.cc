@@ -403,6 +403,50 @@ TEST_F(StockUdTest, EachSendHasACqe) {
     EXPECT_EQ(done[1].wr_id, 3U);
 }
 
+/// The device has no error CQE for datagrams (RNIC 7.4). What it completed before stays completed;
+/// who sleeps until all is flushed gets an event, by an arming behind the newest CQE (RNIC 4.4).
+TEST_F(StockUdTest, InErrEachWorkRequestIsFlushed) {
+    ASSERT_EQ(send(1, 8, true, MANA_HW_EXT_WQE_SEND), 0);
+    ASSERT_EQ(send(2, 8, false, MANA_HW_EXT_WQE_SEND), 0);
+    ASSERT_EQ(recv(3), 0);
+    mana_hw_rnic_ud_send_cqe cqe{};
+    cqe.type_vendor = MANA_HW_RNIC_CQE_UD;
+    cq.write(cqe, kSreq, true);
+    mana_dp_cq_arm(&cq.dp, false);
+    (void)sink.take();
+    mana_stock_end(&qp);
+    EXPECT_EQ(sink.take(), (Rung{{0x800, 1ULL << 63 | 63ULL << 32 | 0x64}}));
+    mana_stock_end(&qp);  // it is moved to ERR again
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 3U);
+    EXPECT_EQ(done[0].wr_id, 1U);
+    EXPECT_EQ(done[0].status, MANA_HW_WC_SUCCESS);
+    for (const std::uint64_t id : {2U, 3U}) {
+        EXPECT_EQ(done[id - 1].wr_id, id);
+        EXPECT_EQ(done[id - 1].status, MANA_HW_WC_WR_FLUSH_ERR);
+        EXPECT_EQ(done[id - 1].vendor_error, 0x1c7U);
+    }
+    EXPECT_EQ(send(4, 8, true, MANA_HW_EXT_WQE_SEND), EINVAL);
+    EXPECT_EQ(recv(5), EINVAL);
+    EXPECT_TRUE(cq.poll().empty());
+    // It is in ERR already.
+    std::uint32_t qpn = 0;
+    EXPECT_FALSE(mana_dp_cq_next_error(&cq.dp, &qpn));
+}
+
+TEST_F(StockUdTest, ALifeAfterErrIsNotFlushed) {
+    ASSERT_EQ(recv(1), 0);
+    mana_stock_end(&qp);
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    mana_stock_reset(&qp);
+    ASSERT_EQ(recv(2), 0);
+    EXPECT_TRUE(cq.poll().empty());
+    mana_stock_end(&qp);
+    const auto done = cq.poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wr_id, 2U);
+}
+
 TEST_F(StockUdTest, ReceiveNamesItsSender) {
     ASSERT_EQ(recv(1), 0);
     mana_hw_rnic_ud_recv_cqe cqe{};

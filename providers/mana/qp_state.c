@@ -65,8 +65,6 @@ static void entered_state(struct mana_qp *qp, const struct ibv_qp_attr *attr, in
 		qp->stock.mtu = 128u << attr->path_mtu;
 	if (!(mask & IBV_QP_STATE))
 		return;
-	if (attr->qp_state == IBV_QPS_RESET)
-		reset(qp);
 	if (!mana_is_extended(qp) && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
 		mana_lock(&qp->sq_lock);
 		mana_stock_start(&qp->stock, attr->sq_psn);
@@ -117,6 +115,12 @@ int mana_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 	pthread_mutex_lock(&qp->state_lock);
 	ret = modify(qp, attr, mask);
 	pthread_mutex_unlock(&qp->state_lock);
+	/*
+	 * This waits for who polls a CQ, who may modify the QP before it ends its batch. In
+	 * RESET nobody else moves the QP.
+	 */
+	if (!ret && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
+		reset(qp);
 	return ret;
 }
 

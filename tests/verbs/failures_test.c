@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "verbs_test.h"
 
@@ -212,6 +213,41 @@ static void event_is_believed_where_nobody_knows(void) {
     tear_down();
 }
 
+static bool resetting;
+
+static void tell_reset(struct ibv_qp* qp, enum ibv_qp_state state) {
+    (void)qp;
+    if (state == IBV_QPS_RESET) __atomic_store_n(&resetting, true, __ATOMIC_RELEASE);
+}
+
+static void* reset_one(void* none) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    CHECK(!mana_modify_qp(qps[0], &attr, IBV_QP_STATE));
+    return none;
+}
+
+/* Who is between ibv_start_poll and ibv_end_poll may modify a QP that another thread resets. */
+static void reset_lets_pollers_modify(void) {
+    struct timespec deadline;
+    pthread_t other;
+    set_up_one();
+    pthread_mutex_t* state = &to_mqp(qps[0])->state_lock;
+    on_modify = tell_reset;
+    mana_lock(&to_mcq(cq)->lock); /* as ibv_start_poll does */
+    CHECK(!pthread_create(&other, NULL, reset_one, NULL));
+    while (!__atomic_load_n(&resetting, __ATOMIC_ACQUIRE)) sched_yield();
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += 10;
+    const bool free_to_modify = !pthread_mutex_timedlock(state, &deadline);
+    CHECK(free_to_modify);
+    if (free_to_modify) pthread_mutex_unlock(state);
+    mana_unlock(&to_mcq(cq)->lock);
+    CHECK(!pthread_join(other, NULL));
+    on_modify = NULL;
+    CHECK(!to_mqp(qps[0])->stock.error_named && !to_mqp(qps[0])->stock.receives.head);
+    tear_down();
+}
+
 void check_failures(void) {
     one_poll_moves_all();
     no_lock_is_held_over_the_command();
@@ -220,4 +256,5 @@ void check_failures(void) {
     life_after_reset_goes_on();
     late_event_ends_no_other_life();
     event_is_believed_where_nobody_knows();
+    reset_lets_pollers_modify();
 }

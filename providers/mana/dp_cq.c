@@ -22,9 +22,12 @@ int mana_dp_cq_poll_all(struct mana_dp_cq *cq, struct mana_completion *c)
 	return mana_packet_poll(cq, c) ? 1 : ret;
 }
 
-static bool is_of_ext(const struct mana_ext_qp *qp, const struct mana_hw_cqe *cqe)
+static bool is_of_ext(const struct mana_dp_cq *cq, const struct mana_ext_qp *qp,
+		      const struct mana_hw_cqe *cqe)
 {
-	return cqe->data[0] == MANA_HW_EXT_CQE && (cqe->word & MANA_HW_CQE_QUEUE_ID) == qp->dp.qpn;
+	return cqe->data[0] == MANA_HW_EXT_CQE &&
+	       (cqe->word & MANA_HW_CQE_QUEUE_ID) == qp->dp.qpn &&
+	       mana_ext_cq_of(qp, (const struct mana_hw_ext_cqe *)cqe->data) == cq;
 }
 
 static bool is_of_stock(const struct mana_dp_cq *cq, const struct mana_stock_qp *qp,
@@ -52,7 +55,7 @@ void mana_dp_cq_forget(struct mana_dp_cq *cq, struct mana_dp_qp *qp)
 		cqe = mana_dp_cq_peek(cq, cq->consumer + i);
 		if (!cqe)
 			break;
-		if (!(ext && is_of_ext(ext, cqe)) && !(stock && is_of_stock(cq, stock, cqe)))
+		if (!(ext && is_of_ext(cq, ext, cqe)) && !(stock && is_of_stock(cq, stock, cqe)))
 			continue;
 		if (ext)
 			mana_ext_drop(ext, (const struct mana_hw_ext_cqe *)cqe->data);

@@ -41,6 +41,8 @@ static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_comple
 			break;
 		mana_dp_cq_advance(cq);
 		if (MANA_LIKELY(cqe->data[0] == MANA_HW_EXT_CQE)) {
+			const void *data = cqe->data;
+			const struct mana_hw_ext_cqe *ext = (const struct mana_hw_ext_cqe *)data;
 			uint32_t qpn = cqe->word & MANA_HW_CQE_QUEUE_ID;
 			struct mana_ext_qp *qp = cq->last;
 
@@ -50,9 +52,15 @@ static inline int mana_dp_cq_poll_ring(struct mana_dp_cq *cq, struct mana_comple
 				qp = dp ? mana_ext_of(dp) : NULL;
 				if (!qp)
 					continue;
-				cq->last = qp;
 			}
-			mana_ext_complete(qp, (const struct mana_hw_ext_cqe *)cqe->data, c);
+			/*
+			 * What belongs to another CQ the lock of that protects, and this
+			 * one is not told when the QP goes.
+			 */
+			if (MANA_UNLIKELY(mana_ext_cq_of(qp, ext) != cq))
+				continue;
+			cq->last = qp;
+			mana_ext_complete(qp, ext, c);
 			return 1;
 		}
 		if (mana_stock_complete(cq, cqe, c))

@@ -493,6 +493,13 @@ static inline void mana_ext_srq_ring(struct mana_ext_srq *srq)
 /* The work request of a receive that the device is through with. */
 uint64_t mana_ext_srq_take(struct mana_ext_srq *srq, uint32_t cookie);
 
+/* Where the QP has the completions of this kind. */
+static inline const struct mana_dp_cq *mana_ext_cq_of(const struct mana_ext_qp *qp,
+						      const struct mana_hw_ext_cqe *cqe)
+{
+	return cqe->opcode & MANA_HW_EXT_WC_RECV ? qp->dp.recv_cq : qp->dp.send_cq;
+}
+
 /* Of a datagram: by which IP it came, and with which priority. */
 static inline uint8_t mana_ext_wc_sl(const struct mana_hw_ext_cqe *cqe)
 {

@@ -102,19 +102,21 @@ static void take_armed(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
 	arm_next(qp);
 }
 
+/* Whether the queue of this id is for sends; a READ's scatter lists are, too. */
+static bool is_of_sends(const struct mana_stock_qp *qp, uint32_t queue_id, bool is_sq)
+{
+	if (qp->dp.format == MANA_DP_UD)
+		return is_sq;
+	return queue_id == (is_sq ? qp->sends.ring.id : qp->read.id);
+}
+
 static void take_error(struct mana_dp_cq *cq, struct mana_stock_qp *qp,
-		       const struct mana_hw_rnic_error_cqe *cqe, uint32_t queue_id, bool is_sq)
+		       const struct mana_hw_rnic_error_cqe *cqe, bool send)
 {
 	uint32_t vendor =
 		cqe->type_vendor >> MANA_HW_RNIC_CQE_VENDOR_SHIFT & MANA_HW_RNIC_CQE_VENDOR;
-	bool send = is_sq ? queue_id == qp->sends.ring.id : queue_id == qp->read.id;
 	uint32_t done;
 
-	if (qp->dp.format == MANA_DP_UD)
-		send = is_sq;
-	/* The other CQ has a lock of its own. */
-	if (cq != (send ? qp->dp.send_cq : qp->dp.recv_cq))
-		return;
 	if (!send) {
 		fail_side(cq, &qp->recv_side, vendor);
 		return;
@@ -243,8 +245,13 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 	struct mana_dp_qp *dp = mana_dp_table_get(is_sq ? cq->sq_table : cq->rq_table, id);
 	struct mana_stock_qp *qp = dp ? mana_stock_of(dp) : NULL;
 	const void *data = cqe->data;
+	bool send;
 
 	if (!qp)
+		return false;
+	send = is_of_sends(qp, id, is_sq);
+	/* The other CQ has a lock of its own, and one of another QP knows nothing of this. */
+	if (cq != (send ? qp->dp.send_cq : qp->dp.recv_cq))
 		return false;
 	switch (cqe->data[0]) {
 	case MANA_HW_RNIC_CQE_SEND:
@@ -264,7 +271,7 @@ bool mana_stock_complete(struct mana_dp_cq *cq, const struct mana_hw_cqe *cqe,
 			take_armed(cq, qp, data);
 		return false;
 	case MANA_HW_RNIC_CQE_ERROR:
-		take_error(cq, qp, data, id, is_sq);
+		take_error(cq, qp, data, send);
 		return false;
 	default:
 		return false;

@@ -58,6 +58,7 @@ void post_poll_extended(benchmark::State& state) {
     if (mana_ext_init(&qp, &attr, &layout, rings.data()) != 0) return state.SkipWithError("no QP");
     qp.dp.qpn = kRq;
     qp.dp.doorbell = queue.sink.page();
+    qp.dp.send_cq = qp.dp.recv_cq = &queue.cq;
     qp.can_send = true;
     (void)mana_dp_table_add(queue.tables.rq.get(), kRq, &qp.dp);
     const mana_dp_sge sge{0x1000, 8, 7};

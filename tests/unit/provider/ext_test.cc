@@ -403,6 +403,31 @@ TEST_F(ExtTest, WqesGoOverTheEndOfTheRing) {
     }
 }
 
+/// A CQ's lock protects what its own QPs have of it, and no more.
+TEST_F(ExtTest, CqesOfQpsThatUseAnotherCqAreSkipped) {
+    TestCq other(sink, tables, 64, true);
+    (void)post(wr(MANA_HW_EXT_WQE_SEND));
+    ASSERT_EQ(mana_ext_recv(&qp, 42, kSges, 1), 0);
+    mana_hw_ext_cqe cqe{};
+    cqe.type = MANA_HW_EXT_CQE;
+    cqe.opcode = MANA_HW_EXT_WC_RECV;
+    other.write(cqe, kQpn, false);
+    cqe.opcode = MANA_HW_EXT_WQE_SEND;
+    other.write(cqe, kQpn, true);
+    EXPECT_TRUE(other.poll().empty());
+    EXPECT_EQ(other.dp.record->consumer, 66U);
+    EXPECT_EQ(other.dp.last, nullptr) << "nobody tells this CQ when the QP goes";
+    // Its receives go to the other one now: there sends are still nobody's.
+    qp.dp.recv_cq = &other.dp;
+    other.write(cqe, kQpn, true);
+    EXPECT_TRUE(other.poll().empty());
+    done(0, MANA_HW_EXT_WQE_SEND);
+    EXPECT_EQ(cq.poll().size(), 1U);
+    cqe.opcode = MANA_HW_EXT_WC_RECV;
+    other.write(cqe, kQpn, false);
+    EXPECT_EQ(other.poll().size(), 1U);
+}
+
 TEST_F(ExtTest, CompletionsSayAll) {
     (void)post(wr(MANA_HW_EXT_WQE_READ));
     done(0, MANA_HW_EXT_WQE_READ, MANA_HW_WC_REM_ACCESS_ERR);

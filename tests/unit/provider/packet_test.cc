@@ -362,6 +362,7 @@ TEST_F(PacketTest, QueuesAndTheCqsOwnRingTakeTurns) {
     ASSERT_EQ(mana_ext_init(&other, &attr, &layout, memory.data()), 0);
     other.dp.qpn = 0x30;
     other.dp.doorbell = sink.page();
+    other.dp.send_cq = other.dp.recv_cq = &cq.dp;
     other.can_send = true;
     ASSERT_EQ(mana_dp_table_add(tables.rq.get(), 0x30, &other.dp), 0);
     for (std::uint64_t id = 0; id < 4; ++id) {

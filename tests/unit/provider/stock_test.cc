@@ -287,6 +287,21 @@ TEST_F(StockTest, RequesterScatterErrorIsASendError) {
     EXPECT_EQ(done[0].wr_id, 1U);
 }
 
+/// A CQ's lock protects what its own QPs have of it, and no more.
+TEST_F(StockTest, CqesOfQpsThatUseAnotherCqAreSkipped) {
+    TestCq other(sink, tables, 64, false);
+    ASSERT_EQ(send(1, 8), 0);
+    ASSERT_EQ(recv(2), 0);
+    other.armed(kRreq, 100);
+    other.received(kRresp, MANA_HW_RNIC_CQE_SEND, 8, 0);
+    other.error(kSreq, true, MANA_HW_RNIC_VE_RETRY, 99);
+    EXPECT_TRUE(other.poll().empty());
+    EXPECT_TRUE(cq.poll().empty());
+    cq.armed(kRreq, 100);
+    cq.received(kRresp, MANA_HW_RNIC_CQE_SEND, 8, 0);
+    EXPECT_EQ(cq.poll().size(), 2U);
+}
+
 TEST_F(StockTest, ForgottenQpLeavesNothing) {
     ASSERT_EQ(send(1, 8), 0);
     ASSERT_EQ(recv(2), 0);

@@ -42,6 +42,7 @@ NicServer::NicServer(const NicOptions& options, std::unique_ptr<LoopThread> thre
       nic_(std::make_unique<fabric::Nic>(executor_, *memory_, *endpoint_, network, options.nic)),
       mover_(std::make_unique<NicMover>(executor_, *memory_, *endpoint_, *nic_)) {
     endpoint_->attach(nic_->function(), nic_->function().gate());
+    endpoint_->use_executor(executor_);
     if (ledger_) {
         endpoint_->use_ledger(ledger_->endpoint);
         nic_->function().use_ledger(ledger_->function);

@@ -10,6 +10,8 @@ namespace openmana::pci {
     X(irq_pended, "pci.irq.pended",                                                             \
       "interrupts kept because the vector had no eventfd or might not be sent")                 \
     X(irq_failed, "pci.irq.failed", "interrupts that the eventfd did not take")                 \
+    X(irq_left, "pci.irq.left",                                                                 \
+      "vectors that are raised by the NIC's thread alone: signals to their eventfds took long") \
     X(irq_ignored, "pci.irq.ignored", "interrupts for a vector that does not exist")            \
     X(eventfd_refused, "pci.irq.eventfd_refused",                                               \
       "descriptors refused because they are no eventfds")                                       \

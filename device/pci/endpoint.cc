@@ -351,6 +351,7 @@ void Endpoint::give_back() {
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
         eventfds = vectors_.disable();
+        vectors_.forget_client();
         removed = memory_.unmap_all();
     }
     if (ledger_ != nullptr) ledger_->forget_client();
@@ -365,6 +366,7 @@ void Endpoint::client_gone() {
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
         eventfds = vectors_.disable();
+        vectors_.forget_client();
         reset();
         removed = memory_.unmap_all();
     }

@@ -49,6 +49,8 @@ public:
     /// Once. Both stay until the last client is gone; `gate` keeps visitors of the NIC away from
     /// changes of its memory.
     void attach(FunctionModel& model, base::Gate& gate);
+    /// The NIC's own, for interrupts that nobody else should raise. As `model`.
+    void use_executor(base::Executor& executor) { vectors_.use_executor(executor); }
     /// From now on what the client lends and sets is written down there, in memory that may outlive
     /// the process. Behind attach(), before there is a client.
     void use_ledger(EndpointLedger& ledger);

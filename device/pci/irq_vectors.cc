@@ -72,7 +72,31 @@ void IrqVectors::fire_locked(Vector& vector) {
         return;
     }
     vector.pending = false;
+    signal_locked(vector);
+}
+
+void IrqVectors::signal_locked(Vector& vector) {
+    using Clock = std::chrono::steady_clock;
+    const auto begin = Clock::now();
     (signal_.raise(vector.eventfd.get()) ? counters_.irq_sent : counters_.irq_failed).add();
+    if (Clock::now() - begin <= kLong) [[likely]] {
+        vector.slow = 0;
+        return;
+    }
+    if (++vector.slow < kMostLong || executor_ == nullptr) return;
+    if (!vector.left.exchange(true, std::memory_order_relaxed)) counters_.irq_left.add();
+}
+
+/// Who raises a vector may hold what others wait for. One task does for all that is raised until it
+/// runs.
+void IrqVectors::raise_later(unsigned number) {
+    Vector& vector = vectors_[number];
+    if (vector.posted.exchange(true, std::memory_order_acq_rel)) return;
+    executor_->post([this, &vector] {
+        vector.posted.store(false, std::memory_order_release);
+        const std::lock_guard lock(vector.mutex);
+        fire_locked(vector);
+    });
 }
 
 void IrqVectors::release_locked(Vector& vector) {
@@ -85,6 +109,10 @@ void IrqVectors::raise(unsigned vector) {
         return;
     }
     Vector& target = vectors_[vector];
+    if (target.left.load(std::memory_order_relaxed)) [[unlikely]] {
+        raise_later(vector);
+        return;
+    }
     const std::lock_guard lock(target.mutex);
     fire_locked(target);
 }
@@ -152,6 +180,14 @@ std::vector<UniqueFd> IrqVectors::disable() {
         vectors_[i].masked = false;
     }
     return taken;
+}
+
+void IrqVectors::forget_client() {
+    for (unsigned i = 0; i < count_; ++i) {
+        const std::lock_guard lock(vectors_[i].mutex);
+        vectors_[i].slow = 0;
+        vectors_[i].left.store(false, std::memory_order_relaxed);
+    }
 }
 
 void IrqVectors::reset() {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/event_signal.h"
+#include "base/executor.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "base/state.h"
@@ -19,10 +23,19 @@ namespace openmana::pci {
 /// finds no eventfd, or a masked vector, stays pending until it finds one. Any thread; one lock for
 /// each vector, held over the signal to its eventfd, so that it goes to the old eventfd or the new
 /// one and never into a closed descriptor. Nothing that the client does to an eventfd makes `raise`
-/// wait (EventSignal).
+/// wait (EventSignal). Each of its watchers is woken by the signal, though, and a client may have
+/// any number of them: a vector whose signals take long again and again is raised by the function's
+/// own executor from then on, until the client is gone.
 class IrqVectors {
 public:
+    /// Signals in a row that take longer than kLong: no matter of a thread that had to wait once.
+    static constexpr unsigned kMostLong = 8;
+    static constexpr base::Duration kLong = std::chrono::microseconds(200);
+
     IrqVectors(unsigned count, Counters& counters);
+    /// Who raises what takes long. Outlived by this, so that nothing is run of it any more. Before
+    /// anything is raised.
+    void use_executor(base::Executor& executor) { executor_ = &executor; }
     /// From now on the eventfds are written down there. Before there are any.
     void use_ledger(EndpointLedger& ledger);
     /// Those that a process that has ended wrote down there. Behind load() and hold(), as
@@ -43,6 +56,8 @@ public:
     /// client's, have a say in how long that takes. Pending interrupts stay: some clients disable
     /// all vectors and enable them again to add one.
     [[nodiscard]] std::vector<base::UniqueFd> disable();
+    /// Another client comes: its eventfds are as good as any.
+    void forget_client();
     /// Forgets what is pending and unmasks, but for hold(). The eventfds stay, they are the
     /// client's.
     void reset();
@@ -59,6 +74,9 @@ private:
     /// A line each: neighbours are raised by different threads.
     struct alignas(64) Vector {
         mutable std::mutex mutex;
+        std::atomic<bool> left{false};    // to the executor
+        std::atomic<bool> posted{false};  // a task that raises it
+        unsigned slow = 0;                // signals in a row that took long
         base::UniqueFd eventfd;
         bool pending = false;
         bool masked = false;
@@ -67,12 +85,15 @@ private:
     void note_locked(unsigned number, const base::UniqueFd& eventfd);
     void release_locked(Vector& vector);
     void fire_locked(Vector& vector);
+    void signal_locked(Vector& vector);
+    void raise_later(unsigned number);
 
     const unsigned count_;
     Counters& counters_;
     base::EventSignal& signal_;
     std::unique_ptr<Vector[]> vectors_;
     EndpointLedger* ledger_ = nullptr;
+    base::Executor* executor_ = nullptr;
 };
 
 }  // namespace openmana::pci

@@ -2,6 +2,7 @@
 #include "pci/irq_vectors.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,9 +11,11 @@
 #include <functional>
 #include <future>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "support/sim_executor.h"
 #include "support/vfio_user_client.h"
 
 namespace openmana::pci {
@@ -102,6 +105,58 @@ TEST_F(IrqVectorsTest, DisableClosesNothingItself) {
     EXPECT_FALSE(taken[1]);
     ASSERT_TRUE(taken[2]);
     EXPECT_GE(::fcntl(taken[2].get(), F_GETFD), 0);
+}
+
+/// An eventfd with so many watchers that each signal takes a while. Watched by copies of its
+/// descriptor, so that few are needed.
+struct WatchedByMany {
+    static constexpr std::size_t kCopies = 300;
+    WatchedByMany() {
+        for (std::size_t i = 0; i < kCopies; ++i) copies.push_back(copy_of(eventfd));
+        for (std::size_t i = 0; i < kCopies; ++i) {
+            watchers.emplace_back(::epoll_create1(EPOLL_CLOEXEC));
+            for (const UniqueFd& copy : copies) {
+                epoll_event event{.events = EPOLLIN, .data = {}};
+                EXPECT_EQ(::epoll_ctl(watchers.back().get(), EPOLL_CTL_ADD, copy.get(), &event), 0);
+            }
+        }
+    }
+    UniqueFd eventfd = make_eventfd();
+    std::vector<UniqueFd> copies, watchers;
+};
+
+TEST_F(IrqVectorsTest, AVectorWhoseSignalsTakeLongIsLeftToItsOwnExecutor) {
+    test::SimWorld world;
+    test::SimExecutor executor(world);
+    vectors_.use_executor(executor);
+    const WatchedByMany slow;
+    const auto fast = make_eventfd();
+    ASSERT_TRUE(vectors_.assign(0, copy_of(slow.eventfd)));
+    ASSERT_TRUE(vectors_.assign(1, copy_of(fast)));
+    for (unsigned i = 0; i < IrqVectors::kMostLong; ++i) {
+        vectors_.raise(0);
+        ASSERT_EQ(take_signals(slow.eventfd), 1U);
+        vectors_.raise(1);
+    }
+    ASSERT_EQ(counters_.irq_left.value(), 1U);
+    for (int i = 0; i < 3; ++i) {
+        vectors_.raise(0);
+        vectors_.raise(1);
+    }
+    EXPECT_EQ(take_signals(fast), IrqVectors::kMostLong + 3U) << "the others go on";
+    EXPECT_EQ(take_signals(slow.eventfd), 0U);
+    world.run_until_idle();
+    EXPECT_EQ(take_signals(slow.eventfd), 1U) << "one signal says as much as three";
+    vectors_.mask(0, true);
+    vectors_.raise(0);
+    world.run_until_idle();
+    EXPECT_EQ(take_signals(slow.eventfd), 0U);
+    EXPECT_TRUE(vectors_.pending(0));
+    vectors_.mask(0, false);
+    EXPECT_EQ(take_signals(slow.eventfd), 1U);
+    vectors_.forget_client();
+    vectors_.raise(0);
+    EXPECT_EQ(take_signals(slow.eventfd), 1U) << "another client's are as good as any";
 }
 
 TEST_F(IrqVectorsTest, ResetForgetsPendingAndKeepsEventfds) {

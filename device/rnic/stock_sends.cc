@@ -19,6 +19,10 @@ namespace openmana::rnic {
 
 namespace {
 
+/// Scatter lists that are looked at for one READ: as many as the ring of a provider holds (RNIC
+/// 3.6). A neighbour waits meanwhile.
+constexpr unsigned kMostScatterLists = 128;
+
 roce::Gid gid_of_av(const std::uint8_t (&bytes)[16], bool ipv6) {
     roce::Gid gid{};
     if (ipv6) {
@@ -111,11 +115,12 @@ void StockSends::prefetch_keys(const gdma::MemoryTable& own, const gdma::MemoryT
 }
 
 /// Finds the scatter list of a READ by its PSN; older ones are left over from posts that failed
-/// half-way (RNIC 3.6).
+/// half-way (RNIC 3.6). One that lies behind too many of them is as good as missing.
 void StockSends::take_scatter(SendWqe& wqe) {
     wqe.error_on_rreq = false;
     wqe.error = MANA_HW_RNIC_VE_TX_WQE_FIELD;
-    while (read_ring_ && read_consumer_ != read_producer_) {
+    if (!read_ring_) return;
+    for (unsigned n = 0; n < kMostScatterLists && read_consumer_ != read_producer_; ++n) {
         const auto scatter =
             gdma::Wqe::fetch(*read_ring_, read_consumer_, read_producer_ - read_consumer_,
                              gdma::Wqe::kMaxReceiveBytes);

@@ -131,12 +131,13 @@ std::optional<std::uint64_t> RdmaHost::region_of(HostQp& qp, const RingMemory& r
 }
 
 std::unique_ptr<HostQp> RdmaHost::create_rc(const DriverCq& send_cq, const DriverCq& recv_cq,
-                                            std::uint32_t send_bytes, std::uint32_t recv_bytes) {
+                                            std::uint32_t send_bytes, std::uint32_t recv_bytes,
+                                            std::uint32_t read_bytes) {
     auto qp = std::make_unique<HostQp>();
     // Behind the requester SQ lies the rollback area (RNIC 3.7).
     RingMemory send = hwc_.alloc_ring(send_bytes + sizeof(mana_hw_rnic_rollback));
     const RingMemory responder = hwc_.alloc_ring(4096);
-    const RingMemory read = hwc_.alloc_ring(4096);
+    const RingMemory read = hwc_.alloc_ring(read_bytes);
     const RingMemory recv = hwc_.alloc_ring(recv_bytes);
     const auto send_region = region_of(*qp, send);
     const auto responder_region = region_of(*qp, responder);

@@ -106,10 +106,12 @@ public:
     bool config_address(const roce::Gid& gid, bool add);
     std::optional<DriverCq> create_cq(std::uint32_t bytes = 4096);
     bool destroy_cq(const DriverCq& cq);
-    /// Rings: sends `send_bytes`, receives `recv_bytes`, powers of two.
+    /// Rings: sends `send_bytes`, receives `recv_bytes`, READ scatter lists `read_bytes`, powers of
+    /// two.
     std::unique_ptr<HostQp> create_rc(const DriverCq& send_cq, const DriverCq& recv_cq,
                                       std::uint32_t send_bytes = 4096,
-                                      std::uint32_t recv_bytes = 4096);
+                                      std::uint32_t recv_bytes = 4096,
+                                      std::uint32_t read_bytes = 4096);
     /// A UC QP, with the rings of create_rc.
     std::unique_ptr<HostQp> create_uc(const DriverCq& send_cq, const DriverCq& recv_cq,
                                       std::uint32_t send_bytes = 4096,

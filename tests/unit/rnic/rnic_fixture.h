@@ -224,6 +224,7 @@ public:
         std::uint32_t retries = 7;
         std::uint32_t psn_a = kPsnA;
         std::uint32_t ring = 4096;
+        std::uint32_t read_ring = 4096;  ///< of scatter lists
         bool connect = true;
         bool uc = false;
         bool ipv6 = over_ipv6();
@@ -364,7 +365,8 @@ private:
         side.recv_cq = *node.host.create_cq(16384);
         side.qp = options.uc
                       ? node.host.create_uc(side.send_cq, side.recv_cq, options.ring, options.ring)
-                      : node.host.create_rc(side.send_cq, side.recv_cq, options.ring, options.ring);
+                      : node.host.create_rc(side.send_cq, side.recv_cq, options.ring, options.ring,
+                                            options.read_ring);
         OM_CHECK(side.qp != nullptr);
         side.buffer = node.ram.alloc(kMr);
         side.mr = *node.host.hwc().create_mr(node.host.pd, side.buffer, kMr, kAll);

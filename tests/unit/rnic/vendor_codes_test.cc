@@ -41,6 +41,15 @@ protected:
         EXPECT_TRUE(sent().empty());
     }
     void expect_receive_error(std::uint32_t vendor) { expect_error(link->b, true, 9, vendor); }
+    /// As after so many READs whose post failed half-way: their scatter lists alone are there.
+    void leave_scatter_lists(unsigned count) {
+        const std::array<std::uint32_t, 2> oob{Connection::kPsnA - 1, 0};
+        const gdma::Sge to = link->a.sge(1 << 20, 100);
+        DriverWq& ring = link->a.qp->read;
+        for (unsigned i = 0; i < count; ++i)
+            ring.post(std::as_bytes(std::span(oob)), std::span(&to, 1));
+        ring.doorbell(1);
+    }
     /// A WRITE with one word of its WQE changed.
     void write_changed(std::size_t offset, const std::function<std::uint32_t(std::uint32_t)>& to) {
         open();
@@ -68,6 +77,24 @@ TEST_F(VendorCodesTest, ReadWithoutItsScatterList) {
     change(link->a.qp->read.ring, kOob, [](std::uint32_t psn) { return psn + 1; });
     link->a.qp->send.doorbell();
     expect_send_error(0x211);
+}
+
+TEST_F(VendorCodesTest, ReadBehindTheLeftoversOfAWholeRing) {
+    for (const unsigned leftovers : {127U, 128U}) {
+        SCOPED_TRACE(leftovers);
+        Connection::Options options;
+        options.read_ring = 2 * 4096;  // twice what the ring of a provider holds
+        open(options);
+        leave_scatter_lists(leftovers);
+        read(1, 100);
+        if (leftovers == 128) {
+            expect_send_error(0x211);
+            continue;
+        }
+        ASSERT_TRUE(link->run(1));
+        expect_ok(1);
+        EXPECT_TRUE(same(1 << 20, 1 << 20, 100));
+    }
 }
 
 TEST_F(VendorCodesTest, ScatterListOfAnotherLengthThanTheRead) {

@@ -87,8 +87,11 @@ public:
     /// The receive that a message is using, or a datagram was too long for.
     [[nodiscard]] bool taken() const { return taken_; }
     [[nodiscard]] const Receive& receive() const { return receive_; }
-    /// It has ended in another way than by a message.
-    void drop_receive() { taken_ = false; }
+    /// It has ended in another way than by a message, and with it the one that had taken it.
+    void drop_receive() {
+        taken_ = false;
+        message_ = SegmentKind::kInvalid;
+    }
     /// The message that found no receive waits for one: when it may come again. Held: `mutex`.
     [[nodiscard]] base::Duration begin_wait();
     /// It has done so for less than half of the time that it may. Held: `mutex`.

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a NIC writes of itself is taken by the one that goes on (docs/state.md), whatever its guest
+// and its peers have brought its queue pairs to: else one of them could keep all from an upgrade.
+#include <mana/ext.h>
+
+#include "ext_fixture.h"
+#include "wire_fixture.h"
+
+namespace openmana::test {
+namespace {
+
+TEST(MovedExtQpTest, ThatFailedInTheMiddleOfAMessage) {
+    ExtLink link(false);
+    link.b.recv(1, 0x80000, 1500);
+    link.a.post(link.wr(MANA_HW_EXT_WQE_SEND, 0, 3000));
+    ASSERT_TRUE(link.run(1, 1));
+    EXPECT_NE(link.received[0].status, MANA_HW_WC_SUCCESS) << "the second packet was too much";
+    EXPECT_EQ(link.b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+    EXPECT_EQ(link.b.node->move(), "");
+    EXPECT_EQ(link.b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
+}
+
+}  // namespace
+}  // namespace openmana::test

@@ -38,7 +38,7 @@ void save(base::StateWriter& out, const SendWqe& wqe) {
 /// What fetch() could have made: else the rest of the requester would look where nothing is.
 bool sensible(const SendWqe& wqe) {
     if (wqe.local)
-        return wqe.packets == 0 && wqe.kind == SegmentKind::kInvalid && wqe.error == 0 &&
+        return wqe.packets == 0 && wqe.kind == SegmentKind::kInvalid &&
                (wqe.opcode == MANA_HW_EXT_WQE_LOCAL_INV || wqe.opcode == MANA_HW_EXT_WQE_BIND_MW ||
                 wqe.opcode == MANA_HW_EXT_WQE_FAST_REGISTER);
     if (wqe.packets == 0 || wqe.packets > kMostPackets) return false;
@@ -122,7 +122,6 @@ bool Requester::stands() const {
     if (current_ > queue_.size()) return false;
     for (std::uint32_t i = 0; i < queue_.size(); ++i) {
         const SendWqe& wqe = queue_.at(i);
-        if (wqe.error != 0 && i + 1 != queue_.size()) return false;
         if (i == current_ && !stands_in(wqe, end)) return false;
         if (wqe.local) continue;
         if (first) {

@@ -20,5 +20,22 @@ TEST(MovedExtQpTest, ThatFailedInTheMiddleOfAMessage) {
     EXPECT_EQ(link.b.state(), unsigned{MANA_HW_RNIC_QP_ERR});
 }
 
+class MovedQpTest : public WireCase {};
+
+/// The first one is sent again, and its memory has gone by then.
+TEST_F(MovedQpTest, WhoseRequestFailedWithOthersBehindIt) {
+    open();
+    link->network.fate = [](const roce::Packet&) { return Fate{true}; };
+    write(1, 100);
+    write(2, 100);
+    link->idle();
+    ASSERT_TRUE(link->a.node->host.hwc().destroy_mr(link->a.mr));
+    link->idle(std::chrono::seconds(1));
+    EXPECT_EQ(link->a.error(false), unsigned{MANA_HW_RNIC_VE_TX_DATA_KEY});
+    EXPECT_STREQ(link->a.state(), "ERR");
+    EXPECT_EQ(link->a.node->move(), "");
+    EXPECT_STREQ(link->a.state(), "ERR");
+}
+
 }  // namespace
 }  // namespace openmana::test

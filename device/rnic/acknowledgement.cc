@@ -25,7 +25,9 @@ Requester::Step Requester::local_outcome(const Answer& answer) {
     }
     if (failure_ != 0 || rnr_timer_.armed()) return Step::kLeave;
     if (una_ == send_psn_) return Step::kGo;
-    // No answer, or one that does not help: from here on as on a wire that lost the packet.
+    // No answer, or one that does not help: from here on as on a wire that lost the packet. A frame
+    // may still answer it, and finds nothing under way that is not counted.
+    rewind();
     stall();
     return Step::kWait;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is lost, late or there twice, and receivers that are not ready (ROCE 10.3, 10.4).
+#include "rnic/adapter.h"
 #include "roce/aeth.h"
 #include "wire_fixture.h"
 
@@ -657,6 +658,22 @@ TEST_F(RecoveryTest, CongestionNotificationsTakeNoPsn) {
     expect_ok(5);
     EXPECT_EQ(naks(0x60), 0U);
     EXPECT_EQ(at_a().retransmits.value(), 0U);
+}
+
+/// A peer that is gone for the local path, and whose frames still come.
+TEST_F(RecoveryTest, AFrameAnswersAReadThatTheLocalPathWaitsFor) {
+    open();
+    ASSERT_TRUE(link->b.node->host.to_state(*link->b.qp, MANA_HW_RNIC_QP_ERR));
+    link->network.local = true;
+    read(1, 3 * 1024);
+    inject(link->a, to(link->a, Opcode::kReadResponseFirst, 0x100), 1024);
+    const rnic::Qp* const qp = link->a.node->rnic.adapter().qps.find(roce::Qpn(link->a.qp->qpn()));
+    const rnic::RequesterView view = qp->requester.view();
+    EXPECT_EQ(view.una, Psn(0x101));
+    EXPECT_EQ(view.reads_out, 0U);
+    EXPECT_EQ(view.read_psns, 0U);
+    EXPECT_TRUE(view.stalled) << "the rest is asked for by the local path again";
+    EXPECT_EQ(link->frames(Opcode::kReadRequest), 0U);
 }
 
 }  // namespace

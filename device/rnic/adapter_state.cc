@@ -236,7 +236,8 @@ void Adapter::save(base::StateWriter& out) const {
         save_cqs(out);
         save_srqs(out);
         out.count(qps.count());
-        qps.for_each([&](const Qp& qp) { save_qp(out, qp); });
+        // Who reads the last one first makes a table for all, which takes no more than this one.
+        qps.for_each_backwards([&](const Qp& qp) { save_qp(out, qp); });
         datapath.datagrams.save(out);
     }
     datapath.addresses.save(out);

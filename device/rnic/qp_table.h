@@ -103,6 +103,12 @@ public:
         for (Qp* const qp : qps_)
             if (qp != nullptr) visit(*qp);
     }
+    /// The same, from the last place on.
+    template <typename Visit>
+    void for_each_backwards(Visit&& visit) const {
+        for (auto qp = qps_.rbegin(); qp != qps_.rend(); ++qp)
+            if (*qp != nullptr) visit(**qp);
+    }
 
 private:
     static std::uint64_t next_generation() {

@@ -90,11 +90,9 @@ void Requester::save(base::StateWriter& out) const {
 void Requester::load(base::StateReader& in) {
     const std::size_t size = in.count();
     in.require(size <= kMaxQueued, "too many requests");
-    for (std::size_t i = 0; i < size && in.ok(); ++i) {
-        SendWqe* const wqe = queue_.push();
-        in.require(wqe != nullptr, "no memory for requests");
-        if (wqe != nullptr) rnic::load(in, *wqe);
-    }
+    if (in.ok())
+        in.require(queue_.reserve(static_cast<std::uint32_t>(size)), "no memory for requests");
+    for (std::size_t i = 0; i < size && in.ok(); ++i) rnic::load(in, *queue_.push());
     fields(in, *this);
     std::optional<base::TimePoint> ack;
     std::optional<base::TimePoint> rnr;

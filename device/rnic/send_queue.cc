@@ -139,6 +139,14 @@ std::optional<SendSlots::Run> SendSlots::make(std::size_t count) {
     return Run{std::vector<SendWqe>(count), std::move(*charge)};
 }
 
+bool SendQueue::reserve(std::uint32_t count) {
+    if (count <= SendSlots::kFew) return true;
+    auto run = pool_.make(std::bit_ceil(count));
+    if (!run) return false;
+    run_ = std::move(*run);
+    return true;
+}
+
 bool SendQueue::grow() {
     if (run_.slots.empty()) {
         run_ = pool_.take();

@@ -136,6 +136,9 @@ public:
         slot.clear();
         return &slot;
     }
+    /// Room for so many in one piece, of a queue that has no slots yet: it takes no more than one
+    /// that grew to as many. False if that is not paid for.
+    [[nodiscard]] bool reserve(std::uint32_t count);
     /// The batch has ended: an empty queue gives its slots back.
     void settle() {
         if (size_ == 0 && !run_.slots.empty()) pool_.give_back(std::exchange(run_, {}));

@@ -201,6 +201,20 @@ TEST(SendQueueTest, IsFullWhenNobodyPaysForMore) {
     EXPECT_EQ(account.used(), 0U);
 }
 
+/// One that grew has given its smaller slots back, and who reads its state has no more.
+TEST(SendQueueTest, ReservesWithWhatOneThatGrewHas) {
+    base::MemoryAccount account(8 * rnic::SendSlots::kSlotCost);
+    rnic::SendSlots slots(account);
+    rnic::SendQueue queue(slots);
+    ASSERT_TRUE(queue.reserve(5));
+    EXPECT_EQ(account.used(), account.limit());
+    for (int i = 0; i < 8; ++i) EXPECT_NE(queue.push(), nullptr);
+    EXPECT_EQ(queue.push(), nullptr);
+    rnic::SendQueue other(slots);
+    EXPECT_FALSE(other.reserve(3));
+    EXPECT_TRUE(other.reserve(rnic::SendSlots::kFew)) << "those are paid for by its queue pair";
+}
+
 TEST(SendQueueTest, ManySpareSlotsAreNotKept) {
     base::MemoryAccount account;
     rnic::SendSlots slots(account);

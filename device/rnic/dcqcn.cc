@@ -108,6 +108,14 @@ bool Dcqcn::recovered(base::TimePoint now) {
     return line_ - rate_ <= r_ai_;
 }
 
+void Dcqcn::resume(base::TimePoint now) {
+    seen_ = std::min(seen_, now);
+    next_rate_ = std::min(next_rate_, now + rate_timer_);
+    // advance() ends with the rate. An alpha timer that was behind it alone would go on for as
+    // long.
+    next_alpha_ = std::clamp(next_alpha_, next_rate_ - rate_timer_, next_rate_ + alpha_timer_);
+}
+
 std::uint32_t Dcqcn::take_increases() {
     return std::exchange(increases_, 0);
 }

@@ -56,6 +56,8 @@ public:
     [[nodiscard]] double alpha() const { return alpha_; }
     /// Increases since the last call.
     [[nodiscard]] std::uint32_t take_increases();
+    /// What was read goes on now: with times that the timers could have, whatever they were.
+    void resume(base::TimePoint now);
 
     template <typename Archive, typename Self>
     static void fields(Archive& a, Self& self) {

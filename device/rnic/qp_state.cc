@@ -109,7 +109,8 @@ void Datagrams::load(base::StateReader& in) {
     for (const roce::Qpn qpn : listeners) {
         in.require(is_ud(qpn) && std::ranges::find(listeners_, qpn) == listeners_.end(),
                    "listener that is no UD queue pair");
-        if (in.ok()) listen(qpn);
+        if (!in.ok()) return;
+        listen(qpn);
     }
     for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
         roce::Gid gid{};
@@ -153,8 +154,10 @@ void Limiter::save(base::StateWriter& out) const {
 }
 
 void Limiter::load(base::StateReader& in) {
+    const base::TimePoint now = qp_.datapath.executor.now();
     in(dcqcn_);
-    wake(qp_.datapath.executor.now());
+    dcqcn_.resume(now);
+    wake(now);
 }
 
 }  // namespace openmana::rnic

@@ -156,12 +156,12 @@ void Requester::count_under_way(const SendWqe& wqe, UnderWay& most) const {
         most.reads += sent != 0 ? 1 : 0;
         return;
     }
-    for (std::uint32_t at = wqe.done; at < std::min(sent, wqe.packets);) {
-        const std::uint32_t end = part_end(wqe, at);
-        ++most.reads;
-        most.psns += end - at - 1;
-        at = end;
-    }
+    const std::uint32_t end = std::min(sent, wqe.packets);
+    if (end <= wqe.done) return;
+    // Not one by one: a state may name as many as there are PSNs, for each request.
+    const std::uint32_t reads = parts(end) - wqe.done / part_;
+    most.reads += reads;
+    most.psns += part_end(wqe, end - 1) - wqe.done - reads;
 }
 
 }  // namespace openmana::rnic

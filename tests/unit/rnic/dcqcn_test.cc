@@ -4,6 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
+#include "base/state.h"
+
 namespace openmana::rnic {
 namespace {
 
@@ -189,6 +194,23 @@ TEST_F(DcqcnTest, LongRunMovesWhatTheRateAllows) {
         now = limit->open_at();
     }
     EXPECT_NEAR(static_cast<double>(bytes) * 8 / 0.1 / 20e9, 1, 0.01);
+}
+
+/// In a state that nobody has written, alpha is an hour late, and the rate has an hour to wait.
+TEST_F(DcqcnTest, WhatWasReadCatchesUpWithWhatItsTimersCouldHaveMissed) {
+    base::StateWriter out(now);
+    out(kLine / 2, kLine, 1.0, std::uint32_t{0}, std::uint32_t{0}, std::uint64_t{0}, now - 1h,
+        now + 1h, 0.0, now + 1h);
+    const std::vector<std::byte> state = std::move(out).finish();
+    start();
+    auto in = base::StateReader::open(state, now);
+    ASSERT_TRUE(in);
+    (*in)(*limit);
+    ASSERT_TRUE(in->ok());
+    limit->resume(now);
+    EXPECT_TRUE(limit->open(now)) << "nothing is owed of times to come";
+    EXPECT_DOUBLE_EQ(limit->alpha(), 255.0 / 256) << "it was due once";
+    EXPECT_DOUBLE_EQ(after(55us), 75);
 }
 
 }  // namespace

@@ -37,5 +37,25 @@ TEST_F(MovedQpTest, WhoseRequestFailedWithOthersBehindIt) {
     EXPECT_STREQ(link->a.state(), "ERR");
 }
 
+/// Of two parts, and ten packets of the first one are here.
+TEST_F(MovedQpTest, WithALongReadUnderWay) {
+    Connection::Options options;
+    options.limits_a.reads_out = 2;
+    open(options);
+    link->network.fate = [](const roce::Packet& p) {
+        Fate fate;
+        fate.lose = p.info().response && p.psn >= roce::Psn(0x10a);
+        return fate;
+    };
+    read(1, 600 * 1024);
+    link->idle();
+    EXPECT_EQ(link->frames(roce::Opcode::kReadRequest), 2U);
+    EXPECT_EQ(link->a.node->move(), "");
+    link->network.fate = {};
+    ASSERT_TRUE(link->run(1));
+    expect_ok(1);
+    EXPECT_TRUE(same(1 << 20, 1 << 20, 600 * 1024));
+}
+
 }  // namespace
 }  // namespace openmana::test

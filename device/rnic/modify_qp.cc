@@ -52,8 +52,11 @@ std::uint32_t Adapter::modify_qp(Qp& qp, const mana_hw_rnic_set_qp_state_req& me
     base::count_work(1);
     QpRoute& route = qp.route;
     QpAttributes& a = qp.attributes;
-    // What is owed is owed to the peer that asked for it, and goes to nobody else.
-    if (has(MANA_HW_RNIC_ATTR_ADDRESS) || has(MANA_HW_RNIC_ATTR_DEST_QPN)) qp.responses.clear();
+    // What is owed is owed to the peer that asked for it, and goes to nobody else; how much of it
+    // has gone was counted by the MTU.
+    if (has(MANA_HW_RNIC_ATTR_ADDRESS) || has(MANA_HW_RNIC_ATTR_DEST_QPN) ||
+        has(MANA_HW_RNIC_ATTR_PATH_MTU))
+        qp.responses.clear();
     if (has(MANA_HW_RNIC_ATTR_PATH_MTU))
         route.mtu = static_cast<std::uint16_t>(128U << message.path_mtu);
     if (has(MANA_HW_RNIC_ATTR_DEST_QPN))

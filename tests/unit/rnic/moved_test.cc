@@ -57,5 +57,28 @@ TEST_F(MovedQpTest, WithALongReadUnderWay) {
     EXPECT_TRUE(same(1 << 20, 1 << 20, 600 * 1024));
 }
 
+/// B has sent 64 packets of a READ of 256 when the network has no room; then its host wants larger
+/// ones, of which the READ has 16.
+TEST_F(MovedQpTest, ThatOwedDataWhenItsMtuChanged) {
+    Connection::Options options;
+    options.mtu = 256;
+    options.limits_a.reads_out = 1;
+    open(options);
+    Node& b = *link->b.node;
+    link->network.on_send = [&b](Node& from, const base::Frame&) {
+        if (&from == &b) b.room = 0;
+    };
+    read(1, 256 * 256);
+    link->idle();
+    ASSERT_EQ(link->frames(roce::Opcode::kReadResponseMiddle), 63U);
+    Request request(MANA_HW_RNIC_SET_QP_STATE, 184, 32, MANA_HW_RNIC_DEVICE_TYPE, 3);
+    request.put<std::uint64_t>(40, b.host.adapter)
+        .put<std::uint64_t>(48, link->b.qp->handle)
+        .put<std::uint64_t>(56, MANA_HW_RNIC_ATTR_PATH_MTU)
+        .put<std::uint32_t>(68, 5);  // 4096
+    ASSERT_TRUE(b.host.call(request.fit()).ok());
+    EXPECT_EQ(b.move(), "");
+}
+
 }  // namespace
 }  // namespace openmana::test

@@ -21,6 +21,7 @@ void Datagrams::deliver(const roce::Packet& packet, Spans payload, std::size_t l
         counters_.drop_qpn.add();
         return;
     }
+    const gdma::KeyUse use;
     const std::lock_guard lock(qp->responder.mutex);
     qp->responder.deliver_datagram(packet, payload, length);
 }
@@ -28,9 +29,8 @@ void Datagrams::deliver(const roce::Packet& packet, Spans payload, std::size_t l
 /// The stock ABI has no command to join a group: a QP listens to all groups whose datagrams carry
 /// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join, in all
 /// VLANs that their adapter is in.
-void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
-                                 std::size_t length) const {
-    if (length > port_mtu_) {
+void Datagrams::deliver_to_group(const roce::Packet& packet, std::span<std::byte> payload) const {
+    if (payload.size() > port_mtu_) {
         counters_.drop_length.add();
         return;
     }
@@ -38,8 +38,11 @@ void Datagrams::deliver_to_group(const roce::Packet& packet, Spans payload,
         for (const roce::Qpn qpn : members) {
             Qp& qp = *qps_.find(qpn);
             if (packet.deth.qkey != qp.attributes.qkey) continue;
+            // Of the keys of one receiver: there may be as many of these as queue pairs, and who
+            // ends one of the keys waits.
+            const gdma::KeyUse use;
             const std::lock_guard lock(qp.responder.mutex);
-            qp.responder.deliver_datagram(packet, payload, length);
+            qp.responder.deliver_datagram(packet, Spans(&payload, 1), payload.size());
         }
     };
     // Their completions could not tell of a VLAN.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/state.h"
@@ -28,8 +29,8 @@ public:
 
     /// To the queue pair that it names.
     void deliver(const roce::Packet& packet, Spans payload, std::size_t length) const;
-    /// To each that listens to the group.
-    void deliver_to_group(const roce::Packet& packet, Spans payload, std::size_t length) const;
+    /// To each that listens to the group. `payload`: of ours, not of a guest. Not in a KeyUse.
+    void deliver_to_group(const roce::Packet& packet, std::span<std::byte> payload) const;
 
     /// A stock UD QP, which listens to all groups.
     void listen(roce::Qpn qpn);

@@ -123,11 +123,10 @@ void Dispatcher::handle_frame(base::FrameView frame) {
 }
 
 void Dispatcher::handle_datagram(const roce::Packet& packet, bool group, bool marked) {
-    const gdma::KeyUse use;
     const std::span<std::byte> payload(const_cast<std::byte*>(packet.payload.data()),
                                        packet.payload.size());
     if (group) {
-        datapath_.datagrams.deliver_to_group(packet, Spans(&payload, 1), payload.size());
+        datapath_.datagrams.deliver_to_group(packet, payload);
         return;
     }
     datapath_.datagrams.deliver(packet, Spans(&payload, 1), payload.size());

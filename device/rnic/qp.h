@@ -208,7 +208,7 @@ protected:
     virtual void load_queues(base::StateReader& in) = 0;
 
 private:
-    void send_datagram(Datagram& datagram);
+    [[nodiscard]] bool send_datagram(Datagram& datagram);
     [[nodiscard]] static std::span<const std::byte> memory(const void* begin, std::size_t bytes) {
         return {static_cast<const std::byte*>(begin), bytes};
     }

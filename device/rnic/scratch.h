@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "gdma/types.h"
 #include "rnic/send_queue.h"
@@ -17,7 +18,8 @@ struct Scratch {
     gdma::SpanList from;
     gdma::SpanList to;
     gdma::SpanList cut;
-    SendWqe failed;  ///< see Requester::take_failed
+    std::vector<std::byte> datagram;  ///< a copy, for our own queue pairs
+    SendWqe failed;                   ///< see Requester::take_failed
     SendSlots slots;
     std::array<std::byte, MANA_HW_EXT_WQE_MAX_BYTES> wqe{};  ///< the one being taken
 };

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Datagrams that UD QPs and the GSI QP send (RNIC 7, ROCE 5.3).
+#include <cstddef>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "rnic/datapath.h"
 #include "rnic/qp.h"
@@ -30,28 +33,34 @@ bool Qp::send_datagrams() {
         // The ring of the kernel's MAD queue may be overwritten: see above.
         if (type != QpType::kGsi && sends->posted() && datapath.scheduler.hold_back(*this))
             return false;
-        const gdma::KeyUse use;
         Datagram datagram;
         datagram.payload = &datapath.scratch.from;
-        switch (sends->next_datagram(datagram)) {
-            case SendFormat::Next::kNone:
-                return false;
-            case SendFormat::Next::kSend:
-                send_datagram(datagram);
-                break;
-            case SendFormat::Next::kDrop:
-                datapath.counters.drop_datagram.add();
-                break;
-            case SendFormat::Next::kFailed:
-                errors->datagram_failed();
-                return false;
+        bool to_ours = false;
+        {
+            const gdma::KeyUse use;
+            switch (sends->next_datagram(datagram)) {
+                case SendFormat::Next::kNone:
+                    return false;
+                case SendFormat::Next::kSend:
+                    to_ours = send_datagram(datagram);
+                    break;
+                case SendFormat::Next::kDrop:
+                    datapath.counters.drop_datagram.add();
+                    break;
+                case SendFormat::Next::kFailed:
+                    errors->datagram_failed();
+                    return false;
+            }
         }
+        if (to_ours)
+            datapath.datagrams.deliver_to_group(datagram.packet, datapath.scratch.datagram);
         sends->complete_datagram();
     }
     return true;
 }
 
-void Qp::send_datagram(Datagram& datagram) {
+/// True if it is for a group of which our own queue pairs may be: a copy is in the scratch memory.
+bool Qp::send_datagram(Datagram& datagram) {
     RnicCounters& counters = datapath.counters;
     roce::Packet& packet = datagram.packet;
     if (packet.hop_limit == 0) packet.hop_limit = 64;
@@ -63,12 +72,12 @@ void Qp::send_datagram(Datagram& datagram) {
     if (!datapath.addresses.sends_from({packet.source, packet.vlan()}) ||
         roce::is_ipv4(packet.source) != roce::is_ipv4(packet.destination)) {
         counters.drop_source.add();
-        return;
+        return false;
     }
     packet.source_mac = datapath.addresses.sends_by();
     if (!pd->may_send_from({packet.source, packet.vlan()})) {
         counters.drop_foreign_source.add();
-        return;
+        return false;
     }
     ++requester.messages;
     tally(counters.tx_bytes, requester.traffic.tx_bytes, datagram.length);
@@ -80,9 +89,13 @@ void Qp::send_datagram(Datagram& datagram) {
     if (peer == nullptr) {
         // Without ECT: a datagram QP has no rate that a notification could lower.
         datapath.transmitter.send(requester.traffic, packet, *datagram.payload);
-        if (roce::is_multicast(packet.destination))
-            datapath.datagrams.deliver_to_group(packet, *datagram.payload, datagram.length);
-        return;
+        if (!roce::is_multicast(packet.destination) || !datapath.datagrams.any_listener())
+            return false;
+        std::vector<std::byte>& copy = datapath.scratch.datagram;
+        copy.resize(datagram.length);
+        const std::span<std::byte> to(copy);
+        copy_spans(*datagram.payload, Spans(&to, 1), datagram.length);
+        return true;
     }
     if (packet.vlan() != end.vlan) {
         const int priority = packet.vlan_tci.value_or(0) & ~roce::kVlanMask;
@@ -92,9 +105,10 @@ void Qp::send_datagram(Datagram& datagram) {
     tally(counters.tx_packets, requester.traffic.tx_packets);
     std::optional<base::Gate::Visit> visit;
     if (&peer->gate != &datapath.self.gate) visit.emplace(peer->gate);
-    if (peer->gate.away()) return;  // lost
+    if (peer->gate.away()) return false;  // lost
     peer->counters.rx_packets.add();
     peer->datagrams.deliver(packet, *datagram.payload, datagram.length);
+    return false;
 }
 
 }  // namespace openmana::rnic

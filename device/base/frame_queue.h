@@ -85,10 +85,10 @@ private:
     std::atomic<bool> busy_{false};
 };
 
-/// The frames that wait in a queue, which stay, each made whole by `complete`; and those of a
-/// state, one by one.
-template <typename Complete>
-void save_frames(StateWriter& out, const FrameQueue& queue, Complete&& complete) {
+/// The frames that wait in a queue, or for who takes from one, which stay, each made whole by
+/// `complete`; and those of a state, one by one.
+template <typename Queue, typename Complete>
+void save_frames(StateWriter& out, const Queue& queue, Complete&& complete) {
     std::uint32_t count = 0;
     queue.for_each([&](const Frame&) { ++count; });
     out(count);

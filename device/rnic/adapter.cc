@@ -19,7 +19,7 @@ Adapter::Adapter(gdma::Function& function_, const RnicConfig& config, Network& n
           std::max(sizeof(QpWith<StockQueues>), sizeof(QpWith<ExtQueues>))),
       dispatcher(datapath, qps),
       inbox(datapath.executor, datapath.counters.rx_overflow,
-            [this](std::span<const base::Frame> frames) { dispatcher.handle(frames); }) {}
+            [this](std::span<const base::Frame> frames) { return dispatcher.handle(frames); }) {}
 
 void Adapter::connect(Qp& qp, gdma::DoorbellTarget* reads) {
     const gdma::DoorbellPage page = qp.page->page;

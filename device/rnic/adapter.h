@@ -125,6 +125,7 @@ private:
     void load_srqs(base::StateReader& in);
     void watch_overrun(gdma::CompletionQueue& cq);
     void cq_overrun(std::uint32_t id);
+    void fail_users(std::uint32_t id, std::vector<Qpn> left);
     /// Null if there is no such QP.
     [[nodiscard]] Qp* qp_of(std::uint64_t handle) const;
     /// Null if there is no such QP whose queues are of this format.

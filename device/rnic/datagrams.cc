@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/hold_meter.h"
 #include "gdma/types.h"
 #include "rnic/qp_table.h"
 
@@ -41,6 +42,7 @@ void Datagrams::deliver_to_group(const roce::Packet& packet, std::span<std::byte
             // Of the keys of one receiver: there may be as many of these as queue pairs, and who
             // ends one of the keys waits.
             const gdma::KeyUse use;
+            base::count_work(1);
             const std::lock_guard lock(qp.responder.mutex);
             qp.responder.deliver_datagram(packet, Spans(&payload, 1), payload.size());
         }

@@ -8,6 +8,7 @@
 #include "base/probe.h"
 #include "rnic/datapath.h"
 #include "rnic/qp_table.h"
+#include "rnic/task_work.h"
 
 namespace openmana::rnic {
 
@@ -34,18 +35,24 @@ SegmentKind kind_of(Operation operation) {
 
 }  // namespace
 
-void Dispatcher::handle(std::span<const base::Frame> frames) {
-    for (const base::Frame& frame : frames) handle_frame(frame);
+std::size_t Dispatcher::handle(std::span<const base::Frame> frames) {
+    const TaskWork work;
+    std::size_t handled = 0;
+    while (handled < frames.size() && !work.done()) handle_frame(frames[handled++]);
     for (const Qpn qpn : batch_) {
         Qp* qp = qps_.find(qpn);
         if (qp == nullptr) continue;
         qp->in_batch = false;
-        bool more = qp->responses.send();
-        more = qp->requester.turn() || more;
+        bool more = true;
+        if (!work.done()) {
+            more = qp->responses.send();
+            more = qp->requester.turn() || more;
+        }
         qp->requester.settle();
         if (more) datapath_.scheduler.schedule(*qp);
     }
     batch_.clear();
+    return handled;
 }
 
 /// A packet goes no further.

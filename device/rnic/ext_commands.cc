@@ -4,6 +4,8 @@
 #include <mana/ext.h>
 
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "rnic/adapter.h"
@@ -162,19 +164,32 @@ void Adapter::watch_overrun(gdma::CompletionQueue& cq) {
 
 /// The CQ lost a completion: its QPs are no use any more.
 void Adapter::cq_overrun(std::uint32_t id) {
-    datapath.counters.cq_overruns.add();
-    // It may have gone meanwhile, and its id be another's.
-    if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun()) return;
-    cqs[id]->tell_overrun();
+    std::vector<Qpn> all;
+    qps.for_each([&](const Qp& qp) { all.push_back(qp.qpn()); });
     OM_DEBUG("cq overrun: nic={} cqn={:#x}", datapath.nic, id);
+    fail_users(id, std::move(all));
+}
+
+/// One of them in a task, since it flushes as much as its queues hold. It is told of the CQ when
+/// none is left, so that who reads a state knows whether he has to go on.
+void Adapter::fail_users(std::uint32_t id, std::vector<Qpn> left) {
+    // It may have gone meanwhile, and its id be another's.
+    if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun() || cqs[id]->overrun_told()) return;
+    while (!left.empty()) {
+        Qp* const qp = qps.find(left.back());
+        left.pop_back();
+        if (qp == nullptr || (qp->send_cq != cqs[id] && qp->recv_cq != cqs[id])) continue;
+        const std::uint32_t state = qp->state();
+        if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) continue;
+        qp->enter_error();
+        qp->errors->fatal();
+        datapath.tasks.post(
+            [this, id, rest = std::move(left)]() mutable { fail_users(id, std::move(rest)); });
+        return;
+    }
+    cqs[id]->tell_overrun();
+    datapath.counters.cq_overruns.add();
     datapath.events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
-    qps.for_each([&](Qp& qp) {
-        if (qp.send_cq != cqs[id] && qp.recv_cq != cqs[id]) return;
-        const std::uint32_t state = qp.state();
-        if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) return;
-        qp.enter_error();
-        qp.errors->fatal();
-    });
 }
 
 std::uint32_t Adapter::ext_resize_cq(const HwcRequest& request, HwcReply& reply) {

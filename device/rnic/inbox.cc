@@ -20,7 +20,7 @@ void Inbox::serve_later() {
 }
 
 void Inbox::save(base::StateWriter& out) const {
-    base::save_frames(out, frames_, [](base::Frame& frame) { roce::put_icrc(frame); });
+    base::save_frames(out, *this, [](base::Frame& frame) { roce::put_icrc(frame); });
 }
 
 void Inbox::load(base::StateReader& in) {
@@ -28,11 +28,15 @@ void Inbox::load(base::StateReader& in) {
 }
 
 void Inbox::serve() {
-    base::FrameQueue::Chunk frames = frames_.take();
-    handler_(frames);
-    frames_.recycle(std::move(frames));
+    if (chunk_.empty()) chunk_ = frames_.take();
+    handled_ += handler_(std::span(chunk_).subspan(handled_));
+    if (handled_ == chunk_.size()) {
+        handled_ = 0;
+        frames_.recycle(std::exchange(chunk_, {}));
+        if (frames_.done()) return;
+    }
     // The rest has its turn when the executor has looked after everything else.
-    if (!frames_.done()) serve_later();
+    serve_later();
 }
 
 }  // namespace openmana::rnic

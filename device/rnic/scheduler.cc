@@ -3,6 +3,7 @@
 
 #include "base/prefetch.h"
 #include "rnic/qp_table.h"
+#include "rnic/task_work.h"
 
 namespace openmana::rnic {
 namespace {
@@ -25,6 +26,10 @@ void Scheduler::schedule(Qp& qp) {
     if (qp.scheduled) return;
     qp.scheduled = true;
     ready_.push_back(qp.qpn());
+    pump_later();
+}
+
+void Scheduler::pump_later() {
     if (pump_posted_) return;
     pump_posted_ = true;
     executor_.post([token = std::weak_ptr<int>(alive_), this] {
@@ -33,10 +38,11 @@ void Scheduler::schedule(Qp& qp) {
 }
 
 /// Each QP that waits gets one turn; then the executor looks after everything else before the next
-/// round.
+/// round, and before the rest of this one if it is long.
 void Scheduler::pump() {
     pump_posted_ = false;
-    for (std::size_t n = ready_.size(); n > 0; --n) {
+    const TaskWork work;
+    for (std::size_t n = ready_.size(); n > 0 && !work.done(); --n) {
         Qp* qp = qps_.find(ready_.front());
         ready_.pop_front();
         if (n > 1) {
@@ -47,10 +53,12 @@ void Scheduler::pump() {
         qp->scheduled = false;
         serve(*qp);
     }
+    if (!ready_.empty()) pump_later();
 }
 
 void Scheduler::serve(Qp& qp) {
     bool more = false;
+    base::count_work(1);
     if (qp.connected()) {
         if (qp.limiter) qp.tend_limiter();
         more = qp.responses.send();
@@ -73,7 +81,8 @@ bool Scheduler::hold_back(Qp& qp) {
 
 /// Those that have waited longest go first, as far as the room goes.
 void Scheduler::serve_held() {
-    for (std::size_t n = held_.size(); n > 0 && network_.transmit_room() > 0; --n) {
+    const TaskWork work;
+    for (std::size_t n = held_.size(); n > 0 && network_.transmit_room() > 0 && !work.done(); --n) {
         Qp* const qp = qps_.find(held_.front());
         held_.pop_front();
         if (qp == nullptr || !qp->held) continue;
@@ -90,9 +99,12 @@ void Scheduler::gather(Qp& qp, base::TimePoint end) {
     if (!gather_timer_.armed()) gather_timer_.arm_at(end);
 }
 
-/// All at once: each has waited for some of the time, and together they make a larger burst.
+/// All at once, unless they are many: each has waited for some of the time, and together they make
+/// a larger burst.
 void Scheduler::serve_gathering() {
-    for (std::size_t n = gathering_.size(); n > 0; --n) {
+    const TaskWork work;
+    std::size_t n = gathering_.size();
+    for (; n > 0 && !work.done(); --n) {
         Qp* const qp = qps_.find(gathering_.front());
         gathering_.pop_front();
         if (qp == nullptr || !qp->gathering) continue;
@@ -100,6 +112,7 @@ void Scheduler::serve_gathering() {
         qp->requester.end_gathering();
         if (!qp->scheduled) serve(*qp);
     }
+    if (n > 0) gather_timer_.arm_at(executor_.now());
 }
 
 void Scheduler::forget(const Qp& qp) {

@@ -33,6 +33,7 @@ public:
     void clear();
 
 private:
+    void pump_later();
     void pump();
     void serve(Qp& qp);
     void serve_held();

@@ -7,6 +7,7 @@
 
 #include "rnic/datapath.h"
 #include "rnic/qp.h"
+#include "rnic/task_work.h"
 
 namespace openmana::rnic {
 
@@ -28,11 +29,14 @@ LocalEnd find_peer(Datapath& datapath, const Ends& ends) {
 }  // namespace
 
 bool Qp::send_datagrams() {
+    const TaskWork work;
     for (unsigned n = 0; n < kTurnDatagrams; ++n) {
         if (state() != MANA_HW_RNIC_QP_RTS) return false;
         // The ring of the kernel's MAD queue may be overwritten: see above.
-        if (type != QpType::kGsi && sends->posted() && datapath.scheduler.hold_back(*this))
-            return false;
+        if (type != QpType::kGsi && sends->posted()) {
+            if (datapath.scheduler.hold_back(*this)) return false;
+            if (work.done()) return true;
+        }
         Datagram datagram;
         datagram.payload = &datapath.scratch.from;
         bool to_ours = false;

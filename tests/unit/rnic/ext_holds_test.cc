@@ -3,10 +3,12 @@
 // entries, windows and queue pairs, however many there are.
 #include <mana/gdma.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -122,6 +124,29 @@ TEST_P(ExtHoldsTest, AStateIsSetForOneQueuePairAtOnce) {
          {MANA_HW_RNIC_QP_SQD, MANA_HW_RNIC_QP_RTS, MANA_HW_RNIC_QP_ERR, MANA_HW_RNIC_QP_RESET})
         ASSERT_TRUE(link->a.host->to_state(link->a.qp, state));
     EXPECT_EQ(meter.largest(base::HoldKind::kExclusion).work, 1U) << meter.report();
+}
+
+/// Each of them flushes as much as its queues hold.
+TEST_P(ExtHoldsTest, TheQueuePairsOfAFullCqFailInATaskEach) {
+    ExtLink::Options options;
+    options.entries = 4;
+    open(options);
+    for (int i = 0; i < 4; ++i) (void)another();
+    for (int i = 0; i < 5; ++i) link->a.post(link->wr(MANA_HW_EXT_WQE_WRITE, 0, 8));
+    const auto failed = [&] {
+        return std::ranges::count_if(link->a.node->rnic.qp_status(), [](const rnic::QpStatus& qp) {
+            return std::string_view(qp.state) == "ERR";
+        });
+    };
+    std::ptrdiff_t before = failed();
+    std::ptrdiff_t in_one_task = 0;
+    while (link->a.node->executor.run_once()) {
+        in_one_task = std::max(in_one_task, failed() - before);
+        before = failed();
+    }
+    EXPECT_EQ(before, 5);
+    EXPECT_EQ(in_one_task, 1);
+    EXPECT_TRUE(link->a.had_event(link->a.send_cq.id, MANA_HW_EXT_EVENT_CQ_ERROR));
 }
 
 /// Not just that each step is short: who waits has the mutex between two of them.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "support/sim_executor.h"
@@ -21,8 +23,10 @@ protected:
     SimExecutor executor{world};
     base::Counter overflow;
     std::vector<std::size_t> turns;  ///< frames of each
+    std::size_t most = SIZE_MAX;     ///< that one handles
     rnic::Inbox inbox{executor, overflow, [this](std::span<const base::Frame> frames) {
-                          turns.push_back(frames.size());
+                          turns.push_back(std::min(frames.size(), most));
+                          return turns.back();
                       }};
 };
 
@@ -36,6 +40,18 @@ TEST_F(InboxTest, AFloodKeepsTheThreadForOneChunkATurn) {
         turns.clear();
     }
     EXPECT_EQ(all, 1000U);
+}
+
+TEST_F(InboxTest, WhatATurnLeavesComesInTheNextOneAndIsSaved) {
+    most = 10;
+    receive(25);
+    ASSERT_TRUE(executor.run_once());
+    EXPECT_EQ(turns, std::vector<std::size_t>{10});
+    std::size_t waiting = 0;
+    inbox.for_each([&](const base::Frame&) { ++waiting; });
+    EXPECT_EQ(waiting, 15U);
+    world.run_until_idle();
+    EXPECT_EQ(turns, (std::vector<std::size_t>{10, 10, 5}));
 }
 
 TEST_F(InboxTest, WhatIsForgottenIsNotHandled) {

@@ -296,6 +296,20 @@ TEST_P(MulticastTest, ReachesEachQpWithTheQkey) {
     EXPECT_EQ(b.rnic.counters().drop_qkey.value(), 0U);
 }
 
+/// 64 frames lie in a chunk, and each of them is 20 deliveries.
+TEST_P(MulticastTest, ATaskDeliversForAMillisecondAndLeavesTheOtherFrames) {
+    for (int i = 0; i < 20; ++i) (void)create(b, 4, 0x11);
+    base::Frame frame;
+    encode(datagram(0x11), frame);
+    const std::uint64_t before = b.rnic.counters().rx_frames.value();
+    for (int i = 0; i < 64; ++i) b.rnic.receive(frame);
+    ASSERT_TRUE(b.executor.run_once());
+    EXPECT_EQ(b.rnic.counters().rx_frames.value() - before, 52U);
+    EXPECT_EQ(b.rnic.counters().drop_no_receive.value(), 52U * 20);
+    world.run_until_idle();
+    EXPECT_EQ(b.rnic.counters().drop_no_receive.value(), 64U * 20);
+}
+
 TEST_P(MulticastTest, Ipv6GroupsToo) {
     UdQp qp = create(b, 4, 0x11);
     recv(qp, 0, 296);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace openmana::fabric {
 
@@ -34,6 +35,7 @@ bool Claims::claim(Claimant& claimant, const roce::Address& address) {
     Claimed& claimed = addresses_[address];
     const Claim before = held(claimed);
     claimed.claims.push_back({&claimant, claimant.standing(address.gid)});
+    claimed_by_[&claimant].insert(address);
     settle(address, claimed, claimant, before);
     return claimed.holder == &claimant;
 }
@@ -47,18 +49,21 @@ void Claims::release(Claimant& claimant, const roce::Address& address) {
     std::erase_if(claimed.claims, [&](const Claim& claim) { return claim.claimant == &claimant; });
     settle(address, claimed, claimant, before);
     if (claimed.claims.empty()) addresses_.erase(found);
+    const auto own = claimed_by_.find(&claimant);
+    if (own == claimed_by_.end()) return;
+    own->second.erase(address);
+    if (own->second.empty()) claimed_by_.erase(own);
 }
 
 void Claims::release_all(Claimant& claimant) {
-    std::vector<roce::Address> mine;
+    std::set<roce::Address> mine;
     {
         const std::lock_guard lock(mutex_);
-        for (const auto& [address, claimed] : addresses_)
-            if (std::ranges::any_of(claimed.claims, [&](const Claim& claim) {
-                    return claim.claimant == &claimant;
-                }))
-                mine.push_back(address);
+        base::count_work(1);
+        const auto own = claimed_by_.extract(&claimant);
+        if (own) mine = std::move(own.mapped());
     }
+    // Each with the lock for itself.
     for (const roce::Address& address : mine) release(claimant, address);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,8 +71,9 @@ private:
                 const Claim& before);
 
     Reach& reach_;
-    mutable base::SharedMutex mutex_{"claims"};  // protects addresses_
+    mutable base::SharedMutex mutex_{"claims"};  // protects the next two
     std::map<roce::Address, Claimed> addresses_;
+    std::map<const Claimant*, std::set<roce::Address>> claimed_by_;  // none of them is empty
 };
 
 }  // namespace openmana::fabric

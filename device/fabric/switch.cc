@@ -12,6 +12,8 @@ namespace openmana::fabric {
 namespace {
 
 constexpr std::size_t kEthernetHeader = 14;
+/// Addresses that are forgotten while others may wait for the lock.
+constexpr std::size_t kForgetStep = 64;
 
 bool is_group(const base::MacAddr& mac) {
     return (mac[0] & 1) != 0;
@@ -62,34 +64,61 @@ std::uint64_t Switch::key(const base::MacAddr& mac) {
     return value;
 }
 
+/// A port that comes back finds the room that it had.
+void Switch::reserve_locked() {
+    std::size_t most = attached_.size();
+    for (const auto& [port, state] : attached_) most += state.most_learned;
+    if (most <= reserved_) return;
+    base::count_work(1 + table_.size());
+    table_.reserve(most);
+    reserved_ = most;
+}
+
 void Switch::attach(Port& port, const base::MacAddr* fixed) {
     const std::lock_guard lock(mutex_);
-    attached_.try_emplace(&port, fixed != nullptr);
+    const auto own = fixed != nullptr ? std::optional(key(*fixed)) : std::nullopt;
+    attached_.try_emplace(&port, own);
     auto ports = std::make_shared<FloodPorts>(*ports_);
     ports->push_back({&port, fixed != nullptr});
     ports_ = std::move(ports);
-    std::size_t most = attached_.size();
-    for (const auto& [other, state] : attached_) most += state.most_learned;
-    table_.reserve(most);
-    if (fixed == nullptr) return;
+    reserve_locked();
+    if (!own) return;
     // Somebody may have used it before.
-    if (const auto known = table_.find(key(*fixed)); known != table_.end()) forget_locked(known);
-    table_.emplace(key(*fixed),
-                   std::make_shared<KnownAddress>(key(*fixed), port, nullptr, clock_.now()));
+    if (const auto known = table_.find(*own); known != table_.end()) forget_locked(known);
+    table_.emplace(*own, std::make_shared<KnownAddress>(*own, port, nullptr, clock_.now()));
 }
 
 void Switch::detach(Port& port) {
-    const std::lock_guard lock(mutex_);
-    for (auto known = table_.begin(); known != table_.end();) {
-        const auto entry = known++;
-        if (&entry->second->port == &port) forget_locked(entry);
+    while (forget_step(port)) {
     }
-    attached_.erase(&port);
-    auto ports = std::make_shared<FloodPorts>(*ports_);
-    std::erase_if(*ports, [&](const FloodPort& entry) { return entry.port == &port; });
-    ports_ = std::move(ports);
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = attached_.find(&port);
+        if (found == attached_.end()) return;
+        if (const auto own = found->second.fixed) {
+            const auto known = table_.find(*own);
+            if (known != table_.end() && &known->second->port == &port) forget_locked(known);
+        }
+        attached_.erase(found);
+        auto ports = std::make_shared<FloodPorts>(*ports_);
+        std::erase_if(*ports, [&](const FloodPort& entry) { return entry.port == &port; });
+        ports_ = std::move(ports);
+    }
     port.door_.sources_.clear();
     port.door_.destinations_.clear();
+}
+
+/// Frames of others go on in between. True if the port has learned more.
+bool Switch::forget_step(Port& port) {
+    const std::lock_guard lock(mutex_);
+    const auto found = attached_.find(&port);
+    if (found == attached_.end()) return false;
+    const auto& learned = found->second.learned;
+    for (std::size_t i = 0; i < kForgetStep && !learned.empty(); ++i) {
+        base::count_work(1);
+        forget_locked(table_.find(learned.back()));
+    }
+    return !learned.empty();
 }
 
 void Switch::forget_locked(Table::iterator entry) {

@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -110,9 +111,9 @@ public:
 private:
     /// A port with what it has learned, that seen last in front.
     struct Attached {
-        explicit Attached(bool has_fixed)
-            : fixed(has_fixed), most_learned(has_fixed ? kMaxBehindNic : kMaxLearned) {}
-        const bool fixed;
+        explicit Attached(std::optional<std::uint64_t> its_own)
+            : fixed(its_own), most_learned(its_own ? kMaxBehindNic : kMaxLearned) {}
+        const std::optional<std::uint64_t> fixed;
         const std::size_t most_learned;
         std::list<std::uint64_t> learned;
         std::atomic<std::uint64_t> ever_learned{0};  ///< under the lock
@@ -147,12 +148,15 @@ private:
     void forget_locked(const Port& port, const base::MacAddr& mac);
     Known learn_locked(Port& from, std::uint64_t source, base::TimePoint now);
     void forget_oldest_locked(Attached& port);
+    [[nodiscard]] bool forget_step(Port& port);
+    void reserve_locked();
 
     const base::Clock& clock_;
     std::atomic<FrameTap*> tap_{nullptr};
-    // Protects the next three. Under it peers_ alone is asked.
+    // Protects the next four. Under it peers_ alone is asked.
     mutable base::SharedMutex mutex_{"switch"};
-    Table table_;  // rehashed by attach() alone
+    Table table_;               // rehashed by attach() alone, for more ports than there ever were
+    std::size_t reserved_ = 0;  // entries that it holds without that
     std::map<Port*, Attached> attached_;
     std::shared_ptr<const FloodPorts> ports_ = std::make_shared<FloodPorts>();  // in their order
     Peers peers_;

@@ -158,28 +158,48 @@ TEST_F(ClaimsTest, WhatChangesWhoIsKeptOutIsCounted) {
     EXPECT_TRUE(counted());
 }
 
+roce::Gid numbered(int number) {
+    roce::Gid made = gid("fd00::");
+    made[14] = static_cast<std::uint8_t>(number >> 8);
+    made[15] = static_cast<std::uint8_t>(number);
+    return made;
+}
+
 TEST(ClaimsBound, EachStepLooksAtTheClaimsToOneAddress) {
     constexpr std::size_t kNics = 256;
     base::HoldMeter meter;
     Reach reach;
     Claims claims(reach);
-    const auto other = [](int number) {
-        roce::Gid made = gid("fd00::");
-        made[14] = static_cast<std::uint8_t>(number >> 8);
-        made[15] = static_cast<std::uint8_t>(number);
-        return made;
-    };
     const roce::Gid address = gid("10.0.0.1");
     std::deque<Nic> nics;
     for (std::size_t i = 0; i < kNics; ++i)
         EXPECT_EQ(claims.claim(nics.emplace_back(std::to_string(i)), address), i == 0);
-    for (int i = 0; i < 1024; ++i) EXPECT_TRUE(claims.claim(nics[1], other(i)));
+    for (int i = 0; i < 1024; ++i) EXPECT_TRUE(claims.claim(nics[1], numbered(i)));
     EXPECT_TRUE(claims.foreign(&nics[1], address, Standing::kFree));
     EXPECT_TRUE(claims.review(nics[0], address));
     for (Nic& nic : nics) claims.release(nic, address);
     const auto largest = meter.largest(base::HoldKind::kLock);
     EXPECT_GE(largest.work, kNics / base::kSmallSteps) << "all are looked at";
     EXPECT_LE(largest.work, 2 * (1 + kNics / base::kSmallSteps)) << meter.report();
+}
+
+TEST(ClaimsBound, ANicThatGoesLooksAtNoClaimsOfOthers) {
+    constexpr int kAddresses = 1024;
+    base::HoldMeter meter;
+    Reach reach;
+    Claims claims(reach);
+    Nic goes("goes"), stays("stays");
+    for (int i = 0; i < kAddresses; ++i) {
+        EXPECT_TRUE(claims.claim(goes, numbered(i)));
+        EXPECT_TRUE(claims.claim(stays, numbered(kAddresses + i)));
+    }
+    meter.clear();
+    claims.release_all(goes);
+    EXPECT_EQ(meter.largest(base::HoldKind::kLock).work, 2U)
+        << "the claims to one address, before and after\n"
+        << meter.report();
+    EXPECT_EQ(claims.holder_name(numbered(0)), "");
+    EXPECT_EQ(claims.holder_name(numbered(kAddresses)), "stays");
 }
 
 TEST_F(ClaimsTest, ANicThatGoesReleasesAll) {

@@ -271,6 +271,31 @@ TEST_F(SwitchHolds, NoAddressesThatSomebodyChoseShareABucket) {
     EXPECT_LE(network.longest_bucket(), 16U);
 }
 
+TEST_F(SwitchHolds, APortThatGoesIsForgottenInSteps) {
+    flood(uplink, kFirst, 1, Switch::kMaxLearned);
+    flood(nic, kFirst + Switch::kMaxLearned, 1, Switch::kMaxBehindNic);
+    for (RecordingPort* const port : {&nic, &uplink}) {
+        meter.clear();
+        network.detach(*port);
+        EXPECT_EQ(meter.largest().work, 64U) << meter.report();
+    }
+    EXPECT_EQ(network.longest_bucket(), 0U) << "all are forgotten";
+}
+
+TEST_F(SwitchHolds, APortThatComesBackMovesNoAddresses) {
+    RecordingPort other;
+    const base::MacAddr second = mac(2);
+    network.attach(other, &second);
+    flood(uplink, kFirst, 1, Switch::kMaxLearned);
+    network.detach(nic);
+    network.detach(other);
+    meter.clear();
+    network.attach(nic, &fixed);
+    network.attach(other, &second);
+    EXPECT_EQ(meter.largest().work, 0U) << meter.report();
+    network.detach(other);
+}
+
 TEST_F(SwitchTest, ADetachedPortGetsNothingMore) {
     network.forward(uplink, frame(kBroadcast, mac(50), 0));
     network.detach(uplink);

@@ -64,10 +64,11 @@ std::optional<FlowKey> FlowKey::of(Direction direction, const FrameHeaders& head
     return key;
 }
 
-FlowKey FlowKey::addresses() const {
-    FlowKey addresses = *this;
-    addresses.local = addresses.remote = kUnknown;
-    return addresses;
+FlowKey FlowKey::numberless() const {
+    FlowKey numberless = *this;
+    for (std::uint32_t* const number : {&numberless.local, &numberless.remote})
+        if (*number != kUnknown) *number = 0;
+    return numberless;
 }
 
 bool is_notification(const FrameHeaders& headers, std::span<const std::byte> frame) {

@@ -28,8 +28,8 @@ struct FlowKey {
     [[nodiscard]] static std::optional<FlowKey> of(Direction direction, const FrameHeaders& headers,
                                                    std::span<const std::byte> frame);
     [[nodiscard]] bool rdma() const { return kind != FlowKind::kTcp && kind != FlowKind::kUdp; }
-    /// Kind and addresses alone.
-    [[nodiscard]] FlowKey addresses() const;
+    /// Kind and addresses, and which numbers are known, but not which they are.
+    [[nodiscard]] FlowKey numberless() const;
     friend bool operator==(const FlowKey&, const FlowKey&) = default;
     template <typename Archive, typename Self>
     static void fields(Archive& a, Self& self) {

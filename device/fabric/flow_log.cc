@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/hold_meter.h"
 #include "fabric/flow_packet.h"
 #include "roce/packet.h"
 
@@ -56,6 +57,7 @@ FlowLog::Place FlowLog::find(const FlowKey& key, Direction direction, bool ipv4)
     counters_.started.add();
     FlowRecord flow;
     flow.key = key;
+    flow.order = next_order_++;
     flow.ipv4 = ipv4;
     flow.start = flow.last = executor_.now();
     flow.opened = direction;
@@ -161,17 +163,15 @@ FlowLog::Place FlowLog::pair(Place flow, Direction direction, roce::Psn psn) {
 
 std::optional<FlowLog::Place> FlowLog::partner(Place flow, Direction direction,
                                                roce::Psn psn) const {
-    const auto candidates = candidates_.find(flow->key.addresses());
-    if (candidates == candidates_.end()) return std::nullopt;
+    FlowKey opposite = flow->key.numberless();
+    const bool received = direction == Direction::kReceive;
+    opposite.local = received ? FlowKey::kUnknown : 0;
+    opposite.remote = received ? 0 : FlowKey::kUnknown;
     std::optional<Place> found;
     std::size_t examined = 0;
-    for (const Place candidate : candidates->second) {
+    for (const auto& [order, candidate] : candidates(opposite)) {
         if (++examined > kMaxCandidates) break;
-        const bool opposite = direction == Direction::kReceive
-                                  ? candidate->key.local == FlowKey::kUnknown
-                                  : candidate->key.remote == FlowKey::kUnknown;
-        if (candidate == flow || !opposite ||
-            !may_have_asked(candidate->halves[1 - index(direction)], psn))
+        if (candidate == flow || !may_have_asked(candidate->halves[1 - index(direction)], psn))
             continue;
         if (found) return std::nullopt;  // two could be meant; a later answer may tell
         found = candidate;
@@ -189,15 +189,23 @@ FlowLog::Place FlowLog::join(Place flow, Place other) {
     return flow;
 }
 
+auto FlowLog::candidates(const FlowKey& numberless) const -> const Candidates& {
+    static const Candidates none;
+    const auto found = candidates_.find(numberless);
+    return found == candidates_.end() ? none : found->second;
+}
+
 void FlowLog::remember(Place flow) {
-    auto& list = candidates_[flow->key.addresses()];
-    if (flow->key.kind == FlowKind::kRc || list.size() < kMaxCandidates) list.push_back(flow);
+    Candidates& all = candidates_[flow->key.numberless()];
+    if (flow->key.kind == FlowKind::kRc || all.size() < kMaxCandidates)
+        all.emplace(flow->order, flow);
 }
 
 void FlowLog::forget(Place flow) {
-    const auto found = candidates_.find(flow->key.addresses());
+    const auto found = candidates_.find(flow->key.numberless());
     if (found == candidates_.end()) return;
-    std::erase(found->second, flow);
+    base::count_work(1);
+    found->second.erase(flow->order);
     if (found->second.empty()) candidates_.erase(found);
 }
 
@@ -208,29 +216,21 @@ std::optional<FlowLog::Place> FlowLog::notified(FlowKey& key, Direction directio
         key.kind = kind;
         if (const auto found = index_.find(key); found != index_.end()) return found->second;
     }
-    const auto candidates = [&](FlowKind kind) -> std::span<const Place> {
-        key.kind = kind;
-        const auto found = candidates_.find(key.addresses());
-        return found == candidates_.end() ? std::span<const Place>() : found->second;
-    };
-    for (const Place place : candidates(FlowKind::kUd))
+    key.kind = FlowKind::kUd;
+    FlowKey wanted = key;
+    wanted.local = wanted.remote = 0;
+    for (const auto& [order, place] : candidates(wanted))
         if (received ? place->key.local == key.local : place->key.remote == key.remote)
             return place;
     // Who sends to the other side, by a queue pair whose number nothing has told yet.
-    std::optional<Place> sender;
-    std::size_t senders = 0;
-    const auto sends = [&](Place place) {
-        return (received ? place->key.local : place->key.remote) == FlowKey::kUnknown;
-    };
-    for (const Place place : candidates(FlowKind::kUc)) {
-        if (!sends(place)) continue;
-        sender = place;
-        ++senders;
-    }
-    const auto reliable = candidates(FlowKind::kRc);
-    if (senders == 0 || std::any_of(reliable.begin(), reliable.end(), sends)) return std::nullopt;
+    (received ? wanted.local : wanted.remote) = FlowKey::kUnknown;
+    key.kind = wanted.kind = FlowKind::kRc;
+    const bool reliable = !candidates(wanted).empty();
+    wanted.kind = FlowKind::kUc;
+    const Candidates& senders = candidates(wanted);
+    if (senders.empty() || reliable) return std::nullopt;
     key.kind = FlowKind::kUc;
-    return senders == 1 ? sender : std::nullopt;
+    return senders.size() == 1 ? std::optional(senders.begin()->second) : std::nullopt;
 }
 
 void FlowLog::end(Place flow, const char* reason) {
@@ -321,6 +321,7 @@ void FlowLog::load_flow(base::StateReader& in) {
                    (!rc || key.local != FlowKey::kUnknown || key.remote != FlowKey::kUnknown),
                "no connection");
     if (!in.ok()) return;
+    flow.order = next_order_++;
     flow.start = wall_.clock_at(base::Duration(start));
     flow.last = executor_.now() - base::Duration(age);
     flow.failure = kFailures[failure];
@@ -343,19 +344,35 @@ void FlowLog::end_all(const char* reason) {
     timer_.cancel();
 }
 
-void FlowLog::expire() {
-    const base::TimePoint now = executor_.now();
-    while (!closing_.empty() && closing_.front().last + kLinger <= now)
-        end(closing_.begin(), "closed");
-    while (!flows_.empty() && flows_.front().last + idle_ <= now) end(flows_.begin(), "idle");
-    arm();
+bool FlowLog::end_some(const char* reason) {
+    for (std::size_t left = kEndsATurn; left > 0; --left) {
+        if (!closing_.empty())
+            end(closing_.begin(), "closed");
+        else if (!flows_.empty())
+            end(flows_.begin(), reason);
+    }
+    return !flows_.empty() || !closing_.empty();
 }
 
-void FlowLog::arm() {
+/// The rest has its turn when the executor has looked after everything else.
+void FlowLog::expire() {
+    const base::TimePoint now = executor_.now();
+    for (std::size_t left = kEndsATurn; left > 0; --left) {
+        if (!closing_.empty() && closing_.front().last + kLinger <= now)
+            end(closing_.begin(), "closed");
+        else if (!flows_.empty() && flows_.front().last + idle_ <= now)
+            end(flows_.begin(), "idle");
+        else
+            break;
+    }
+    arm(executor_.now() + base::Duration(1));
+}
+
+void FlowLog::arm(base::TimePoint earliest) {
     base::TimePoint first = base::TimePoint::max();
     if (!flows_.empty()) first = flows_.front().last + idle_;
     if (!closing_.empty()) first = std::min(first, closing_.front().last + kLinger);
-    if (first != base::TimePoint::max()) timer_.arm_at(first);
+    if (first != base::TimePoint::max()) timer_.arm_at(std::max(first, earliest));
 }
 
 }  // namespace openmana::fabric

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "base/counters.h"
 #include "base/executor.h"
@@ -45,6 +45,8 @@ public:
     static constexpr std::size_t kMaxFlows = 65536;
     /// After both ends have closed, for the last acknowledgements.
     static constexpr base::Duration kLinger = std::chrono::seconds(2);
+    /// Connections that end in one turn of the executor.
+    static constexpr std::size_t kEndsATurn = 64;
 
     FlowLog(base::Executor& executor, std::string nic, base::Duration idle, base::WallTime wall,
             FlowSink& sink, FlowCounters& counters);
@@ -65,6 +67,8 @@ public:
     void connection_ended(const rnic::Connection& connection);
     /// Ends all, as the destructor does.
     void end_all(const char* reason);
+    /// Ends kEndsATurn of them; true if there are more.
+    bool end_some(const char* reason);
     /// All connections, for another process to go on with.
     void save(base::StateWriter& out) const;
     /// Into one that has seen nothing. The other process has written the lines of their starts.
@@ -74,6 +78,7 @@ public:
 private:
     using List = std::list<FlowRecord>;
     using Place = List::iterator;
+    using Candidates = std::map<std::uint64_t, Place>;  // by their order
 
     /// The connection that a CNP with this key (of RC) is for, as far as that can be told; if it is
     /// none that is known, the key tells its likely kind.
@@ -89,12 +94,14 @@ private:
     Place join(Place flow, Place other);
     /// What was seen of a connection, as one flow.
     std::optional<Place> flow_of(const rnic::Connection& connection);
+    [[nodiscard]] const Candidates& candidates(const FlowKey& numberless) const;
     void remember(Place flow);
     void forget(Place flow);
     void end(Place flow, const char* reason);
     void load_flow(base::StateReader& in);
     void expire();
-    void arm();
+    /// At what is due first, but not before `earliest`.
+    void arm(base::TimePoint earliest = base::TimePoint::min());
 
     base::Executor& executor_;
     const std::string nic_;
@@ -106,9 +113,10 @@ private:
     List closing_;  // in the order in which they close
     /// An RC flow with both numbers has two entries.
     std::unordered_map<FlowKey, Place, FlowKeyHash> index_;
-    /// By kind and addresses alone: of RC those with one number; of UC and UD the first
-    /// kMaxCandidates.
-    std::unordered_map<FlowKey, std::vector<Place>, FlowKeyHash> candidates_;
+    std::uint64_t next_order_ = 0;
+    /// By FlowKey::numberless(): of RC those with one number; of UC and UD the first
+    /// kMaxCandidates. None is empty.
+    std::unordered_map<FlowKey, Candidates, FlowKeyHash> candidates_;
     FlowFragments fragments_;
     base::Timer timer_;
 };

@@ -33,6 +33,7 @@ public:
     };
 
     FlowKey key;
+    std::uint64_t order = 0;  // in which the flow log took them up; not in a state
     bool ipv4 = true;
     base::TimePoint start{}, last{};
     Half halves[kDirections];
@@ -64,7 +65,7 @@ public:
     /// Adds the other direction of the same connection, seen on its own so far.
     void join(const FlowRecord& other);
 
-    /// All but its times, and why the NIC gave it up.
+    /// All but its order and times, and why the NIC gave it up.
     template <typename Archive, typename Self>
     static void fields(Archive& a, Self& self) {
         a(self.key, self.ipv4, self.halves[0], self.halves[1], self.errors, self.rnr,

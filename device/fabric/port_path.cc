@@ -7,6 +7,11 @@
 #include "roce/packet.h"
 
 namespace openmana::fabric {
+namespace {
+
+constexpr const char* kPolicyChanged = "policy changed";
+
+}  // namespace
 
 PortPath::PortPath(base::Executor& executor, std::string name, const base::MacAddr& mac,
                    Exits& exits)
@@ -79,8 +84,8 @@ void PortPath::set_policy(const std::optional<PolicyConfig>& config,
                           std::shared_ptr<FlowSink> flows, base::WallTime wall) {
     for (Lane& entry : lanes_)
         if (const auto old = std::move(entry.shaper)) old->flush();
-    if (flows_) flows_->end_all("policy changed");
-    flows_.reset();
+    if (flows_) old_flows_.push_back({flow_sink_, std::move(flows_)});
+    end_old_flows();
     // At once: whoever asks meanwhile finds the old one or the new one.
     set_filter(config && config->filters()
                    ? std::make_shared<const Filter>(mac_, *config, policy_counters_)
@@ -101,6 +106,13 @@ void PortPath::set_policy(const std::optional<PolicyConfig>& config,
         }
     }
     refresh();
+}
+
+/// So many a turn.
+void PortPath::end_old_flows() {
+    if (old_flows_.empty()) return;
+    if (!old_flows_.front().log->end_some(kPolicyChanged)) old_flows_.pop_front();
+    if (!old_flows_.empty()) old_flows_timer_.arm(base::Duration(1));
 }
 
 void PortPath::set_capture(std::shared_ptr<FrameTap> tap) {
@@ -188,6 +200,8 @@ void PortPath::load_stages(base::StateReader& in) {
 }
 
 void PortPath::flush() {
+    for (const OldFlows& old : old_flows_) old.log->end_all(kPolicyChanged);
+    old_flows_.clear();
     for (const Lane& entry : lanes_) {
         if (entry.shaper) entry.shaper->flush();
         if (entry.faults) entry.faults->flush();

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -157,6 +158,7 @@ private:
     void after_policy(Direction direction, base::Frame frame);
     void after_shaper(Direction direction, base::Frame frame);
     void leave(Direction direction, base::Frame frame);
+    void end_old_flows();
     void refresh();
     void set_filter(std::shared_ptr<const Filter> filter);
     [[nodiscard]] std::shared_ptr<const Filter> filter() const;
@@ -174,6 +176,13 @@ private:
     std::shared_ptr<const Filter> filter_;  // changes on the executor, under filter_mutex_
     std::shared_ptr<FlowSink> flow_sink_;
     std::unique_ptr<FlowLog> flows_;
+    /// Of a policy that is no more, until all its connections have ended.
+    struct OldFlows {
+        std::shared_ptr<FlowSink> sink;
+        std::unique_ptr<FlowLog> log;
+    };
+    std::list<OldFlows> old_flows_;
+    base::Timer old_flows_timer_{executor_, [this] { end_old_flows(); }};
     std::shared_ptr<FrameTap> tap_;
     std::array<Lane, kDirections> lanes_;
 

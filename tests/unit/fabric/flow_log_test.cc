@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/hold_meter.h"
 #include "roce/aeth.h"
 #include "unit/fabric/frames.h"
 #include "unit/fabric/full_disk.h"
@@ -545,6 +546,34 @@ TEST_F(FlowLogTest, AFullTableMakesRoom) {
         EXPECT_EQ(line["reason"], "no room");
         EXPECT_EQ(line["local_port"], i) << "the oldest goes first";
     }
+}
+
+TEST_F(FlowLogTest, TheEndOfAHalfLooksAtNoOthers) {
+    constexpr std::uint32_t kHalves = 1000;
+    for (std::uint32_t i = 0; i < kHalves; ++i)
+        send(packet(roce::Opcode::kSendOnly, 1000 + i, 0), 1);
+    ASSERT_EQ(table.size(), kHalves);
+    const std::uint64_t before = base::work_done;
+    EXPECT_TRUE(table.end_some("test"));
+    EXPECT_EQ(base::work_done - before, FlowLog::kEndsATurn) << "each is found at once";
+}
+
+TEST_F(FlowLogTest, HalvesOfOnesOwnSideHideNoPartner) {
+    for (std::uint32_t i = 0; i < 300; ++i) get(packet(roce::Opcode::kSendOnly, 1000 + i, 0), 1);
+    send(packet(roce::Opcode::kSendOnly, 200, 5), 1);
+    get(answer(100, 5));
+    ASSERT_EQ(lines.all.size(), 1U);
+    EXPECT_EQ(lines.all[0]["local_qpn"], 100);
+    EXPECT_EQ(lines.all[0]["remote_qpn"], 200);
+}
+
+TEST_F(FlowLogTest, ManyThatAreIdleEndInTurns) {
+    constexpr std::uint16_t kFlows = 200;
+    for (std::uint16_t i = 0; i < kFlows; ++i) pass(kTx, out.udp(i, 53, 20));
+    world.advance(60s);
+    EXPECT_EQ(counters.ended.value(), FlowLog::kEndsATurn) << "of one turn";
+    world.advance(1us);
+    EXPECT_EQ(counters.ended.value(), kFlows);
 }
 
 TEST_F(FlowLogTest, OtherProtocolsAreCounted) {

@@ -216,6 +216,36 @@ TEST_F(PortPathTest, PolicyComesFirstAndCounts) {
     EXPECT_EQ(counter("fabric.flow.ended"), 2u);
 }
 
+class OldFlowsTest : public PortPathTest {
+protected:
+    static constexpr std::uint16_t kFlows = 200;
+    OldFlowsTest() {
+        PolicyConfig config;
+        config.flow_log = "file";
+        policy(config, sink);
+        FrameMaker out;
+        for (std::uint16_t i = 0; i < kFlows; ++i) path.from_guest(out.udp(i, 53, 20));
+        path.set_policy({}, nullptr, {});
+    }
+    std::uint64_t ended() const { return counter("fabric.flow.ended"); }
+    const std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
+};
+
+TEST_F(OldFlowsTest, EndInTurns) {
+    EXPECT_EQ(ended(), FlowLog::kEndsATurn) << "of one turn";
+    world.advance(1us);
+    EXPECT_EQ(ended(), kFlows);
+    ASSERT_EQ(sink->lines.size(), 2U * kFlows);
+    EXPECT_EQ(nlohmann::json::parse(sink->lines.back())["reason"], "policy changed");
+    EXPECT_EQ(sink.use_count(), 1) << "the file is closed";
+}
+
+TEST_F(OldFlowsTest, EndBeforeAStateIsWritten) {
+    path.flush();
+    EXPECT_EQ(ended(), kFlows);
+    EXPECT_EQ(sink.use_count(), 1);
+}
+
 TEST_F(PortPathTest, TheFlowLogHasNoFrameThatTheRateLimitDropped) {
     PolicyConfig config;
     config.flow_log = "file";

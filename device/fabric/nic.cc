@@ -101,10 +101,13 @@ base::Result<void> Nic::load(base::StateReader& in) {
     if (version > 1) in(withdrawn);
     base::load_counters(in, counters_);
     in.require(mac == config_.mac, "state of a NIC with another MAC address");
-    // The guest knows how the link was.
+    // The guest knows how the link was. How it is to be says the operator of this host: a state
+    // that comes while the NIC is stopped is a client's.
     if (in.ok()) {
-        link_wanted_ = link_wanted;
-        link_.store(link_wanted && !stopped_, std::memory_order_release);
+        if (!stopped_) {
+            link_wanted_ = link_wanted;
+            link_.store(link_wanted, std::memory_order_release);
+        }
         ethernet_.restore_link(link_wanted);
     }
     // One that is stopped is where it is going to be when it starts.

@@ -107,6 +107,23 @@ TEST_F(NicStateTest, APacketThatIsTooLongAndWaitsBehindAnotherIsRead) {
     EXPECT_TRUE(loaded) << loaded.error().text;
 }
 
+TEST_F(NicStateTest, ALinkThatTheOperatorHasTakenDownStaysSoWhateverAClientBrings) {
+    const auto state = state_of(a);
+    Switch elsewhere(world);
+    SimExecutor executor(world);
+    FakeIrq irq;
+    Nic nic(executor, a.memory, irq, elsewhere, nic_config(1));
+    nic.set_link(false);
+    nic.stop();
+    auto in = base::StateReader::open(state, world.now());
+    ASSERT_TRUE(in);
+    ASSERT_TRUE(nic.load(*in));
+    EXPECT_TRUE(nic.ethernet().link()) << "as the guest knows it";
+    nic.start();
+    EXPECT_FALSE(nic.link());
+    EXPECT_FALSE(nic.ethernet().link()) << "it is told";
+}
+
 TEST_F(NicStateTest, ThatOfANicWithAnotherMacAddressIsRefused) {
     const auto loaded = load(state_of(a), 3);
     ASSERT_FALSE(loaded);

@@ -26,6 +26,8 @@ auto Addresses::entry_of(const roce::Address& address) -> std::vector<Entry>::it
 
 std::uint32_t Addresses::claim(const base::MacAddr& mac) {
     if (mac == own_) return gdma::kHwcSuccess;
+    // Of a command or of a state: of one station, and not the address of nobody.
+    if ((mac[0] & 1) != 0 || mac == base::MacAddr{}) return gdma::kHwcInvalidParameter;
     if (const auto known = claimed_.find(mac); known != claimed_.end()) {
         ++known->second;
         return gdma::kHwcSuccess;

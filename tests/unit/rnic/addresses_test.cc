@@ -67,6 +67,16 @@ protected:
     rnic::Addresses addresses{gate, kOwn, network};
 };
 
+TEST_F(AddressesByMac, AGroupsAddressOrThatOfNobodyIsNotClaimed) {
+    constexpr base::MacAddr kGroup{3, 0, 0, 0, 0, 2}, kNobody{};
+    for (const base::MacAddr& mac : {kGroup, kNobody}) {
+        EXPECT_EQ(addresses.add(mac), gdma::kHwcInvalidParameter);
+        EXPECT_EQ(addresses.add(gid(1), mac), gdma::kHwcInvalidParameter);
+        EXPECT_FALSE(addresses.owns(mac));
+    }
+    EXPECT_TRUE(network.claimed.empty());
+}
+
 TEST_F(AddressesByMac, AMacAddressIsClaimedAsLongAsAnAddressIsReachedByIt) {
     EXPECT_EQ(addresses.add(gid(1)), gdma::kHwcSuccess);
     EXPECT_TRUE(network.claimed.empty()) << "its own needs no claim";

@@ -279,7 +279,7 @@ void EthernetDevice::load(base::StateReader& in) {
     const auto mac = in.get<base::MacAddr>();
     const auto max_mtu = in.get<std::uint16_t>();
     in.require(mac == config.mac && max_mtu <= config.max_mtu, "vPort of another NIC");
-    device.queues.load(in, device_type(), config.max_queues);
+    device.queues.load(in, device_type(), config.max_queues, config.extensions);
     device.queue_commands.load(in);
     device.steering.load(
         in, [&](std::uint64_t handle) { return device.queues.find_receive(handle); },
@@ -287,7 +287,11 @@ void EthernetDevice::load(base::StateReader& in) {
         device.function.account());
     in(device.clamp_mbps);
     in.require(device.clamp_mbps <= config.link_speed_mbps, "faster than the link");
-    allow_packets(in.get<bool>());
+    const auto packets = in.get<bool>();
+    // Without packet queues and spreads no rule has a target.
+    in.require(config.extensions || (!packets && !device.steering.has_spreads()),
+               "extensions that this NIC does not have");
+    allow_packets(packets && in.ok());
     base::load_counters(in, device.counters);
     in.end();
 }

@@ -52,6 +52,7 @@ public:
     /// False if there are too many.
     bool add_spread(std::uint64_t handle, std::unique_ptr<Spread> spread);
     [[nodiscard]] Spread* find_spread(std::uint64_t handle) const;
+    [[nodiscard]] bool has_spreads() const { return !spreads_.empty(); }
     /// With the rules that lead to it. False if there is no such spread.
     bool remove_spread(std::uint64_t handle);
 

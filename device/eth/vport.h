@@ -15,6 +15,7 @@ struct EthernetConfig {
     std::uint16_t max_mtu = 9000;   ///< adapter L2 MTU less the 14-byte header
     std::uint32_t max_queues = 64;  ///< queue pairs of the vPort
     std::uint32_t link_speed_mbps = 100000;
+    bool extensions = true;  ///< packet queues and flow rules can be negotiated
 };
 
 /// The one vPort of the device: what its parts share.

@@ -68,14 +68,15 @@ public:
     [[nodiscard]] std::uint64_t new_handle() { return next_handle_++; }
 
     void save(base::StateWriter& out) const;
-    /// Into an empty one. `device`: of whose PDs they may be. `most`: of each kind.
-    void load(base::StateReader& in, gdma::DeviceType device, std::size_t most);
+    /// Into an empty one. `device`: of whose PDs they may be. `most`: of each kind. `packets`:
+    /// there may be packet queues.
+    void load(base::StateReader& in, gdma::DeviceType device, std::size_t most, bool packets);
     /// Whether an object may have the handle that a state says: it was given, and is nobody's.
     [[nodiscard]] bool is_free(std::uint64_t handle) const;
 
 private:
-    void load_send(base::StateReader& in, gdma::DeviceType device);
-    void load_receive(base::StateReader& in, gdma::DeviceType device);
+    void load_send(base::StateReader& in, gdma::DeviceType device, bool packets);
+    void load_receive(base::StateReader& in, gdma::DeviceType device, bool packets);
     base::Result<gdma::Handle<gdma::CompletionQueue>> make_cq(NewQueue& parts);
 
     gdma::Function& function_;

@@ -43,22 +43,24 @@ bool WorkQueues::is_free(std::uint64_t handle) const {
            find_receive(handle) == nullptr;
 }
 
-void WorkQueues::load(base::StateReader& in, gdma::DeviceType device, std::size_t most) {
+void WorkQueues::load(base::StateReader& in, gdma::DeviceType device, std::size_t most,
+                      bool packets) {
     in(next_handle_);
     in.require(next_handle_ >= kFirstHandle && next_handle_ <= INT64_MAX,
                "handles begin elsewhere");
     const std::size_t sends = in.count();
     in.require(sends <= most, "more SQs than there may be");
-    for (std::size_t i = 0; i < sends && in.ok(); ++i) load_send(in, device);
+    for (std::size_t i = 0; i < sends && in.ok(); ++i) load_send(in, device, packets);
     const std::size_t receives = in.count();
     in.require(receives <= most, "more RQs than there may be");
-    for (std::size_t i = 0; i < receives && in.ok(); ++i) load_receive(in, device);
+    for (std::size_t i = 0; i < receives && in.ok(); ++i) load_receive(in, device, packets);
 }
 
-void WorkQueues::load_send(base::StateReader& in, gdma::DeviceType device) {
+void WorkQueues::load_send(base::StateReader& in, gdma::DeviceType device, bool packets) {
     const auto position = in.get<std::uint32_t>();
     auto parts = QueueParts::load(in, function_, device);
-    in.require(parts && is_free(parts->handle) && is_own(function_.sqs(), parts->id),
+    in.require(parts && is_free(parts->handle) && is_own(function_.sqs(), parts->id) &&
+                   (packets || !parts->packets),
                "SQ that cannot be");
     if (!in.ok()) return;
     auto ids = function_.sqs().adopt(in, gdma::Sqn(parts->id), 1);
@@ -75,10 +77,11 @@ void WorkQueues::load_send(base::StateReader& in, gdma::DeviceType device) {
     sqs_.emplace(parts->handle, std::move(queue));
 }
 
-void WorkQueues::load_receive(base::StateReader& in, gdma::DeviceType device) {
+void WorkQueues::load_receive(base::StateReader& in, gdma::DeviceType device, bool packets) {
     const auto position = in.get<std::uint32_t>();
     auto parts = QueueParts::load(in, function_, device);
-    in.require(parts && is_free(parts->handle) && is_own(function_.rqs(), parts->id),
+    in.require(parts && is_free(parts->handle) && is_own(function_.rqs(), parts->id) &&
+                   (packets || !parts->packets),
                "RQ that cannot be");
     if (!in.ok()) return;
     auto ids = function_.rqs().adopt(in, gdma::Rqn(parts->id), 1);

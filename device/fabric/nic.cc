@@ -26,6 +26,7 @@ eth::EthernetConfig ethernet_config(const NicConfig& config) {
     ethernet.mac = config.mac;
     ethernet.max_mtu = config.max_mtu;
     ethernet.link_speed_mbps = config.link_speed_mbps;
+    ethernet.extensions = config.extensions;
     return ethernet;
 }
 

@@ -120,6 +120,7 @@ private:
     [[nodiscard]] Qp* load_extended(base::StateReader& in, QpType type, const QpIds& ids,
                                     QpUses uses);
     void save_cqs(base::StateWriter& out) const;
+    void require_extensions(base::StateReader& in, bool needed) const;
     void load_cqs(base::StateReader& in);
     void save_srqs(base::StateWriter& out) const;
     void load_srqs(base::StateReader& in);

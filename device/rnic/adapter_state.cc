@@ -23,6 +23,11 @@ bool is_ring(const gdma::DmaRegion* region, std::uint64_t least, std::uint64_t m
 
 }  // namespace
 
+/// What only a driver that negotiated them can have.
+void Adapter::require_extensions(base::StateReader& in, bool needed) const {
+    in.require(!needed || datapath.config.extensions, "extensions that this NIC does not have");
+}
+
 // ---- queue pairs
 
 namespace {
@@ -81,6 +86,7 @@ void Adapter::save_qp(base::StateWriter& out, const Qp& qp) const {
 /// Null if it is refused. What it holds is as uses_of() would find it.
 Qp* Adapter::load_qp(base::StateReader& in) {
     const auto head = in.get<QpHead>();
+    require_extensions(in, head.extended);
     if (!in.ok()) return nullptr;
     QpUses uses;
     uses.pd = function.pds().held(head.pd);
@@ -177,6 +183,7 @@ void Adapter::load_cqs(base::StateReader& in) {
         if (!in.ok()) return;
         if (id.value() >= cqs.size()) cqs.resize(id.value() + 1);
         in.require(!cqs[id.value()], "CQ that is there twice");
+        require_extensions(in, cq->has_record());
         if (cq->has_record()) watch_overrun(*cq);
         cqs[id.value()] = std::move(cq);
     }
@@ -198,6 +205,7 @@ void Adapter::save_srqs(base::StateWriter& out) const {
 
 void Adapter::load_srqs(base::StateReader& in) {
     if (!in.get<bool>()) return;
+    require_extensions(in, true);
     srq_ids.emplace(1, kMaxSrqs);
     srq_ids->load(in);
     const std::size_t count = in.count();
@@ -249,8 +257,8 @@ void Adapter::load(base::StateReader& in) {
     in.begin("RNIC", kVersion);
     base::load_counters(in, datapath.counters);
     in(created, extensions_wanted);
-    in.require(!extensions_wanted || (created && datapath.config.extensions),
-               "extensions that this NIC does not have");
+    require_extensions(in, extensions_wanted || function.key_changes().fast_registration_allowed());
+    in.require(!extensions_wanted || created, "extensions without an adapter");
     std::vector<Qp*> loaded;
     if (created && in.ok()) {
         const auto eq = function.eqs().find(in.get<gdma::Eqn>());

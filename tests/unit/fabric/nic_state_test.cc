@@ -27,11 +27,14 @@ protected:
         return written(machine.nic);
     }
     /// Into a NIC of its own switch, which is made for it.
-    base::Result<void> load(std::span<const std::byte> state, std::uint8_t number = 1) {
+    base::Result<void> load(std::span<const std::byte> state, std::uint8_t number = 1,
+                            bool extensions = true) {
         Switch elsewhere(world);
         SimExecutor executor(world);
         FakeIrq irq;
-        Nic nic(executor, a.memory, irq, elsewhere, nic_config(number));
+        NicConfig config = nic_config(number);
+        config.extensions = extensions;
+        Nic nic(executor, a.memory, irq, elsewhere, config);
         auto in = base::StateReader::open(state, world.now());
         if (!in) return tl::unexpected(in.error());
         const auto loaded = nic.load(*in);
@@ -105,6 +108,24 @@ TEST_F(NicStateTest, APacketThatIsTooLongAndWaitsBehindAnotherIsRead) {
     ASSERT_GT(state.size(), payload.size());
     const auto loaded = load(state);
     EXPECT_TRUE(loaded) << loaded.error().text;
+}
+
+/// Each by itself, as only who writes a state by hand has it.
+TEST_F(NicStateTest, ExtensionsThatANicDoesNotHaveAreNotToBeHadByAState) {
+    const auto is_refused = [&](const char* which) {
+        const auto state = state_of(a);
+        EXPECT_TRUE(load(state)) << which;
+        const auto loaded = load(state, 1, false);
+        ASSERT_FALSE(loaded) << which;
+        EXPECT_STREQ(loaded.error().text, "extensions that this NIC does not have") << which;
+        EXPECT_EQ(counts, gdma::ObjectCounts()) << which;
+    };
+    EXPECT_TRUE(load(state_of(a), 1, false)) << "it has none";
+    a.nic.ethernet().allow_packets(true);
+    is_refused("packet queues");
+    a.nic.ethernet().allow_packets(false);
+    a.nic.function().key_changes().allow_fast_registration(true);
+    is_refused("fast registration");
 }
 
 TEST_F(NicStateTest, ALinkThatTheOperatorHasTakenDownStaysSoWhateverAClientBrings) {

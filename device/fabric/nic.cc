@@ -5,6 +5,8 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "base/gate.h"
 #include "base/log.h"
@@ -483,15 +485,32 @@ Standing Nic::standing(const roce::Gid& address) const {
 }
 
 void Nic::claim_changed(const roce::Address& in_network) {
-    const auto vlan = edge_.to_guest(in_network.vlan);
-    OM_CHECK(vlan.has_value());  // or it had claimed nothing there
-    const roce::Address address(in_network.gid, *vlan);
-    executor_.post([token = std::weak_ptr<int>(alive_), this, address] {
-        if (token.expired()) return;
+    {
+        const std::lock_guard lock(changed_mutex_);
+        const bool waits = !changed_claims_.empty();
+        changed_claims_.insert(in_network);
+        if (waits) return;
+    }
+    executor_.post([token = std::weak_ptr<int>(alive_), this] {
+        if (!token.expired()) review_changed_claims();
+    });
+}
+
+/// How often each has changed since does not matter: a NIC that stands still has them wait.
+void Nic::review_changed_claims() {
+    std::set<roce::Address> changed;
+    {
+        const std::lock_guard lock(changed_mutex_);
+        changed.swap(changed_claims_);
+    }
+    for (const roce::Address& in_network : changed) {
+        const auto vlan = edge_.to_guest(in_network.vlan);
+        OM_CHECK(vlan.has_value());  // or it had claimed nothing there
+        const roce::Address address(in_network.gid, *vlan);
         const bool served = rdma_.owns(address);
         rdma_.review_address(address);
         if (served && !rdma_.owns(address)) tell_address_waits(address);
-    });
+    }
 }
 
 /// The link or a stage is another, and with it who reaches whom and the standing of all claims.

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -213,6 +215,7 @@ private:
     [[nodiscard]] const std::string& claimant_name() const override { return config_.name; }
     [[nodiscard]] Standing standing(const roce::Gid& address) const override;
     void claim_changed(const roce::Address& address) override;
+    void review_changed_claims();
     void way_changed();
     void tell_address_waits(const roce::Address& address);
     void extensions_negotiated(bool wanted) override { ethernet_.allow_packets(wanted); }
@@ -250,6 +253,8 @@ private:
     Demultiplexer demultiplexer_;
     BurstSender burst_sender_{*this};  // behind the pollers of the devices, whose frames it sends
     base::TimePoint quiet_until_{};    // for log lines that a guest can ask for
+    std::mutex changed_mutex_;         // protects changed_claims_; behind the lock of the claims
+    std::set<roce::Address> changed_claims_;  // of the network; if there are any, a task waits
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

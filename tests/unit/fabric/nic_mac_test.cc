@@ -205,5 +205,33 @@ TEST_F(MacTest, TwoInterfacesOfOneGuestReachEachOther) {
     }
 }
 
+/// Who has a better right to an address.
+class Rival final : public Claims::Claimant {
+public:
+    [[nodiscard]] const std::string& claimant_name() const override { return name_; }
+    [[nodiscard]] Standing standing(const roce::Gid&) const override { return Standing::kGranted; }
+    void claim_changed(const roce::Address&) override {}
+
+private:
+    const std::string name_ = "rival";
+};
+
+TEST_F(NicTest, AClaimThatChangesOftenWhileANicStandsStillIsLookedAtOnce) {
+    Rival rival;
+    const roce::Address address(a.host.gid());
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_TRUE(network.claims().claim(rival, address));
+        network.claims().release(rival, address);
+    }
+    EXPECT_EQ(network.claims().holder_name(address), "a");
+    const std::uint64_t before = base::work_done;
+    a.executor.run_once();
+    EXPECT_LE(base::work_done - before, 10U);
+    EXPECT_TRUE(network.claims().claim(rival, address));
+    a.executor.run_once();
+    EXPECT_FALSE(a.nic.rdma().owns(address)) << "the next change is seen again";
+    network.claims().release(rival, address);
+}
+
 }  // namespace
 }  // namespace openmana::fabric::nic_test

@@ -136,7 +136,8 @@ bool Filter::passes_rdma(const rnic::Ends& ends) const {
 
 bool Filter::passes(Direction direction, const FrameHeaders& headers,
                     std::span<const std::byte> frame) const {
-    if (direction == Direction::kTransmit && check_mac_) {
+    const bool check_mac = direction == Direction::kTransmit && check_mac_;
+    if (check_mac) {
         constexpr std::size_t kArpSenderMac = 8;
         const bool own =
             frame.size() >= 2 * base::kSourceMac && may_have(base::mac_at(frame, base::kSourceMac));
@@ -148,7 +149,9 @@ bool Filter::passes(Direction direction, const FrameHeaders& headers,
         }
     }
     const bool check_address = direction == Direction::kTransmit && !addresses_.empty();
-    if (headers.kind == FrameHeaders::Kind::kMalformed && (check_address || !acl_.empty())) {
+    // Some hosts read more than we do: MAC addresses may be in there, too.
+    if (headers.kind == FrameHeaders::Kind::kMalformed &&
+        (check_mac || check_address || !acl_.empty())) {
         counters_.malformed.add();
         return false;
     }

@@ -199,6 +199,25 @@ TEST_F(PolicyTest, HeadersThatNoRuleCanReadDoNotPassRules) {
     EXPECT_EQ(counters.malformed.value(), 1u);
 }
 
+/// What names MAC addresses, and is not read for them, names any.
+TEST_F(PolicyTest, HeadersThatCannotBeReadForMacAddressesAreStopped) {
+    config.check_mac = true;
+    base::Frame arp = FrameMaker{}.arp();
+    EXPECT_TRUE(passes(arp));
+    arp[15] = std::byte{6};  // the hardware of IEEE 802, which Linux takes for Ethernet's
+    EXPECT_FALSE(passes(arp));
+    FrameMaker maker;
+    maker.source = gid("fe80::1");
+    maker.destination = gid("ff02::1");
+    base::Frame advertisement(9 * 8 + 24);
+    for (std::size_t i = 0; i < 9; ++i)  // destination options, one behind the other
+        advertisement[i * 8] = std::byte(i < 8 ? 60 : 58);
+    advertisement[9 * 8] = std::byte{136};
+    EXPECT_FALSE(passes(maker.ip(60, advertisement)));
+    EXPECT_EQ(counters.malformed.value(), 2U);
+    EXPECT_TRUE(passes(arp, Direction::kReceive)) << "nobody is asked who he is";
+}
+
 TEST_F(PolicyTest, ADeniedFrameIsCounted) {
     config.acl = *Acl::parse("deny rx tcp to any port 22");
     EXPECT_FALSE(passes(FrameMaker{}.tcp(1, 22), Direction::kReceive));

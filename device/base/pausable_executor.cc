@@ -41,6 +41,11 @@ void PausableExecutor::post(std::function<void()> task) {
     call();
 }
 
+std::size_t PausableExecutor::waiting() const {
+    const std::lock_guard lock(tasks_->mutex);
+    return tasks_->waiting.size();
+}
+
 void PausableExecutor::call() {
     executor_.post([tasks = tasks_] { run(*tasks); });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,8 @@ public:
     [[nodiscard]] const Clock& clock() const override { return executor_.clock(); }
     void post(std::function<void()> task) override;
     [[nodiscard]] bool on_thread() const override { return executor_.on_thread(); }
+    /// Tasks that were posted and have not begun.
+    [[nodiscard]] std::size_t waiting() const;
 
 private:
     class OwnPollers final : public Poller {

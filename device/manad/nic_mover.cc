@@ -54,8 +54,12 @@ Result<std::vector<std::byte>> NicMover::save() {
     return std::move(out).finish();
 }
 
+/// What a state leaves to be done waits until the NIC runs. A client may have any number of them
+/// read before that.
 Result<void> NicMover::load(std::span<const std::byte> state) {
     const base::Activity::Scope doing("load of a state");
+    if (executor_.waiting() >= kMostWaiting)
+        return fail(ErrorCode::kExhausted, "too much waits for the NIC to run", kMostWaiting);
     forget();
     auto loaded = read(state);
     moved_ = loaded.has_value();

@@ -21,6 +21,9 @@ namespace openmana::manad {
 /// the NIC's thread.
 class NicMover final : public vfio_user::MovableDevice {
 public:
+    /// Tasks of a NIC that stands still, beyond which no state is read: more than one has.
+    static constexpr std::size_t kMostWaiting = 1U << 18;
+
     /// All outlive it. `executor` is the NIC's.
     NicMover(base::PausableExecutor& executor, base::GuestMemory& memory, pci::Endpoint& endpoint,
              fabric::Nic& nic)

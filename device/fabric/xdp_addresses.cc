@@ -35,7 +35,7 @@ std::uint64_t XdpAddresses::word_of(const base::MacAddr& mac) {
 }
 
 XdpAddresses::XdpAddresses(std::uint64_t key, const std::vector<base::MacAddr>& fixed)
-    : key_(key), fixed_(words_of(fixed)), buckets_(kBuckets) {
+    : key_(key), buckets_(kBuckets), fixed_(words_of(fixed)) {
     for (const std::uint64_t word : fixed_) (void)add_locked(word);
 }
 
@@ -48,7 +48,7 @@ bool XdpAddresses::has(const Bucket& bucket, std::uint64_t word) {
         bucket, [&](const auto& place) { return place.load(std::memory_order_relaxed) == word; });
 }
 
-bool XdpAddresses::fixed(std::uint64_t word) const {
+bool XdpAddresses::fixed_locked(std::uint64_t word) const {
     return std::ranges::find(fixed_, word) != fixed_.end();
 }
 
@@ -76,7 +76,14 @@ bool XdpAddresses::set_host(const base::MacAddr& mac) {
     const std::lock_guard lock(mutex_);
     host_.store(word, std::memory_order_relaxed);
     drop_locked(word);
-    return !fixed(word);
+    return !fixed_locked(word);
+}
+
+void XdpAddresses::add_fixed(const base::MacAddr& mac) {
+    const std::uint64_t word = word_of(mac);
+    const std::lock_guard lock(mutex_);
+    if (!fixed_locked(word)) fixed_.push_back(word);
+    (void)add_locked(word);
 }
 
 XdpAddresses::Learned XdpAddresses::saw_inside(const std::byte* mac) {
@@ -90,13 +97,14 @@ XdpAddresses::Learned XdpAddresses::saw_inside(const std::byte* mac) {
 
 bool XdpAddresses::saw_outside(const std::byte* mac) {
     const std::uint64_t word = word_at(mac);
-    if (!has(bucket_of(word), word) || fixed(word)) return false;
+    if (!has(bucket_of(word), word)) return false;
     const std::lock_guard lock(mutex_);
+    if (fixed_locked(word)) return false;
     drop_locked(word);
     return true;
 }
 
-/// The places of those that were there from the start are not for others.
+/// The places of those of NICs are not for others.
 XdpAddresses::Learned XdpAddresses::add_locked(std::uint64_t word) {
     Bucket& bucket = bucket_of(word);
     if (word == host_.load(std::memory_order_relaxed)) return Learned::kRefused;
@@ -108,7 +116,7 @@ XdpAddresses::Learned XdpAddresses::add_locked(std::uint64_t word) {
     }
     for (std::size_t tries = 0; tries < kPlaces; ++tries) {
         const std::size_t place = next_++ % kPlaces;
-        if (fixed(bucket[place].load(std::memory_order_relaxed))) continue;
+        if (fixed_locked(bucket[place].load(std::memory_order_relaxed))) continue;
         set_locked(bucket, place, word);
         return Learned::kReplaced;
     }

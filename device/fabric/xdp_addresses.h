@@ -42,8 +42,7 @@ public:
     /// From now on the program whose table this is knows all of it.
     base::Result<void> attach(int table);
     void detach();
-    /// The interface's own address, which is the host's and never ours. False if it is one of those
-    /// that were there from the start.
+    /// The interface's own address, which is the host's and never ours. False if it is a NIC's.
     bool set_host(const base::MacAddr& mac);
 
     enum class Learned : std::uint8_t {
@@ -52,6 +51,8 @@ public:
         kReplaced,  ///< new, in the place of another
         kRefused,   ///< it cannot be ours
     };
+    /// It is a NIC's from now on, as those that were there from the start are. Any thread.
+    void add_fixed(const base::MacAddr& mac);
     /// A frame goes out from this address. Any thread.
     Learned saw_inside(const std::byte* mac);
     /// A frame came in from it. True if it was ours until now, by learning.
@@ -61,16 +62,16 @@ private:
     using Bucket = std::array<std::atomic<std::uint64_t>, kPlaces>;
     [[nodiscard]] Bucket& bucket_of(std::uint64_t word);
     [[nodiscard]] static bool has(const Bucket& bucket, std::uint64_t word);
-    [[nodiscard]] bool fixed(std::uint64_t word) const;
+    [[nodiscard]] bool fixed_locked(std::uint64_t word) const;
     Learned add_locked(std::uint64_t word);
     void set_locked(Bucket& bucket, std::size_t place, std::uint64_t word);
     void drop_locked(std::uint64_t word);
 
     const std::uint64_t key_;
-    const std::vector<std::uint64_t> fixed_;
     std::atomic<std::uint64_t> host_{0};
     std::vector<Bucket> buckets_;  // read without, written under the lock
     std::mutex mutex_;             // protects what follows
+    std::vector<std::uint64_t> fixed_;
     std::uint64_t* table_ = nullptr;
     std::size_t next_ = 0;
 };

@@ -132,6 +132,7 @@ void XdpUplink::close() {
     add_kernel_counts();
     open_ = false;
     push_timer_.cancel();
+    push_asked_.store(false);
     down_timer_.cancel();
     for (XdpQueue& queue : queues_) {
         if (queue.fd() < 0) continue;
@@ -273,7 +274,7 @@ void XdpUplink::learn(base::FrameView frame) {
 }
 
 void XdpUplink::expect(const base::MacAddr& mac) {
-    (void)addresses_.saw_inside(reinterpret_cast<const std::byte*>(mac.data()));
+    addresses_.add_fixed(mac);
 }
 
 void XdpUplink::deliver(base::FrameViews frames) {

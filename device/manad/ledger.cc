@@ -7,15 +7,21 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <new>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -50,29 +56,51 @@ int accepted_client(const vfio_user::ServerLedger& server, const std::string& pa
     return *std::ranges::find_if(unnamed, fits);
 }
 
-/// Nothing that a client sends can make that wait.
+/// What the next process opens again where it was, and what closes without anybody's help: all but
+/// connections of TCP, which may wait for their other end, and files of who knows what system.
 bool closes_at_once(int number) {
     if (::fcntl(number, F_GET_SEALS) >= 0) return true;
-    int domain = -1;
-    socklen_t bytes = sizeof domain;
-    return ::getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX;
+    const auto option = [&](int name) {
+        int value = -1;
+        socklen_t bytes = sizeof value;
+        return ::getsockopt(number, SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
+    };
+    const int type = option(SO_TYPE);
+    if (type >= 0)
+        return type != SOCK_STREAM || option(SO_DOMAIN) == AF_UNIX || option(SO_ACCEPTCONN) == 1;
+    constexpr std::string_view kTun = "/dev/net/tun";
+    std::array<char, kTun.size() + 1> target;
+    const auto length = ::readlink(("/proc/self/fd/" + std::to_string(number)).c_str(),
+                                   target.data(), target.size());
+    return length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)) == kTun;
 }
 
-/// A client says how long it takes to close some files: those of a file system of its own, sockets
-/// that wait for their other end. A process that shares the descriptors does it, and ends with this
-/// one: nothing closes a descriptor by a number that somebody else has by then. Where there can be
-/// no process they stay open.
+/// A client says how long it takes to close some files. A process that shares the descriptors does
+/// it, and ends with this one: nothing closes a descriptor by a number that somebody else has by
+/// then. It is waited for as long as that takes where nobody means harm. Where there can be no
+/// process they stay open.
 void close_aside(std::vector<int> numbers) {
+    constexpr auto kPatience = std::chrono::seconds(1);
+    constexpr auto kPause = std::chrono::microseconds(200);
     if (numbers.empty()) return;
     std::ranges::partition(numbers, closes_at_once);
     const pid_t self = ::getpid();
     const pid_t child = fork_sharing_descriptors(0);
-    if (child != 0) return;
-    (void)::prctl(PR_SET_NAME, "manad-close");
-    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (::getppid() == self)
-        for (const int number : numbers) ::close(number);
-    ::_exit(0);
+    if (child == 0) {
+        (void)::prctl(PR_SET_NAME, "manad-close");
+        (void)::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        if (::getppid() == self)
+            for (const int number : numbers) ::close(number);
+        ::_exit(0);
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (child > 0 && ::waitpid(child, nullptr, WNOHANG | __WALL) == 0) {
+        if (std::chrono::steady_clock::now() > end) {
+            OM_WARN("manad recover: reason=\"a descriptor does not close\"");
+            return;
+        }
+        std::this_thread::sleep_for(kPause);
+    }
 }
 
 }  // namespace

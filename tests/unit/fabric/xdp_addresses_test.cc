@@ -36,14 +36,11 @@ TEST_F(XdpAddressesTest, ALearnedOneThatIsSeenOutsideIsGivenUp) {
 TEST_F(XdpAddressesTest, NobodyTakesThePlaceOfANic) {
     addresses.add_fixed(mac_of(2));
     addresses.add_fixed(mac_of(2));
-    for (const std::uint8_t nic : {1, 2}) {
-        EXPECT_FALSE(outside(mac_of(nic)));
-        for (std::uint8_t i = 0; i < 4 * XdpAddresses::kPlaces; ++i) {
-            EXPECT_NE(inside(mac_of(static_cast<std::uint8_t>(10 + i))),
-                      XdpAddresses::Learned::kRefused);
-        }
+    for (const std::uint8_t nic : {1, 2}) EXPECT_FALSE(outside(mac_of(nic)));
+    for (std::uint8_t i = 10; i < 10 + 4 * XdpAddresses::kPlaces; ++i)
+        EXPECT_NE(inside(mac_of(i)), XdpAddresses::Learned::kRefused);
+    for (const std::uint8_t nic : {1, 2})
         EXPECT_EQ(inside(mac_of(nic)), XdpAddresses::Learned::kKnown);
-    }
 }
 
 }  // namespace

@@ -164,12 +164,14 @@ UniqueFd UnixListener::accept() const {
     return UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+int socket_option(int socket, int option) {
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    return ::getsockopt(socket, SOL_SOCKET, option, &value, &bytes) == 0 ? value : -1;
+}
+
 bool is_unix_stream(const UniqueFd& socket, bool listens) {
-    const auto option = [&](int name) {
-        int value = -1;
-        socklen_t bytes = sizeof value;
-        return ::getsockopt(socket.get(), SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
-    };
+    const auto option = [&](int name) { return socket_option(socket.get(), name); };
     return option(SO_DOMAIN) == AF_UNIX && option(SO_TYPE) == SOCK_STREAM &&
            option(SO_ACCEPTCONN) == (listens ? 1 : 0);
 }

@@ -59,6 +59,9 @@ private:
     bool keeps_path_ = false;
 };
 
+/// An option (SOL_SOCKET) that is a number; -1 if it cannot be had, as of what is no socket.
+[[nodiscard]] int socket_option(int socket, int option);
+
 /// A Unix stream socket, one that listens or one that is connected.
 [[nodiscard]] bool is_unix_stream(const UniqueFd& socket, bool listens);
 

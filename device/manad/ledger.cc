@@ -60,11 +60,7 @@ int accepted_client(const vfio_user::ServerLedger& server, const std::string& pa
 /// connections of TCP, which may wait for their other end, and files of who knows what system.
 bool closes_at_once(int number) {
     if (::fcntl(number, F_GET_SEALS) >= 0) return true;
-    const auto option = [&](int name) {
-        int value = -1;
-        socklen_t bytes = sizeof value;
-        return ::getsockopt(number, SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
-    };
+    const auto option = [&](int name) { return base::socket_option(number, name); };
     const int type = option(SO_TYPE);
     if (type >= 0)
         return type != SOCK_STREAM || option(SO_DOMAIN) == AF_UNIX || option(SO_ACCEPTCONN) == 1;

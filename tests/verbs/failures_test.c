@@ -185,16 +185,20 @@ static void life_after_reset_goes_on(void) {
     tear_down();
 }
 
+/* As the driver does, of the first one. */
+static void tell_of_failure(void) {
+    struct ibv_async_event event = {.event_type = IBV_EVENT_QP_FATAL, .element.qp = qps[0]};
+    mana_async_event(&ctx->ibv_ctx.context, &event);
+}
+
 /* An event that is read after the QP was reset says nothing of it, if the driver knows better. */
 static void late_event_ends_no_other_life(void) {
-    struct ibv_async_event event = {.event_type = IBV_EVENT_QP_FATAL};
     set_up_one();
-    event.element.qp = qps[0];
     state_of_qps = IBV_QPS_INIT;
-    mana_async_event(&ctx->ibv_ctx.context, &event);
+    tell_of_failure();
     CHECK(moved == 0 && qps[0]->state == IBV_QPS_INIT);
     state_of_qps = IBV_QPS_ERR;
-    mana_async_event(&ctx->ibv_ctx.context, &event);
+    tell_of_failure();
     CHECK(moved == 1 && qps[0]->state == IBV_QPS_ERR);
     on_modify = NULL;
     tear_down();
@@ -202,11 +206,9 @@ static void late_event_ends_no_other_life(void) {
 
 /* Stock drivers know no such query; there the event is all there is. */
 static void event_is_believed_where_nobody_knows(void) {
-    struct ibv_async_event event = {.event_type = IBV_EVENT_QP_FATAL};
     set_up_one();
-    event.element.qp = qps[0];
     refuse_query = EOPNOTSUPP;
-    mana_async_event(&ctx->ibv_ctx.context, &event);
+    tell_of_failure();
     refuse_query = 0;
     CHECK(moved == 1 && qps[0]->state == IBV_QPS_ERR);
     on_modify = NULL;

@@ -305,16 +305,31 @@ static void parent_domain_outlives_its_queues(void) {
     free_context(ctx);
 }
 
+struct thread_domain {
+    struct ibv_td* td;
+    struct ibv_pd* parent; /* what is made in it is in the thread domain */
+};
+
+static struct thread_domain make_thread_domain(struct ibv_pd* pd) {
+    struct ibv_td_init_attr none = {};
+    struct thread_domain domain = {.td = mana_alloc_td(pd->context, &none)};
+    struct ibv_parent_domain_init_attr attr = {.pd = pd, .td = domain.td};
+    domain.parent = mana_alloc_parent_domain(pd->context, &attr);
+    return domain;
+}
+
+static void end_thread_domain(struct thread_domain domain) {
+    CHECK(!mana_dealloc_pd(domain.parent) && !mana_dealloc_td(domain.td));
+}
+
 /* A thread domain speaks for who posts to its queues. The receives of an SRQ come back from the
  * pollers of all CQs of its QPs, which may be of other threads. */
 static void srq_in_a_thread_domain_has_a_lock(void) {
     struct mana_context* ctx = make_context(true);
     struct ibv_context* context = &ctx->ibv_ctx.context;
     struct ibv_pd* pd = mana_alloc_pd(context);
-    struct ibv_td_init_attr none = {};
-    struct ibv_td* td = mana_alloc_td(context, &none);
-    struct ibv_parent_domain_init_attr attr = {.pd = pd, .td = td};
-    struct ibv_pd* parent = mana_alloc_parent_domain(context, &attr);
+    const struct thread_domain domain = make_thread_domain(pd);
+    struct ibv_pd* parent = domain.parent;
     struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 8, .max_sge = 1}};
     struct ibv_srq* srq = mana_create_srq(parent, &srq_attr);
     struct ibv_cq* cq = mana_create_cq(context, 16, NULL, 0);
@@ -322,7 +337,8 @@ static void srq_in_a_thread_domain_has_a_lock(void) {
     CHECK(to_mqp(qp)->sq_lock.elided && to_mqp(qp)->rq_lock.elided);
     CHECK(!to_msrq(srq)->lock.elided);
     CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(cq) && !mana_destroy_srq(srq));
-    CHECK(!mana_dealloc_pd(parent) && !mana_dealloc_td(td) && !mana_dealloc_pd(pd));
+    end_thread_domain(domain);
+    CHECK(!mana_dealloc_pd(pd));
     free_context(ctx);
 }
 
@@ -332,10 +348,8 @@ static void stock_qp_in_a_thread_domain_may_have_locks(void) {
     struct mana_context* ctx = make_context(false);
     struct ibv_context* context = &ctx->ibv_ctx.context;
     struct ibv_pd* pd = mana_alloc_pd(context);
-    struct ibv_td_init_attr none = {};
-    struct ibv_td* td = mana_alloc_td(context, &none);
-    struct ibv_parent_domain_init_attr attr = {.pd = pd, .td = td};
-    struct ibv_pd* parent = mana_alloc_parent_domain(context, &attr);
+    const struct thread_domain domain = make_thread_domain(pd);
+    struct ibv_pd* parent = domain.parent;
     struct ibv_cq_init_attr_ex cq_attr = {
         .cqe = 16, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = parent};
     struct ibv_cq* inside = ibv_cq_ex_to_cq(mana_create_cq_ex(context, &cq_attr));
@@ -347,7 +361,8 @@ static void stock_qp_in_a_thread_domain_may_have_locks(void) {
     CHECK(to_mqp(qp)->stock.send_side.posts == &to_mqp(qp)->sq_lock);
     CHECK(to_mqp(qp)->stock.recv_side.posts == &to_mqp(qp)->rq_lock);
     CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(inside) && !mana_destroy_cq(outside));
-    CHECK(!mana_dealloc_pd(parent) && !mana_dealloc_td(td) && !mana_dealloc_pd(pd));
+    end_thread_domain(domain);
+    CHECK(!mana_dealloc_pd(pd));
     free_context(ctx);
 }
 

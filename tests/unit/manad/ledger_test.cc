@@ -8,11 +8,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <thread>
 
 #include "base/unix_socket.h"
+#include "support/eventually.h"
+#include "support/temp_dir.h"
 
 namespace openmana::manad {
 namespace {
@@ -25,16 +24,13 @@ using std::chrono::steady_clock;
 class LedgerTest : public testing::Test {
 protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "ledger-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
         auto made = Ledger::create(2);
         ASSERT_TRUE(made);
         ledger_ = std::move(*made);
         for (const char* name : {"a", "b"}) {
             NicOptions nic;
             nic.nic.name = name;
-            nic.socket = folder_ + "/" + name;
+            nic.socket = folder_.path() + "/" + name;
             nic.text = "socket=" + nic.socket;
             options_.nics.push_back(nic);
             claims_.push_back(ledger_->claim(nic));
@@ -45,7 +41,6 @@ protected:
         }
         kept_ = open_descriptors();
     }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
 
     [[nodiscard]] vfio_user::ServerLedger& server(std::size_t nic) { return claims_[nic]->server; }
     /// The end of a connection to a NIC's socket that the process had.
@@ -61,15 +56,10 @@ protected:
     std::size_t recover() { return ledger_->recover(options_, kept_); }
     /// Another process closes it, in its own time.
     static bool closes(int number) {
-        const auto end = steady_clock::now() + std::chrono::seconds(30);
-        while (::fcntl(number, F_GETFD) >= 0) {
-            if (steady_clock::now() > end) return false;
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        return true;
+        return test::eventually([number] { return ::fcntl(number, F_GETFD) < 0; });
     }
 
-    std::string folder_;
+    const test::TempDir folder_{"ledger"};
     Options options_;
     std::unique_ptr<Ledger> ledger_;
     std::vector<NicLedgerClaim> claims_;

@@ -2,6 +2,7 @@
 #ifndef MANA_DP_STOCK_H
 #define MANA_DP_STOCK_H
 
+#include "dp_region.h"
 #include "dp_ring.h"
 #include "lock.h"
 
@@ -56,11 +57,7 @@ struct mana_stock_qp {
 	uint32_t acked; /* PSN up to which sends are done; the poster looks at it */
 	uint32_t arm_scan; /* sends before this index were looked at for arming */
 	uint32_t recv_tail;
-	/*
-	 * UD: not zero if an lkey may name memory that does not lie at its address in
-	 * this process, where nobody may look at it; NULL: it always may.
-	 */
-	const uint32_t *elsewhere;
+	struct mana_dp_regions *regions; /* UD: where a datagram may be looked at; or NULL */
 	struct mana_stock_side send_side;
 	struct mana_stock_side recv_side;
 	/*

@@ -162,13 +162,15 @@ static uint8_t datagram_sl(const struct mana_stock_qp *qp, const struct mana_dp_
 {
 	const struct mana_dp_ring *ring = &qp->receives.ring;
 	const struct mana_hw_sge *sge;
+	uint8_t first;
 
 	/* the first SGE never wraps, as the head before it does not */
 	sge = (const struct mana_hw_sge *)(ring->base + (recv->start & (ring->bytes - 1)) +
 					   MANA_RECV_HEAD_BYTES);
-	if (!qp->elsewhere || mana_load_relaxed(qp->elsewhere) || !sge->length)
+	if (!qp->regions || !sge->length ||
+	    !mana_dp_region_peek(qp->regions, sge->key, sge->address, &first))
 		return 0;
-	return mana_wc_sl(*(const uint8_t *)(uintptr_t)sge->address >> 4 != 6);
+	return mana_wc_sl(first >> 4 != 6);
 }
 
 static bool take_receive(struct mana_stock_qp *qp, const struct mana_hw_rnic_recv_cqe *cqe,

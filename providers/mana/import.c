@@ -24,7 +24,6 @@ struct ibv_pd *mana_import_pd(struct ibv_context *context, uint32_t handle)
 		return NULL;
 	pd->ibv_pd.context = context;
 	pd->ibv_pd.handle = handle;
-	mana_memory_elsewhere(context);
 	return &pd->ibv_pd;
 }
 

@@ -28,7 +28,6 @@ struct mana_context {
 	struct mana_uapi_context_resp caps; /* zero with a stock kernel driver */
 	struct manadv_ctx_allocators allocators;
 	bool has_allocators;
-	uint32_t elsewhere; /* 1: see struct mana_stock_qp; it stays */
 	/*
 	 * QPs by queue id; the lock protects changes. It is not held over a command: what
 	 * was found is kept from vanishing by its `failing`, and who waits for that to be
@@ -38,6 +37,7 @@ struct mana_context {
 	pthread_cond_t failed;
 	struct mana_dp_table sq_table;
 	struct mana_dp_table rq_table;
+	struct mana_dp_regions regions; /* MRs that have the addresses of their memory */
 };
 
 /* Memory of a queue. */
@@ -181,6 +181,7 @@ struct mana_rwq_ind_table {
 struct mana_mr {
 	struct verbs_mr vmr;
 	struct mana_pd *parent;
+	struct mana_dp_region region; /* in the context's, or in none */
 };
 
 struct mana_ah {
@@ -379,7 +380,6 @@ static inline struct mana_pd *mana_enter_parent_of(struct ibv_pd *pd)
 }
 
 /* mr.c */
-void mana_memory_elsewhere(struct ibv_context *context);
 struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
 			   int access);
 struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,

@@ -19,6 +19,7 @@ static struct verbs_mr *alloc_mr(struct ibv_pd *pd)
 
 static void free_mr(struct verbs_mr *vmr)
 {
+	mana_dp_region_leave(&to_mmr(vmr)->region);
 	mana_leave_parent(to_mmr(vmr)->parent);
 	free(to_mmr(vmr));
 }
@@ -33,21 +34,11 @@ static struct ibv_mr *finish_mr(struct verbs_mr *vmr, int ret)
 	return NULL;
 }
 
-/* See struct mana_stock_qp: lkeys need not be addresses of this process any more. */
-void mana_memory_elsewhere(struct ibv_context *context)
+/* The lkey that it has now names this memory at its own address. */
+static void enter_region(struct verbs_mr *vmr, uint64_t address, uint64_t length)
 {
-	mana_store_relaxed(&to_mctx(context)->elsewhere, 1);
-}
-
-/*
- * The same of an MR that is elsewhere, before the caller knows its lkey. What is
- * refused changes nothing: programs try whether dma-bufs are there at all.
- */
-static struct ibv_mr *finish_elsewhere(struct ibv_pd *pd, struct verbs_mr *vmr, int ret)
-{
-	if (!ret)
-		mana_memory_elsewhere(pd->context);
-	return finish_mr(vmr, ret);
+	mana_dp_region_enter(&to_mctx(vmr->ibv_mr.context)->regions, &to_mmr(vmr)->region,
+			     vmr->ibv_mr.lkey, address, length);
 }
 
 struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t hca_va,
@@ -62,8 +53,10 @@ struct ibv_mr *mana_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint
 		return NULL;
 	ret = ibv_cmd_reg_mr(pd, address, length, hca_va, access, vmr, &cmd, sizeof(cmd), &resp,
 			     sizeof(resp));
-	return hca_va == (uintptr_t)address ? finish_mr(vmr, ret) :
-					      finish_elsewhere(pd, vmr, ret);
+	/* SGEs of a zero-based one have offsets, which do not lie in the region. */
+	if (!ret && hca_va == (uintptr_t)address)
+		enter_region(vmr, hca_va, length);
+	return finish_mr(vmr, ret);
 }
 
 struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
@@ -73,24 +66,32 @@ struct ibv_mr *mana_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len
 
 	if (!vmr)
 		return NULL;
-	return finish_elsewhere(pd, vmr, ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd,
-							       access, vmr, NULL));
+	return finish_mr(vmr, ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, vmr,
+						    NULL));
 }
 
 int mana_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd, void *address, size_t length,
 		  int access)
 {
+	const struct mana_dp_region *region = &to_mmr(vmr)->region;
 	struct ib_uverbs_rereg_mr_resp resp;
 	struct ibv_rereg_mr cmd;
 	int ret;
 
 	ret = ibv_cmd_rereg_mr(vmr, flags, address, length, (uintptr_t)address, access, pd, &cmd,
 			       sizeof(cmd), &resp, sizeof(resp));
-	if (!ret && (flags & IBV_REREG_MR_CHANGE_PD)) {
+	if (ret)
+		return ret;
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mana_leave_parent(to_mmr(vmr)->parent);
 		to_mmr(vmr)->parent = mana_enter_parent_of(pd);
 	}
-	return ret;
+	/* The same memory may have another lkey now. */
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		enter_region(vmr, (uintptr_t)address, length);
+	else if (region->table)
+		enter_region(vmr, region->address, region->length);
+	return 0;
 }
 
 int mana_dereg_mr(struct verbs_mr *vmr)
@@ -147,7 +148,7 @@ struct ibv_mr *mana_import_mr(struct ibv_pd *pd, uint32_t handle)
 
 	if (!vmr)
 		return NULL;
-	return finish_elsewhere(pd, vmr, ibv_cmd_query_mr(pd, vmr, handle));
+	return finish_mr(vmr, ibv_cmd_query_mr(pd, vmr, handle));
 }
 
 void mana_unimport_mr(struct ibv_mr *mr)
@@ -196,6 +197,5 @@ struct ibv_mr *mana_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t
 
 	if (!vmr)
 		return NULL;
-	mana_memory_elsewhere(pd->context);
 	return finish_mr(vmr, ibv_cmd_reg_dm_mr(pd, &dm->vdm, offset, length, access, vmr, NULL));
 }

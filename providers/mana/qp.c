@@ -174,7 +174,7 @@ static int create_stock(struct mana_qp *qp, struct mana_context *ctx,
 	qp->stock.recv_side.posts = &qp->rq_lock;
 	if (stock.format == MANA_DP_UD) {
 		qp->stock.mtu = port_mtu(&ctx->ibv_ctx.context);
-		qp->stock.elsewhere = &ctx->elsewhere;
+		qp->stock.regions = &ctx->regions;
 	}
 
 	attr->cap.max_inline_data = 0; /* the kernel has no part in it */

@@ -92,19 +92,29 @@ int ibv_cmd_create_srq(struct ibv_pd* pd, struct ibv_srq* srq, struct ibv_srq_in
 int ibv_cmd_destroy_srq(struct ibv_srq* srq) {
     return (void)srq, 0;
 }
+/* Each key is given once. */
+static int give_key(struct verbs_mr* mr, struct ibv_context* context) {
+    static uint32_t next_key = 0x100;
+    mr->ibv_mr.context = context;
+    mr->ibv_mr.lkey = next_key++;
+    return 0;
+}
 int ibv_cmd_reg_mr(struct ibv_pd* pd, void* address, size_t length, uint64_t hca_va, int access,
                    struct verbs_mr* mr, struct ibv_reg_mr* cmd, size_t cmd_size,
                    struct ib_uverbs_reg_mr_resp* resp, size_t resp_size) {
-    (void)pd, (void)address, (void)length, (void)hca_va, (void)access, (void)mr;
+    (void)address, (void)length, (void)hca_va, (void)access;
     (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
-    return 0;
+    return give_key(mr, pd->context);
 }
 static int refuse_dmabuf;
 
 int ibv_cmd_reg_dmabuf_mr(struct ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                           int access, struct verbs_mr* mr, struct ibv_command_buffer* driver) {
-    (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access, (void)mr;
-    return (void)driver, refuse_dmabuf;
+    (void)offset, (void)length, (void)iova, (void)fd, (void)access, (void)driver;
+    return refuse_dmabuf ? refuse_dmabuf : give_key(mr, pd->context);
+}
+int ibv_cmd_query_mr(struct ibv_pd* pd, struct verbs_mr* mr, uint32_t handle) {
+    return (void)handle, give_key(mr, pd->context);
 }
 int ibv_cmd_dereg_mr(struct verbs_mr* mr) {
     return (void)mr, 0;
@@ -126,12 +136,14 @@ int ibv_dofork_range(void* base, size_t size) {
     kept_from_forks -= size;
     return 0;
 }
+static int refuse_rereg;
+
 int ibv_cmd_rereg_mr(struct verbs_mr* mr, uint32_t flags, void* address, size_t length,
                      uint64_t hca_va, int access, struct ibv_pd* pd, struct ibv_rereg_mr* cmd,
                      size_t cmd_size, struct ib_uverbs_rereg_mr_resp* resp, size_t resp_size) {
-    (void)mr, (void)flags, (void)address, (void)length, (void)hca_va, (void)access, (void)pd;
+    (void)flags, (void)address, (void)length, (void)hca_va, (void)access, (void)pd;
     (void)cmd, (void)cmd_size, (void)resp, (void)resp_size;
-    return 0;
+    return refuse_rereg ? refuse_rereg : give_key(mr, mr->ibv_mr.context);
 }
 int ibv_cmd_alloc_mw(struct ibv_pd* pd, enum ibv_mw_type type, struct ibv_mw* mw,
                      struct ibv_alloc_mw* cmd, size_t cmd_size,
@@ -362,32 +374,6 @@ static void stock_qp_in_a_thread_domain_may_have_locks(void) {
     CHECK(to_mqp(qp)->stock.recv_side.posts == &to_mqp(qp)->rq_lock);
     CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(inside) && !mana_destroy_cq(outside));
     end_thread_domain(domain);
-    CHECK(!mana_dealloc_pd(pd));
-    free_context(ctx);
-}
-
-/* Completions of datagrams in the public format say by which IP they came as long as all lkeys
- * are addresses: also after UCX has asked, with a bad descriptor, whether dma-bufs are there. */
-static void refused_dmabuf_leaves_memory_where_it_is(void) {
-    struct mana_context* ctx = make_context(false);
-    struct ibv_pd* pd = mana_alloc_pd(&ctx->ibv_ctx.context);
-    char buffer[64];
-
-    struct ibv_mr* mr = mana_reg_mr(pd, buffer, sizeof(buffer), (uintptr_t)buffer, 0);
-    CHECK(mr && !ctx->elsewhere);
-    refuse_dmabuf = EBADF;
-    CHECK(!mana_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EBADF);
-    CHECK(!ctx->elsewhere);
-    refuse_dmabuf = 0;
-    struct ibv_mr* other = mana_reg_dmabuf_mr(pd, 0, 4096, 0, 3, 0);
-    CHECK(other && ctx->elsewhere);
-    CHECK(!mana_dereg_mr(verbs_get_mr(other)));
-    CHECK(ctx->elsewhere);
-    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
-    ctx->elsewhere = 0;
-    mr = mana_reg_mr(pd, buffer, sizeof(buffer), 0, 0);
-    CHECK(mr && ctx->elsewhere);
-    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
     CHECK(!mana_dealloc_pd(pd));
     free_context(ctx);
 }
@@ -654,12 +640,13 @@ static void datagrams_say_which_ip_they_came_by(bool extended) {
     const struct mana_hw_rnic_ud_recv_cqe stock = {.type = MANA_HW_RNIC_CQE_UD};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
     uint8_t packet[64] = {0}; /* IPv4: twenty bytes of zero come first */
-    struct ibv_sge sge = {.addr = (uintptr_t)packet, .length = sizeof(packet)};
+    struct ibv_mr* mr = mana_reg_mr(pd, packet, sizeof(packet), (uintptr_t)packet, 0);
+    struct ibv_sge sge = {.addr = (uintptr_t)packet, .length = sizeof(packet), .lkey = mr->lkey};
     struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
     struct ibv_poll_cq_attr none = {};
     struct ibv_wc wc;
     CHECK(!mana_modify_qp(qp, &attr, IBV_QP_STATE));
-    for (uint32_t i = 0; i < 3; ++i) {
+    for (uint32_t i = 0; i < 2; ++i) {
         CHECK(!mana_post_recv(qp, &wr, &bad));
         write_cqe(dp, i, extended ? (const void*)&ext : &stock, sizeof(ext), qp->qp_num, false);
     }
@@ -667,12 +654,7 @@ static void datagrams_say_which_ip_they_came_by(bool extended) {
     CHECK(!cq->start_poll(cq, &none));
     CHECK(ibv_wc_read_sl(cq) == 10);
     cq->end_poll(cq);
-    if (!extended) {
-        /* memory that does not lie at its address is not looked at */
-        struct ibv_mr* mr = mana_reg_mr(pd, packet, sizeof(packet), 0, 0);
-        CHECK(mana_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 1 && wc.sl == 0);
-        CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
-    }
+    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
 
     struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1, .grh.traffic_class = 0x68};
     struct ibv_ah* plain = mana_create_ah(pd, &ah_attr);
@@ -687,6 +669,94 @@ static void datagrams_say_which_ip_they_came_by(bool extended) {
     CHECK(!mana_destroy_ah(answer) && !mana_destroy_ah(plain));
     CHECK(!mana_destroy_qp(qp) && !mana_destroy_cq(ibv_cq_ex_to_cq(cq)) && !mana_dealloc_pd(pd));
     free_context(ctx);
+}
+
+/* A UD QP in the public format, whose completions have no room for what IP a datagram came by: it
+ * is in the GRH, if that may be looked at. */
+struct receiver {
+    struct mana_context* ctx;
+    struct ibv_pd* pd;
+    struct ibv_cq* cq;
+    struct ibv_qp* qp;
+    uint32_t received;
+};
+
+static struct receiver make_receiver(void) {
+    struct receiver r = {.ctx = make_context(false)};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    r.ctx->caps.flags = MANA_UAPI_CONTEXT_USER_UD;
+    r.pd = mana_alloc_pd(&r.ctx->ibv_ctx.context);
+    r.cq = mana_create_cq(&r.ctx->ibv_ctx.context, 16, NULL, 0);
+    r.qp = make_qp(r.pd, r.cq, IBV_QPT_UD, 0);
+    CHECK(!mana_modify_qp(r.qp, &attr, IBV_QP_STATE));
+    return r;
+}
+
+static void end_receiver(struct receiver* r) {
+    CHECK(!mana_destroy_qp(r->qp) && !mana_destroy_cq(r->cq) && !mana_dealloc_pd(r->pd));
+    free_context(r->ctx);
+}
+
+/* What is said of the next datagram, which comes to this place. */
+static int sl_at(struct receiver* r, const void* place, uint32_t lkey) {
+    const struct mana_hw_rnic_ud_recv_cqe cqe = {.type = MANA_HW_RNIC_CQE_UD};
+    struct ibv_sge sge = {.addr = (uintptr_t)place, .length = 64, .lkey = lkey};
+    struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+    struct ibv_wc wc;
+    CHECK(!mana_post_recv(r->qp, &wr, &bad));
+    write_cqe(&to_mcq(r->cq)->dp, r->received++, &cqe, sizeof(cqe), r->qp->qp_num, false);
+    return mana_poll_cq(r->cq, 1, &wc) == 1 ? wc.sl : -1;
+}
+
+/* Others' lkeys say nothing of one's own, nor does what is refused: UCX asks with a bad descriptor
+ * whether dma-bufs are there. */
+static void datagrams_are_looked_at_in_own_memory(void) {
+    struct receiver r = make_receiver();
+    const uint8_t memory[64] = {0};
+    const uintptr_t at = (uintptr_t)memory;
+    struct ibv_mr* mr = mana_reg_mr(r.pd, (void*)at, 64, at, 0);
+    CHECK(sl_at(&r, memory, mr->lkey) == 10);
+    /* of another process that shares the PD: at this address there is nothing here */
+    CHECK(sl_at(&r, (void*)64, mr->lkey - 1) == 0);
+    struct ibv_mr* others[] = {mana_reg_mr(r.pd, (void*)at, 64, at + 4096, 0),
+                               mana_reg_dmabuf_mr(r.pd, 0, 64, at, 3, 0), mana_import_mr(r.pd, 77)};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); ++i)
+        CHECK(sl_at(&r, memory, others[i]->lkey) == 0);
+    refuse_dmabuf = EBADF;
+    CHECK(!mana_reg_dmabuf_mr(r.pd, 0, 64, at, -1, 0) && errno == EBADF);
+    refuse_dmabuf = 0;
+    CHECK(sl_at(&r, memory, mr->lkey) == 10);
+    CHECK(!mana_dereg_mr(verbs_get_mr(others[0])) && !mana_dereg_mr(verbs_get_mr(others[1])));
+    mana_unimport_mr(others[2]);
+    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
+    end_receiver(&r);
+}
+
+/* Where the memory of an MR lies, and by which lkey, may change; then it is the program's. */
+static void datagrams_are_looked_at_in_what_is_registered(void) {
+    struct receiver r = make_receiver();
+    uint8_t memory[128] = {0};
+    struct ibv_mr* mr = mana_reg_mr(r.pd, memory, 64, 0, 0);
+    const uint32_t at_zero = mr->lkey;
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
+    CHECK(mr->lkey != at_zero && sl_at(&r, memory, mr->lkey) == 0);
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, 64, 0));
+    const uint32_t first = mr->lkey;
+    CHECK(sl_at(&r, memory, first) == 10 && sl_at(&r, memory + 64, first) == 0);
+    refuse_rereg = ENOMEM;
+    CHECK(mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory + 64, 64,
+                        0) == ENOMEM);
+    refuse_rereg = 0;
+    CHECK(sl_at(&r, memory, first) == 10 && sl_at(&r, memory + 64, first) == 0);
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
+    CHECK(sl_at(&r, memory, first) == 0 && sl_at(&r, memory, mr->lkey) == 10);
+    CHECK(!mana_rereg_mr(verbs_get_mr(mr), IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory + 64, 64,
+                         0));
+    const uint32_t last = mr->lkey;
+    CHECK(sl_at(&r, memory, last) == 0 && sl_at(&r, memory + 64, last) == 10);
+    CHECK(!mana_dereg_mr(verbs_get_mr(mr)));
+    CHECK(sl_at(&r, memory + 64, last) == 0);
+    end_receiver(&r);
 }
 
 /* Also for who moves it to ERR within a poll of its CQ. */
@@ -826,7 +896,6 @@ int main(void) {
     parent_domain_outlives_its_queues();
     srq_in_a_thread_domain_has_a_lock();
     stock_qp_in_a_thread_domain_may_have_locks();
-    refused_dmabuf_leaves_memory_where_it_is();
     parent_domain_outlives_its_objects();
     parent_domain_outlives_direct_queues();
     own_memory_is_kept_from_forks();
@@ -842,6 +911,8 @@ int main(void) {
     cq_is_armed_within_a_poll(true);
     datagrams_say_which_ip_they_came_by(false);
     datagrams_say_which_ip_they_came_by(true);
+    datagrams_are_looked_at_in_own_memory();
+    datagrams_are_looked_at_in_what_is_registered();
     stock_datagrams_are_flushed_in_err();
     refused_reset_changes_nothing();
     inline_data_is_bounded();

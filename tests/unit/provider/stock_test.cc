@@ -379,8 +379,32 @@ protected:
     StockUdTest() : StockTest(MANA_DP_UD) {
         av.stock_address = 0x9000;
         av.stock_lkey = 0x55;
+        qp.regions = regions.get();
+        mana_dp_region_enter(regions.get(), &region, kLkey, address_of(packet.data()), 48);
     }
-    std::uint32_t elsewhere = 0;
+    static std::uint64_t address_of(const std::uint8_t* at) {
+        return reinterpret_cast<std::uintptr_t>(at);
+    }
+    /// What the completion says of a datagram that came into these SGEs.
+    int sl_of(std::span<const mana_dp_sge> list) {
+        EXPECT_EQ(mana_stock_recv(&qp, 1, list.data(), static_cast<std::uint32_t>(list.size())), 0);
+        mana_hw_rnic_ud_recv_cqe cqe{};
+        cqe.type = MANA_HW_RNIC_CQE_UD;
+        cqe.length = 48;
+        cq.write(cqe, kRresp, false);
+        const auto done = cq.poll();
+        return done.size() == 1 ? done[0].sl : -1;
+    }
+    /// The same of one SGE, which begins at this byte of the packet.
+    int sl_at(std::size_t offset, std::uint32_t lkey) {
+        const mana_dp_sge sge{address_of(packet.data() + offset), 48, lkey};
+        return sl_of({&sge, 1});
+    }
+
+    static constexpr std::uint32_t kLkey = 7;
+    std::array<std::uint8_t, 96> packet{};  // the first half is registered
+    std::unique_ptr<mana_dp_regions> regions = std::make_unique<mana_dp_regions>();
+    mana_dp_region region{};
 };
 
 TEST_F(StockUdTest, WqeCarriesTheAddressVectorFirst) {
@@ -478,35 +502,55 @@ TEST_F(StockUdTest, ReceiveNamesItsSender) {
 
 // As ConnectX tells it (IBTA A17.4.5.1). The CQE has no room for it, so the GRH is looked at.
 TEST_F(StockUdTest, ReceivesSayWhichIpTheyCameBy) {
-    std::array<std::uint8_t, 48> packet{};
-    const mana_dp_sge list[] = {{reinterpret_cast<std::uintptr_t>(packet.data()), 48, 7},
-                                {0x40000, 64, 7}};
-    qp.elsewhere = &elsewhere;
-    const auto sl_of = [&](std::uint8_t first) {
-        packet[0] = first;
-        EXPECT_EQ(mana_stock_recv(&qp, 1, list, 2), 0);
-        mana_hw_rnic_ud_recv_cqe cqe{};
-        cqe.type = MANA_HW_RNIC_CQE_UD;
-        cqe.length = 48;
-        cq.write(cqe, kRresp, false);
-        const auto done = cq.poll();
-        return done.size() == 1 ? done[0].sl : -1;
-    };
+    const mana_dp_sge list[] = {{address_of(packet.data()), 48, kLkey}, {0x40000, 64, kLkey}};
     // more than once around the ring
     for (int i = 0; i < 100; ++i) {
-        ASSERT_EQ(sl_of(0x6f), 9);
-        ASSERT_EQ(sl_of(0x00), 10);
+        packet[0] = 0x6f;
+        ASSERT_EQ(sl_of(list), 9);
+        packet[0] = 0;
+        ASSERT_EQ(sl_of(list), 10);
     }
-    elsewhere = 1;
-    EXPECT_EQ(sl_of(0x6f), 0);
-    qp.elsewhere = nullptr;
-    EXPECT_EQ(sl_of(0x00), 0);
+}
+
+// An lkey of another process that shares the PD, or of memory at other addresses, names none here.
+TEST_F(StockUdTest, OnlyMemoryThatIsRegisteredAtItsAddressIsLookedAt) {
+    EXPECT_EQ(sl_at(47, kLkey), 10);
+    EXPECT_EQ(sl_at(48, kLkey), 0) << "behind its end";
+    EXPECT_EQ(sl_at(0, kLkey + 1), 0) << "another's lkey";
+    mana_dp_region_enter(regions.get(), &region, kLkey + 1, address_of(packet.data() + 1), 95);
+    EXPECT_EQ(sl_at(0, kLkey + 1), 0) << "before its start";
+    EXPECT_EQ(sl_at(95, kLkey + 1), 10);
+    EXPECT_EQ(sl_at(1, kLkey), 0) << "by its old lkey";
+    mana_dp_region_leave(&region);
+    EXPECT_EQ(sl_at(1, kLkey + 1), 0) << "deregistered";
+    mana_dp_region_leave(&region);  // it is in none
+    qp.regions = nullptr;
+    EXPECT_EQ(sl_at(0, kLkey), 0) << "nothing is known of memory";
+}
+
+// The device may give an lkey anew before who deregistered takes the old region out.
+TEST_F(StockUdTest, RegionsOfOneLkeyStandBesideEachOther) {
+    mana_dp_region next{};
+    mana_dp_region_enter(regions.get(), &next, kLkey, address_of(packet.data() + 48), 48);
+    EXPECT_EQ(sl_at(0, kLkey), 10);
+    EXPECT_EQ(sl_at(48, kLkey), 10);
+    mana_dp_region_leave(&region);
+    EXPECT_EQ(sl_at(0, kLkey), 0);
+    EXPECT_EQ(sl_at(48, kLkey), 10);
+    // More lkeys than the table has chains.
+    std::vector<mana_dp_region> others(2 * MANA_DP_REGION_CHAINS);
+    for (std::uint32_t i = 0; i < others.size(); ++i)
+        mana_dp_region_enter(regions.get(), &others[i], 0x100 * (i + 1), address_of(&packet[0]), 1);
+    EXPECT_EQ(sl_at(0, 0x100 * MANA_DP_REGION_CHAINS), 10);
+    EXPECT_EQ(sl_at(48, kLkey), 10);
+    for (mana_dp_region& other : others) mana_dp_region_leave(&other);
+    EXPECT_EQ(sl_at(0, 0x100 * MANA_DP_REGION_CHAINS), 0);
+    EXPECT_EQ(sl_at(48, kLkey), 10);
 }
 
 // Nothing of a receive without memory may be looked at.
 TEST_F(StockUdTest, ReceiveWithoutMemoryDoesNotSay) {
-    const mana_dp_sge list[] = {{0x1000, 0, 7}};
-    qp.elsewhere = &elsewhere;
+    const mana_dp_sge list[] = {{address_of(packet.data()), 0, kLkey}};
     for (std::uint32_t sges : {0U, 1U}) {
         ASSERT_EQ(mana_stock_recv(&qp, 1, list, sges), 0);
         mana_hw_rnic_ud_recv_cqe cqe{};

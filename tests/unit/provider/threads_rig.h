@@ -14,7 +14,9 @@ namespace openmana::test {
 
 inline constexpr std::uint32_t kRigDepth = 16;
 inline constexpr std::uint32_t kRigEntries = 128;
-inline constexpr mana_dp_sge kRigSge{0x10000, 8, 7};
+/// What all receives get, and sends send; only what is registered of it may be looked at.
+inline std::array<std::uint8_t, 8> rig_memory{};
+inline const mana_dp_sge kRigSge{reinterpret_cast<std::uintptr_t>(rig_memory.data()), 8, 7};
 
 /// What mana_cq has around the data path's CQ.
 struct RigCq {
@@ -417,6 +419,15 @@ public:
         if (format == RigFormat::kSharedReceive) srq_.emplace();
         for (std::uint32_t i = 0; i < 2; ++i) qps[i] = make(i);
     }
+    void register_memory() {
+        mana_dp_region_enter(regions_.get(), &region_, kRigSge.lkey, kRigSge.address,
+                             kRigSge.length);
+    }
+    /// The memory is its owner's alone then.
+    void deregister_memory() {
+        mana_dp_region_leave(&region_);
+        rig_memory.fill(0x60);
+    }
     const RigFormat format_;
     DoorbellSink sink_;
     Tables tables_;
@@ -425,15 +436,20 @@ public:
     std::array<std::unique_ptr<RigQp>, 2> qps;
 
 private:
+    std::unique_ptr<mana_dp_regions> regions_ = std::make_unique<mana_dp_regions>();
+    mana_dp_region region_{};
     std::unique_ptr<RigQp> make(std::uint32_t index) {
         // Of an SRQ the pollers of both CQs take receives.
         RigCq& receives = srq_ && index == 1 ? send : recv;
         switch (format_) {
             case RigFormat::kRc:
-            case RigFormat::kUd:
-                return std::make_unique<RigStockQp>(
+            case RigFormat::kUd: {
+                auto qp = std::make_unique<RigStockQp>(
                     format_ == RigFormat::kRc ? MANA_DP_RC : MANA_DP_UD, index, sink_, tables_,
                     send, receives);
+                qp->qp.regions = regions_.get();
+                return qp;
+            }
             case RigFormat::kExtended:
             case RigFormat::kSharedReceive:
                 return std::make_unique<RigExtQp>(index, sink_, tables_, send, receives,

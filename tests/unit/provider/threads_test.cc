@@ -25,6 +25,7 @@ enum class Call {
     kArmRecv,
     kEvent,
     kResize,       // the sends' CQ
+    kRegister,     // memory of receives, and deregisters it
     kPermit,       // what modify QP changes for the posts
     kForgetFirst,  // destroys or resets the first QP, or the second
     kForgetSecond,
@@ -108,6 +109,8 @@ private:
                 return mana_dp_cq_event(&rig.send.cq.dp);
             case Call::kResize:
                 return resize(rig.send, step % 2 == 0 ? 2 * kRigEntries : kRigEntries);
+            case Call::kRegister:
+                return step % 2 == 0 ? rig.register_memory() : rig.deregister_memory();
             case Call::kPermit:
                 return second.permit(step % 2 != 0);
             case Call::kForgetFirst:
@@ -216,6 +219,7 @@ constexpr Pair kPairs[] = {
     {"ResizeArm", Call::kResize, Call::kArmSend},
     {"ResizeEvent", Call::kResize, Call::kEvent},
     {"ResizeForget", Call::kResize, Call::kForgetFirst},
+    {"RegisterPollRecv", Call::kRegister, Call::kPollRecv},
     {"PermitPostSend", Call::kPermit, Call::kPostSend},
     {"PermitPostRecv", Call::kPermit, Call::kPostRecv},
     {"PermitPollSend", Call::kPermit, Call::kPollSend},

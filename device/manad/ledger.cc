@@ -79,7 +79,7 @@ void close_aside(std::vector<int> numbers) {
     constexpr auto kPatience = std::chrono::seconds(1);
     constexpr auto kPause = std::chrono::microseconds(200);
     if (numbers.empty()) return;
-    std::ranges::partition(numbers, closes_at_once);
+    std::partition(numbers.begin(), numbers.end(), closes_at_once);
     const pid_t self = ::getpid();
     const pid_t child = fork_sharing_descriptors(0);
     if (child == 0) {

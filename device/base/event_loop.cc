@@ -136,11 +136,12 @@ bool EventLoop::poll(bool may_sleep) {
     return worked;
 }
 
-void EventLoop::run() {
+void EventLoop::run(const std::function<void()>& first) {
     thread_.store(std::this_thread::get_id());
     // Timers of microseconds are meant so: the kernel lets a thread sleep 50 us longer otherwise.
     ::prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     Activity::attach(&activity_);
+    if (first) first();
     TimePoint last_work = clock_.now();
     TimePoint last_look = last_work;
     while (!stop_.load(std::memory_order_relaxed)) {

@@ -38,8 +38,9 @@ public:
     Result<void> modify(int fd, std::uint32_t epoll_events);
     void remove(int fd);
 
-    /// Serves until stop(). Tasks posted before run() are served first.
-    void run();
+    /// Serves until stop(). Tasks posted before run() are served first. `first` is done before
+    /// them, whether there was a stop or not.
+    void run(const std::function<void()>& first = {});
     /// From any thread or a signal-handling thread. A stop before run() is kept.
     void stop();
 

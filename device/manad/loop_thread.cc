@@ -17,8 +17,7 @@ base::Result<std::unique_ptr<LoopThread>> LoopThread::create(std::string label, 
 base::Result<void> LoopThread::start(std::function<void()> first) {
     serves_.store(true, std::memory_order_relaxed);
     auto started = start_thread(name_, [this, first = std::move(first)] {
-        if (first) first();
-        loop_->run();
+        loop_->run(first);
         serves_.store(false, std::memory_order_relaxed);
     });
     if (!started) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
+#include "base/activity.h"
 #include "base/gate.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -60,6 +61,7 @@ base::Result<std::unique_ptr<NicServer>> NicServer::create(const NicOptions& opt
     TRY(auto loss, base::MemoryLoss::create());
     NicOptions own = options;
     TRY(own.nic.seed, base::random_seed());
+    own.nic.apart = own.nic.apart || left;
     std::unique_ptr<NicServer> nic(
         new NicServer(own, std::move(thread), std::move(loss), network, std::move(ledger)));
     if (auto opened = nic->open(options, state); !opened) {
@@ -76,7 +78,9 @@ base::Result<void> NicServer::open(const NicOptions& options, base::StateReader*
     if (state != nullptr) {
         TRY_VOID(load(*state, options));
     } else if (ledger_ && ledger_->server.listener.number() >= 0) {
-        TRY_VOID(recover(options));
+        TRY(server_, vfio_user::Server::recover(loop, *endpoint_, ledger_->server, socket_, name(),
+                                                offered(options)));
+        left_behind_ = true;
     } else {
         TRY(server_, vfio_user::Server::create(loop, *endpoint_, {options.socket, options.access},
                                                name(), offered(options), server_ledger()));
@@ -103,9 +107,11 @@ base::Result<void> NicServer::load(base::StateReader& in, const NicOptions& opti
 }
 
 /// As load(), of what a process has left that has ended. What the function was is gone. The memory
-/// of a guest whose client has gone is not there, so its channel waits for that.
-base::Result<void> NicServer::recover(const NicOptions& options) {
+/// of a guest whose client has gone is not there, so its channel waits for that. On the NIC's
+/// thread: how long it takes, that guest has a say in.
+void NicServer::take_up() {
     using vfio_user::DeviceState;
+    const base::Activity::Scope doing("recovery");
     vfio_user::ServerLedger& server = ledger_->server;
     const DeviceState left = server.device_left();
     if (server.client.number() >= 0 || left == DeviceState::kStop) {
@@ -123,9 +129,7 @@ base::Result<void> NicServer::recover(const NicOptions& options) {
             endpoint_->client_gone();
         }
     }
-    TRY(server_, vfio_user::Server::recover(thread_->loop(), *endpoint_, server, socket_, name(),
-                                            offered(options)));
-    return {};
+    server_->take_up();
 }
 
 void NicServer::save(base::StateWriter& out) const {
@@ -168,9 +172,11 @@ base::Result<void> NicServer::start() {
             to_string(nic_->config().mac), socket_);
     OM_PROBE(nic_start, name().c_str(), network_.c_str());
     return thread_->start([this] {
+        if (left_behind_) take_up();
         if (ledger_ && ledger_->server.device_left() != vfio_user::DeviceState::kRunning)
             mover_->stop_lost();
-        if (nic_->config().apart && !nic_->config().incoming) nic_->appear();
+        else if (nic_->config().apart && !nic_->config().incoming)
+            nic_->appear();
         if (recovered_) {
             nic_->function().request_reset();
             endpoint_->raise_all();

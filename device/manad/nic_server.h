@@ -38,8 +38,9 @@ public:
     NicServer(const NicServer&) = delete;
     NicServer& operator=(const NicServer&) = delete;
 
-    /// One that is `apart` (fabric::NicConfig) is in its network once its thread serves. Before
-    /// that nobody has found it, so that it may go at once.
+    /// One that is `apart` (fabric::NicConfig), or goes on behind a crash, is in its network once
+    /// its thread serves. Before that nobody has found it, so that it may go at once, and takes up
+    /// what its predecessor has left while nobody visits.
     base::Result<void> start();
     void stop() { thread_->stop(); }
     [[nodiscard]] LoopThread& thread() { return *thread_; }
@@ -125,7 +126,7 @@ private:
     }
     base::Result<void> open(const NicOptions& options, base::StateReader* state);
     base::Result<void> load(base::StateReader& in, const NicOptions& options);
-    base::Result<void> recover(const NicOptions& options);
+    void take_up();
     vfio_user::Moving offered(const NicOptions& options);
     void on_memory_loss();
 
@@ -143,6 +144,7 @@ private:
     std::unique_ptr<vfio_user::Server> server_;
     base::TimePoint paused_at_{};
     bool handed_over_ = false;
+    bool left_behind_ = false;                // its thread has yet to take up what a process left
     bool recovered_ = false;                  // the guest of a process that has ended, which runs
     std::atomic<base::Duration> blackout_{};  // of itself alone, so relaxed
 };

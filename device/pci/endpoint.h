@@ -54,8 +54,8 @@ public:
     /// From now on what the client lends and sets is written down there, in memory that may outlive
     /// the process. Behind attach(), before there is a client.
     void use_ledger(EndpointLedger& ledger);
-    /// Goes on with what a process that has ended wrote down there. Behind use_ledger(). After an
-    /// error it is good for client_gone().
+    /// Goes on with what a process that has ended wrote down there. Behind use_ledger(), while
+    /// nobody visits. After an error it is good for client_gone().
     base::Result<void> recover();
     /// Each vector that has an eventfd is raised once: nobody knows what was on its way.
     void raise_all() { vectors_.raise_assigned(); }

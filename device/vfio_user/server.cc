@@ -69,11 +69,14 @@ Result<std::unique_ptr<Server>> Server::recover(base::EventLoop& loop, DeviceBac
     }
     TRY(auto server, adopt(loop, backend, std::move(*listener), std::move(name), moving, &ledger));
     server->pause();
-    if (ledger.client.number() >= 0)
-        server->recover_client();
-    else if (ledger.device_left() == DeviceState::kStop)
-        server->recover_retained();
     return server;
+}
+
+void Server::take_up() {
+    if (ledger_->client.number() >= 0)
+        recover_client();
+    else if (ledger_->device_left() == DeviceState::kStop)
+        recover_retained();
 }
 
 Server::Server(base::EventLoop& loop, DeviceBackend& backend,

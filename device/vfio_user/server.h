@@ -57,13 +57,15 @@ public:
                                                            const std::string& path,
                                                            std::string name, Moving moving = {},
                                                            ServerLedger* ledger = nullptr);
-    /// The server that `ledger` is of, in a pause; the backend has recovered before. What had no
-    /// answer is handled after it.
+    /// The server that `ledger` is of, in a pause, without the client: take_up() has that.
     static base::Result<std::unique_ptr<Server>> recover(base::EventLoop& loop,
                                                          DeviceBackend& backend,
                                                          ServerLedger& ledger,
                                                          const std::string& path, std::string name,
                                                          Moving moving = {});
+    /// Behind recover(): goes on with the client, or with the device that one has left. The backend
+    /// has recovered before. What had no answer is handled after the pause.
+    void take_up();
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "base/activity.h"
 #include "base/clock.h"
 #include "held_loop.h"
 #include "support/in_child.h"
@@ -103,6 +104,24 @@ TEST_F(LoopThreadTest, WorkThatIsBegunIsDone) {
     go_on->set_value();
     thread->stop();
     EXPECT_TRUE(*done);
+}
+
+TEST_F(LoopThreadTest, WhatItBeginsWithIsSeenAndDoneThoughItIsToEnd) {
+    thread->stop();
+    std::promise<void> begun, go_on;
+    bool done = false;
+    ASSERT_TRUE(thread->start([&] {
+        const base::Activity::Scope doing("recovery");
+        begun.set_value();
+        go_on.get_future().wait();
+        done = true;
+    }));
+    begun.get_future().wait();
+    EXPECT_EQ(thread->watch().doing(), "recovery");
+    thread->ask_to_stop();
+    go_on.set_value();
+    thread->stop();
+    EXPECT_TRUE(done);
 }
 
 TEST_F(LoopThreadTest, AThreadThatGaveNoAnswerIsAskedAgainOnlyInALaterTurn) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manad/nic_server.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,8 +17,10 @@
 
 #include "base/bus_guard.h"
 #include "base/clock.h"
+#include "base/unix_socket.h"
 #include "support/eventually.h"
 #include "support/remote_nic.h"
+#include "support/vfio_user_client.h"
 
 namespace openmana::manad {
 namespace {
@@ -96,6 +99,34 @@ TEST_F(NicServerTest, ANicThatComesLaterIsFoundOnceNothingOfItCanFail) {
     EXPECT_TRUE(test::eventually([&] { return frames_for(**late) != 0; }));
     network.detach(sender);
     (*late)->stop();
+}
+
+/// All NICs begin on the main thread, one after the other.
+TEST_F(NicServerTest, WhatAProcessHasLeftIsTakenUpByTheThreadOfItsNic) {
+    NicOptions options;
+    options.socket = folder + "/b";
+    options.nic.name = "b";
+    options.nic.mac = {2, 0, 0, 0, 0, 2};
+    options.text = "socket=" + options.socket;
+    const auto listener = base::UnixListener::create(options.socket);
+    ASSERT_TRUE(listener);
+    const auto client = test::VfioUserClient::connect(options.socket);
+    ASSERT_TRUE(client);
+    const auto ledger = Ledger::create(1).value();
+    {
+        NicLedgerClaim left = ledger->claim(options);
+        left->server.listener.hold(::fcntl(listener->fd(), F_DUPFD_CLOEXEC, 0));
+        left->server.client.hold(listener->accept().release());
+        left.get_deleter().leaves = true;
+    }
+    const auto next =
+        NicServer::create(options, network, LoopThread::kPatience, nullptr, ledger->claim(options));
+    ASSERT_TRUE(next);
+    EXPECT_FALSE((*next)->has_client());
+    ASSERT_TRUE((*next)->start());
+    EXPECT_TRUE((*client)->negotiate());
+    EXPECT_TRUE((*next)->has_client());
+    (*next)->stop();
 }
 
 TEST_F(NicServerTest, ANicAtItsLimitsHarmsNoOther) {

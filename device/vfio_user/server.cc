@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio_user/server.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -62,12 +64,18 @@ Result<std::unique_ptr<Server>> Server::take_over(base::EventLoop& loop, DeviceB
 Result<std::unique_ptr<Server>> Server::recover(base::EventLoop& loop, DeviceBackend& backend,
                                                 ServerLedger& ledger, const std::string& path,
                                                 std::string name, Moving moving) {
-    auto listener = base::UnixListener::adopt(UniqueFd(ledger.listener.number()), path);
+    // Until the server has one, in the ledger too, the next process needs the one that was left.
+    const int left = ledger.listener.number();
+    UniqueFd socket(::fcntl(left, F_DUPFD_CLOEXEC, 0));
+    if (!socket)
+        return fail(ErrorCode::kIo, "cannot keep the socket", static_cast<unsigned>(errno));
+    auto listener = base::UnixListener::adopt(std::move(socket), path);
     if (!listener) {
         ledger.listener.forget();
         return tl::unexpected(listener.error());
     }
     TRY(auto server, adopt(loop, backend, std::move(*listener), std::move(name), moving, &ledger));
+    ::close(left);
     server->pause();
     return server;
 }

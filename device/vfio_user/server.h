@@ -57,7 +57,8 @@ public:
                                                            const std::string& path,
                                                            std::string name, Moving moving = {},
                                                            ServerLedger* ledger = nullptr);
-    /// The server that `ledger` is of, in a pause, without the client: take_up() has that.
+    /// The server that `ledger` is of, in a pause, without the client: take_up() has that. If it
+    /// fails, the ledger still has a socket that listens, for the next process.
     static base::Result<std::unique_ptr<Server>> recover(base::EventLoop& loop,
                                                          DeviceBackend& backend,
                                                          ServerLedger& ledger,

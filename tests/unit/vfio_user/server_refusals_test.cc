@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server whose system calls fail: the client that has to do with it goes, and the next is served.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
 
 #include "base/log.h"
@@ -13,6 +15,7 @@
 #include "unit/vfio_user/fake_backend.h"
 #include "vfio_user/message.h"
 #include "vfio_user/server.h"
+#include "vfio_user/server_ledger.h"
 
 namespace openmana::vfio_user {
 namespace {
@@ -153,6 +156,26 @@ TEST_F(ServerRefusalsTest, AClientThatCannotBeReadAgainIsLetGo) {
         EXPECT_EQ(faults.failed(), 2U);
     }
     EXPECT_FALSE(server->connected());
+}
+
+TEST_F(ServerRefusalsTest, ASocketThatCannotBeWatchedBehindACrashIsLeftToTheNextProcess) {
+    const test::TempDir folder("left");
+    const std::string path = folder.path() + "/nic";
+    const auto listener = base::UnixListener::create(path);
+    ASSERT_TRUE(listener);
+    const auto ledger = std::make_unique<ServerLedger>();
+    ledger->listener.hold(::fcntl(listener->fd(), F_DUPFD_CLOEXEC, 0));
+    {
+        const FaultyCalls faults("epoll_ctl", ENOSPC);
+        EXPECT_FALSE(Server::recover(*loop, backend, *ledger, path, "nic"));
+    }
+    const auto next = Server::recover(*loop, backend, *ledger, path, "nic");
+    ASSERT_TRUE(next);
+    (*next)->take_up();
+    (*next)->resume();
+    const base::UniqueFd client = base::connect_unix(path).value();
+    turn();
+    EXPECT_TRUE((*next)->connected());
 }
 
 }  // namespace

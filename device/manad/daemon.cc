@@ -58,7 +58,10 @@ base::Result<std::unique_ptr<Daemon>> Daemon::create(const Options& given, std::
     subject = "event loop";
     TRY(auto loop, base::EventLoop::create());
     std::unique_ptr<Daemon> daemon(new Daemon(std::move(loop), options, patience));
-    if (taken != nullptr) daemon->from_ = taken->handed().pid;
+    if (taken != nullptr) {
+        daemon->from_ = taken->handed().pid;
+        daemon->shares_.store(true, std::memory_order_relaxed);
+    }
     daemon->ledger_ = ledger;
     if (auto made = daemon->make(options, subject, taken); !made) {
         // As behind a crash: the next process finds all that is in the ledger.
@@ -158,6 +161,7 @@ void Daemon::note_policies() {
 base::Result<void> Daemon::start() {
     note_policies();
     serves_.store(true, std::memory_order_relaxed);
+    shares_.store(false, std::memory_order_relaxed);
     // What another process has handed over is this one's now.
     if (control_) control_->listener().keep_path(false);
     for (const auto& server : metrics_) server->keep_path(false);

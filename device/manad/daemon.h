@@ -60,6 +60,9 @@ public:
     /// Of a daemon that was stopped, and whose run() does not return: which threads hang, and what
     /// each is at, a line of the log each. From any thread.
     [[nodiscard]] std::vector<std::string> hanging() const;
+    /// Another process has the same sockets, and may be the one that goes on: this one has not
+    /// taken its place yet, or hands over to it. From any thread.
+    [[nodiscard]] bool shares() const { return shares_.load(std::memory_order_relaxed); }
     /// The paths of its sockets, which are left behind if it is not destroyed. From any thread.
     [[nodiscard]] std::vector<std::string> sockets() const;
     /// Null if there is none of that name.
@@ -138,6 +141,7 @@ private:
     std::map<std::string, std::optional<fabric::UplinkMtu>> path_mtus_;  // of uplinks, by name
     std::shared_ptr<LoopWatch> watch_;                                   // of the main thread
     std::atomic<bool> serves_{false};  // the main thread; tells of itself alone, so relaxed
+    std::atomic<bool> shares_{false};  // the same
     Networks networks_;
     LoopThreads threads_;
     std::vector<std::unique_ptr<NicServer>> nics_;

@@ -116,6 +116,7 @@ json Daemon::hand_over(int connection, pid_t main) {
     }
     const WarmHeap heap;  // for one state after the other
     HandOver other(connection);
+    shares_.store(true, std::memory_order_relaxed);
     auto handed = send_all(other);
     if (handed) handed = other.wait();
     if (handed) {
@@ -126,6 +127,7 @@ json Daemon::hand_over(int connection, pid_t main) {
         // Nothing is let go of: all of it is the other's, and so are the paths of the sockets.
         ::_exit(0);
     }
+    shares_.store(false, std::memory_order_relaxed);
     std::string why = other.why();
     if (why.empty()) why = handed.error().text;
     OM_ERROR("hand over failed: reason=\"{}\"", why);

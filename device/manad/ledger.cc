@@ -225,6 +225,15 @@ std::size_t Ledger::recover(Options& options, std::span<const int> kept) {
     return closed;
 }
 
+std::vector<int> Ledger::clients() const {
+    std::vector<int> all;
+    for (const NicLedger& nic : nics_)
+        if (nic.state.load(std::memory_order_acquire) == NicLedger::kTaken &&
+            nic.server.client.number() >= 0)
+            all.push_back(nic.server.client.number());
+    return all;
+}
+
 std::vector<int> open_descriptors() {
     std::vector<int> all;
     DIR* const folder = ::opendir("/proc/self/fd");

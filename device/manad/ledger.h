@@ -80,6 +80,8 @@ public:
     /// predecessor had open is closed, but for `kept`, and the NICs of the options are those that
     /// there were, with their policies. How many were closed.
     std::size_t recover(Options& options, std::span<const int> kept);
+    /// Connections of clients that the next process goes on with, if there is one. Any thread.
+    [[nodiscard]] std::vector<int> clients() const;
     /// It serves.
     void set_ready() { ready_->store(1, std::memory_order_relaxed); }
     /// One of the processes did.

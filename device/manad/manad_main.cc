@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/bus_guard.h"
 #include "base/event_signal.h"
 #include "base/log.h"
+#include "manad/connections.h"
 #include "manad/daemon.h"
 #include "manad/in_words.h"
 #include "manad/ledger.h"
@@ -52,6 +54,7 @@ constexpr std::size_t kMoreNics = 64;
 struct Life {
     std::unique_ptr<manad::Ledger> ledger;  // null: without a monitor
     unsigned number = 1;
+    std::vector<int> kept;  // descriptors from before it, which others have, too
 };
 
 /// One that goes on behind a crash lets go of nothing that the next one needs.
@@ -65,12 +68,12 @@ int give_up(const Life& life, const std::string& subject, const base::Error& err
 /// then are what the one before had.
 base::Result<Life> begin_life(manad::Options& options) {
     Life life;
+    life.kept = manad::open_descriptors();
     if (!options.monitor) return life;
     TRY(life.ledger, manad::Ledger::create(options.nics.size() + kMoreNics));
-    const auto kept = manad::open_descriptors();
     TRY(life.number, manad::start_monitor(*life.ledger));
     if (life.number == 1) return life;
-    const std::size_t closed = life.ledger->recover(options, kept);
+    const std::size_t closed = life.ledger->recover(options, life.kept);
     OM_WARN("manad recover: process={} nics={} closed={}", life.number, options.nics.size(),
             closed);
     return life;
@@ -97,9 +100,16 @@ constexpr manad::SignalThread::Patience kPatience{.to_end = std::chrono::seconds
                                                   .last_resort = std::chrono::seconds(30)};
 
 /// Ends the program without its threads. Nobody else does: they use what would be destroyed. The
-/// sockets come first, since the log may be what hangs.
-[[noreturn]] void abandon(const manad::Daemon& daemon) {
-    for (const std::string& socket : daemon.sockets()) ::unlink(socket.c_str());
+/// sockets come first, since the log may be what hangs, and connections, since files may not close.
+/// Those of clients are for the next process, if a monitor that was not told to end starts one.
+[[noreturn]] void abandon(const manad::Daemon& daemon, const Life& life) {
+    if (!daemon.shares()) {
+        for (const std::string& socket : daemon.sockets()) ::unlink(socket.c_str());
+        std::vector<int> others = life.kept;
+        if (life.ledger)
+            for (const int client : life.ledger->clients()) others.push_back(client);
+        manad::end_connections(others);
+    }
     for (const std::string& thread : daemon.hanging()) OM_ERROR("thread abandon: {}", thread);
     OM_ERROR("manad stop: reason=\"threads hang\"");
     ::_exit(1);
@@ -160,7 +170,7 @@ int main(int argc, char** argv) {
         std::move(*signals), kPatience,
         {.end = [&] { daemon.stop(); },
          .reload = [&] { daemon.loop().post([&] { daemon.reload_and_tell(); }); },
-         .give_up = [&] { abandon(daemon); }});
+         .give_up = [&] { abandon(daemon, *life); }});
     if (!thread) return fail("signals", thread.error());
     const manad::ServiceNotice notice;
     daemon.on_handed_over([&notice](pid_t next) { notice.tell(fmt::format("MAINPID={}", next)); });
@@ -182,6 +192,7 @@ int main(int argc, char** argv) {
     daemon.run();
     notice.tell("STOPPING=1");
     thread->reset();
+    manad::end_connections(life->kept);  // nobody waits for files that do not close
     OM_INFO("manad stop: reason=\"it was asked to\"");
     return 0;
 }

@@ -350,8 +350,7 @@ void Endpoint::give_back() {
     base::GuestMemory::Unmapped removed;
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
-        eventfds = vectors_.disable();
-        vectors_.forget_client();
+        eventfds = vectors_.forget_client();
         removed = memory_.unmap_all();
     }
     if (ledger_ != nullptr) ledger_->forget_client();
@@ -365,8 +364,7 @@ void Endpoint::client_gone() {
     base::GuestMemory::Unmapped removed;
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
-        eventfds = vectors_.disable();
-        vectors_.forget_client();
+        eventfds = vectors_.forget_client();
         reset();
         removed = memory_.unmap_all();
     }

@@ -182,12 +182,14 @@ std::vector<UniqueFd> IrqVectors::disable() {
     return taken;
 }
 
-void IrqVectors::forget_client() {
+std::vector<UniqueFd> IrqVectors::forget_client() {
+    auto taken = disable();
     for (unsigned i = 0; i < count_; ++i) {
         const std::lock_guard lock(vectors_[i].mutex);
         vectors_[i].slow = 0;
         vectors_[i].left.store(false, std::memory_order_relaxed);
     }
+    return taken;
 }
 
 void IrqVectors::reset() {

@@ -56,8 +56,8 @@ public:
     /// client's, have a say in how long that takes. Pending interrupts stay: some clients disable
     /// all vectors and enable them again to add one.
     [[nodiscard]] std::vector<base::UniqueFd> disable();
-    /// Another client comes: its eventfds are as good as any.
-    void forget_client();
+    /// The same of a client that has gone: the eventfds of the next are as good as any.
+    [[nodiscard]] std::vector<base::UniqueFd> forget_client();
     /// Forgets what is pending and unmasks, but for hold(). The eventfds stay, they are the
     /// client's.
     void reset();

@@ -241,6 +241,14 @@ tl::expected<void, std::string> Fdb::remove_locked(const FdbLine& line) {
     return removed;
 }
 
+/// Frames pass while the table of control clients grows. With change_ held, without mutex_.
+void Fdb::make_room_to_add() {
+    if (control_.has_room()) return;
+    FdbTable larger = control_.larger();
+    const std::lock_guard lock(mutex_);
+    std::swap(control_, larger);
+}
+
 tl::expected<void, std::string> Fdb::command(const FdbLine& line) {
     if (line.action == FdbLine::Action::kListed)
         return tl::unexpected(std::string("one of add, append, replace and del is missing"));
@@ -250,6 +258,7 @@ tl::expected<void, std::string> Fdb::command(const FdbLine& line) {
     if (auto wrong = learns ? wrong_to_learn(line) : std::nullopt)
         return tl::unexpected(std::move(*wrong));
     const std::lock_guard change(change_);
+    if (!learns && line.action != FdbLine::Action::kDelete) make_room_to_add();
     {
         const std::lock_guard lock(mutex_);
         if (learns) {

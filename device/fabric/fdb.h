@@ -160,6 +160,7 @@ private:
     /// Ends that are not in `after` as they are in `before`.
     [[nodiscard]] static std::vector<roce::Gid> gone(const Derived& before, const Derived& after);
     void put(Derived derived, FdbTable* file);
+    void make_room_to_add();
     [[nodiscard]] std::optional<std::string> wrong_to_learn(const FdbLine& line) const;
     tl::expected<void, std::string> remove_locked(const FdbLine& line);
 

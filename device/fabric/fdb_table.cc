@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/hold_meter.h"
 #include "base/mac_text.h"
 
 namespace openmana::fabric {
@@ -42,6 +43,7 @@ tl::expected<void, std::string> FdbTable::add(const FdbLine& line, const TunnelE
     if (found == entries_.end()) {
         if (entries_.size() >= kMaxAddresses)
             return wrong("there are {} addresses, and more cannot be", kMaxAddresses);
+        if (!has_room()) base::count_work(entries_.size());
         entries_.emplace(mac_word(line.mac), TunnelEnds{end});
         return {};
     }
@@ -99,6 +101,12 @@ tl::expected<FdbTable, std::string> FdbTable::read(std::string_view text,
         }
         text.remove_prefix(std::min(end + 1, text.size()));
     }
+    return table;
+}
+
+FdbTable FdbTable::larger() const {
+    FdbTable table(*this);
+    table.entries_.reserve(2 * (entries_.size() + 1));
     return table;
 }
 

@@ -64,6 +64,10 @@ public:
         return found == entries_.end() ? nullptr : &found->second;
     }
     [[nodiscard]] std::size_t size() const { return entries_.size(); }
+    /// False: to add an address moves all that there are.
+    [[nodiscard]] bool has_room() const { return entries_.size() < entries_.bucket_count(); }
+    /// A copy with room for as many again.
+    [[nodiscard]] FdbTable larger() const;
     template <typename F>
     void visit(F&& f) const {
         for (const auto& [word, ends] : entries_)
@@ -74,6 +78,7 @@ private:
     tl::expected<void, std::string> add(const FdbLine& line, const TunnelEnd& end);
     tl::expected<void, std::string> remove(const FdbLine& line, const FdbContext& context);
 
+    // Its load factor is 1, which has_room() takes for granted.
     std::unordered_map<std::uint64_t, TunnelEnds, base::KeyedHash> entries_;
 };
 

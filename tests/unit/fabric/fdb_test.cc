@@ -364,6 +364,20 @@ TEST_F(FdbTest, NobodyHoldsItsLockForLong) {
     EXPECT_LE(meter.largest(base::HoldKind::kLock).work, 4 * Fdb::kSlice);
 }
 
+/// However many entries there are, each with its line.
+TEST_F(FdbTest, ATableOfControlClientsGrowsWhileFramesPass) {
+    constexpr unsigned kEntries = 1000;
+    const base::HoldMeter meter;
+    Fdb fdb = make(true);
+    for (unsigned i = 0; i < kEntries; ++i)
+        ASSERT_EQ(
+            say(fdb, fmt::format("add 02:01:00:00:{:02x}:{:02x} dst 10.0.0.3", i / 256, i % 256)),
+            "");
+    EXPECT_LE(meter.largest(base::HoldKind::kLock).work, 4 * Fdb::kSlice);
+    EXPECT_EQ(fdb.rows().size(), kEntries + 2);
+    EXPECT_EQ(ends(fdb, {2, 1, 0, 0, 0, 0}), TunnelEnds{end_at("10.0.0.3")}) << "none is lost";
+}
+
 TEST_F(FdbTest, AFileTakesThePlaceOfTheOneBefore) {
     Fdb fdb = make(true);
     fdb.set_file(*FdbTable::read("00:00:00:00:00:00 dst 10.0.0.4\n02:00:00:00:00:01 dst 10.0.0.5",

@@ -7,6 +7,7 @@
 #include "base/hold_meter.h"
 #include "gdma/types.h"
 #include "rnic/qp_table.h"
+#include "rnic/qp_tasks.h"
 
 namespace openmana::rnic {
 
@@ -30,31 +31,67 @@ void Datagrams::deliver(const roce::Packet& packet, Spans payload, std::size_t l
 /// The stock ABI has no command to join a group: a QP listens to all groups whose datagrams carry
 /// its Q_Key, the sender's own among them (ROCE 5.5). Extended QPs join, in all
 /// VLANs that their adapter is in.
-void Datagrams::deliver_to_group(const roce::Packet& packet, std::span<std::byte> payload) const {
+void Datagrams::deliver_to_group(const roce::Packet& packet, std::span<std::byte> payload) {
     if (payload.size() > port_mtu_) {
         counters_.drop_length.add();
         return;
     }
-    const auto deliver_to = [&](const std::vector<roce::Qpn>& members) {
-        for (const roce::Qpn qpn : members) {
-            Qp& qp = *qps_.find(qpn);
+    if (busy_) {
+        counters_.rx_overflow.add();
+        return;
+    }
+    Place place;
+    // The completions of listeners could not tell of a VLAN.
+    place.members = packet.vlan() != roce::kNoVlan;
+    if (deliver_from(place, packet, payload)) return;
+    busy_ = true;
+    packet_ = packet;
+    packet_.payload = {};
+    payload_.assign(payload.begin(), payload.end());
+    place_ = place;
+    tasks_.post([this] { go_on(); });
+}
+
+void Datagrams::go_on() {
+    if (!busy_) return;
+    if (deliver_from(place_, packet_, payload_))
+        busy_ = false;
+    else
+        tasks_.post([this] { go_on(); });
+}
+
+/// To kTurnReceivers at most; true if nobody is left.
+bool Datagrams::deliver_from(Place& place, const roce::Packet& packet,
+                             std::span<std::byte> payload) const {
+    unsigned left = kTurnReceivers;
+    const auto deliver_to = [&](const std::vector<roce::Qpn>& qpns) {
+        for (auto at = std::ranges::lower_bound(qpns, place.next); at != qpns.end(); ++at) {
+            if (left == 0) {
+                place.next = *at;
+                return false;
+            }
+            --left;
+            base::count_work(1);
+            Qp& qp = *qps_.find(*at);
             if (packet.deth.qkey != qp.attributes.qkey) continue;
             // Of the keys of one receiver: there may be as many of these as queue pairs, and who
             // ends one of the keys waits.
             const gdma::KeyUse use;
-            base::count_work(1);
             const std::lock_guard lock(qp.responder.mutex);
             qp.responder.deliver_datagram(packet, Spans(&payload, 1), payload.size());
         }
+        return true;
     };
-    // Their completions could not tell of a VLAN.
-    if (packet.vlan() == roce::kNoVlan) deliver_to(listeners_);
-    for (const Group& group : groups_)
-        if (group.gid == packet.destination) deliver_to(group.qpns);
+    if (!place.members) {
+        if (!deliver_to(listeners_)) return false;
+        place = {.members = true};
+    }
+    const auto group = std::ranges::find(groups_, packet.destination, &Group::gid);
+    return group == groups_.end() || deliver_to(group->qpns);
 }
 
 void Datagrams::listen(roce::Qpn qpn) {
-    listeners_.push_back(qpn);
+    listeners_.insert(std::ranges::upper_bound(listeners_, qpn), qpn);
     tell_listened();
 }
 
@@ -68,9 +105,10 @@ std::uint32_t Datagrams::join(const roce::Gid& gid, roce::Qpn qpn) {
         return gdma::kHwcSuccess;
     }
     std::vector<roce::Qpn>& members = group->qpns;
-    if (std::find(members.begin(), members.end(), qpn) != members.end()) return gdma::kHwcSuccess;
+    const auto place = std::ranges::lower_bound(members, qpn);
+    if (place != members.end() && *place == qpn) return gdma::kHwcSuccess;
     if (members.size() >= kMaxGroupQps) return gdma::kHwcNoResources;
-    members.push_back(qpn);
+    members.insert(place, qpn);
     return gdma::kHwcSuccess;
 }
 
@@ -91,6 +129,7 @@ void Datagrams::remove(roce::Qpn qpn) {
 }
 
 void Datagrams::clear() {
+    busy_ = false;
     listeners_.clear();
     groups_.clear();
     tell_listened();

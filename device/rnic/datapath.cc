@@ -24,7 +24,7 @@ Datapath::Datapath(gdma::Function& function, const RnicConfig& the_config, Netwo
       transmitter(network, addresses, counters),
       scheduler(executor, network, qps, counters.held_back),
       tasks(executor, qps),
-      datagrams(qps, counters, config.port_mtu),
+      datagrams(qps, counters, tasks, config.port_mtu),
       self{function.gate(), qps, keys, datagrams, counters},
       current_rate_mbps(config.congestion.line_rate_mbps()) {}
 

@@ -38,7 +38,8 @@ SegmentKind kind_of(Operation operation) {
 std::size_t Dispatcher::handle(std::span<const base::Frame> frames) {
     const TaskWork work;
     std::size_t handled = 0;
-    while (handled < frames.size() && !work.done()) handle_frame(frames[handled++]);
+    while (handled < frames.size() && !work.done() && !datapath_.datagrams.busy())
+        handle_frame(frames[handled++]);
     for (const Qpn qpn : batch_) {
         Qp* qp = qps_.find(qpn);
         if (qp == nullptr) continue;

@@ -22,7 +22,8 @@ class Dispatcher {
 public:
     Dispatcher(Datapath& datapath, const QpTable& qps) : datapath_(datapath), qps_(qps) {}
 
-    /// A burst. How many of it are handled: as many as one task may, the first at least.
+    /// A burst. How many of it are handled: as many as one task may, and none behind a datagram
+    /// that is on its way to a group.
     std::size_t handle(std::span<const base::Frame> frames);
     /// One frame, whose answer waits for the end of a burst.
     void handle_frame(base::FrameView frame);

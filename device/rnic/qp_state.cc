@@ -107,7 +107,7 @@ void Datagrams::load(base::StateReader& in) {
     std::vector<roce::Qpn> listeners;
     in(listeners);
     for (const roce::Qpn qpn : listeners) {
-        in.require(is_ud(qpn) && std::ranges::find(listeners_, qpn) == listeners_.end(),
+        in.require(is_ud(qpn) && !std::ranges::binary_search(listeners_, qpn),
                    "listener that is no UD queue pair");
         if (!in.ok()) return;
         listen(qpn);

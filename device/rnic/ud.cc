@@ -35,7 +35,7 @@ bool Qp::send_datagrams() {
         // The ring of the kernel's MAD queue may be overwritten: see above.
         if (type != QpType::kGsi && sends->posted()) {
             if (datapath.scheduler.hold_back(*this)) return false;
-            if (work.done()) return true;
+            if (work.done() || datapath.datagrams.busy()) return true;
         }
         Datagram datagram;
         datagram.payload = &datapath.scratch.from;
@@ -56,7 +56,8 @@ bool Qp::send_datagrams() {
                     return false;
             }
         }
-        if (to_ours)
+        // The MAD queue does not wait, so what would take long is lost to our own.
+        if (to_ours && (type != QpType::kGsi || !work.done()))
             datapath.datagrams.deliver_to_group(datagram.packet, datapath.scratch.datagram);
         sends->complete_datagram();
     }

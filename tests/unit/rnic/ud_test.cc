@@ -2,6 +2,7 @@
 // The GSI QP and UD QPs (RNIC 7), each case on the local path and on the wire.
 #include <mana/ext.h>
 
+#include "rnic/adapter.h"
 #include "rnic_fixture.h"
 #include "roce/icrc.h"
 
@@ -65,26 +66,33 @@ protected:
         qp.recv.post(garbage, std::span(&sge, 1));
         qp.recv.doorbell();
     }
-    /// Sends `length` bytes at 4096 of the buffer; the address vector is at 0.
-    void send(UdQp& qp, Node& from, const Node& to, std::uint32_t dest_qpn, std::uint32_t length,
-              std::uint32_t qkey = kGsiQkey) {
+    /// Writes the address vector, at 0 of the buffer.
+    void write_av(UdQp& qp, Node& from, const roce::Gid& gid, const base::MacAddr& mac) {
         auto av = from.ram.bytes(qp.buffer, 64);
         std::ranges::fill(av, std::byte{0});
         const auto put = [&](std::size_t at, std::uint8_t value) { av[at] = std::byte{value}; };
         put(10, 0xff);
         put(11, 0xff);
         for (std::size_t i = 0; i < 4; ++i) {
-            put(12 + i, to.host.gid()[15 - i]);
+            put(12 + i, gid[15 - i]);
             put(36 + i, from.host.gid()[15 - i]);
         }
-        for (std::size_t i = 0; i < 6; ++i) put(16 + i, to.host.mac()[5 - i]);
+        for (std::size_t i = 0; i < 6; ++i) put(16 + i, mac[5 - i]);
         put(22, 0x23);
         put(23, 0xc1);
         put(40, 64);
+    }
+    /// `length` bytes at 4096 of the buffer.
+    void post(UdQp& qp, std::uint32_t dest_qpn, std::uint32_t length, std::uint32_t qkey) {
         const gdma::Sge sges[] = {{qp.buffer.value(), gdma::Key(qp.mr.lkey), 48},
                                   {qp.buffer.value() + 4096, gdma::Key(qp.mr.lkey), length}};
         const std::array<std::uint32_t, 6> oob{psn++ << 8 | 0x40, dest_qpn, qkey, 0, 0, 0};
         qp.send.post(std::as_bytes(std::span(oob)), sges, 0, 1U << 11 | 1024U << 16);
+    }
+    void send(UdQp& qp, Node& from, const Node& to, std::uint32_t dest_qpn, std::uint32_t length,
+              std::uint32_t qkey = kGsiQkey) {
+        write_av(qp, from, to.host.gid(), to.host.mac());
+        post(qp, dest_qpn, length, qkey);
         qp.send.doorbell();
         world.advance(std::chrono::microseconds(10));
     }
@@ -393,16 +401,11 @@ TEST_P(MulticastTest, SenderHearsItself) {
     UdQp second = create(a, 4, 0x11);
     recv(from, 8192, 296);
     recv(second, 8192, 296);
-    roce::Packet group = datagram(0x11);
-    auto av = a.ram.bytes(from.buffer, 64);
+    const roce::Packet group = datagram(0x11);
     send(from, a, b, roce::kMulticastQpn.value(), 10, 0x11);  // unicast address: nobody
     ASSERT_TRUE(from.cq.poll());
-    for (std::size_t i = 0; i < 4; ++i) av[12 + i] = std::byte{group.destination[15 - i]};
-    for (std::size_t i = 0; i < 6; ++i) av[16 + i] = std::byte{group.destination_mac[5 - i]};
-    const gdma::Sge sges[] = {{from.buffer.value(), gdma::Key(from.mr.lkey), 48},
-                              {from.buffer.value() + 4096, gdma::Key(from.mr.lkey), 10}};
-    const std::array<std::uint32_t, 6> oob{0x40, roce::kMulticastQpn.value(), 0x11, 0, 0, 0};
-    from.send.post(std::as_bytes(std::span(oob)), sges, 0, 1U << 11 | 1024U << 16);
+    write_av(from, a, group.destination, group.destination_mac);
+    post(from, roce::kMulticastQpn.value(), 10, 0x11);
     from.send.doorbell();
     world.run_until_idle();
     ASSERT_FALSE(network.sent.empty());
@@ -411,6 +414,109 @@ TEST_P(MulticastTest, SenderHearsItself) {
     EXPECT_TRUE(second.cq.poll());
     EXPECT_TRUE(from.cq.poll());
     EXPECT_TRUE(from.cq.poll()) << "its own, and that it was sent";
+}
+
+/// More queue pairs listen than get a datagram in one task.
+class ManyReceiversTest : public MulticastTest {
+protected:
+    static constexpr std::size_t kReceivers = 300;
+    static constexpr std::uint64_t kTurn = rnic::Datagrams::kTurnReceivers;
+
+    /// Each with receives for two datagrams.
+    void listen(Node& node) {
+        for (std::size_t i = 0; i < kReceivers; ++i) {
+            receivers.push_back(create(node, 4, 0x11));
+            for (const std::uint64_t offset : {0U, 512U}) recv(receivers.back(), offset, 296);
+        }
+        world.run_until_idle();
+    }
+    static base::Frame frame(std::size_t length) {
+        const std::vector<std::byte> payload(length, std::byte{7});
+        roce::Packet packet = datagram(0x11);
+        packet.payload = payload;
+        base::Frame out;
+        encode(packet, out);
+        return out;
+    }
+    /// Bytes of datagrams, of all receivers together.
+    static std::uint64_t received(const Node& node) {
+        return node.rnic.counters().rx_bytes.value();
+    }
+    /// Of the datagrams that a receiver has got.
+    static std::vector<std::uint32_t> lengths(UdQp& qp) {
+        std::vector<std::uint32_t> all;
+        while (const auto cqe = qp.cq.poll()) all.push_back(cqe->get<std::uint32_t>(4) - 40);
+        return all;
+    }
+    static rnic::Datagrams& datagrams(Node& node) { return node.rnic.adapter().datapath.datagrams; }
+    std::vector<UdQp> receivers;
+};
+INSTANTIATE_TEST_SUITE_P(Paths, ManyReceiversTest, ::testing::Values(false),
+                         [](const auto&) { return "Wire"; });
+
+TEST_P(ManyReceiversTest, ATaskServesSomeAndTheNextFrameWaitsForTheOthers) {
+    listen(b);
+    b.rnic.receive(frame(60));
+    ASSERT_TRUE(b.executor.run_once());
+    EXPECT_EQ(received(b), kTurn * 60);
+    b.rnic.receive(frame(20));
+    ASSERT_TRUE(b.executor.run_once());
+    EXPECT_EQ(received(b), 2 * kTurn * 60);
+    world.run_until_idle();
+    for (UdQp& qp : receivers) EXPECT_EQ(lengths(qp), (std::vector<std::uint32_t>{60, 20}));
+}
+
+TEST_P(ManyReceiversTest, ASenderWaitsUntilAllOfItsOwnNicHaveGotADatagram) {
+    UdQp from = create(a, 4, 0x11);
+    listen(a);
+    const roce::Packet group = datagram(0x11);
+    write_av(from, a, group.destination, group.destination_mac);
+    for (const std::uint32_t length : {60U, 20U})
+        post(from, roce::kMulticastQpn.value(), length, 0x11);
+    from.send.doorbell();
+    std::uint64_t before = 0;
+    std::uint64_t most = 0;
+    for (bool worked = true; worked; worked = a.executor.run_once()) {
+        most = std::max(most, received(a) - before);
+        before = received(a);
+    }
+    EXPECT_LE(most, 2 * kTurn * 60) << "that of the datagram and that of the sender";
+    for (UdQp& qp : receivers) EXPECT_EQ(lengths(qp), (std::vector<std::uint32_t>{60, 20}));
+}
+
+/// One that has got it, and one that has not.
+TEST_P(ManyReceiversTest, ThoseThatLeaveInBetweenChangeNothingForTheOthers) {
+    listen(b);
+    b.rnic.receive(frame(60));
+    ASSERT_TRUE(b.executor.run_once());
+    const auto number = [](const UdQp& qp) { return qp.recv.id; };
+    const auto [first, last] = std::ranges::minmax_element(receivers, {}, number);
+    for (const auto& leaving : {first, last}) datagrams(b).remove(roce::Qpn(number(*leaving)));
+    world.run_until_idle();
+    for (UdQp& qp : receivers) EXPECT_EQ(lengths(qp).size(), number(qp) == number(*last) ? 0U : 1U);
+}
+
+TEST_P(ManyReceiversTest, AResetForgetsADatagramThatIsOnItsWay) {
+    listen(b);
+    b.rnic.receive(frame(60));
+    ASSERT_TRUE(b.executor.run_once());
+    ASSERT_TRUE(datagrams(b).busy());
+    b.function.reset();
+    EXPECT_FALSE(datagrams(b).busy());
+    world.run_until_idle();
+    EXPECT_EQ(received(b), kTurn * 60);
+}
+
+TEST_P(ManyReceiversTest, ADatagramThatIsOnItsWayDoesNotMoveAlong) {
+    listen(b);
+    b.rnic.receive(frame(60));
+    ASSERT_TRUE(b.executor.run_once());
+    ASSERT_EQ(b.move(), "");
+    world.run_until_idle();
+    EXPECT_EQ(received(b), kTurn * 60) << "the others lose it, as any datagram may be lost";
+    b.rnic.receive(frame(20));
+    world.run_until_idle();
+    EXPECT_EQ(received(b), kTurn * 60 + kReceivers * 20);
 }
 
 }  // namespace

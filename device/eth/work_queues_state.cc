@@ -59,9 +59,10 @@ void WorkQueues::load(base::StateReader& in, gdma::DeviceType device, std::size_
 void WorkQueues::load_send(base::StateReader& in, gdma::DeviceType device, bool packets) {
     const auto position = in.get<std::uint32_t>();
     auto parts = QueueParts::load(in, function_, device);
-    in.require(parts && is_free(parts->handle) && is_own(function_.sqs(), parts->id) &&
-                   (packets || !parts->packets),
+    in.require(parts && is_free(parts->handle) && is_own(function_.sqs(), parts->id),
                "SQ that cannot be");
+    if (!in.ok()) return;
+    in.require(packets || !parts->packets, "extensions that this NIC does not have");
     if (!in.ok()) return;
     auto ids = function_.sqs().adopt(in, gdma::Sqn(parts->id), 1);
     if (!in.ok()) return;
@@ -80,9 +81,10 @@ void WorkQueues::load_send(base::StateReader& in, gdma::DeviceType device, bool 
 void WorkQueues::load_receive(base::StateReader& in, gdma::DeviceType device, bool packets) {
     const auto position = in.get<std::uint32_t>();
     auto parts = QueueParts::load(in, function_, device);
-    in.require(parts && is_free(parts->handle) && is_own(function_.rqs(), parts->id) &&
-                   (packets || !parts->packets),
+    in.require(parts && is_free(parts->handle) && is_own(function_.rqs(), parts->id),
                "RQ that cannot be");
+    if (!in.ok()) return;
+    in.require(packets || !parts->packets, "extensions that this NIC does not have");
     if (!in.ok()) return;
     auto ids = function_.rqs().adopt(in, gdma::Rqn(parts->id), 1);
     if (!in.ok()) return;

@@ -2,6 +2,8 @@
 // The state of a whole NIC: one that has read it goes on where the other was, what is broken is
 // refused and leaves a NIC without anything, and files of earlier versions are read for ever.
 #include <gtest/gtest.h>
+#include <mana/eth.h>
+#include <mana/ext_eth.h>
 #include <mana/queue.h>
 
 #include <cstdlib>
@@ -10,7 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "base/endian.h"
 #include "base/state.h"
+#include "support/eth_guest.h"
+#include "support/ext_host.h"
 #include "support/state_damage.h"
 #include "unit/fabric/nic_fixture.h"
 
@@ -34,7 +39,7 @@ protected:
         FakeIrq irq;
         NicConfig config = nic_config(number);
         config.extensions = extensions;
-        Nic nic(executor, a.memory, irq, elsewhere, config);
+        Nic nic(executor, *memory, irq, elsewhere, config);
         auto in = base::StateReader::open(state, world.now());
         if (!in) return tl::unexpected(in.error());
         const auto loaded = nic.load(*in);
@@ -48,6 +53,18 @@ protected:
                                          [&](base::StateWriter& out) { nic.save(out); })
             .bytes;
     }
+    /// The state of a NIC whose driver has negotiated the extension, as if it had not.
+    [[nodiscard]] static std::vector<std::byte> not_negotiated(std::vector<std::byte> state) {
+        constexpr std::size_t kPartHead = 16;
+        constexpr std::size_t kCounter = 16;
+        const auto part = std::ranges::search(state, std::as_bytes(std::span("RNIC", 4)));
+        auto at = static_cast<std::size_t>(part.begin() - state.begin()) + kPartHead;
+        at += 4 + kCounter * base::load_le<std::uint32_t>(&state[at]);
+        EXPECT_EQ(state[at], std::byte{1}) << "there is an adapter";
+        EXPECT_EQ(state[at + 1], std::byte{1});
+        state[at + 1] = std::byte{0};
+        return ::openmana::test::with_head(std::span(state).subspan(24));
+    }
     /// A request that nobody has answered, and one that waits behind it.
     void leave_under_way() {
         connect(a, b);
@@ -60,6 +77,18 @@ protected:
         for (int i = 0; i < 2; ++i) ASSERT_TRUE(a.host.post_send(*a.qp, request));
     }
 
+    /// By a NIC with ext=off, and by no other.
+    void is_refused_without_extensions(std::span<const std::byte> state, const char* which,
+                                       std::uint8_t number = 1) {
+        const auto with = load(state, number);
+        EXPECT_TRUE(with) << which << ": " << with.error().text;
+        const auto without = load(state, number, false);
+        ASSERT_FALSE(without) << which;
+        EXPECT_STREQ(without.error().text, "extensions that this NIC does not have") << which;
+        EXPECT_EQ(counts, gdma::ObjectCounts()) << which;
+    }
+
+    base::GuestMemory* memory = &a.memory;  ///< of the guest whose NIC it is
     gdma::ObjectCounts counts;
     std::vector<std::byte> again;
 };
@@ -112,20 +141,64 @@ TEST_F(NicStateTest, APacketThatIsTooLongAndWaitsBehindAnotherIsRead) {
 
 /// Each by itself, as only who writes a state by hand has it.
 TEST_F(NicStateTest, ExtensionsThatANicDoesNotHaveAreNotToBeHadByAState) {
-    const auto is_refused = [&](const char* which) {
-        const auto state = state_of(a);
-        EXPECT_TRUE(load(state)) << which;
-        const auto loaded = load(state, 1, false);
-        ASSERT_FALSE(loaded) << which;
-        EXPECT_STREQ(loaded.error().text, "extensions that this NIC does not have") << which;
-        EXPECT_EQ(counts, gdma::ObjectCounts()) << which;
-    };
     EXPECT_TRUE(load(state_of(a), 1, false)) << "it has none";
     a.nic.ethernet().allow_packets(true);
-    is_refused("packet queues");
+    is_refused_without_extensions(state_of(a), "packet queues");
     a.nic.ethernet().allow_packets(false);
     a.nic.function().key_changes().allow_fast_registration(true);
-    is_refused("fast registration");
+    is_refused_without_extensions(state_of(a), "fast registration");
+}
+
+/// The same of what a driver makes with packet queues, which are allowed while it does.
+TEST_F(NicStateTest, PacketQueuesThatANicDoesNotHaveAreNotToBeHadByAState) {
+    ::openmana::test::EthGuest guest(a.host.hwc());
+    ASSERT_TRUE(guest.probe());
+    guest.packets = true;
+    const auto is_refused = [&](const char* which) {
+        a.nic.ethernet().allow_packets(false);
+        is_refused_without_extensions(state_of(a), which);
+        a.nic.ethernet().allow_packets(true);
+    };
+    a.nic.ethernet().allow_packets(true);
+    const auto tx = guest.create_tx();
+    ASSERT_TRUE(tx);
+    is_refused("send queue for packets");
+    ASSERT_TRUE(guest.destroy(MANA_HW_ETH_SQ, tx->object).ok());
+    const auto rx = guest.create_rx(1600);
+    ASSERT_TRUE(rx);
+    is_refused("receive queue for packets");
+    const auto spread = a.host.hwc().call(Request(MANA_HW_EXT_CREATE_SPREAD, 600, 40, 2)
+                                              .put<std::uint32_t>(44, 1)
+                                              .put<std::uint64_t>(88, rx->object));
+    ASSERT_TRUE(spread.ok());
+    // It stays when its queues end.
+    ASSERT_TRUE(guest.destroy(MANA_HW_ETH_RQ, rx->object).ok());
+    is_refused("spread over packet queues");
+}
+
+/// And of what it makes for RDMA, of which the state does not say that it was negotiated.
+TEST_F(NicStateTest, RdmaObjectsThatANicDoesNotHaveAreNotToBeHadByAState) {
+    constexpr std::uint8_t kNumber = 3;
+    Machine c(world, network, kNumber, 0, true);
+    memory = &c.memory;
+    ::openmana::test::ExtHost ext(c.host);
+    c.nic.ethernet().allow_packets(false);
+    c.nic.function().key_changes().allow_fast_registration(false);
+    is_refused_without_extensions(state_of(c), "negotiation", kNumber);
+    const auto is_refused = [&](const char* which) {
+        is_refused_without_extensions(not_negotiated(state_of(c)), which, kNumber);
+    };
+    EXPECT_TRUE(load(not_negotiated(state_of(c)), kNumber, false)) << "it has none";
+    const auto cq = ext.create_cq();
+    ASSERT_TRUE(cq);
+    is_refused("CQ with a record");
+    const auto qp = ext.create_qp(*cq, *cq);
+    ASSERT_TRUE(qp);
+    is_refused("extended queue pair");
+    ASSERT_TRUE(ext.destroy_qp(*qp) && ext.destroy_cq(*cq));
+    EXPECT_TRUE(load(not_negotiated(state_of(c)), kNumber, false)) << "it has none again";
+    ASSERT_TRUE(ext.create_srq());
+    is_refused("shared receive queue");
 }
 
 TEST_F(NicStateTest, ALinkThatTheOperatorHasTakenDownStaysSoWhateverAClientBrings) {

@@ -5,6 +5,7 @@
 #include "rnic/adapter.h"
 #include "rnic_fixture.h"
 #include "roce/icrc.h"
+#include "support/state_damage.h"
 
 namespace openmana::test {
 namespace {
@@ -517,6 +518,109 @@ TEST_P(ManyReceiversTest, ADatagramThatIsOnItsWayDoesNotMoveAlong) {
     b.rnic.receive(frame(20));
     world.run_until_idle();
     EXPECT_EQ(received(b), kTurn * 60 + kReceivers * 20);
+}
+
+/// Who listens, and who is in which group, as a state has it that anybody may have made.
+class DatagramsStateTest : public UdTest {
+protected:
+    DatagramsStateTest() {
+        if (other < ud) std::swap(ud, other);
+    }
+    struct Group {
+        roce::Gid gid;
+        std::vector<roce::Qpn> members;
+    };
+    [[nodiscard]] static roce::Gid group(std::uint32_t number) {
+        roce::Gid gid{0xff, 2};
+        base::store_be(reinterpret_cast<std::byte*>(gid.data()) + 12, number);
+        return gid;
+    }
+    [[nodiscard]] Written state(const std::vector<roce::Qpn>& listeners,
+                                const std::vector<Group>& groups) const {
+        return written(world.now(), [&](base::StateWriter& out) {
+            out(listeners);
+            out.count(groups.size());
+            for (const Group& one : groups) out(one.gid, one.members);
+        });
+    }
+    /// Why it is refused, or "".
+    std::string load(const Written& state) {
+        rnic::Datagrams& datagrams = b.rnic.adapter().datapath.datagrams;
+        datagrams.clear();
+        const auto loaded =
+            read_state(state, world.now(), [&](base::StateReader& in) { datagrams.load(in); });
+        return loaded ? "" : loaded.error().text;
+    }
+    roce::Qpn ud{create(b, 4).recv.id};
+    roce::Qpn other{create(b, 4).recv.id};
+    const roce::Qpn gsi{create(b, 1).recv.id};
+    const roce::Qpn nobody{0x777777};
+};
+INSTANTIATE_TEST_SUITE_P(Paths, DatagramsStateTest, ::testing::Values(false),
+                         [](const auto&) { return "Wire"; });
+
+TEST_P(DatagramsStateTest, GoodOnesAreReadInAnyOrder) {
+    const Written good = state({ud, other}, {{group(1), {ud}}, {group(2), {ud, other}}});
+    EXPECT_EQ(load(good), "");
+    EXPECT_EQ(
+        written(world.now(),
+                [&](base::StateWriter& out) { b.rnic.adapter().datapath.datagrams.save(out); })
+            .bytes,
+        good.bytes);
+    EXPECT_EQ(load(state({other, ud}, {{group(2), {other, ud}}})), "");
+    EXPECT_EQ(load(state({}, {})), "");
+}
+
+TEST_P(DatagramsStateTest, OnlyAUdQueuePairListensAndOnce) {
+    for (const std::vector<roce::Qpn>& listeners :
+         {std::vector{nobody}, std::vector{gsi}, std::vector{other, ud, other}})
+        EXPECT_EQ(load(state(listeners, {})), "listener that is no UD queue pair");
+}
+
+TEST_P(DatagramsStateTest, AGroupHasMembers) {
+    EXPECT_EQ(load(state({}, {{group(1), {}}})), "group of nobody");
+}
+
+TEST_P(DatagramsStateTest, OnlyAUdQueuePairIsInAGroup) {
+    for (const roce::Qpn member : {nobody, gsi})
+        EXPECT_EQ(load(state({}, {{group(1), {ud, member}}})),
+                  "member of a group that it cannot be in");
+}
+
+TEST_P(DatagramsStateTest, AnAddressOfOneHostIsNoGroup) {
+    EXPECT_EQ(load(state({}, {{b.host.gid(), {ud}}})), "member of a group that it cannot be in");
+}
+
+TEST_P(DatagramsStateTest, ThereAreNoMoreGroupsThanADriverCanMake) {
+    std::vector<Group> groups;
+    for (std::uint32_t i = 0; i < rnic::Datagrams::kMaxGroups; ++i)
+        groups.push_back({group(i), {ud}});
+    EXPECT_EQ(load(state({}, groups)), "");
+    groups.push_back({group(rnic::Datagrams::kMaxGroups), {ud}});
+    EXPECT_EQ(load(state({}, groups)), "member of a group that it cannot be in");
+}
+
+TEST_P(DatagramsStateTest, AGroupHasNoMoreMembersThanADriverCanGiveIt) {
+    std::vector<roce::Qpn> members;
+    while (members.size() < rnic::Datagrams::kMaxGroupQps)
+        members.emplace_back(create(b, 4).recv.id);
+    EXPECT_EQ(load(state({}, {{group(1), members}})), "");
+    members.push_back(ud);
+    EXPECT_EQ(load(state({}, {{group(1), members}})), "member of a group that it cannot be in");
+}
+
+/// Each part of it, and each with another byte, is read or refused.
+TEST_P(DatagramsStateTest, AnyByteMayBeAnother) {
+    const Written good = state({ud, other}, {{group(1), {ud, other}}});
+    std::size_t refused = 0;
+    for_each_damage(good.bytes, [&](const std::vector<std::byte>& bytes, const std::string& what) {
+        if (!load({bytes, {}}).empty()) {
+            ++refused;
+            return;
+        }
+        EXPECT_FALSE(what.starts_with("the first")) << what;
+    });
+    EXPECT_GT(refused, good.bytes.size());
 }
 
 }  // namespace

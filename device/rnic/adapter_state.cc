@@ -279,6 +279,7 @@ void Adapter::load(base::StateReader& in) {
         datapath.datagrams.load(in);
     }
     datapath.addresses.load(in);
+    require_extensions(in, datapath.datagrams.any_group() || datapath.addresses.any_extended());
     inbox.load(in);
     in.end();
     if (!in.ok()) return;

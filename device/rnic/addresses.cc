@@ -24,6 +24,13 @@ auto Addresses::entry_of(const roce::Address& address) -> std::vector<Entry>::it
     return std::ranges::find(entries_, address, &Entry::address);
 }
 
+bool Addresses::any_extended() const {
+    return std::ranges::any_of(entries_, [&](const Entry& entry) {
+        return entry.address.vlan != roce::kNoVlan ||
+               std::ranges::any_of(entry.macs, [&](const auto& mac) { return mac != own_; });
+    });
+}
+
 std::uint32_t Addresses::claim(const base::MacAddr& mac) {
     if (mac == own_) return gdma::kHwcSuccess;
     // Of a command or of a state: of one station, and not the address of nobody.

@@ -44,6 +44,9 @@ public:
     /// It was given the address, and serves it.
     [[nodiscard]] bool owns(const roce::Address& address) const;
     [[nodiscard]] bool owns(const base::MacAddr& mac) const;
+    /// One is in a VLAN or has another MAC address than the adapter, as only a driver with the
+    /// extension can want. Executor only.
+    [[nodiscard]] bool any_extended() const;
     /// It serves an address in that VLAN, so what is for a group there may be for its guest. A
     /// group without a VLAN may always be.
     [[nodiscard]] bool in_vlan(roce::Vlan vlan) const;

@@ -189,6 +189,10 @@ TEST_F(NicStateTest, RdmaObjectsThatANicDoesNotHaveAreNotToBeHadByAState) {
         is_refused_without_extensions(not_negotiated(state_of(c)), which, kNumber);
     };
     EXPECT_TRUE(load(not_negotiated(state_of(c)), kNumber, false)) << "it has none";
+    const roce::Address tagged(c.host.gid(), 10);
+    ASSERT_TRUE(ext.config_address(tagged, true));
+    is_refused("address in a VLAN");
+    ASSERT_TRUE(ext.config_address(tagged, false));
     const auto cq = ext.create_cq();
     ASSERT_TRUE(cq);
     is_refused("CQ with a record");

@@ -609,6 +609,18 @@ TEST_P(DatagramsStateTest, AGroupHasNoMoreMembersThanADriverCanGiveIt) {
     EXPECT_EQ(load(state({}, {{group(1), members}})), "member of a group that it cannot be in");
 }
 
+TEST_P(DatagramsStateTest, ANicWithoutExtensionsHasNoGroups) {
+    rnic::RnicConfig config;
+    config.extensions = false;
+    Node plain(world, network, 3, config);
+    ASSERT_TRUE(plain.host.bring_up());
+    const roce::Qpn qpn(create(plain, 4).recv.id);
+    EXPECT_EQ(plain.move(), "");
+    // No command brings a queue pair of the stock ABI there.
+    ASSERT_EQ(plain.rnic.adapter().datapath.datagrams.join(group(1), qpn), gdma::kHwcSuccess);
+    EXPECT_EQ(plain.move(), "extensions that this NIC does not have");
+}
+
 /// Each part of it, and each with another byte, is read or refused.
 TEST_P(DatagramsStateTest, AnyByteMayBeAnother) {
     const Written good = state({ud, other}, {{group(1), {ud, other}}});

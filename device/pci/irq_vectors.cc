@@ -204,7 +204,9 @@ void IrqVectors::save(base::StateWriter& out) const {
     out.count(count_);
     for (unsigned i = 0; i < count_; ++i) {
         const std::lock_guard lock(vectors_[i].mutex);
-        out(vectors_[i].pending, vectors_[i].masked);
+        // What a task of the executor is to raise, only this process knows.
+        const bool posted = vectors_[i].posted.load(std::memory_order_acquire);
+        out(vectors_[i].pending || posted, vectors_[i].masked);
     }
 }
 

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "support/sim_executor.h"
+#include "support/state_damage.h"
 #include "support/vfio_user_client.h"
 
 namespace openmana::pci {
@@ -158,6 +159,29 @@ TEST_F(IrqVectorsTest, AVectorWhoseSignalsTakeLongIsLeftToItsOwnExecutor) {
     ASSERT_TRUE(vectors_.assign(0, copy_of(slow.eventfd)));
     vectors_.raise(0);
     EXPECT_EQ(take_signals(slow.eventfd), 1U) << "another client's are as good as any";
+}
+
+/// The NIC goes on in another process before the executor has raised it.
+TEST_F(IrqVectorsTest, WhatIsLeftToTheExecutorIsPendingInAState) {
+    test::SimWorld world;
+    test::SimExecutor executor(world);
+    vectors_.use_executor(executor);
+    const WatchedByMany slow;
+    ASSERT_TRUE(vectors_.assign(0, copy_of(slow.eventfd)));
+    for (unsigned i = 0; i < IrqVectors::kMostLong; ++i) {
+        vectors_.raise(0);
+        ASSERT_EQ(take_signals(slow.eventfd), 1U);
+    }
+    ASSERT_EQ(counters_.irq_left.value(), 1U);
+    vectors_.raise(0);
+    ASSERT_EQ(take_signals(slow.eventfd), 0U);
+
+    const auto state = test::written({}, [&](base::StateWriter& out) { vectors_.save(out); });
+    IrqVectors next(4, counters_);
+    const auto fd = make_eventfd();
+    ASSERT_TRUE(next.assign(0, copy_of(fd)));
+    ASSERT_TRUE(test::read_state(state, {}, [&](base::StateReader& in) { next.load(in); }));
+    EXPECT_EQ(take_signals(fd), 1U);
 }
 
 TEST_F(IrqVectorsTest, ResetForgetsPendingAndKeepsEventfds) {

@@ -61,6 +61,7 @@ void Adapter::free_all(std::vector<Qp*>&& unlinked) {
     for (const auto& cq : cqs)
         if (cq) datapath.events.forget_cq(cq->id().value());
     cqs.clear();
+    full_cqs = {};
     dispatcher.clear();
 }
 

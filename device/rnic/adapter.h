@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -126,7 +127,8 @@ private:
     void load_srqs(base::StateReader& in);
     void watch_overrun(gdma::CompletionQueue& cq);
     void cq_overrun(std::uint32_t id);
-    void fail_users(std::uint32_t id, std::vector<Qpn> left);
+    void fail_users(std::size_t place);
+    void tell_of_full_cqs();
     /// Null if there is no such QP.
     [[nodiscard]] Qp* qp_of(std::uint64_t handle) const;
     /// Null if there is no such QP whose queues are of this format.
@@ -163,8 +165,16 @@ private:
     /// All that is reached through queue pairs goes; these, which are of unlink_all(), too.
     void free_all(std::vector<Qp*>&& unlinked);
 
+    /// CQs that are full and whose queue pairs fail, in rounds over all of these: one is for all
+    /// CQs that were full when it began.
+    struct FullCqs {
+        std::vector<std::uint32_t> round, next;
+        bool under_way = false;
+    };
+
     bool created = false;
     bool extensions_wanted = false;
+    FullCqs full_cqs;
     std::vector<gdma::Handle<gdma::CompletionQueue>> cqs;  // by id; QPs hold them, too
     std::vector<gdma::Handle<SharedReceiveQueue>> srqs;    // by id; QPs hold them, too
     std::optional<gdma::IdPool> srq_ids;

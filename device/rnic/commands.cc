@@ -235,6 +235,8 @@ std::uint32_t Adapter::destroy_cq(const HwcRequest& request) {
     if (id >= cqs.size() || !cqs[id]) return gdma::kHwcNotFound;
     if (cqs[id]->holders() > 1) return gdma::kHwcBusy;
     cqs[id] = nullptr;
+    std::erase(full_cqs.round, id);
+    std::erase(full_cqs.next, id);
     datapath.events.forget_cq(static_cast<std::uint32_t>(id));
     OM_DEBUG("cq destroy: nic={} cqn={:#x}", datapath.nic, id);
     return gdma::kHwcSuccess;

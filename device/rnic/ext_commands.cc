@@ -5,12 +5,13 @@
 
 #include <bit>
 #include <utility>
-#include <vector>
 
+#include "base/hold_meter.h"
 #include "base/log.h"
 #include "rnic/adapter.h"
 #include "rnic/ext_format.h"
 #include "rnic/ext_queues.h"
+#include "rnic/task_work.h"
 
 namespace openmana::rnic {
 
@@ -164,32 +165,56 @@ void Adapter::watch_overrun(gdma::CompletionQueue& cq) {
 
 /// The CQ lost a completion: its QPs are no use any more.
 void Adapter::cq_overrun(std::uint32_t id) {
-    std::vector<Qpn> all;
-    qps.for_each([&](const Qp& qp) { all.push_back(qp.qpn()); });
-    OM_DEBUG("cq overrun: nic={} cqn={:#x}", datapath.nic, id);
-    fail_users(id, std::move(all));
-}
-
-/// One of them in a task, since it flushes as much as its queues hold. It is told of the CQ when
-/// none is left, so that who reads a state knows whether he has to go on.
-void Adapter::fail_users(std::uint32_t id, std::vector<Qpn> left) {
     // It may have gone meanwhile, and its id be another's.
     if (id >= cqs.size() || !cqs[id] || !cqs[id]->overrun() || cqs[id]->overrun_told()) return;
-    while (!left.empty()) {
-        Qp* const qp = qps.find(left.back());
-        left.pop_back();
-        if (qp == nullptr || (qp->send_cq != cqs[id] && qp->recv_cq != cqs[id])) continue;
+    OM_DEBUG("cq overrun: nic={} cqn={:#x}", datapath.nic, id);
+    full_cqs.next.push_back(id);
+    if (std::exchange(full_cqs.under_way, true)) return;
+    full_cqs.round.swap(full_cqs.next);
+    fail_users(0);
+}
+
+/// Goes on with a round from this place of the table. One QP fails in a task, since it flushes as
+/// much as its queues hold.
+void Adapter::fail_users(std::size_t place) {
+    const auto lost = [](const gdma::CompletionQueue& cq) {
+        return cq.overrun() && !cq.overrun_told();
+    };
+    Qp* failing = nullptr;
+    for (; failing == nullptr && place < qps.places(); ++place) {
+        Qp* const qp = qps.at(place);
+        if (qp == nullptr || !(lost(*qp->send_cq) || lost(*qp->recv_cq))) continue;
         const std::uint32_t state = qp->state();
-        if (state == MANA_HW_RNIC_QP_RESET || state == MANA_HW_RNIC_QP_ERR) continue;
-        qp->enter_error();
-        qp->errors->fatal();
-        datapath.tasks.post(
-            [this, id, rest = std::move(left)]() mutable { fail_users(id, std::move(rest)); });
-        return;
+        if (state != MANA_HW_RNIC_QP_RESET && state != MANA_HW_RNIC_QP_ERR) failing = qp;
     }
-    cqs[id]->tell_overrun();
-    datapath.counters.cq_overruns.add();
-    datapath.events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
+    if (failing != nullptr) {
+        failing->enter_error();
+        failing->errors->fatal();
+    } else {
+        tell_of_full_cqs();
+        if (full_cqs.round.empty()) {
+            full_cqs.round.swap(full_cqs.next);
+            place = 0;
+        }
+        full_cqs.under_way = !full_cqs.round.empty();
+        if (!full_cqs.under_way) return;
+    }
+    datapath.tasks.post([this, place] { fail_users(place); });
+}
+
+/// When none of their QPs is left, so that who reads a state knows whether he has to go on. As many
+/// as one task may.
+void Adapter::tell_of_full_cqs() {
+    const TaskWork work;
+    while (!full_cqs.round.empty() && !work.done()) {
+        const std::uint32_t id = full_cqs.round.back();
+        full_cqs.round.pop_back();
+        base::count_work(1);
+        if (cqs[id]->overrun_told()) continue;
+        cqs[id]->tell_overrun();
+        datapath.counters.cq_overruns.add();
+        datapath.events.extension(id, MANA_HW_EXT_EVENT_CQ_ERROR);
+    }
 }
 
 std::uint32_t Adapter::ext_resize_cq(const HwcRequest& request, HwcReply& reply) {

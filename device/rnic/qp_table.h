@@ -41,6 +41,10 @@ public:
         const std::size_t place = place_of(qpn);
         return place < qps_.size() ? qps_[place] : nullptr;
     }
+    /// For who looks at all of them in several steps: each QP has a place below `places()`, and
+    /// keeps it. Null if there is none at this one.
+    [[nodiscard]] Qp* at(std::size_t place) const { return qps_[place]; }
+    [[nodiscard]] std::size_t places() const { return qps_.size(); }
     /// Makes sure that the next QP can be created, and linked by this number.
     [[nodiscard]] base::Result<void> prepare(Qpn qpn) {
         const std::size_t places = place_of(qpn) + 1;

@@ -164,6 +164,34 @@ TEST_P(RnicAccountTest, AQueuePairHasPaidForAllThatPeersMayMakeOfIt) {
     EXPECT_GE(rnic::Qp::growth(), parts + rnic::Responses::most_bytes() + kRest);
 }
 
+/// Nobody has paid for a list of all queue pairs for each of them.
+TEST_P(RnicAccountTest, CqsThatAreFullAtOnceTakeLittleForEach) {
+    if (!GetParam()) GTEST_SKIP() << "a full CQ knows no path";
+    constexpr std::uint32_t kCount = 400;
+    std::vector<ExtCq> full;
+    std::vector<ExtQp> users;
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+        auto cq = ext().create_cq(1);
+        ASSERT_TRUE(cq);
+        auto qp = ext().create_qp(*cq, *cq, {.sq_bytes = 64, .rq_bytes = 0});
+        ASSERT_TRUE(qp);
+        ASSERT_TRUE(ext().to_state(*qp, MANA_HW_RNIC_QP_INIT));
+        full.push_back(std::move(*cq));
+        users.push_back(std::move(*qp));
+    }
+    const rnic::Adapter& adapter = link->a.node->rnic.adapter();
+    for (const ExtQp& user : users)
+        for (int i = 0; i < 2; ++i)
+            adapter.qps.find(roce::Qpn(user.qpn))->send_cq->post({}, user.sq_id, true);
+    const std::uint64_t before = allocated();
+    std::uint64_t most = before;
+    while (link->a.node->executor.run_once()) most = std::max(most, allocated());
+    EXPECT_EQ(adapter.datapath.counters.cq_overruns.value(), kCount);
+    for (const ExtQp& user : users)
+        EXPECT_EQ(ext().query_qp(user)->state, unsigned{MANA_HW_RNIC_QP_ERR});
+    EXPECT_LT(most, before + 512 * kCount);
+}
+
 TEST_P(RnicAccountTest, AFastRegistrationWithoutMemoryFailsAsOneThatMakesNoSense) {
     const auto key = ext().create_key(MANA_HW_EXT_MR_FAST_REGISTER, 16);
     ASSERT_TRUE(key);

@@ -64,10 +64,6 @@ void mana_stock_reset(struct mana_stock_qp *qp)
 	qp->next_psn = 0;
 	qp->ssn = 1;
 	qp->acked = MANA_HW_RNIC_24BIT;
-	mana_store_flag(&qp->send_side.failed, false);
-	mana_store_flag(&qp->recv_side.failed, false);
-	mana_store_flag(&qp->send_side.ended, false);
-	mana_store_flag(&qp->recv_side.ended, false);
 	mana_store_flag(&qp->error_named, false);
 	if (qp->rollback) {
 		qp->rollback->left = 0;

@@ -33,8 +33,8 @@ struct mana_stock_side {
 	struct mana_lock *posts;
 	bool is_recv;
 	bool ready; /* in the CQ's list of QPs with something to report */
-	bool failed; /* an error CQE came: what is left gets error completions */
-	bool ended; /* in the CQ's list of ended ones, or was; atomic */
+	bool failed; /* in the CQ's list of failed ones: what is left gets error completions */
+	bool ended; /* in the CQ's list of ended ones, or on its way; atomic */
 	uint32_t vendor_error; /* of the oldest one left; then MANA_HW_RNIC_VE_FLUSHED */
 };
 
@@ -92,7 +92,7 @@ uint32_t mana_stock_rq_bytes(uint32_t max_recv, uint32_t max_recv_sge);
 /* 0 or ENOMEM. Ids, doorbell page and CQs are set by the caller once they are known. */
 int mana_stock_init(struct mana_stock_qp *qp, const struct mana_stock_attr *attr);
 void mana_stock_free(struct mana_stock_qp *qp);
-/* RESET: all that was posted is forgotten. */
+/* RESET: all that was posted is forgotten. Its CQs have forgotten the QP before. */
 void mana_stock_reset(struct mana_stock_qp *qp);
 /* RTS: sends start with this PSN. RC: arms the first completion. */
 void mana_stock_start(struct mana_stock_qp *qp, uint32_t psn);

@@ -363,7 +363,7 @@ bool mana_stock_report(struct mana_dp_cq *cq, struct mana_completion *c)
 
 static void end_side(struct mana_dp_cq *cq, struct mana_stock_side *side)
 {
-	if (__atomic_exchange_n(&side->ended, true, __ATOMIC_RELAXED))
+	if (__atomic_exchange_n(&side->ended, true, __ATOMIC_ACQUIRE))
 		return;
 	side->next_ended = __atomic_load_n(&cq->ended, __ATOMIC_RELAXED);
 	/* pairs with take_ended() */
@@ -385,8 +385,14 @@ static void take_ended(struct mana_dp_cq *cq)
 {
 	struct mana_stock_side *side = __atomic_exchange_n(&cq->ended, NULL, __ATOMIC_ACQUIRE);
 
-	for (; side; side = side->next_ended)
+	while (side) {
+		struct mana_stock_side *next = side->next_ended;
+
+		/* pairs with end_side(), which may put it there again */
+		__atomic_store_n(&side->ended, false, __ATOMIC_RELEASE);
 		begin_flush(cq, side, MANA_HW_RNIC_VE_FLUSHED);
+		side = next;
+	}
 }
 
 bool mana_stock_report_failed(struct mana_dp_cq *cq, struct mana_completion *c)
@@ -428,4 +434,9 @@ void mana_stock_forget(struct mana_dp_cq *cq, struct mana_stock_qp *qp)
 		else
 			*error = (*error)->next_error;
 	}
+	/* Under the lock of the list: who is in it must look so, or is put there twice. */
+	if (qp->dp.send_cq == cq)
+		mana_store_flag(&qp->send_side.failed, false);
+	if (qp->dp.recv_cq == cq)
+		mana_store_flag(&qp->recv_side.failed, false);
 }

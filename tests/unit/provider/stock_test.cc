@@ -486,6 +486,24 @@ TEST_F(StockUdTest, ALifeAfterErrIsNotFlushed) {
     EXPECT_EQ(done[0].wr_id, 2U);
 }
 
+/// Who resets it leaves the lists of its CQ, and rewinds its rings later. If another thread moves
+/// it to ERR in between, it is in these lists for that, each time once.
+TEST_F(StockUdTest, ErrWithinAResetIsKept) {
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    mana_stock_end(&qp);
+    mana_stock_reset(&qp);
+    mana_stock_end(&qp);
+    ASSERT_EQ(qp.send_side.next_ended, nullptr) << "the list begins anew at its end";
+    EXPECT_TRUE(cq.poll().empty());
+    mana_stock_reset(&qp);
+    EXPECT_EQ(recv(1), EINVAL);
+    mana_stock_end(&qp);
+    EXPECT_TRUE(cq.poll().empty());
+    mana_dp_cq_forget(&cq.dp, &qp.dp);
+    mana_stock_reset(&qp);
+    EXPECT_EQ(recv(2), 0);
+}
+
 TEST_F(StockUdTest, ReceiveNamesItsSender) {
     ASSERT_EQ(recv(1), 0);
     mana_hw_rnic_ud_recv_cqe cqe{};

@@ -139,6 +139,9 @@ int mana_ib_cmd_create_region(struct mana_ib_dev *dev,
 			      u64 *region);
 void mana_ib_cmd_destroy_region(struct mana_ib_dev *dev, u64 region);
 
+/* cmd_eq.c */
+int mana_ib_cmd_destroy_eq(struct mana_ib_dev *dev, bool ethernet, u32 id);
+
 /**
  * struct mana_ib_cq_params - a completion queue to make
  * @extended: its entries are those of the extension

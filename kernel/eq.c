@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Event queues: of asynchronous events, and one for each completion vector. */
 #include "eq.h"
+#include "cmd.h"
 #include "parent.h"
-#include "region.h"
 
 static void mana_ib_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq)
 {
-	mana_ib_parent_destroy_eq(dev, eq, mana_ib_keeps_memory(dev));
+	int err;
+
+	/* First: when the device has ended it, interrupts would ring another of its id. */
+	mana_ib_parent_mute_eq(dev, eq);
+	err = mana_ib_cmd_destroy_eq(dev, eq->ethernet, eq->id);
+	mana_ib_parent_free_eq(dev, eq, err && mana_ib_may_write(dev));
 }
 
 static void mana_ib_destroy_vector_eqs(struct mana_ib_dev *dev,

@@ -125,8 +125,8 @@ unlock:
 }
 
 /**
- * mana_ib_may_write - whether a device that was given up can still reach memory
- * @dev: device, whose memory is kept for ever then
+ * mana_ib_may_write - whether a device that does not do what it is told reaches memory
+ * @dev: device that was given up, or refused; its memory is kept for ever then
  *
  * Whoever gave it up may not have found out yet: this waits until that is so.
  */
@@ -491,10 +491,12 @@ int mana_ib_hwc_undo(struct mana_ib_dev *dev, u32 opcode,
  * @request_bytes: size
  *
  * Undoing must not fail: whatever the device says, the object is gone for us.
+ *
+ * Return: as mana_ib_hwc_undo(), for who keeps what the device may still write to.
  */
-void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
-			 enum mana_ib_hwc_target target, void *request,
-			 u32 request_bytes)
+int mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
+			enum mana_ib_hwc_target target, void *request,
+			u32 request_bytes)
 {
 	int err;
 
@@ -503,6 +505,7 @@ void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
 		dev_warn_ratelimited(dev->parent,
 				     "mana_ib: request %#x failed: %pe\n",
 				     opcode, ERR_PTR(err));
+	return err;
 }
 
 /**

@@ -57,9 +57,9 @@ int mana_ib_hwc_undo(struct mana_ib_dev *dev, u32 opcode,
 void mana_ib_hwc_insist(struct mana_ib_dev *dev, u32 opcode,
 			enum mana_ib_hwc_target target, void *request,
 			u32 request_bytes);
-void mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
-			 enum mana_ib_hwc_target target, void *request,
-			 u32 request_bytes);
+int mana_ib_hwc_destroy(struct mana_ib_dev *dev, u32 opcode,
+			enum mana_ib_hwc_target target, void *request,
+			u32 request_bytes);
 void mana_ib_hwc_destroy_object(struct mana_ib_dev *dev, u32 opcode,
 				u64 handle);
 

@@ -67,6 +67,8 @@ struct mana_ib_traffic {
 /* An event queue of the parent, and its reference to an interrupt. */
 struct mana_ib_eq {
 	struct gdma_queue *queue;
+	struct gdma_queue *memory; /* of the queue, once that is muted */
+	bool ethernet; /* of the Ethernet device beside ours */
 	int msix;
 	u32 id;
 };

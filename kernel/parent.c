@@ -4,8 +4,8 @@
  * exports, it touches what the parent keeps to itself, each for a reason:
  * - the table of CQs (cq_table): the parent's interrupts look a CQ up there, and
  *   there is no function to enter one;
- * - the flag of an EQ that it is to be disabled, and its memory: without that the
- *   parent waits for a device that is gone, or frees what it may still write to;
+ * - the flag of an EQ that it is to be disabled, and its memory: the parent frees
+ *   that whatever the device answers;
  * - how long requests wait for answers (hwc_timeout), see mana_ib_lost(), and
  *   whether the function masters the bus, see mana_ib_cut_off();
  * - how many frames a port waits for (pending_sends), see
@@ -289,41 +289,62 @@ int mana_ib_parent_create_eq(struct mana_ib_dev *dev, bool ethernet,
 	struct gdma_context *gc = dev->gc;
 	int err;
 
+	eq->memory = kzalloc(sizeof(*eq->memory), GFP_KERNEL);
+	if (!eq->memory)
+		return -ENOMEM;
 	eq->msix = vector % gc->num_msix_usable;
 	err = compat_get_interrupt(gc, &eq->msix);
 	if (err)
-		return err;
+		goto err_free;
 	spec.eq.msix_index = eq->msix;
 	err = mana_gd_create_mana_eq(ethernet ? &gc->mana : dev->gdev, &spec,
 				     &eq->queue);
-	if (err) {
-		eq->queue = NULL;
-		compat_put_interrupt(gc, eq->msix);
-		return err;
-	}
+	if (err)
+		goto err_put_interrupt;
+	eq->ethernet = ethernet;
 	eq->id = eq->queue->id;
 	return 0;
+
+err_put_interrupt:
+	compat_put_interrupt(gc, eq->msix);
+err_free:
+	kfree(eq->memory);
+	return err;
 }
 
 /**
- * mana_ib_parent_destroy_eq - ends an event queue
+ * mana_ib_parent_mute_eq - events of an EQ are nobody's any more
  * @dev: device
- * @eq: queue; nothing is done if it was not made
+ * @eq: queue; on return no interrupt looks at it
+ *
+ * The parent would end the device's queue too, and free its memory whether the device
+ * has confirmed that or not. So it ends one without either, and the memory waits in a
+ * queue of a type that the parent has nothing to end of.
+ */
+void mana_ib_parent_mute_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq)
+{
+	eq->memory->type = GDMA_SQ;
+	eq->memory->mem_info = eq->queue->mem_info;
+	compat_keep_queue_memory(eq->queue);
+	eq->queue->eq.disable_needed = false;
+	mana_gd_destroy_queue(dev->gc, eq->queue);
+	eq->queue = NULL;
+}
+
+/**
+ * mana_ib_parent_free_eq - gives back what the parent has for an EQ
+ * @dev: device
+ * @eq: queue that was muted
  * @keep_memory: the device may still write to it
  */
-void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
-			       bool keep_memory)
+void mana_ib_parent_free_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
+			    bool keep_memory)
 {
-	if (!eq->queue)
-		return;
-	/* Of a device that does not answer, no answer is waited for. */
-	if (mana_ib_is_gone(dev))
-		eq->queue->eq.disable_needed = false;
 	if (keep_memory)
-		compat_keep_queue_memory(eq->queue);
-	mana_gd_destroy_queue(dev->gc, eq->queue);
+		compat_keep_queue_memory(eq->memory);
+	mana_gd_destroy_queue(dev->gc, eq->memory);
 	compat_put_interrupt(dev->gc, eq->msix);
-	eq->queue = NULL;
+	eq->memory = NULL;
 }
 
 /* Hard interrupt context, under RCU's read lock: the entry does not go meanwhile. */

@@ -34,8 +34,9 @@ void mana_ib_parent_forget_frames(struct mana_ib_dev *dev);
 /* event queues, and the table of CQs */
 int mana_ib_parent_create_eq(struct mana_ib_dev *dev, bool ethernet,
 			     unsigned int vector, struct mana_ib_eq *eq);
-void mana_ib_parent_destroy_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
-			       bool keep_memory);
+void mana_ib_parent_mute_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq);
+void mana_ib_parent_free_eq(struct mana_ib_dev *dev, struct mana_ib_eq *eq,
+			    bool keep_memory);
 struct mana_ib_hook **mana_ib_parent_make_hooks(const struct mana_ib_dev *dev);
 int mana_ib_parent_hook_cq(struct mana_ib_dev *dev, u32 id,
 			   void (*callback)(void *context), void *context,

@@ -12,7 +12,8 @@ from functools import partial
 
 from areas import dpdk
 from areas.lifecycle import address, works
-from areas.module import RECOVERY, RESET_MESSAGES, bring_back, device_number
+from areas.module import (RECOVERY, RESET_MESSAGES, bring_back, device_number,
+                          take_auxiliary)
 from harness import Area, Context, Peer, check, skip
 from lab import ours
 from programs import configure, ping
@@ -22,9 +23,10 @@ FOLDER = "tests/vm/given_up"
 RESET, ERR = 1 << 0, 1 << 6  # states of queue pairs
 MESSAGES = (r"given_up: .*|mana \S+: mana_ib: keeping memory that the device may use|"
             r"mana \S+: mana_ib: (request 0x\w+: an answer to another|"
-            r"no port has an interface)|"
+            r"request 0x\w+ failed: -EBUSY|no port has an interface)|"
             + RESET_MESSAGES)
 CUT = "cut off from memory"
+DISABLE_QUEUE = 13  # MANA_HW_DISABLE_QUEUE
 DESTROY_WQ = 0x20005  # MANA_HW_ETH_DESTROY_WQ_OBJ
 TAKE_PAGE = 22  # MANA_HW_ALLOCATE_RESOURCE_RANGE
 # The kernel's log since the module came.
@@ -153,6 +155,20 @@ def raw_queues(context: Context, peer: Peer) -> None:
     peer.finish(program.process, 60, check=False)
     peer.run("echo 0 >/proc/sys/vm/nr_hugepages")
     check("keeping memory" in peer.out(LOG), "the memory of raw packet queues is given back")
+
+
+def event_queues(fault: str, context: Context, peer: Peer) -> None:
+    """Those of the RDMA device, which its driver leaves."""
+    tell(peer, **{fault: DISABLE_QUEUE})
+    take_auxiliary(peer)
+    check("keeping memory" in peer.out(LOG), "the memory of event queues is given back")
+    ping(context.a, peer.ip(), count=2)  # Ethernet goes on
+
+
+given_up("memory of event queues whose end has no answer is kept", False)(
+    partial(event_queues, "lose_opcode"))
+given_up("memory of event queues whose end is refused is kept", False)(
+    partial(event_queues, "refuse_opcode"))
 
 
 @given_up("all devices of a silent function are given up", True)

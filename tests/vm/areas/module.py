@@ -106,12 +106,18 @@ def load_and_unload(context: Context) -> None:
     context.note(f"{ROUNDS} rounds; before: {' '.join(before.split())}")
 
 
-def unbind_auxiliary(peer: Peer) -> None:
-    """Takes the RDMA device from its driver, and gives it back."""
+def take_auxiliary(peer: Peer) -> str:
+    """Takes the RDMA device from its driver. The command that gives it back."""
     name = peer.out("ls /sys/bus/auxiliary/devices | grep mana.rdma").split()[0]
     driver = peer.out(f"basename $(ls -d {AUXILIARY}/*mana*/)").strip()
-    peer.run(f"echo {name} >{AUXILIARY}/{driver}/unbind && sleep 1 && "
-             f"echo {name} >{AUXILIARY}/{driver}/bind", timeout=60)
+    peer.run(f"echo {name} >{AUXILIARY}/{driver}/unbind", timeout=60)
+    return f"echo {name} >{AUXILIARY}/{driver}/bind"
+
+
+def unbind_auxiliary(peer: Peer) -> None:
+    """Takes the RDMA device from its driver, and gives it back."""
+    give_back = take_auxiliary(peer)
+    peer.run(f"sleep 1 && {give_back}", timeout=60)
 
 
 def unbind_pci(peer: Peer) -> None:

@@ -29,6 +29,9 @@ MODULE_PARM_DESC(lose_all, "no request has an answer");
 static unsigned int lose_opcode;
 module_param(lose_opcode, uint, 0644);
 MODULE_PARM_DESC(lose_opcode, "no request of this opcode has an answer, whoever sends it");
+static unsigned int refuse_opcode;
+module_param(refuse_opcode, uint, 0644);
+MODULE_PARM_DESC(refuse_opcode, "requests of this opcode are refused with 'busy', whoever sends");
 static unsigned int swap_opcode;
 module_param(swap_opcode, uint, 0644);
 MODULE_PARM_DESC(swap_opcode, "requests of this opcode find the answer to another, a success");
@@ -103,6 +106,10 @@ static noinline int send(struct gdma_context* gc, u32 length, const void* reques
     if (lose_opcode && header->request.opcode == lose_opcode) {
         msleep(lost_ms);
         return -ETIMEDOUT;
+    }
+    if (refuse_opcode && header->request.opcode == refuse_opcode) {
+        fill(answer, header, header->activity_id, MANA_HW_STATUS_BUSY);
+        return -EPROTO;
     }
     if (is_driver((unsigned long)__builtin_return_address(0))) {
         if (lose_all || state & lose_states) {

@@ -144,6 +144,23 @@ static int mana_ib_create_rdma_qp(struct mana_ib_qp *qp,
 	return mana_ib_create_stock_ud(qp, attr, &request, udata);
 }
 
+/*
+ * The device has ended a stock QP, which nobody can ask it for. One in RESET cannot
+ * fail: then the event is of what was before.
+ */
+static void mana_ib_note_end(struct mana_ib_qp *qp)
+{
+	enum ib_qp_state state = READ_ONCE(qp->state);
+
+	while (state != IB_QPS_RESET) {
+		if (!try_cmpxchg(&qp->state, &state, IB_QPS_ERR))
+			continue;
+		trace_qp_state(to_mana_dev(qp->ibqp.device), qp->ibqp.qp_num,
+			       state, IB_QPS_ERR, 0);
+		break;
+	}
+}
+
 static void mana_ib_qp_event(struct mana_ib_event_target *target,
 			     enum ib_event_type type)
 {
@@ -153,11 +170,8 @@ static void mana_ib_qp_event(struct mana_ib_event_target *target,
 				  .event = type };
 
 	/* An extended QP is asked for its state when that matters. */
-	if (type == IB_EVENT_QP_FATAL && qp->format == MANA_IB_QP_STOCK_RC) {
-		trace_qp_state(to_mana_dev(qp->ibqp.device), qp->ibqp.qp_num,
-			       READ_ONCE(qp->state), IB_QPS_ERR, 0);
-		WRITE_ONCE(qp->state, IB_QPS_ERR);
-	}
+	if (type == IB_EVENT_QP_FATAL && qp->format != MANA_IB_QP_EXTENDED)
+		mana_ib_note_end(qp);
 	if (type == IB_EVENT_SQ_DRAINED &&
 	    !READ_ONCE(qp->attr.en_sqd_async_notify))
 		return;

@@ -111,8 +111,8 @@ struct mana_ib_rss_qp {
  * @sq_id: for doorbells
  * @target: references of event handlers
  * @mutex: one change of attributes at a time
- * @state: as far as we know. Changed under @mutex, but for a stock RC QP that
- *	the device ends: the event does that, in hard interrupt context
+ * @state: as far as we know. Changed under @mutex, but for a stock QP that the
+ *	device ends: the event does that, in hard interrupt context
  * @attr: attributes as they were set, and capabilities
  * @signal_all: each send gives a completion
  * @work: queues of the kernel; MANA_IB_QP_STOCK_UD and MANA_IB_QP_EXTENDED

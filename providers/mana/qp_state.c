@@ -132,7 +132,7 @@ static bool has_named_error(struct mana_qp *qp)
 
 /*
  * Events are read late: one may be of a life before the last RESET. What the device has
- * ended since then the driver tells, of RC and if it answers such queries at all.
+ * ended since then the driver tells, if it answers such queries at all.
  */
 static bool may_be_in_error(struct mana_qp *qp)
 {
@@ -140,8 +140,7 @@ static bool may_be_in_error(struct mana_qp *qp)
 	struct ibv_qp_attr attr = {};
 	struct ibv_query_qp cmd = {};
 
-	return qp->dp.format != MANA_DP_RC ||
-	       ibv_cmd_query_qp(&qp->vqp.qp, &attr, IBV_QP_STATE, &init_attr, &cmd,
+	return ibv_cmd_query_qp(&qp->vqp.qp, &attr, IBV_QP_STATE, &init_attr, &cmd,
 				sizeof(cmd)) ||
 	       attr.qp_state == IBV_QPS_ERR;
 }

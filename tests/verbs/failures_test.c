@@ -17,6 +17,7 @@ static struct mana_context* ctx;
 static struct ibv_pd* pd;
 static struct ibv_cq* cq;
 static struct ibv_qp* qps[QPS];
+static enum ibv_qp_type type_of_qps = IBV_QPT_RC;
 static unsigned int moved;
 
 static struct ibv_qp* make_qp(void) {
@@ -24,7 +25,7 @@ static struct ibv_qp* make_qp(void) {
         .send_cq = cq,
         .recv_cq = cq,
         .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
-        .qp_type = IBV_QPT_RC};
+        .qp_type = type_of_qps};
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT};
     struct ibv_qp* qp = mana_create_qp(pd, &attr);
     if (!qp || mana_modify_qp(qp, &init, IBV_QP_STATE)) abort();
@@ -34,6 +35,7 @@ static struct ibv_qp* make_qp(void) {
 /* QPs in INIT, each with a receive that the device has failed. */
 static void set_up(void) {
     ctx = make_context(false);
+    ctx->caps.flags = MANA_UAPI_CONTEXT_USER_UD;
     pd = mana_alloc_pd(&ctx->ibv_ctx.context);
     cq = mana_create_cq(&ctx->ibv_ctx.context, 2 * QPS, NULL, 0);
     for (uint32_t i = 0; i < QPS; ++i) {
@@ -192,7 +194,8 @@ static void tell_of_failure(void) {
 }
 
 /* An event that is read after the QP was reset says nothing of it, if the driver knows better. */
-static void late_event_ends_no_other_life(void) {
+static void late_event_ends_no_other_life(enum ibv_qp_type type) {
+    type_of_qps = type;
     set_up_one();
     state_of_qps = IBV_QPS_INIT;
     tell_of_failure();
@@ -202,6 +205,7 @@ static void late_event_ends_no_other_life(void) {
     CHECK(moved == 1 && qps[0]->state == IBV_QPS_ERR);
     on_modify = NULL;
     tear_down();
+    type_of_qps = IBV_QPT_RC;
 }
 
 /* Stock drivers know no such query; there the event is all there is. */
@@ -256,7 +260,8 @@ void check_failures(void) {
     another_qp_of_the_number_stays();
     qps_in_reset_stay();
     life_after_reset_goes_on();
-    late_event_ends_no_other_life();
+    late_event_ends_no_other_life(IBV_QPT_RC);
+    late_event_ends_no_other_life(IBV_QPT_UD);
     event_is_believed_where_nobody_knows();
     reset_lets_pollers_modify();
 }

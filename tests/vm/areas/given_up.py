@@ -203,6 +203,18 @@ def long_ring(_: Context, peer: Peer) -> None:
     check(seen["status"] == 5, f"the receive was not flushed: {seen}")
 
 
+@given_up("a datagram queue pair that the device ends is in ERR until its reset", None)
+def datagrams(_: Context, peer: Peer) -> None:
+    """By the event alone, which may come late: the public format has no query."""
+    if peer.has("ext"):
+        skip("the device is asked for the state of extended queue pairs")
+    handler = peer.out("awk '$3 == \"mana_ib_event\" {print $1}' /proc/kallsyms").strip()
+    tell(peer, handler=int(handler, 16))
+    peer.run(f"echo {peer.rdma} >/sys/module/given_up/parameters/device", timeout=120)
+    said = parameter(peer, "verdict")
+    check(said == "states: 6 0", f"not in ERR, or not in RESET afterwards: {said}")
+
+
 @given_up("a port whose interface the parent could not start is none", None)
 def no_interface(context: Context, peer: Peer) -> None:
     peer.run("rmmod mana_ib", timeout=60)

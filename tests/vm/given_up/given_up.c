@@ -4,7 +4,8 @@
  * buffers. This module stands between mana_ib and its parent: parameters say which requests have no
  * answer, which are refused, and how long both take. The device itself is a good one, so that what
  * it would write can be told from whether it was told to end, or is cut off from memory. It also
- * hides the first port's interface, as of a parent that could not start it.
+ * hides the first port's interface, as of a parent that could not start it, and tells mana_ib of
+ * the end of a queue pair, as the parent's interrupt does.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
@@ -53,6 +54,10 @@ MODULE_PARM_DESC(reset_ms, "that a step to RESET takes");
 static unsigned int entries = 16;
 module_param(entries, uint, 0644);
 MODULE_PARM_DESC(entries, "of the CQ of the queue pair");
+
+static unsigned long handler;
+module_param(handler, ulong, 0644);
+MODULE_PARM_DESC(handler, "mana_ib_event(): it tells twice that the queue pair has ended");
 
 static char verdict[128] = "none";
 module_param_string(verdict, verdict, sizeof verdict, 0444);
@@ -240,6 +245,27 @@ static void run(struct owner* owner) {
     flush_work(&owner->end);
 }
 
+/* After the event of a fatal error. The driver's structure begins with that of the core. */
+static int state_after_event(struct owner* owner) {
+    void (*tell)(struct ib_device*, u32 id, u32 word) = (void*)handler;
+    struct ib_qp_init_attr init;
+    struct ib_qp_attr attr;
+    unsigned long flags;
+
+    local_irq_save(flags);
+    tell(owner->device, owner->qp->qp_num, 0);
+    local_irq_restore(flags);
+    return ib_query_qp(owner->qp, &attr, IB_QP_STATE, &init) ?: (int)attr.qp_state;
+}
+
+/* The event comes, and once more when the queue pair was reset. */
+static void end_twice(struct owner* owner) {
+    const int ended = state_after_event(owner);
+    const int reset = go_to(owner, IB_QPS_RESET, 0) ?: state_after_event(owner);
+
+    scnprintf(verdict, sizeof verdict, "states: %d %d", ended, reset);
+}
+
 /* A device that there is. */
 struct known {
     struct list_head others;
@@ -279,6 +305,8 @@ static int set_device(const char* value, const struct kernel_param* parameter) {
     failed = make(owner);
     if (failed)
         strscpy(verdict, failed, sizeof verdict);
+    else if (handler)
+        end_twice(owner);
     else
         run(owner);
     unmake(owner);

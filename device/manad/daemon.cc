@@ -228,13 +228,15 @@ Parsed<void> Daemon::add_nic(const NicOptions& nic, const std::optional<PolicyOp
     std::string subject;
     const auto network = network_.network_for(nic.network);
     if (!network) return tl::unexpected(in_words(nic.network, network.error()));
-    auto server = NicServer::create(made, **network, patience_, nullptr,
-                                    ledger_ != nullptr ? ledger_->claim(made) : NicLedgerClaim());
+    // Noted with the NIC: whenever this process ends, the next one has neither without the other.
+    const std::string policy_text = policy ? policy->text : std::string();
+    auto server = NicServer::create(
+        made, **network, patience_, nullptr,
+        ledger_ != nullptr ? ledger_->claim(made, policy_text) : NicLedgerClaim());
     if (!server) return tl::unexpected(in_words(nic.socket, server.error()));
     nics_.push_back(std::move(*server));
     auto ready = policy ? network_.set_up_policy(*policy, subject) : base::Result<void>();
     if (ready) {
-        note_policies();
         subject = "thread";
         ready = nics_.back()->start();
     }

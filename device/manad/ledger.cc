@@ -136,7 +136,7 @@ Ledger::~Ledger() {
     ::munmap(memory_, bytes_);
 }
 
-NicLedgerClaim Ledger::claim(const NicOptions& nic) {
+NicLedgerClaim Ledger::claim(const NicOptions& nic, std::string_view policy) {
     for (NicLedger& there : nics_)
         if (there.state.load(std::memory_order_acquire) == NicLedger::kTaken &&
             there.options.get() == nic.text)
@@ -146,6 +146,7 @@ NicLedgerClaim Ledger::claim(const NicOptions& nic) {
         NicLedger* const made = new (&free) NicLedger;
         made->server.begin_session();
         made->options.set(nic.text);
+        made->policy.set(policy);
         made->came_later.store(nic.came_later ? 1 : 0, std::memory_order_relaxed);
         made->state.store(NicLedger::kTaken, std::memory_order_release);
         return NicLedgerClaim(made);

@@ -74,8 +74,9 @@ public:
     Ledger(const Ledger&) = delete;
     Ledger& operator=(const Ledger&) = delete;
 
-    /// For a NIC that is made; the one that it was before, if there is one. Null if all are taken.
-    [[nodiscard]] NicLedgerClaim claim(const NicOptions& nic);
+    /// For a NIC that is made, and is to have that policy from the start (as PolicyOptions has it);
+    /// the one that it was before, if there is one. Null if all are taken.
+    [[nodiscard]] NicLedgerClaim claim(const NicOptions& nic, std::string_view policy = {});
     /// Of a process that goes on, before it opens anything: what no NIC needs of all that its
     /// predecessor had open is closed, but for `kept`, and the NICs of the options are those that
     /// there were, with their policies. How many were closed.

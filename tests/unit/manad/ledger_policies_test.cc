@@ -40,5 +40,17 @@ TEST_F(LedgerPoliciesTest, ANicWhosePolicyCannotBeReadDoesNotGoOnWithoutIt) {
     EXPECT_EQ(options.policies[0].text, "mac-check=on");
 }
 
+/// Its process may end at any time: before the policy is set, too.
+TEST_F(LedgerPoliciesTest, ANicThatIsMadeIsNeverThereWithoutItsPolicy) {
+    NicLedgerClaim made =
+        ledger->claim(parse_nic("id=a,socket=/run/a", {}).value(), "mac-check=on");
+    made.get_deleter().leaves = true;
+    Options options;
+    ledger->recover(options, open_descriptors());
+    ASSERT_EQ(options.policies.size(), 1U);
+    EXPECT_EQ(options.policies[0].nic, "a");
+    EXPECT_EQ(options.policies[0].text, "mac-check=on");
+}
+
 }  // namespace
 }  // namespace openmana::manad

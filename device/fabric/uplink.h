@@ -112,6 +112,8 @@ public:
     /// There is a NIC with this address on the network, which may not have sent anything yet. Any
     /// thread.
     virtual void expect(const base::MacAddr& mac) { (void)mac; }
+    /// That NIC, or one that was there from the start, has left. Any thread.
+    virtual void expect_no_more(const base::MacAddr& mac) { (void)mac; }
     /// One of several ends that cannot be sent to now, and why.
     struct FailingEnd {
         std::string end;

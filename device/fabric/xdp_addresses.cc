@@ -86,6 +86,13 @@ void XdpAddresses::add_fixed(const base::MacAddr& mac) {
     (void)add_locked(word);
 }
 
+void XdpAddresses::remove_fixed(const base::MacAddr& mac) {
+    const std::uint64_t word = word_of(mac);
+    const std::lock_guard lock(mutex_);
+    std::erase(fixed_, word);
+    drop_locked(word);
+}
+
 XdpAddresses::Learned XdpAddresses::saw_inside(const std::byte* mac) {
     const std::uint64_t word = word_at(mac);
     if (has(bucket_of(word), word)) return Learned::kKnown;

@@ -19,7 +19,7 @@ namespace openmana::fabric {
 /// program's is a new one each time that the interface is opened.
 ///
 /// Who makes addresses up has others replaced that were learned and share a bucket, which nobody
-/// can choose without the key; not those that were there from the start.
+/// can choose without the key; not those of NICs.
 class XdpAddresses {
 public:
     static constexpr unsigned kBucketBits = 11;
@@ -53,6 +53,8 @@ public:
     };
     /// It is a NIC's from now on, as those that were there from the start are. Any thread.
     void add_fixed(const base::MacAddr& mac);
+    /// It is no NIC's any more, from the start or not. Any thread.
+    void remove_fixed(const base::MacAddr& mac);
     /// A frame goes out from this address. Any thread.
     Learned saw_inside(const std::byte* mac);
     /// A frame came in from it. True if it was ours until now, by learning.

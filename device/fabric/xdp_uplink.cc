@@ -277,6 +277,10 @@ void XdpUplink::expect(const base::MacAddr& mac) {
     addresses_.add_fixed(mac);
 }
 
+void XdpUplink::expect_no_more(const base::MacAddr& mac) {
+    addresses_.remove_fixed(mac);
+}
+
 void XdpUplink::deliver(base::FrameViews frames) {
     std::array<base::FrameView, XdpQueue::kBurst> good;
     while (!frames.empty()) {

@@ -62,6 +62,7 @@ public:
     void deliver(base::FrameViews frames) override;
     void visit_counters(const CounterVisitor& visitor) const override;
     void expect(const base::MacAddr& mac) override;
+    void expect_no_more(const base::MacAddr& mac) override;
     /// What the kernel has of its rings lies in memory that only this process has.
     [[nodiscard]] const char* bond() const override { return "is an interface (xdp=)"; }
     [[nodiscard]] bool connected() const override {

@@ -279,6 +279,7 @@ Parsed<void> Daemon::remove_nic(const std::string& name, bool force) {
         std::erase(sockets_, nic.socket());
     }
     network_.forget(nic);
+    network_.expect_no_more(nic.network(), nic.nic().config().mac);
     std::unique_ptr<NicServer> owner = std::move(*found);
     nics_.erase(found);
     let_go(std::move(owner));

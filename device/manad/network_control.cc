@@ -228,6 +228,11 @@ void NetworkControl::expect(const std::string& network, const base::MacAddr& mac
         if (uplink->network() == network) uplink->uplink().expect(mac);
 }
 
+void NetworkControl::expect_no_more(const std::string& network, const base::MacAddr& mac) {
+    for (const auto& uplink : uplinks_)
+        if (uplink->network() == network) uplink->uplink().expect_no_more(mac);
+}
+
 void NetworkControl::forget(NicServer& nic) {
     const auto found = settings_.find(&nic);
     if (found == settings_.end()) return;

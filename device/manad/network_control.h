@@ -56,6 +56,8 @@ public:
     void forget(NicServer& nic);
     /// Tells uplinks of a network of a NIC that came.
     void expect(const std::string& network, const base::MacAddr& mac);
+    /// And of one that has left.
+    void expect_no_more(const std::string& network, const base::MacAddr& mac);
     /// Before the NIC's thread runs. `subject` gets what the error is about.
     base::Result<void> set_up_policy(const PolicyOptions& policy, std::string& subject);
     /// Policy and faults of the NIC are what these options say then. True if they were others; the

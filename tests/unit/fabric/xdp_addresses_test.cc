@@ -43,5 +43,15 @@ TEST_F(XdpAddressesTest, NobodyTakesThePlaceOfANic) {
         EXPECT_EQ(inside(mac_of(nic)), XdpAddresses::Learned::kKnown);
 }
 
+/// NICs come and go as long as the host runs, more of them than a bucket has places.
+TEST_F(XdpAddressesTest, TheAddressOfANicThatHasLeftIsAnybodys) {
+    for (std::uint8_t nic = 1; nic <= 2 * XdpAddresses::kPlaces; ++nic) {
+        addresses.add_fixed(mac_of(nic));
+        addresses.remove_fixed(mac_of(nic));
+    }
+    EXPECT_EQ(inside(mac_of(1)), XdpAddresses::Learned::kNew);
+    EXPECT_TRUE(outside(mac_of(1)));
+}
+
 }  // namespace
 }  // namespace openmana::fabric

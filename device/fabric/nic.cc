@@ -470,8 +470,13 @@ bool Nic::claim_address(const roce::Address& address) {
 }
 
 void Nic::release_address(const roce::Address& address) {
-    if (const auto vlan = edge_.to_network(address.vlan))
-        switch_.claims().release(*this, {address.gid, *vlan});
+    const auto vlan = edge_.to_network(address.vlan);
+    if (!vlan) return;
+    const roce::Address in_network(address.gid, *vlan);
+    switch_.claims().release(*this, in_network);
+    // A NIC that stands still may have any number of addresses, one after the other.
+    const std::lock_guard lock(changed_mutex_);
+    changed_claims_.erase(in_network);
 }
 
 bool Nic::review_address(const roce::Address& address) {
@@ -487,9 +492,8 @@ Standing Nic::standing(const roce::Gid& address) const {
 void Nic::claim_changed(const roce::Address& in_network) {
     {
         const std::lock_guard lock(changed_mutex_);
-        const bool waits = !changed_claims_.empty();
         changed_claims_.insert(in_network);
-        if (waits) return;
+        if (std::exchange(review_waits_, true)) return;
     }
     executor_.post([token = std::weak_ptr<int>(alive_), this] {
         if (!token.expired()) review_changed_claims();
@@ -502,7 +506,9 @@ void Nic::review_changed_claims() {
     {
         const std::lock_guard lock(changed_mutex_);
         changed.swap(changed_claims_);
+        review_waits_ = false;
     }
+    base::count_work(changed.size());
     for (const roce::Address& in_network : changed) {
         const auto vlan = edge_.to_guest(in_network.vlan);
         OM_CHECK(vlan.has_value());  // or it had claimed nothing there

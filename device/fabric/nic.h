@@ -253,8 +253,9 @@ private:
     Demultiplexer demultiplexer_;
     BurstSender burst_sender_{*this};  // behind the pollers of the devices, whose frames it sends
     base::TimePoint quiet_until_{};    // for log lines that a guest can ask for
-    std::mutex changed_mutex_;         // protects changed_claims_; behind the lock of the claims
-    std::set<roce::Address> changed_claims_;  // of the network; if there are any, a task waits
+    std::mutex changed_mutex_;         // protects the next two; behind the lock of the claims
+    std::set<roce::Address> changed_claims_;  // of the network, of those that the NIC has
+    bool review_waits_ = false;               // a task that looks at them
     std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 };
 

@@ -233,5 +233,21 @@ TEST_F(NicTest, AClaimThatChangesOftenWhileANicStandsStillIsLookedAtOnce) {
     network.claims().release(rival, address);
 }
 
+/// A client may have one state after the other read meanwhile, each with other addresses.
+TEST_F(NicTest, OfAnAddressThatANicGaveUpWhileItStoodStillNoChangeIsLeft) {
+    Rival rival;
+    for (std::uint8_t i = 100; i < 200; ++i) {
+        const roce::Address address(ipv4_gid(i));
+        EXPECT_TRUE(network.claims().claim(rival, address));
+        ASSERT_TRUE(a.host.config_address(address.gid, true));
+        network.claims().release(rival, address);
+        EXPECT_EQ(network.claims().holder_name(address), "a");
+        ASSERT_TRUE(a.host.config_address(address.gid, false));
+    }
+    const std::uint64_t before = base::work_done;
+    a.executor.run_once();
+    EXPECT_LE(base::work_done - before, 10U);
+}
+
 }  // namespace
 }  // namespace openmana::fabric::nic_test

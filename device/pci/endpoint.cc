@@ -350,7 +350,7 @@ void Endpoint::give_back() {
     base::GuestMemory::Unmapped removed;
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
-        eventfds = vectors_.forget_client();
+        eventfds = vectors_.disable();
         removed = memory_.unmap_all();
     }
     if (ledger_ != nullptr) ledger_->forget_client();
@@ -364,7 +364,7 @@ void Endpoint::client_gone() {
     base::GuestMemory::Unmapped removed;
     {
         const base::Gate::Exclusion alone(*gate_, {"client gone"});
-        eventfds = vectors_.forget_client();
+        eventfds = vectors_.disable();
         reset();
         removed = memory_.unmap_all();
     }

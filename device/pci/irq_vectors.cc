@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -79,12 +80,20 @@ void IrqVectors::signal_locked(Vector& vector) {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     (signal_.raise(vector.eventfd.get()) ? counters_.irq_sent : counters_.irq_failed).add();
-    if (Clock::now() - begin <= kLong) [[likely]] {
-        vector.slow = 0;
+    const base::Duration took = Clock::now() - begin;
+    if (took <= kLong || executor_ == nullptr) [[likely]]
         return;
-    }
-    if (++vector.slow < kMostLong || executor_ == nullptr) return;
+    forgive_locked(vector);
+    vector.taken = std::min(vector.taken + took, kMostTaken);
+    if (vector.taken < kMostTaken) return;
     if (!vector.left.exchange(true, std::memory_order_relaxed)) counters_.irq_left.add();
+}
+
+void IrqVectors::forgive_locked(Vector& vector) const {
+    const base::TimePoint now = executor_->now();
+    vector.taken =
+        std::max(vector.taken - (now - vector.forgiven_at) / kForgiven, base::Duration::zero());
+    vector.forgiven_at = now;
 }
 
 /// Who raises a vector may hold what others wait for. One task does for all that is raised until it
@@ -96,6 +105,9 @@ void IrqVectors::raise_later(unsigned number) {
         vector.posted.store(false, std::memory_order_release);
         const std::lock_guard lock(vector.mutex);
         fire_locked(vector);
+        forgive_locked(vector);
+        if (vector.taken == base::Duration::zero())
+            vector.left.store(false, std::memory_order_relaxed);
     });
 }
 
@@ -178,16 +190,6 @@ std::vector<UniqueFd> IrqVectors::disable() {
         note_locked(i, {});
         taken[i] = std::move(vectors_[i].eventfd);
         vectors_[i].masked = false;
-    }
-    return taken;
-}
-
-std::vector<UniqueFd> IrqVectors::forget_client() {
-    auto taken = disable();
-    for (unsigned i = 0; i < count_; ++i) {
-        const std::lock_guard lock(vectors_[i].mutex);
-        vectors_[i].slow = 0;
-        vectors_[i].left.store(false, std::memory_order_relaxed);
     }
     return taken;
 }

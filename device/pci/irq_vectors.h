@@ -24,13 +24,17 @@ namespace openmana::pci {
 /// each vector, held over the signal to its eventfd, so that it goes to the old eventfd or the new
 /// one and never into a closed descriptor. Nothing that the client does to an eventfd makes `raise`
 /// wait (EventSignal). Each of its watchers is woken by the signal, though, and a client may have
-/// any number of them: a vector whose signals take long again and again is raised by the function's
-/// own executor from then on, until the client is gone.
+/// any number of them: a vector whose signals take too much of the time is raised by the function's
+/// own executor until that is forgiven. Quick ones in between, or another client, change nothing:
+/// the same hand may be behind all of them.
 class IrqVectors {
 public:
-    /// Signals in a row that take longer than kLong: no matter of a thread that had to wait once.
-    static constexpr unsigned kMostLong = 8;
+    /// Signals that take no longer are not counted.
     static constexpr base::Duration kLong = std::chrono::microseconds(200);
+    /// What the others may take together: no matter of a thread that had to wait now and then. One
+    /// part in kForgiven of the time that goes by is forgiven.
+    static constexpr base::Duration kMostTaken = std::chrono::milliseconds(100);
+    static constexpr int kForgiven = 50;
 
     IrqVectors(unsigned count, Counters& counters);
     /// Who raises what takes long. Outlived by this, so that nothing is run of it any more. Before
@@ -56,8 +60,6 @@ public:
     /// client's, have a say in how long that takes. Pending interrupts stay: some clients disable
     /// all vectors and enable them again to add one.
     [[nodiscard]] std::vector<base::UniqueFd> disable();
-    /// The same of a client that has gone: the eventfds of the next are as good as any.
-    [[nodiscard]] std::vector<base::UniqueFd> forget_client();
     /// Forgets what is pending and unmasks, but for hold(). The eventfds stay, they are the
     /// client's.
     void reset();
@@ -76,7 +78,8 @@ private:
         mutable std::mutex mutex;
         std::atomic<bool> left{false};    // to the executor
         std::atomic<bool> posted{false};  // a task that raises it
-        unsigned slow = 0;                // signals in a row that took long
+        base::Duration taken{};           // by long signals, less what was forgiven by then
+        base::TimePoint forgiven_at{};
         base::UniqueFd eventfd;
         bool pending = false;
         bool masked = false;
@@ -86,6 +89,7 @@ private:
     void release_locked(Vector& vector);
     void fire_locked(Vector& vector);
     void signal_locked(Vector& vector);
+    void forgive_locked(Vector& vector) const;
     void raise_later(unsigned number);
 
     const unsigned count_;

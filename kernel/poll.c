@@ -4,6 +4,9 @@
 #include "srq.h"
 #include "trace.h"
 
+/* Taken at once: they are on the stack meanwhile. */
+#define MANA_IB_CQ_BATCH 8
+
 static struct mana_hw_cqe *mana_ib_cq_entry(struct mana_ib_cq *cq, u32 index)
 {
 	struct mana_hw_cqe *ring = cq->buffer.cpu;
@@ -280,38 +283,66 @@ static int mana_ib_poll_flush(struct mana_ib_cq *cq, int count,
 	return done;
 }
 
+/* Tells the device what was taken. */
+static void mana_ib_give_back(struct mana_ib_dev *dev, struct mana_ib_cq *cq)
+{
+	if (cq->extended) {
+		/* The entries are read before they are given back. */
+		mb();
+		WRITE_ONCE(cq->record->consumer, cq->consumer);
+		/*
+		 * The record comes before the room for others. Pairs with the
+		 * barrier of those who post, before they tell the device.
+		 */
+		dma_wmb();
+	} else if (cq->consumer - cq->rung >= 4 * cq->entries) {
+		/* Hardware wants a doorbell in 8 passes (RNIC 4.3). */
+		mana_ib_ring_cq(dev, cq, false);
+	}
+}
+
+/*
+ * Copies entries, which are the device's again on return: once a request is
+ * retired another may be posted in its place, and its completion may come at
+ * once, to a ring that is no bigger than the requests are many.
+ */
+static int mana_ib_take_entries(struct mana_ib_dev *dev, struct mana_ib_cq *cq,
+				int count, struct mana_hw_cqe *entries)
+{
+	int taken = 0;
+
+	count = min(count, MANA_IB_CQ_BATCH);
+	while (taken < count && mana_ib_entry_valid(cq, cq->consumer)) {
+		/* The rest of the entry is read after its owner bits. */
+		dma_rmb();
+		entries[taken] = *mana_ib_cq_entry(cq, cq->consumer);
+		trace_cqe(dev, cq->id, cq->consumer,
+			  entries[taken].word & MANA_HW_CQE_QUEUE_ID,
+			  entries[taken].word & MANA_HW_CQE_IS_SQ);
+		cq->consumer++;
+		taken++;
+	}
+	if (taken)
+		mana_ib_give_back(dev, cq);
+	return taken;
+}
+
 int mana_ib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc)
 {
+	struct mana_hw_cqe entries[MANA_IB_CQ_BATCH];
 	struct mana_ib_dev *dev = to_mana_dev(ibcq->device);
 	struct mana_ib_cq *cq = to_mana_cq(ibcq);
-	const struct mana_hw_cqe *entry;
 	unsigned long flags;
-	u32 before;
+	int taken, i;
 	int done = 0;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	before = cq->consumer;
-	while (done < count && mana_ib_entry_valid(cq, cq->consumer)) {
-		/* The rest of the entry is read after its owner bits. */
-		dma_rmb();
-		entry = mana_ib_cq_entry(cq, cq->consumer);
-		trace_cqe(dev, cq->id, cq->consumer,
-			  entry->word & MANA_HW_CQE_QUEUE_ID,
-			  entry->word & MANA_HW_CQE_IS_SQ);
-		if (mana_ib_completion_of(dev, entry, &wc[done]))
-			done++;
-		cq->consumer++;
-	}
-	if (cq->consumer != before) {
-		if (cq->extended) {
-			/* The entries are read before they are given back. */
-			mb();
-			WRITE_ONCE(cq->record->consumer, cq->consumer);
-		} else if (cq->consumer - cq->rung >= 4 * cq->entries) {
-			/* Hardware wants a doorbell in 8 passes (RNIC 4.3). */
-			mana_ib_ring_cq(dev, cq, false);
-		}
-	}
+	do {
+		taken = mana_ib_take_entries(dev, cq, count - done, entries);
+		for (i = 0; i < taken; i++)
+			if (mana_ib_completion_of(dev, &entries[i], &wc[done]))
+				done++;
+	} while (taken);
 	if (done < count && !list_empty(&cq->flushing))
 		done += mana_ib_poll_flush(cq, count - done, wc + done);
 	spin_unlock_irqrestore(&cq->lock, flags);

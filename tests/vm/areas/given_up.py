@@ -203,6 +203,17 @@ def long_ring(_: Context, peer: Peer) -> None:
     check(seen["status"] == 5, f"the receive was not flushed: {seen}")
 
 
+@given_up("a full CQ has room for what is posted while it is polled", None)
+def full_cq(_: Context, peer: Peer) -> None:
+    """For one receive more, posted when the first was polled and that poll goes on."""
+    if not peer.has("ext"):
+        skip("the device does not know of stock CQs whether they are full")
+    tell(peer, entries=64, full=1)
+    peer.run(f"echo {peer.rdma} >/sys/module/given_up/parameters/device", timeout=120)
+    said = parameter(peer, "verdict")
+    check(said == "back: 65 of 65", f"receives of a full CQ: {said}")
+
+
 @given_up("a datagram queue pair that the device ends is in ERR until its reset", None)
 def datagrams(_: Context, peer: Peer) -> None:
     """By the event alone, which may come late: the public format has no query."""

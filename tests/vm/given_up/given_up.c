@@ -4,12 +4,14 @@
  * buffers. This module stands between mana_ib and its parent: parameters say which requests have no
  * answer, which are refused, and how long both take. The device itself is a good one, so that what
  * it would write can be told from whether it was told to end, or is cut off from memory. It also
- * hides the first port's interface, as of a parent that could not start it, and tells mana_ib of
- * the end of a queue pair, as the parent's interrupt does.
+ * hides the first port's interface, as of a parent that could not start it, tells mana_ib of the
+ * end of a queue pair, as the parent's interrupt does, and posts in the middle of a poll, as
+ * another CPU may.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/kallsyms.h>
+#include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -22,7 +24,7 @@
 #include <net/mana/mana.h>
 #include <rdma/ib_verbs.h>
 
-enum { BUFFER_BYTES = 4096, WAIT_MS = 30000 };
+enum { BUFFER_BYTES = 4096, WAIT_MS = 30000, DEVICE_MS = 100 };
 
 static bool lose_all;
 module_param(lose_all, bool, 0644);
@@ -54,6 +56,9 @@ MODULE_PARM_DESC(reset_ms, "that a step to RESET takes");
 static unsigned int entries = 16;
 module_param(entries, uint, 0644);
 MODULE_PARM_DESC(entries, "of the CQ of the queue pair");
+static bool full;
+module_param(full, bool, 0644);
+MODULE_PARM_DESC(full, "receives fill that CQ, and one more is posted while they are polled");
 
 static unsigned long handler;
 module_param(handler, ulong, 0644);
@@ -161,12 +166,22 @@ struct owner {
     void* buffer;
     u64 address;
     struct work_struct end;
+    struct kprobe probe;
+    struct task_struct* poller;
+    bool posted;  // by the probe
+    bool failed;  // the CQ
 };
 
 static int go_to(struct owner* owner, enum ib_qp_state state, int mask) {
     struct ib_qp_attr attr = {.qp_state = state, .port_num = 1, .qkey = 0x11111111};
 
     return ib_modify_qp(owner->qp, &attr, IB_QP_STATE | mask);
+}
+
+static void fail_cq(struct ib_event* event, void* context) {
+    struct owner* owner = context;
+
+    if (event->event == IB_EVENT_CQ_ERR) WRITE_ONCE(owner->failed, true);
 }
 
 /* Says how far it came; what is NULL or an error was not made. */
@@ -180,8 +195,9 @@ static const char* make(struct owner* owner) {
 
     owner->pd = ib_alloc_pd(owner->device, 0);
     if (IS_ERR(owner->pd)) return "no PD";
-    owner->cq = ib_create_cq(owner->device, NULL, NULL, NULL, &cq_attr);
+    owner->cq = ib_create_cq(owner->device, NULL, fail_cq, owner, &cq_attr);
     if (IS_ERR(owner->cq)) return "no CQ";
+    if (full) qp_attr.cap.max_recv_wr = entries;
     qp_attr.send_cq = owner->cq;
     qp_attr.recv_cq = owner->cq;
     owner->qp = ib_create_qp(owner->pd, &qp_attr);
@@ -221,15 +237,20 @@ static void end(struct work_struct* work) {
     go_to(container_of(work, struct owner, end), IB_QPS_ERR, 0);
 }
 
-/* Posts a receive, takes the queue pair to ERR, and looks when the receive comes back. */
-static void run(struct owner* owner) {
+static int post(struct owner* owner, u64 id) {
     struct ib_sge sge = {
         .addr = owner->address, .length = BUFFER_BYTES, .lkey = owner->pd->local_dma_lkey};
-    struct ib_recv_wr receive = {.sg_list = &sge, .num_sge = 1, .wr_id = 1};
+    struct ib_recv_wr receive = {.sg_list = &sge, .num_sge = 1, .wr_id = id};
+
+    return ib_post_recv(owner->qp, &receive, NULL);
+}
+
+/* Takes the queue pair with a receive to ERR, and looks when the receive comes back. */
+static void run(struct owner* owner) {
     unsigned long limit = jiffies + msecs_to_jiffies(WAIT_MS);
     struct ib_wc wc;
 
-    if (ib_post_recv(owner->qp, &receive, NULL)) {
+    if (post(owner, 1)) {
         strscpy(verdict, "no receive", sizeof verdict);
         return;
     }
@@ -243,6 +264,52 @@ static void run(struct owner* owner) {
     else
         strscpy(verdict, "not back", sizeof verdict);
     flush_work(&owner->end);
+}
+
+/* Where mana_ib looks for the queue pair of an entry. There is room once one before was polled. */
+static int post_within(struct kprobe* probe, struct pt_regs* regs) {
+    struct owner* owner = container_of(probe, struct owner, probe);
+
+    if (current != owner->poller || owner->posted || post(owner, entries)) return 0;
+    owner->posted = true;
+    mdelay(DEVICE_MS);  // in which the device completes it
+    return 0;
+}
+
+/* Polls in the order of their posts those that are back, until all are or none will be. */
+static u32 poll_all(struct owner* owner, struct ib_wc* wc) {
+    unsigned long limit = jiffies + msecs_to_jiffies(WAIT_MS);
+    u32 back = 0;
+
+    while (back <= entries && !READ_ONCE(owner->failed) && time_before(jiffies, limit)) {
+        const int polled = ib_poll_cq(owner->cq, entries, wc);
+        int i;
+
+        for (i = 0; i < polled; i++)
+            if (wc[i].wr_id == back && wc[i].status == IB_WC_WR_FLUSH_ERR) back++;
+        if (!polled) usleep_range(500, 1000);
+    }
+    return back;
+}
+
+/* The device completes all receives when it takes the queue pair to ERR. */
+static void fill_cq(struct owner* owner) {
+    struct ib_wc* wc = kcalloc(entries, sizeof *wc, GFP_KERNEL);
+    u32 back, i;
+
+    for (i = 0; wc && i < entries; i++)
+        if (post(owner, i)) break;
+    owner->poller = current;
+    owner->probe.symbol_name = "xa_load";
+    owner->probe.pre_handler = post_within;
+    if (i < entries || go_to(owner, IB_QPS_ERR, 0) || register_kprobe(&owner->probe)) {
+        strscpy(verdict, "no full CQ", sizeof verdict);
+    } else {
+        back = poll_all(owner, wc);
+        unregister_kprobe(&owner->probe);
+        scnprintf(verdict, sizeof verdict, "back: %u of %u", back, entries + owner->posted);
+    }
+    kfree(wc);
 }
 
 /* After the event of a fatal error. The driver's structure begins with that of the core. */
@@ -307,6 +374,8 @@ static int set_device(const char* value, const struct kernel_param* parameter) {
         strscpy(verdict, failed, sizeof verdict);
     else if (handler)
         end_twice(owner);
+    else if (full)
+        fill_cq(owner);
     else
         run(owner);
     unmake(owner);

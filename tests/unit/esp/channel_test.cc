@@ -578,7 +578,9 @@ TEST_F(ChannelTest, KeysAreReadAnewWhileThreadsSendAndReceive) {
         std::this_thread::yield();
     }
     for (auto& thread : threads) thread.join();
-    EXPECT_EQ(came, kThreads * kPackets);
+    // A thread that stood still between the two may find that eight SAs have come since.
+    EXPECT_EQ(came + b.counters->old.value(), kThreads * kPackets);
+    EXPECT_GT(came, kThreads * kPackets / 2);
 }
 
 /// The next process of `from`'s host, which goes on with its SAs.

@@ -60,6 +60,9 @@ HARMLESS_KERNEL_MESSAGES = (
      "a storage target that a case takes away for a moment"),
     (r"mana [0-9a-f:.]+ eth\d+: TX: CQE error 33",
      "frames with a foreign source address that a case sends"),
+    (r"mana [0-9a-f:.]+ eth\d+: HWC timeout occurred",
+     "7.2: said once a boot, when counters are read, of requests that had no answer before; each "
+     "of them has lines of its own"),
     (r"rdma_rxe: loaded", "the module of Soft-RoCE"),
 )
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -34,7 +35,8 @@ public:
         std::vector<char*> argv;
         for (std::string& word : words) argv.push_back(word.data());
         argv.push_back(nullptr);
-        if (::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+        pid_t pid = -1;
+        if (::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ) == 0) pid_ = pid;
         posix_spawn_file_actions_destroy(&actions);
         ::close(in[0]);
         ::close(out[1]);
@@ -43,12 +45,17 @@ public:
     }
     ~Process() {
         if (pid_ < 0) return;
-        ::kill(pid_, SIGKILL);
+        kill(SIGKILL);
         (void)wait();
     }
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
     [[nodiscard]] pid_t pid() const { return pid_; }
+    /// From any thread. Nobody has it once it was waited for.
+    void kill(int signal) const {
+        const pid_t pid = pid_;
+        if (pid >= 0) ::kill(pid, signal);
+    }
     [[nodiscard]] const base::UniqueFd& in() const { return in_; }
     /// As many bytes as asked for, or false at the end or when patience has run out.
     bool read(void* target, std::size_t size) const {
@@ -78,12 +85,13 @@ public:
     [[nodiscard]] bool running() const {
         siginfo_t info{};
         return pid_ >= 0 &&
-               ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               ::waitid(P_PID, static_cast<id_t>(pid_.load()), &info,
+                        WEXITED | WNOHANG | WNOWAIT) == 0 &&
                info.si_pid == 0;
     }
 
 private:
-    pid_t pid_ = -1;
+    std::atomic<pid_t> pid_ = -1;
     base::UniqueFd in_;
     base::UniqueFd out_;
 };

@@ -186,7 +186,7 @@ TEST_F(TakeOverFailuresTest, KilledAtEachMessage) {
         SCOPED_TRACE(last);
         (void)attempt([&](Relay::Message& message) {
             if (message.number < last) return true;
-            ::kill(next_->pid(), SIGKILL);
+            next_->kill(SIGKILL);
             return false;
         });
         if (HasFatalFailure()) return;

@@ -260,7 +260,7 @@ def snapshots(context: Context) -> None:
     sizes = []
     with tempfile.TemporaryDirectory(prefix="openmana-vm-") as folder:
         for _ in range(SNAPSHOTS):
-            traffic = Verified(context, context.a, "--seed 6 --rounds 400 --batch 8 --qps 4 "
+            traffic = Verified(context, context.a, "--seed 6 --rounds 2000 --batch 8 --qps 4 "
                                "--max 60000 --both")
             time.sleep(SETTLE)
             check(traffic.under_way, "the traffic has ended before")

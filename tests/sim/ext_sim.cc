@@ -236,6 +236,7 @@ private:
     }
     void arrived(test::Node& to, const base::Frame& frame) {
         const bool a = &to == link_.a.node;
+        to.executor.run_once();  // what is due by now is no doing of the frame
         if (const auto packet = roce::parse(frame)) {
             if (Datagram* const datagram = datagram_in(*packet)) ++datagram->arrived;
             Connection* const c = connection_to(a ? *link_.b.node : *link_.a.node, *packet);

@@ -190,6 +190,8 @@ void Simulation::on_arrival(std::span<const base::Frame> frames) {
     for (const base::Frame& frame : frames) {
         Node& node = *nodes_.at(static_cast<unsigned>(frame[5]) - 1);
         if (node.dead) continue;
+        // What is due by now is no doing of the frame.
+        if (frames.size() == 1) node.executor.run_once();
         const auto packet = roce::parse(frame);
         if (packet && !packet->info().response && packet->opcode != roce::Opcode::kCnp) {
             if (Side* side = side_of(node, packet->destination_qpn.value()))

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -24,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fd_name.h"
 #include "base/log.h"
 #include "base/unix_socket.h"
 #include "manad/shared_fork.h"
@@ -64,11 +64,7 @@ bool closes_at_once(int number) {
     const int type = option(SO_TYPE);
     if (type >= 0)
         return type != SOCK_STREAM || option(SO_DOMAIN) == AF_UNIX || option(SO_ACCEPTCONN) == 1;
-    constexpr std::string_view kTun = "/dev/net/tun";
-    std::array<char, kTun.size() + 1> target;
-    const auto length = ::readlink(("/proc/self/fd/" + std::to_string(number)).c_str(),
-                                   target.data(), target.size());
-    return length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)) == kTun;
+    return base::fd_is(number, "/dev/net/tun");
 }
 
 /// A client says how long it takes to close some files. A process that shares the descriptors does

@@ -2,15 +2,13 @@
 #include "pci/irq_vectors.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/fd_name.h"
 
 namespace openmana::pci {
 
@@ -22,12 +20,7 @@ using base::UniqueFd;
 namespace {
 
 bool is_eventfd(int fd) {
-    std::array<char, 32> path;
-    std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
-    std::array<char, 64> target;
-    const ssize_t length = ::readlink(path.data(), target.data(), target.size());
-    return length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)) ==
-                             "anon_inode:[eventfd]";
+    return base::fd_is(fd, "anon_inode:[eventfd]");
 }
 
 }  // namespace
